@@ -182,7 +182,7 @@ class BatchEndpointOperations(Operations):
         assets = self._client.assets()
         (given,) = inputs.values()
         data = _text_of(given, assets)
-        place = _place_of_output(next(iter(outputs.values()), None), changes, assets)
+        place = place_of_output(next(iter(outputs.values()), None), changes, assets)
         deployment = FileDeployment.load(file, assets=assets)
         with kept(self._registry, job):
             result = deployment.invoke(
@@ -224,7 +224,7 @@ def _text_of(given: Any, assets: Assets) -> str | None:
     return str(assets.place(text, Path.cwd())) if is_reference else text
 
 
-def _place_of_output(given: Output | None, changes: dict[str, Any], assets: Assets) -> str | None:
+def place_of_output(given: Output | None, changes: dict[str, Any], assets: Assets) -> str | None:
     """Return the folder of a deployment's output; a file's name becomes one of the changes."""
     store, path = (
         changes.pop("output_dataset.datastore_id", None),

@@ -29,6 +29,7 @@ from daskprs.azure.v2 import (
     command,
     parallel_run_function,
 )
+from daskprs.azure.v2.batch_operations import place_of_output
 from daskprs.azure.v2.dsl import pipeline
 from daskprs.errors import PipelineFailed, UsageError
 
@@ -243,11 +244,18 @@ def test_an_endpoint_scores_files_by_its_default_deployment(client: MLClient) ->
     found = client.batch_endpoints.get("scoring")
     found.defaults.deployment_name = deployment.name
     client.batch_endpoints.begin_create_or_update(found).result()
+    store = client.datastores.get_default()
     job = client.batch_endpoints.invoke(
         "scoring",
         input=Input(type="uri_folder", path=Path("data")),
-        params_override=[{"output_file_name": "other.csv"}, {"mini_batch_size": "2"}],
+        params_override=[
+            {"output_dataset.datastore_id": f"azureml:{store.id}"},
+            {"output_dataset.path": "/scores/"},
+            {"output_file_name": "other.csv"},
+            {"mini_batch_size": "2"},
+        ],
     )
+    assert job.outputs == {"score": client.workspace.root / "scores"}
     (scored,) = client.jobs.list(parent_job_name=job.name)
     assert scored.status == "Completed"
     client.jobs.download(scored.name, output_name="score")
@@ -265,6 +273,18 @@ def test_an_endpoint_scores_files_by_its_default_deployment(client: MLClient) ->
     client.batch_endpoints.begin_delete("scoring").result()
     assert client.batch_endpoints.list() == []
     assert client.jobs.get(job.name).status == "Completed"
+
+
+def test_the_output_of_a_deployment_may_be_a_file_or_a_folder(client: MLClient) -> None:
+    """Of a file, the folder and the name are two options of the job."""
+    changes: dict[str, Any] = {}
+    given = Output(type="uri_file", path="azureml://datastores/workspaceblobstore/paths/a/b.csv")
+    folder = str(client.workspace.root / "a")
+    assert place_of_output(given, changes, client.assets()) == folder
+    assert changes == {"output_file_name": "b.csv"}
+    given = Output(type="uri_folder", path="out")
+    assert place_of_output(given, {}, client.assets()) == str(Path("out").absolute())
+    assert place_of_output(None, {}, client.assets()) is None
 
 
 def test_an_endpoint_runs_a_pipeline_that_a_function_makes(client: MLClient) -> None:

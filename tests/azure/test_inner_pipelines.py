@@ -226,6 +226,18 @@ def test_mistakes_in_it_name_its_own_file(home: Path, old: str, new: str, told: 
     assert told in str(caught.value)
 
 
+@pytest.mark.usefixtures("home")
+def test_no_pipeline_grows_without_bounds() -> None:
+    """However small its files are."""
+    steps = ", ".join(f"s{at}: {{command: x}}" for at in range(1000))
+    groups = "".join(f"  g{at}: {{jobs: *steps}}\n" for at in range(1, 11))
+    with pytest.raises(YamlError, match=r"^p.yml:\d+:\d+: jobs.g\d.jobs: .* than 10000 steps$"):
+        read(f"jobs:\n  g: {{jobs: &steps {{{steps}}}}}\n{groups}")
+    long = "".join("{" + "n" * 9 + ": {jobs: " for _ in range(24))
+    with pytest.raises(YamlError, match=r"has more than 200 characters: use shorter names"):
+        read(f"jobs: {long}{{s: {{command: x}}}}{'}}' * 24}")
+
+
 def test_no_folder_of_a_step_is_one_of_the_run(tmp_path: Path) -> None:
     """Whatever an inner pipeline and its steps are called."""
     folder = PipelineFolder(tmp_path)

@@ -17,7 +17,7 @@ from daskprs.azure.pipelines.forms import (
     SettingsForm,
     as_overrides,
 )
-from daskprs.azure.pipelines.inner import MOST_STEPS, Level, level_of, outermost
+from daskprs.azure.pipelines.inner import LONGEST_NAME, MOST_STEPS, Level, level_of, outermost
 from daskprs.azure.pipelines.ports import PipelinePorts, filled_settings, texts_of
 from daskprs.azure.pipelines.step import made_step
 from daskprs.azure.pipelines.values import Values
@@ -146,7 +146,7 @@ class _PipelineReader:
                 self._broken.add(whole)
             if step is None:
                 continue
-            found[whole] = step = replace(step, name=whole)
+            found[whole] = step
             self._parents[whole] = level.parent
             if step.is_pipeline:
                 inner = level_of(step, level, self._mistakes)
@@ -157,9 +157,14 @@ class _PipelineReader:
 
     def _step(self, name: str, content: Any, level: Level) -> Declared | None:
         source = replace(level.source, loc=(*level.source.loc, "jobs", name))
+        whole = level.parent.step(name)
+        if len(whole) > LONGEST_NAME:
+            problem = f"the whole name {whole!r} has more than {LONGEST_NAME} characters"
+            self._mistakes.append(source.mistake(f"{problem}: use shorter names", of_key=True))
+            return None
         unfilled: list[Mistake] = []
         known = filled_settings(content, level.parent, source, unfilled)
-        step, mistakes = declared(name, known, source, self._given.assets)
+        step, mistakes = declared(whole, known, source, self._given.assets)
         keys = {mistake.key for mistake in mistakes}  # an unknown key: ignore its value
         if source.mistake("", "type").key in keys:  # of a kind whose keys are not known
             unfilled = []

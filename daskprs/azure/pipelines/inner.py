@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 10_000
 """Upper bound for the steps of a pipeline: refuse files that multiply one another."""
-MOST_DEPTH = 100
-"""Upper bound for the depth of pipelines within pipelines."""
+LONGEST_NAME = 200
+"""Upper bound for the characters of a step's whole name, by which its folder is called."""
 OUTER_RULES = "it has no effect here: the settings of the outermost pipeline hold"
 
 
@@ -51,10 +51,6 @@ def level_of(step: Declared, above: Level, mistakes: list[Mistake]) -> Level | N
         names = " → ".join(Path(one).name for one in files[files.index(files[-1]) :])
         problem = f"this pipeline is within itself: {names}"
         mistakes.append(step.source.mistake(problem, "component"))
-        return None
-    if step.name.count(".") >= MOST_DEPTH:
-        problem = f"more than {MOST_DEPTH} pipelines are inside one another"
-        mistakes.append(step.source.mistake(problem))
         return None
     if not form.jobs:
         if "jobs" not in step.wrong:

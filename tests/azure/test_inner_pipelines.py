@@ -196,6 +196,11 @@ def test_what_does_not_fit_it_is_refused(old: str, new: str, told: str) -> None:
             "p.yml:15:20: jobs.again.inputs.data: ${{parent.jobs.twice.outputs.raw}}: no step of",
         ),
         (
+            '        outputs: {rows: "${{parent.outputs.rows}}"}',
+            "        outputs: {rows: }",
+            "twice.yml:15:21: jobs.deep.outputs.rows: no step of this pipeline writes this output",
+        ),
+        (
             '{raw: "${{parent.outputs.raw}}"}',
             '{raw: "${{parent.outputs.rows}}"}',
             "twice.yml:15:21: jobs.deep.outputs.rows: ${{parent.outputs.rows}} is where 'twice.c",

@@ -145,6 +145,9 @@ class Wiring:
                 continue
             for port, bound in self._outputs_of[name].items():
                 step, output = self._writers.get((name, port), ("", ""))
+                if not step and (name, port) in self._writers.values() and not self._broken:
+                    problem = "no step of this pipeline writes this output"
+                    self._values.wrong(problem, self._steps[name].source, "outputs", port)
                 inner = self._outputs_of[step][output] if step else bound._replace(makers=())
                 self._outputs_of[name][port] = bound._replace(
                     makers=inner.makers, type=self._declared_type(name, port) or inner.type

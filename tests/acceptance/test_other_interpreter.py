@@ -217,7 +217,6 @@ def test_rows_are_those_of_our_own_interpreter(tmp_path: Path) -> None:
         ({"python": "/bin/true"}, r"ends with returncode 0, and does not answer"),
         ({"python": "{bare}"}, r"it has no pandas, which rows need .*input_type='files'"),
         ({"python": "{bare}", "batch_format": "pyarrow"}, r"it has no pyarrow"),
-        ({"python": "{bare}", "profiling_module": "cProfile"}, r"not with python="),
     ],
 )
 def test_an_interpreter_that_cannot_work_is_refused(

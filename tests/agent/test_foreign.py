@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import pstats
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,32 @@ def test_the_source_is_that_of_the_oldest_python(module: Path) -> None:
     ast.parse(BOOT, feature_version=(3, 4))
 
 
+def converse(pipes: MessagePipes, script: Path) -> None:
+    """Make every request, and compare the replies."""
+
+    def ask(*request: Any) -> Any:
+        pipes.send(dumped(request))
+        return loaded(pipes.receive())[:2]
+
+    says = loaded(pipes.receive())[2]
+    given = {"name": "script.py", "arguments": [], "level": "INFO", "secrets": []}
+    given |= {"folder": str(script.parent), "module": None, "file": str(script)}
+    places = {"log_file": str(script.with_name("log")), "output_dir": "out", "working_dir": "."}
+    profile = script.with_name("profile")
+    given["profile"] = {"module": "cProfile", "file": str(profile), "only_at_end": True}
+    given["process"] = {**places, "name": "process000", "side_inputs": {}, "level": "INFO"}
+    assert ask("load", given) == ("value", None)
+    context = 0, {}, None, "label", "identity", None
+    word, (kind, message, text, _) = ask("run", "bad", context)
+    assert (word, kind, message) == ("raised", "KeyError", "'bad'")
+    assert text.startswith(f'Traceback (most recent call last):\n  File "{script}", line 5')
+    assert ask("run", ["good"], context) == ("pieces", None)
+    assert ask("next") == ("pieces", [["good"]])
+    assert ask("next") == ("pieces", [says[:2]])
+    assert ask("next") == ("end", None)
+    assert ask("shutdown") == ("value", [])
+
+
 @pytest.mark.parametrize("version", VERSIONS, ids=str)
 def test_it_runs_under_every_interpreter_at_hand(version: Any, tmp_path: Path) -> None:
     """From its greeting to the end, with an exception and a generator in between."""
@@ -67,30 +94,15 @@ def test_it_runs_under_every_interpreter_at_hand(version: Any, tmp_path: Path) -
         for fd in fds:
             os.close(fd)
         pipes = MessagePipes(from_child[0], to_child[1])
-
-        def ask(*request: Any) -> Any:
-            pipes.send(dumped(request))
-            return loaded(pipes.receive())[:2]
-
-        says = loaded(pipes.receive())[2]
-        given = {"name": "script.py", "arguments": [], "level": "INFO", "secrets": []}
-        given |= {"folder": str(tmp_path), "module": None, "file": str(script)}
-        places = {"log_file": str(tmp_path / "log"), "output_dir": "out", "working_dir": "."}
-        given["process"] = {**places, "name": "process000", "side_inputs": {}, "level": "INFO"}
-        assert ask("load", given) == ("value", None)
-        context = 0, {}, None, "label", "identity", None
-        word, (kind, message, text, _) = ask("run", "bad", context)
-        assert (word, kind, message) == ("raised", "KeyError", "'bad'")
-        assert text.startswith(f'Traceback (most recent call last):\n  File "{script}", line 5')
-        assert ask("run", ["good"], context) == ("pieces", None)
-        assert ask("next") == ("pieces", [["good"]])
-        assert ask("next") == ("pieces", [says[:2]])
-        assert ask("next") == ("end", None)
-        assert ask("shutdown") == ("value", [])
+        try:
+            converse(pipes, script)
+        finally:
+            pipes.close()  # else a failure would wait for the end of the process
         assert process.wait(30) == 0
         assert process.stdout is not None
         assert process.stdout.read() == b"printed\nprinted\n"
-        pipes.close()
+    profiled = {function for _, _, function in pstats.Stats(str(script.with_name("profile"))).stats}  # type: ignore[attr-defined]
+    assert "run" in profiled
 
 
 def test_a_node_without_the_interpreter_is_named(tmp_path: Path) -> None:

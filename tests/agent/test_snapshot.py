@@ -97,8 +97,9 @@ def test_an_amlignore_counts_alone(tmp_path: Path) -> None:
 
 def test_caches_environments_jobs_and_outputs_never_travel(tmp_path: Path) -> None:
     """Whatever the rules say; a link to a folder above is followed once."""
-    for path in ("a.py", "__pycache__/a.pyc", ".git/config", "venv/pyvenv.cfg", "out/old.txt"):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+    environments = "venv/pyvenv.cfg", "conda/conda-meta/history"
+    for path in ("a.py", "__pycache__/a.pyc", ".git/config", *environments, "out/old.txt"):
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / path).write_text("x")
     (tmp_path / "loop").symlink_to(tmp_path)
     assert [*source_files(tmp_path, [tmp_path / "out"])] == ["a.py"]

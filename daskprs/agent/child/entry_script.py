@@ -103,6 +103,14 @@ def description_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any]:
     }
 
 
+def profile_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any] | None:
+    """Return the arguments of `RunProfile`; None where `run` is not profiled."""
+    if job.profiling_module is None:
+        return None
+    file = process.profile or ""
+    return {"module": job.profiling_module, "file": file, "only_at_end": process.far}
+
+
 def _imported(script: ScriptSpec) -> Any:
     if script.pickled is not None:
         script.know_lines()

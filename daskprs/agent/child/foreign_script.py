@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from daskprs.agent.child.entry_script import context_parts, description_of
+from daskprs.agent.child.entry_script import context_parts, description_of, profile_of
 from daskprs.agent.foreign.main import BOOT, FOLDER, PROTOCOL, MessagePipes, needed_package
 from daskprs.agent.foreign.raised import RaisedElsewhere
 from daskprs.agent.foreign.values import CannotTravel, dumped, loaded
@@ -57,6 +57,7 @@ class ForeignScript:
         script = job.script
         given = {
             "process": description_of(job, process),
+            "profile": profile_of(job, process),
             "secrets": job.mask.forms,
             "name": script.name,
             "arguments": job.arguments,

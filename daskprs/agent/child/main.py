@@ -14,7 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.child.entry_script import load_entry_script
+from daskprs.agent.child.entry_script import load_entry_script, profile_of
 from daskprs.agent.child.failure import failure_of, may_pass
 from daskprs.agent.child.foreign_script import ForeignScript
 from daskprs.agent.child.inbox import Inbox, Loader
@@ -22,7 +22,7 @@ from daskprs.agent.child.included_columns import taken_columns
 from daskprs.agent.child.outbox import MemoryReserve, Outbox
 from daskprs.agent.child.peak_memory import PeakMemory
 from daskprs.agent.child.print_marks import PrintMarks
-from daskprs.agent.child.run_profile import RunProfile
+from daskprs.agent.foreign.run_profile import RunProfile
 from daskprs.agent.protocol.messages import (
     PROTOCOL,
     THREADS_LEFT,
@@ -117,8 +117,9 @@ class Agent:
             self._loader.form = start.job.batch_form.of
         self._profile: RunProfile | None = None
         self._attempted: Callable[[AttemptRun], tuple[Outcome, bytes]] = self._call
-        if start.job.profiling_module is not None:
-            self._profile = RunProfile(start.job.profiling_module, start.process)
+        profile = profile_of(start.job, start.process)
+        if profile is not None and start.job.python is None:
+            self._profile = RunProfile(**profile)
             self._attempted = partial(self._profile.call, self._call)
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
 

@@ -42,6 +42,7 @@ from .entry_script import (
     takes_two,
 )
 from .raised import record_of
+from .run_profile import RunProfile
 from .stand_ins import ScriptModules
 from .values import CannotTravel, dumped, loaded
 
@@ -161,6 +162,7 @@ class ScriptServer:
         self._script: Any = None
         self._run: Callable[..., Any] = do_nothing
         self._pieces: Iterator[Any] = iter(())
+        self._profile: RunProfile | None = None
         self._answers: dict[str, Callable[..., tuple[str, Any]]] = {
             "load": self._load,
             "init": lambda: self._call("init"),
@@ -232,6 +234,10 @@ class ScriptServer:
             msg = f"{given['name']} has no function run(mini_batch)."
             raise TypeError(msg)
         self._run = run
+        if given["profile"] is not None:
+            self._profile = profile = RunProfile(**given["profile"])
+            self._answers["run"] = lambda *parts: profile.call(self._run_on, *parts)
+            self._answers["next"] = lambda: profile.call(self._next)
         return "value", None
 
     def _call(self, name: str) -> tuple[str, Any]:
@@ -261,7 +267,11 @@ class ScriptServer:
         return ("pieces", pieces) if pieces else ("end", None)
 
     def _shut_down(self) -> tuple[str, Any]:
-        self._call("shutdown")
+        try:
+            self._call("shutdown")
+        finally:
+            if self._profile is not None:
+                self._profile.write()
         return "value", threads_left(THREADS_GRACE_S)
 
 

@@ -36,10 +36,6 @@ def check_interpreter(
         return
     python = str(options.python)
     given = Option("python", python)
-    if options.profiling_module is not None:
-        profiled = Option("profiling_module", options.profiling_module)
-        msg = ": the script runs in another process than the one that is profiled."
-        raise OptionError(profiled, ": not with ", given, msg)
     if script.pickled is not None:
         msg = (
             f": {script.name} is an object of this process, and another interpreter cannot load "

@@ -170,7 +170,8 @@ def _is_left_out(here: Path, entry: os.DirEntry[str], left_out: set[Path]) -> bo
 def _is_other_content(folder: Path) -> bool:
     """Say whether a folder is another job or run, a folder of ours, or an environment."""
     is_run = JobFolder(folder).epoch(1).exists() or is_pipeline_folder(folder)
-    return is_run or folder.name in OWN or (folder / "pyvenv.cfg").exists()
+    marks = ("pyvenv.cfg", "conda-meta")
+    return is_run or folder.name in OWN or any((folder / one).exists() for one in marks)
 
 
 def _too_large(root: Path, found: dict[str, int]) -> str:

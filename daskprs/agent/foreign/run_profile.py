@@ -1,4 +1,4 @@
-"""The profile of `run` in one agent, by a module of Python: ``cProfile`` or ``profile``."""
+"""The profile of `run` in one process, by a module of Python: ``cProfile`` or ``profile``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.system.atomic_file import whole_file
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-
-    from daskprs.agent.protocol.messages import ProcessSpec
 
 WRITE_EVERY_S = 1.0
 SHARE_OF_TIME = 0.05
@@ -26,27 +22,25 @@ SHARE_OF_TIME = 0.05
 class RunProfile:
     """Profiles calls, and writes what `pstats` reads.
 
-    The file is written about once a second, since an agent may be killed. Where the driver copies
-    the file, it is written once, at the end.
+    The file is written about once a second, since an agent may be killed; or once, at the end.
     """
 
-    def __init__(self, module: str, process: ProcessSpec) -> None:
+    def __init__(self, module: str, file: str, *, only_at_end: bool) -> None:
         self._profile = importlib.import_module(module).Profile()
         # `profile` cannot be called twice without it; `cProfile` can, and has no such method.
         self._complete: Callable[[], None] = getattr(
             self._profile, "simulate_cmd_complete", lambda: None
         )
-        self._path = Path(process.profile or "")
-        self._due_s = float("inf") if process.far else 0.0
+        self._path = Path(file)
+        self._due_s = float("inf") if only_at_end else 0.0
         self._pid = os.getpid()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function, and return its result."""
         try:
             return self._profile.runcall(function, *arguments)
-        except BaseException as error:
-            error.__traceback__ = _without_runcall(error.__traceback__)
-            raise
+        except BaseException as error:  # noqa: BLE001 - raised again
+            raise error.with_traceback(_without_runcall(error.__traceback__))  # noqa: B904 - the same one
         finally:
             self._complete()
             if time.monotonic() >= self._due_s and os.getpid() == self._pid:
@@ -58,8 +52,10 @@ class RunProfile:
         self._profile.create_stats()
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(self._path, durable=False) as file:
+            part = self._path.with_name(f".{self._path.name}.part")
+            with part.open("wb") as file:
                 marshal.dump(self._profile.stats, file)
+            part.replace(self._path)
         now_s = time.monotonic()
         self._due_s = now_s + max(WRITE_EVERY_S, (now_s - begun_s) / SHARE_OF_TIME)
 

@@ -123,6 +123,18 @@ def build(form: str, *parts: Any) -> Any:
     return _BUILDERS[form](*parts)
 
 
+def _np() -> Any:
+    import numpy as np  # only where something needs it
+
+    return np
+
+
+def _pd() -> Any:
+    import pandas as pd  # the same
+
+    return pd
+
+
 # ---- the standard library ----
 
 
@@ -208,30 +220,6 @@ def _objects(shape: tuple[int, ...], values: list[Any]) -> Any:
     for place, value in enumerate(values):  # a list would become an axis
         array[place] = value
     return array.reshape(shape)
-
-
-def _scalar(dtype: str, data: bytes) -> Any:
-    import numpy as np
-
-    return np.frombuffer(data, np.dtype(dtype))[0]
-
-
-def _numpy_text(value: str | bytes) -> Any:
-    import numpy as np
-
-    return np.str_(value) if isinstance(value, str) else np.bytes_(value)
-
-
-def _masked_array(data: Any, mask: Any) -> Any:
-    import numpy as np
-
-    return np.ma.MaskedArray(data, mask)
-
-
-def _dtype(text: Any) -> Any:
-    import numpy as np
-
-    return np.dtype(text)
 
 
 # ---- pandas ----
@@ -373,34 +361,10 @@ def _kept_type(values: Any) -> Any:
     return object if getattr(values.dtype, "hasobject", False) else None
 
 
-def _series(values: Any, index: Any, name: Any) -> Any:
-    import pandas as pd
-
-    return _column(pd, values, index, name)
-
-
 def _index(values: Any, name: Any) -> Any:
     import pandas as pd
 
     return pd.Index(values, name=name, dtype=_kept_type(values))
-
-
-def _multi_index(levels: list[Any], names: list[Any]) -> Any:
-    import pandas as pd
-
-    return pd.MultiIndex.from_arrays(levels, names=names)
-
-
-def _range_index(start: int, stop: int, step: int, name: Any) -> Any:
-    import pandas as pd
-
-    return pd.RangeIndex(start, stop, step, name=name)
-
-
-def _missing(name: str) -> Any:
-    import pandas as pd
-
-    return getattr(pd, name)
 
 
 def _timestamp(utc: Any, zone: Any) -> Any:
@@ -408,36 +372,6 @@ def _timestamp(utc: Any, zone: Any) -> Any:
 
     moment = pd.Timestamp(utc)
     return moment if zone is None else moment.tz_localize("UTC").tz_convert(_zone(zone))
-
-
-def _timedelta(span: Any) -> Any:
-    import pandas as pd
-
-    return pd.Timedelta(span)
-
-
-def _period(ordinal: int, freq: str) -> Any:
-    import pandas as pd
-
-    return pd.Period(ordinal=ordinal, freq=freq)
-
-
-def _interval(left: Any, right: Any, closed: Any) -> Any:
-    import pandas as pd
-
-    return pd.Interval(left, right, closed)
-
-
-def _categories(codes: Any, categories: Any, ordered: bool) -> Any:  # noqa: FBT001 - parts are positional
-    import pandas as pd
-
-    return pd.Categorical.from_codes(codes, categories, ordered)
-
-
-def _times(utc: Any, zone: Any) -> Any:
-    import pandas as pd
-
-    return pd.DatetimeIndex(utc).tz_localize("UTC").tz_convert(_zone(zone)).array
 
 
 def _strings(texts: list[Any], has_na: bool, storage: str) -> Any:  # noqa: FBT001 - the same
@@ -454,24 +388,6 @@ def _strings(texts: list[Any], has_na: bool, storage: str) -> Any:  # noqa: FBT0
     if _major(pd) < OLD_STRINGS:
         return _objects((len(texts),), [np.nan if one is None else one for one in texts])
     return pd.array(texts, dtype=pd.StringDtype(na_value=np.nan))
-
-
-def _periods(ordinals: Any, freq: str) -> Any:
-    import pandas as pd
-
-    return pd.arrays.PeriodArray(ordinals, dtype=pd.PeriodDtype(freq))
-
-
-def _intervals(left: Any, right: Any, closed: Any) -> Any:
-    import pandas as pd
-
-    return pd.arrays.IntervalArray.from_arrays(left, right, closed)
-
-
-def _sparse(dense: Any, fill_value: Any) -> Any:
-    import pandas as pd
-
-    return pd.arrays.SparseArray(dense, dtype=pd.SparseDtype(dense.dtype, fill_value))
 
 
 def _nullable(data: Any, mask: Any) -> Any:
@@ -550,32 +466,42 @@ _OF_PACKAGES: dict[str, Callable[[Any], tuple[Any, ...] | None]] = {
 _BUILDERS: dict[str, Callable[..., Any]] = {
     "array": _array,
     "arrow column": _arrow_column,
-    "categories": _categories,
-    "dtype": _dtype,
+    "categories": lambda codes, categories, ordered: _pd().Categorical.from_codes(
+        codes, categories, ordered=ordered
+    ),
+    "dtype": lambda text: _np().dtype(text),
     "elsewhere": _elsewhere,
     "frame": _frame,
     "index": _index,
-    "interval": _interval,
-    "intervals": _intervals,
-    "masked array": _masked_array,
-    "missing": _missing,
-    "multi index": _multi_index,
+    "interval": lambda left, right, closed: _pd().Interval(left, right, closed=closed),
+    "intervals": lambda left, right, closed: _pd().arrays.IntervalArray.from_arrays(
+        left, right, closed=closed
+    ),
+    "masked array": lambda data, mask: _np().ma.MaskedArray(data, mask),  # noqa: PLW0108 - pandas is not imported yet
+    "missing": lambda name: getattr(_pd(), name),
+    "multi index": lambda levels, names: _pd().MultiIndex.from_arrays(levels, names=names),
     "nullable": _nullable,
-    "numpy text": _numpy_text,
+    "numpy text": lambda text: getattr(_np(), "str_" if isinstance(text, str) else "bytes_")(text),
     "objects": _objects,
     "path": Path,
-    "period": _period,
-    "periods": _periods,
+    "period": lambda ordinal, freq: _pd().Period(ordinal=ordinal, freq=freq),
+    "periods": lambda ordinals, freq: _pd().arrays.PeriodArray(
+        ordinals, dtype=_pd().PeriodDtype(freq)
+    ),
     "polars frame": _polars_frame,
-    "range index": _range_index,
+    "range index": lambda *parts: _pd().RangeIndex(*parts[:3], name=parts[3]),
     "same": lambda value: value,
-    "scalar": _scalar,
-    "series": _series,
-    "sparse": _sparse,
+    "scalar": lambda dtype, data: _np().frombuffer(data, dtype)[0],
+    "series": lambda values, index, name: _column(_pd(), values, index, name),
+    "sparse": lambda dense, fill: _pd().arrays.SparseArray(
+        dense, dtype=_pd().SparseDtype(dense.dtype, fill)
+    ),
     "strings": _strings,
     "table": _table,
-    "timedelta": _timedelta,
-    "times": _times,
+    "timedelta": lambda span: _pd().Timedelta(span),
+    "times": lambda utc, zone: (
+        _pd().DatetimeIndex(utc).tz_localize("UTC").tz_convert(_zone(zone)).array
+    ),
     "timestamp": _timestamp,
     "zone": _zone,
 }

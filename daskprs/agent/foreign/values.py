@@ -477,7 +477,7 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "intervals": lambda left, right, closed: _pd().arrays.IntervalArray.from_arrays(
         left, right, closed=closed
     ),
-    "masked array": lambda data, mask: _np().ma.MaskedArray(data, mask),  # noqa: PLW0108 - pandas is not imported yet
+    "masked array": lambda data, mask: _np().ma.MaskedArray(data, mask),  # noqa: PLW0108 - imports come late
     "missing": lambda name: getattr(_pd(), name),
     "multi index": lambda levels, names: _pd().MultiIndex.from_arrays(levels, names=names),
     "nullable": _nullable,

@@ -63,6 +63,7 @@ def run(mini_batch, context):
         return "text"
     if name == "yields":
         return pieces(name)
+    Run.get_context().log("secret", os.environ["SECRET"])
     found = {
         "prefix": sys.prefix,
         "environment": os.environ["VIRTUAL_ENV"],
@@ -72,7 +73,7 @@ def run(mini_batch, context):
         "sibling": sibling.VALUE,
         "one": EntryScript() is Other(),
         "model": Model.get_model_path("weights"),
-        "offline": Run.get_context().id,
+        "run": Run.get_context().id,
         "index": context.minibatch_index,
         "cwd": os.getcwd() == EntryScript().working_dir,
     }
@@ -112,6 +113,7 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
     (source / "sibling.py").write_text("VALUE = 'a sibling'\n")
     (tmp_path / "weights").write_text("1")
     names = sorted({*ENDS, *FINE})
+    place = {"folder": str(tmp_path / "step"), "root": None, "datastores": {}}
     for name in names:
         (files / f"{name}.txt").write_text(name)
     result = daskprs.parallel_run(
@@ -120,7 +122,7 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
         python=bare,
         arguments=["--mine", "1"],
         side_inputs={"weights": tmp_path / "weights"},
-        environment_variables={"SECRET": "do-not-show-this"},
+        environment_variables={"SECRET": "do-not-show-this", "DASKPRS_RUN": json.dumps(place)},
         secrets="SECRET",
         mini_batch_size=1,
         run_max_try=1,
@@ -148,7 +150,7 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
         "sibling": "a sibling",
         "one": True,
         "model": str(tmp_path / "weights"),
-        "offline": "OfflineRun",
+        "run": "step",
         "index": names.index("finds"),
         "cwd": True,
     }
@@ -157,6 +159,8 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
     assert f'File "{source}/script.py", line 29, in run\n    fail(name)\n' in logs
     assert "daskprs/agent" not in (result.logs_dir / "job_error.txt").read_text()
     assert "the secret is ***" in logs
+    metrics = tmp_path / "step/logs/user/metrics.jsonl"
+    assert metrics.read_text() == '{"name": "secret", "value": "***"}\n'
     assert "do-not-show-this" not in logs
 
 

@@ -49,6 +49,7 @@ class EntryScript:
     agent_name: str
     working_dir: str
     side_inputs: dict[str, str]
+    _masked: Callable[[str], str]
 
     def __new__(cls) -> Self:
         """Return the one that there is."""
@@ -96,12 +97,17 @@ class EntryScript:
 
     def _log_to(self, handler: logging.Handler, level: str, masked: Callable[[str], str]) -> None:
         formatter = _Masking("%(asctime)s|%(levelname)s|%(process)d|%(message)s")
-        formatter.masked = masked
+        formatter.masked = self._masked = masked
         handler.setFormatter(formatter)
         self.logger = logging.getLogger("entry_script")
         self.logger.handlers[:] = [handler]
         self.logger.setLevel(level)
         self.logger.propagate = False
+
+
+def masked_here(text: str) -> str:
+    """Return a text without the secrets of this process."""
+    return EntryScript()._masked(text)  # noqa: SLF001 - scripts have no use for it
 
 
 class _Masking(logging.Formatter):

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .entry_script import EntryScript
+from .entry_script import EntryScript, masked_here
 
 if TYPE_CHECKING:
     import types
@@ -63,7 +63,8 @@ class StepRun:
             file = Path(self._folder, METRICS)
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a") as metrics:
-                metrics.write(f"{json.dumps({'name': name, 'value': value}, default=_plain)}\n")
+                record = json.dumps({"name": name, "value": value}, default=_plain)
+                metrics.write(f"{masked_here(record)}\n")
 
     log_list = log_table = log
 

@@ -43,7 +43,7 @@ LAYERS = {
         run_place step_logs system_flags
         task
         reuse
-        pipelines v1
+        blob_storage pipelines v1
         deployments
         v2 validation
     """,

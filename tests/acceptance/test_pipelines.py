@@ -46,6 +46,7 @@ import argparse
 import os
 
 import mltable
+from azure.storage.blob import BlobServiceClient
 from azureml.core import Model, Run
 
 parser = argparse.ArgumentParser()
@@ -55,6 +56,8 @@ parser.add_argument("--label", default="none")
 parser.add_argument("--files")
 arguments = parser.parse_args()
 print("preparing, label", arguments.label)
+account = BlobServiceClient.from_connection_string("AccountName=a;AccountKey=b==")
+account.get_blob_client("workspaceblobstore", "weights/ten.txt").upload_blob(b"10")
 Run.get_context().log_row("prepared", label=arguments.label)
 with open(arguments.source) as lines:
     for number, line in enumerate(lines):
@@ -69,6 +72,8 @@ import argparse
 import logging
 import os
 
+from azure.identity import DefaultAzureCredential
+from azure.storage.blob import ContainerClient
 from azureml.core import Run
 
 
@@ -82,7 +87,10 @@ def init():
     assert "--allowed_failed_percent" not in others
     with open(os.path.join(arguments.model, "weight.txt")) as file:
         weight = int(file.read())
-    Run.get_context().log("weight", weight)
+    url, credential = "https://a.blob.core.windows.net", DefaultAzureCredential()
+    store = ContainerClient(url, "workspaceblobstore", credential=credential)
+    (blob,) = store.list_blobs(name_starts_with="weights/")
+    Run.get_context().log("weight", int(store.download_blob(blob).readall()))
 
 
 def run(mini_batch):

@@ -16,21 +16,31 @@ from daskprs.agent.foreign.main import FOLDER
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-MODULES = ("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "mltable")
+BLOBS = ("azure.storage.blob", "azure.identity", "azure.core.exceptions")
+"""Modules whose names are those of one of ours."""
+MODULES = (
+    *("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "mltable"),
+    *("azure", "azure.storage", "azure.core", *BLOBS),
+)
 """Below ``azureml`` each module has all of it: where a name lies there does not matter."""
 SDK = "daskprs.azure.v1"
 """The module that stands in for ``azureml``; loaded only when a script imports from it."""
+STORAGE = "daskprs.azure.blob_storage"
+"""The module behind `BLOBS`."""
 CLIENTS = "_restclient"
 """The package of Azure's clients below ``azureml``: its names can be imported, but not used."""
 
 
-def _of_sdk(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return getattr(importlib.import_module(SDK), name)
+def _names_of(module: str) -> Callable[[str], Any]:
+    def found(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(module), name)
+
+    return found
 
 
 class _Client:
@@ -74,7 +84,10 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find our modules; a real parent package gets no stand-ins for its parts."""
+        """Find our modules; a real parent package gets no stand-ins for its parts.
+
+        Only ``azure`` does, since many packages share it.
+        """
         del path, target
         if not stands_for(fullname) or not self._parent_is_ours(fullname):
             return None
@@ -82,7 +95,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def _parent_is_ours(self, fullname: str) -> bool:
         parent = fullname.rpartition(".")[0]
-        if not parent:
+        if not parent or fullname.startswith("azure."):
             return True
         spec = getattr(sys.modules.get(parent), "__spec__", None)
         return spec is not None and spec.loader is self
@@ -93,7 +106,9 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             case ["azureml", clients, *_] if clients == CLIENTS:
                 module.__getattr__ = _of_clients  # type: ignore[method-assign]
             case ["azureml", *_]:
-                module.__getattr__ = _of_sdk  # type: ignore[method-assign]
+                module.__getattr__ = _names_of(SDK)  # type: ignore[method-assign]
+            case ["azure", *_] if module.__name__ in BLOBS:
+                module.__getattr__ = _names_of(STORAGE)  # type: ignore[method-assign]
             case ["mltable"]:
                 module.__getattr__ = _of_mltable  # type: ignore[method-assign]
             case ["entry_script"] | ["azureml_user", "parallel_run"]:

@@ -52,10 +52,13 @@ class Command(NamedTuple):
     timeout_s: float | None
     python: str | None = None
     """The interpreter of the step's environment; None for this Python."""
+    datastores: Mapping[str, str] = MappingProxyType({})
+    """The folders of datastores, where scripts find containers of blobs."""
 
     def record(self) -> dict[str, Any]:
         """Return the command as JSON values, which a resume compares."""
-        record = {**self._asdict(), "code": None if self.code is None else str(self.code)}
+        record = self._asdict() | {"code": None if self.code is None else str(self.code)}
+        del record["datastores"]
         if self.python is None:
             del record["python"]  # as in the records of earlier versions
         return record
@@ -79,8 +82,8 @@ class Command(NamedTuple):
         if self.python is not None:
             base = environment_of(self.python, base)
         path = [_bin(self.python or sys.executable, folder.bin), base.get("PATH", os.defpath)]
-        place_of_run = RunPlace(folder.step(step), may_be_unseen=True).variables()
-        environment = {**base, "PATH": os.pathsep.join(path), **place_of_run, **self.variables}
+        run = RunPlace(folder.step(step), None, self.datastores, may_be_unseen=True)
+        environment = {**base, "PATH": os.pathsep.join(path), **run.variables(), **self.variables}
         stand_ins = stand_ins_for(self.python, folder.stand_ins)
         more = [environment.get("PYTHONPATH", ""), str(stand_ins)]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, more))
@@ -125,7 +128,9 @@ class CommandStep:
             return
         timeout_s = form.limits.timeout if form.limits else None
         variables = self._variables(form.environment_variables or {})
-        self.work = Command(line, step.code, variables, timeout_s, step.environment.python)
+        more = wiring.given.assets.datastores
+        python = step.environment.python
+        self.work = Command(line, step.code, variables, timeout_s, python, more)
 
     def _resolved(self, one: Reference) -> str | None:
         return self._wiring.resolved(self._step, one)

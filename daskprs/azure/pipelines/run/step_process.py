@@ -91,7 +91,8 @@ def _started(step: Step, folder: PipelineFolder, log: IO[bytes]) -> ChildProcess
         program, place, environment = step.work.process(step.name, folder)
         return ChildProcess(program, log, is_supervised=True, cwd=place, env=environment)
     path = folder.task(step.name)
-    run = RunPlace(folder.step(step.name), may_be_unseen=True)
+    stores = step.work.assets.datastores
+    run = RunPlace(folder.step(step.name), None, stores, may_be_unseen=True)
     variables = {**run.variables(), **(step.work.options.get("environment_variables") or {})}
     with whole_file(path) as file:
         file.write(written(step.work, {}).encode())

@@ -1,0 +1,274 @@
+"""Containers of Azure's blob storage in a script: folders of datastores that are known by name.
+
+The names are those of the package ``azure-storage-blob``, which scripts import. A container is the
+datastore of its name, or of ``account/container``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+from daskprs.azure.run_place import RunPlace
+from daskprs.errors import UsageError
+from daskprs.system.atomic_file import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class ResourceNotFoundError(Exception):
+    """A blob that does not exist."""
+
+
+class ResourceExistsError(Exception):
+    """A blob that exists, and is not to be overwritten."""
+
+
+class DefaultAzureCredential:
+    """A credential, which a folder does not ask for."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+ManagedIdentityCredential = AzureCliCredential = DefaultAzureCredential
+
+
+class BlobProperties(NamedTuple):
+    """A blob in a list."""
+
+    name: str
+    size: int
+    container: str
+
+
+class BlobServiceClient:
+    """An account: its containers are datastores that are known by name."""
+
+    def __init__(self, account_url: str = "", *_: Any, **__: Any) -> None:
+        self.account_name = (urlsplit(account_url).hostname or "").partition(".")[0]
+
+    @classmethod
+    def from_connection_string(cls, conn_str: str, *_: Any, **__: Any) -> Self:
+        """Return the account that a connection string names."""
+        return cls(f"https://{_account_in(conn_str)}")
+
+    def get_container_client(self, container: str) -> ContainerClient:
+        """Return a container."""
+        return ContainerClient(container_name=container, account_name=self.account_name)
+
+    def get_blob_client(self, container: str, blob: str, **_: Any) -> BlobClient:
+        """Return a blob."""
+        return self.get_container_client(container).get_blob_client(blob)
+
+
+class ContainerClient:
+    """A container: the folder of the datastore that has its name.
+
+    Raises
+    ------
+    UsageError
+        When no datastore of this name is known.
+
+    """
+
+    def __init__(
+        self,
+        account_url: str = "",
+        container_name: str = "",
+        *_: Any,
+        account_name: str | None = None,
+        **__: Any,
+    ) -> None:
+        account = BlobServiceClient(account_url).account_name
+        self.account_name = account if account_name is None else account_name
+        self.container_name = container_name
+        self._root = _root_of(container_name, self.account_name)
+
+    @classmethod
+    def from_connection_string(cls, conn_str: str, container_name: str, **_: Any) -> Self:
+        """Return a container of the account that a connection string names."""
+        return cls(container_name=container_name, account_name=_account_in(conn_str))
+
+    @classmethod
+    def from_container_url(cls, container_url: str, **_: Any) -> Self:
+        """Return the container that a URL names."""
+        name = urlsplit(container_url).path.strip("/")
+        return cls(container_url, container_name=unquote(name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the block; nothing has to be closed."""
+
+    def exists(self, **_: Any) -> bool:
+        """Return whether the folder exists."""
+        return self._root.is_dir()
+
+    def get_blob_client(self, blob: str, **_: Any) -> BlobClient:
+        """Return a blob."""
+        return BlobClient(container_name=self.container_name, blob_name=blob, container=self)
+
+    def list_blobs(self, name_starts_with: str | None = None, **_: Any) -> Iterator[BlobProperties]:
+        """Yield the blobs whose names begin so, in the order of their names."""
+        files = (one for one in self._root.rglob("*") if one.is_file())
+        for path in sorted(files, key=lambda one: one.relative_to(self._root).as_posix()):
+            name = path.relative_to(self._root).as_posix()
+            if name.startswith(name_starts_with or ""):
+                yield BlobProperties(name, path.stat().st_size, self.container_name)
+
+    def list_blob_names(self, name_starts_with: str | None = None, **_: Any) -> Iterator[str]:
+        """Yield the names of the blobs that begin so, in their order."""
+        return (one.name for one in self.list_blobs(name_starts_with))
+
+    def upload_blob(self, name: str, data: Any, *_: Any, **options: Any) -> BlobClient:
+        """Write a blob, and return it."""
+        client = self.get_blob_client(name)
+        client.upload_blob(data, **options)
+        return client
+
+    def download_blob(self, blob: str | BlobProperties, **_: Any) -> BlobContent:
+        """Return the content of a blob."""
+        return self.get_blob_client(_name_of(blob)).download_blob()
+
+    def delete_blob(self, blob: str | BlobProperties, **_: Any) -> None:
+        """Delete a blob."""
+        self.get_blob_client(_name_of(blob)).delete_blob()
+
+    def place(self, blob: str) -> Path:
+        """Return the file of a blob; a name that climbs out of the container is a UsageError."""
+        path = self._root / blob.lstrip("/")
+        if ".." in path.parts:
+            msg = f"the blob {blob!r} climbs out of the container {self.container_name!r}."
+            raise UsageError(msg)
+        return path
+
+
+class BlobClient:
+    """A blob: a file in the folder of its container."""
+
+    def __init__(
+        self,
+        account_url: str = "",
+        container_name: str = "",
+        blob_name: str = "",
+        *_: Any,
+        container: ContainerClient | None = None,
+        **__: Any,
+    ) -> None:
+        self.container_name, self.blob_name = container_name, _name_of(blob_name)
+        container = container or ContainerClient(account_url, container_name)
+        self._path = container.place(self.blob_name)
+
+    @classmethod
+    def from_connection_string(
+        cls, conn_str: str, container_name: str, blob_name: str, **_: Any
+    ) -> Self:
+        """Return a blob of the account that a connection string names."""
+        container = ContainerClient.from_connection_string(conn_str, container_name)
+        return cls("", container_name, blob_name, container=container)
+
+    @classmethod
+    def from_blob_url(cls, blob_url: str, *_: Any, **__: Any) -> Self:
+        """Return the blob that a URL names."""
+        container, _slash, blob = unquote(urlsplit(blob_url).path).lstrip("/").partition("/")
+        return cls(blob_url, container, blob)
+
+    def exists(self, **_: Any) -> bool:
+        """Return whether the blob exists."""
+        return self._path.is_file()
+
+    def get_blob_properties(self, **_: Any) -> BlobProperties:
+        """Return its name and size."""
+        size = self._found().stat().st_size
+        return BlobProperties(self.blob_name, size, self.container_name)
+
+    def download_blob(self, **_: Any) -> BlobContent:
+        """Return its content; a blob that does not exist is a ResourceNotFoundError."""
+        return BlobContent(self._found())
+
+    def upload_blob(self, data: Any, *_: Any, overwrite: bool = False, **__: Any) -> None:
+        """Write it from bytes, text, a file or pieces of bytes; it is there whole or not at all."""
+        if self._path.exists() and not overwrite:
+            msg = f"the blob {self.blob_name!r} exists: {self._path}. Use overwrite=True."
+            raise ResourceExistsError(msg)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(self._path) as file:
+            for piece in _pieces(data):
+                file.write(piece.encode() if isinstance(piece, str) else piece)
+
+    def delete_blob(self, **_: Any) -> None:
+        """Delete it."""
+        self._found().unlink()
+
+    def _found(self) -> Path:
+        if not self._path.is_file():
+            msg = f"the blob {self.blob_name!r} does not exist: {self._path} is not a file."
+            raise ResourceNotFoundError(msg)
+        return self._path
+
+
+class BlobContent:
+    """The content of a blob."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.size = path.stat().st_size
+
+    def readall(self) -> bytes:
+        """Return all of it."""
+        return self._path.read_bytes()
+
+    content_as_bytes = readall
+
+    def content_as_text(self, encoding: str = "utf-8", **_: Any) -> str:
+        """Return all of it as text."""
+        return self._path.read_text(encoding)
+
+    def readinto(self, stream: IO[bytes]) -> int:
+        """Write it to a file, and return its size."""
+        with self._path.open("rb") as file:
+            shutil.copyfileobj(file, stream)
+        return self.size
+
+    download_to_stream = readinto
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield it in pieces."""
+        with self._path.open("rb") as file:
+            while piece := file.read(4 << 20):
+                yield piece
+
+
+def _pieces(data: Any) -> Iterable[bytes | str]:
+    if isinstance(data, bytes | bytearray | memoryview | str):
+        return (data,) if isinstance(data, str) else (bytes(data),)
+    return iter(lambda: data.read(4 << 20), data.read(0)) if hasattr(data, "read") else data
+
+
+def _name_of(blob: str | BlobProperties) -> str:
+    return blob.name if isinstance(blob, BlobProperties) else blob
+
+
+def _account_in(text: str) -> str:
+    """Return the name of the account in a connection string."""
+    parts = dict(one.partition("=")[::2] for one in text.split(";"))
+    return parts.get("AccountName", "")
+
+
+def _root_of(container: str, account: str) -> Path:
+    place = RunPlace.current()
+    known = place.datastores if place is not None else {}
+    for name in (f"{account}/{container}", container):
+        if name in known:
+            return Path(os.path.abspath(known[name]))  # noqa: PTH100 - links stay
+    msg = (
+        f"the container {container!r} of the account {account!r} has no folder here. Give it one "
+        f"by --datastore {container}=FOLDER, or install azure-storage-blob to reach Azure itself."
+    )
+    raise UsageError(msg)

@@ -114,6 +114,7 @@ PIPELINE = FileKind(
     lambda content: ("jobs" in content and "on" not in content) or is_job(content),
     "this is a pipeline: daskprs run {file}",
 )
+OF_A_MODEL = _has("model", "code_configuration", "mini_batch_size", "endpoint_name", types="model")
 KINDS = (
     # By one key, or by a type, that no other kind has.
     FileKind(
@@ -290,7 +291,7 @@ KINDS = (
     FileKind(
         "batch deployment of a model",
         "modelbatchdeployment batchdeployment",
-        _has("model", "code_configuration", "mini_batch_size", "endpoint_name", types="model"),
+        lambda content: "task" not in content and OF_A_MODEL(content),
         "this is a batch deployment: daskprs invoke {file} --input DATA",
     ),
     FileKind("MLTable", "", _is_table, MLTABLE),

@@ -369,6 +369,7 @@ SCHEMA = "$schema: https://azuremlschemas.azureedge.net/latest/{}.schema.json\n"
         ("inputs: {a: 1}\n", "inputs of an invocation", 0),
         ("on: {push: {}}\njobs: {}\n", "", 1),
         ("paths: {train: a}\n", "", 1),
+        ("model: m\ntask: embeddings\n", "", 1),
     ],
 )
 def test_kinds_of_files_are_told_apart(text: str, kind: str, told: int) -> None:

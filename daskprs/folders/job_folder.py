@@ -161,7 +161,8 @@ class JobFolder:
 
     def _make_private(self) -> str:
         try:
-            return make_private(self.path, own=self.model.name)
+            own = (self.model.name, self.azure_driver_log.parent.name)
+            return make_private(self.path, own)
         except OSError as error:
             msg = (
                 f"job_dir: {self} cannot be made private: {error}. Leave its permissions as they "

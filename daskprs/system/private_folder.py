@@ -10,8 +10,12 @@ import os
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError, Option
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 DEFAULT_ACL = "system.posix_acl_default"
 _USER, _GROUP, _OTHER = 0x01, 0x04, 0x20
@@ -24,13 +28,13 @@ OWNER_ALONE = struct.pack("<I", 2) + b"".join(
 OTHERS = 0o077
 
 
-def make_private(folder: Path, own: str = "") -> str:
+def make_private(folder: Path, own: Collection[str] = ()) -> str:
     """Make a folder private, with all that will be made in it.
 
     Return a warning where this keeps others out of what is in the folder, but for `own`; else an
     empty text.
     """
-    found = next((name for path in sorted(folder.iterdir()) if (name := path.name) != own), "")
+    found = next((name for path in sorted(folder.iterdir()) if (name := path.name) not in own), "")
     was_open = not is_private(folder)
     folder.chmod(0o700)
     with suppress(OSError):

@@ -13,7 +13,7 @@ from daskprs.azure.file_kinds import is_of_pipeline
 from daskprs.azure.pipelines.run.result import COMPLETED
 from daskprs.azure.v2.batch import BatchEndpoint, PipelineComponentBatchDeployment
 from daskprs.azure.v2.entity import Entity, as_yaml
-from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs
+from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs, time_before
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.ports import Input, Output
 from daskprs.azure.v2.registry import ResourceNotFoundError, write_text
@@ -195,7 +195,12 @@ class BatchEndpointOperations(Operations):
                 overwrite=overwrite,
             )
             job.outputs, job.logs = {SCORE: Path(result.output_dir)}, [result.logs_dir]
-            of_step = {"name": f"{job.name}.batchscoring", "status": COMPLETED, "children": []}
+            of_step = {
+                "name": f"{job.name}.batchscoring",
+                "status": COMPLETED,
+                "changed": time_before(),
+                "children": [],
+            }
             job.children = [Job(**{**vars(job), **of_step})]
         return job
 

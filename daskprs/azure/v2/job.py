@@ -6,7 +6,7 @@ import json
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
@@ -93,7 +93,7 @@ class Job:
     def keep(self, registry: Registry, status: str) -> None:
         """Write the record with a new status."""
         self.status = status
-        self.changed = datetime.now(UTC).isoformat()
+        self.changed = time_before()
         self.created = self.created or self.changed
         text = json.dumps(_record(self), indent=1, default=str)
         write_text(registry.job_file(self.name), text)
@@ -113,6 +113,11 @@ class Job:
             for log in self.logs:
                 if log.exists():
                     _copied(log, target / ARTIFACTS / log.relative_to(self.folder))
+
+
+def time_before(before_s: float = 0.0) -> str:
+    """Return the time now, or some seconds before."""
+    return (datetime.now(UTC) - timedelta(seconds=before_s)).isoformat()
 
 
 def _copied(place: Path, target: Path) -> None:

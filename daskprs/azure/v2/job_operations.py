@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.pipelines.pipeline import run_with, to_stderr
 from daskprs.azure.v2.dsl import PipelineFunction
-from daskprs.azure.v2.job import RUNNING, Job, kept, read_job, read_jobs
+from daskprs.azure.v2.job import RUNNING, Job, kept, read_job, read_jobs, time_before
 from daskprs.azure.v2.node import PIPELINE, Node
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.pipeline_job import PipelineJob
@@ -200,8 +200,8 @@ def _take_result(record: Job, result: PipelineOutcome, document: Document, asset
             dict(step.outputs),
             [step.log],
             {"azureml.moduleName": modules.get(name, name)},
-            record.created,
-            record.changed,
+            time_before(step.elapsed_s),
+            time_before(),
         )
         for name, step in result.steps.items()
     ]

@@ -225,7 +225,9 @@ def test_a_workspace_is_the_folder_that_a_config_names(client: MLClient, tmp_pat
     assert places.place("azureml://datastores/blobs/paths/1.txt", Path()) == tmp_path / "data/1.txt"
 
 
-def test_an_endpoint_scores_files_by_its_default_deployment(client: MLClient) -> None:
+def test_an_endpoint_scores_files_by_its_default_deployment(
+    client: MLClient, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A deployment is checked as it is registered, and its invocations are jobs."""
     model = client.models.create_or_update(Model(name="m", path="model"))
     endpoint = BatchEndpoint(name="scoring", description="scores")
@@ -256,8 +258,10 @@ def test_an_endpoint_scores_files_by_its_default_deployment(client: MLClient) ->
         ],
     )
     assert job.outputs == {"score": client.workspace.root / "scores"}
+    assert "warning" not in capsys.readouterr().err
     (scored,) = client.jobs.list(parent_job_name=job.name)
     assert scored.status == "Completed"
+    assert scored.creation_context.last_modified_at > scored.creation_context.created_at
     client.jobs.download(scored.name, output_name="score")
     rows = Path("named-outputs/score/other.csv").read_text().splitlines()
     assert rows == ["model 1.txt", "model 2.txt"]

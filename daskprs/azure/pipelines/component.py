@@ -169,12 +169,11 @@ def declared(
     else:
         code, includes = _with_includes(below, origin, code, assets, mistakes)
     keys = [*ineffective(form), *(ineffective(below) if below is not None else ())]
-    (key, given), base = _environment(form), source.base
+    given, base = _environment(form), source.base
     if given is None and below is not None and origin is not None:
-        (key, given), base = _environment(below), origin.base
+        given, base = _environment(below), origin.base
     environment = assets.environment(given, base, name)
-    if given is not None and environment.python is None:
-        keys.append(Key(key, Effect.NONE, OWN_PYTHON))
+    keys += _without_python(form, given, environment)
     whole = form if below is None else on_top(below, form)
     whole = whole.model_copy(update={"inputs": form.inputs, "outputs": form.outputs})
     return Declared(
@@ -182,11 +181,19 @@ def declared(
     ), mistakes
 
 
-def _environment(form: StepKeys) -> tuple[str, Any]:
-    """Return the key of a step's environment, and its value."""
+def _environment(form: StepKeys) -> Any:
+    """Return the environment that a step names or defines."""
     if isinstance(form, ParallelForm):
-        return "task.environment", form.task.environment if form.task else None
-    return "environment", form.environment if isinstance(form, CommandForm) else None
+        return form.task.environment if form.task else None
+    return form.environment if isinstance(form, CommandForm) else None
+
+
+def _without_python(form: StepKeys, given: Any, environment: NamedEnvironment) -> list[Key]:
+    """Return the key of an environment for which no interpreter is given."""
+    if given is None or environment.python is not None:
+        return []
+    name = "task.environment" if isinstance(form, ParallelForm) else "environment"
+    return [Key(name, Effect.NONE, OWN_PYTHON)]
 
 
 def _filled(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -247,7 +246,8 @@ def written(task: Task, variables: Mapping[str, Any]) -> str:
         place = getattr(task, name)
         values[name] = None if place is None else str(place)
     values["options"] = {**task.options, "environment_variables": variables}
-    values["assets"] = asdict(task.assets)
+    places = {"paths": task.assets.paths, "datastores": task.assets.datastores}
+    values["assets"] = {name: dict(known) for name, known in places.items()}
     return json.dumps(values, indent=1)
 
 

@@ -29,6 +29,8 @@ from daskprs.yaml_files.form import Effect, Form, Key, filled_as_far, ineffectiv
 from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daskprs.azure.assets import Assets, NamedEnvironment
     from daskprs.azure.pipelines.forms import InputForm, OutputForm
     from daskprs.yaml_files.mistakes import SourceLocation
@@ -160,14 +162,8 @@ def declared(
         return None, mistakes
     if below is None and content.get(COMPONENT) is not None:
         wrong |= {COMPONENT}
-    code = _code(form, source, assets, mistakes)
-    if code is None and below is not None and origin is not None:
-        code = _code(below, origin, assets, mistakes)
-    own = getattr(form, KEY, None) is not None
-    if own or below is None or origin is None:
-        code, includes = _with_includes(form, source, code, assets, mistakes)
-    else:
-        code, includes = _with_includes(below, origin, code, assets, mistakes)
+    of_component = [] if below is None or origin is None else [(below, origin)]
+    code, includes = _whole_code([(form, source), *of_component], assets, mistakes)
     keys = [*ineffective(form), *(ineffective(below) if below is not None else ())]
     given, base = _environment(form), source.base
     if given is None and below is not None and origin is not None:
@@ -263,6 +259,20 @@ def _code(
     if not path.is_dir():
         mistakes.append(source.mistake(f"the folder {path} does not exist.{nearest(path)}", *way))
     return path
+
+
+def _whole_code(
+    levels: Sequence[tuple[Any, YamlSource]], assets: Assets, mistakes: list[Mistake]
+) -> tuple[Path | None, tuple[Include, ...]]:
+    """Return the code of a step, and what is put beside it, of the first level that has each.
+
+    A level is a form and its place: those of the step, then those of its component.
+    """
+    codes = (_code(form, source, assets, mistakes) for form, source in levels)
+    code = next((one for one in codes if one is not None), None)
+    listing = (one for one in levels if getattr(one[0], KEY, None) is not None)
+    form, source = next(listing, levels[-1])
+    return _with_includes(form, source, code, assets, mistakes)
 
 
 def _with_includes(

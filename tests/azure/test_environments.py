@@ -220,6 +220,20 @@ def test_modules_are_looked_for_in_the_interpreter_of_the_step(home: Path, bare:
     assert [one.name for one in found] == ["azureml.core.Dataset", "no_such_b", "mltable"]
 
 
+def test_steps_of_inner_pipelines_have_environments(bare: Path) -> None:
+    """The inner pipeline itself runs nothing, and so it has none."""
+    step = '{type: command, command: "true", environment: "azureml:e:1"}'
+    Path("outer.yml").write_text(f"jobs: {{outer: {{type: pipeline, jobs: {{inner: {step}}}}}}}\n")
+    folder = PipelineFolder("run")
+    given = CallerInputs(given_places(None, environments={"e": bare}))
+    work = read_pipeline("outer.yml", folder, given).steps["outer.inner"].work
+    assert isinstance(work, Command)
+    assert work.python == f"{bare}/bin/python"
+    given = CallerInputs(given_places(None, environments={"outer": bare}))
+    with pytest.raises(YamlError, match="nothing here has an environment 'outer'; known are e"):
+        read_pipeline("outer.yml", folder, given)
+
+
 def test_a_deployment_runs_under_its_interpreter(bare: Path) -> None:
     """Jobs of the service get the option, and only those whose deployment has the environment."""
     pythons = {"sklearn-1.5": bare}

@@ -131,6 +131,25 @@ def test_only_a_step_that_takes_a_table_needs_its_file(home: Path) -> None:
     assert task(read(taken.replace("X", "'${{parent.inputs.data}}'"))).data == str(home / "data")
 
 
+@pytest.mark.usefixtures("home")
+def test_a_number_may_be_bound_by_path() -> None:
+    """Dumps of the azure-ai-ml package write every binding so."""
+    step = """
+type: pipeline
+inputs: {last: 4}
+jobs:
+  count:
+    type: command
+    inputs: {n: {path: "${{parent.inputs.last}}"}}
+    component:
+      inputs: {n: {type: integer}}
+      command: seq ${{inputs.n}}
+"""
+    assert command(read(step), "count").line == "seq 4"
+    text = refused(step.replace("last: 4", "last: four"))
+    assert text.endswith("jobs.count.inputs.n: it has to be of type integer, not 'four'")
+
+
 def test_values_in_python_are_read_as_their_file_is(home: Path) -> None:
     """Beside a folder that their paths start from; messages name the keys."""
     values, given = yaml.safe_load(SCORE), CallerInputs(Assets())

@@ -245,7 +245,10 @@ class Wiring:
         way = ("inputs", name, *(("path",) if form else ()))
         bound = self._value(step, text, way) if isinstance(text, str) else Binding(text)
         bound = bound._replace(type=kind or bound.type)
-        if bound.value is None or not (bound.is_path or takes_path(kind) or form):
+        is_value = kind is not None and not takes_path(kind)  # dumps give values by `path`, too
+        if bound.value is None or not (
+            bound.is_path or takes_path(kind) or (form and not is_value)
+        ):
             return bound
         if bound.is_path and (bound.makers or bound.is_unknown):
             return bound

@@ -256,7 +256,7 @@ def _named(steps: Iterable[Node], local: Mapping[str, Any]) -> dict[str, Node]:
 
 def _free_name(step: Node, taken: Iterable[str]) -> str:
     """Return a name by the step's component that no other step has."""
-    plain = re.sub(r"\W+", "_", step.component.name or step.component.kind)
+    plain = re.sub(r"\W+", "_", step.component.name or step.component.kind).lower()
     at, name = 0, plain
     while name in taken:
         at += 1

@@ -227,7 +227,7 @@ def test_every_key_of_a_parallel_step_arrives(
 def test_steps_without_a_variable_are_called_as_their_component() -> None:
     """And numbered; a name that is set wins, and what reads the step follows."""
     say = command(
-        name="say-it",
+        name="Say-it",
         command="echo ${{inputs.n}} > ${{outputs.o}}/o",
         inputs={"n": 1},
         outputs={"o": None},

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.assets import Assets
+from daskprs.azure.assets import given_places
 from daskprs.azure.v1.workspace import Workspace
 from daskprs.azure.v2.asset import Data, Model
 from daskprs.azure.v2.asset_operations import (
@@ -28,9 +27,11 @@ from daskprs.folders.pipeline_folder import WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from os import PathLike
 
     from distributed import Client
 
+    from daskprs.azure.assets import Assets
     from daskprs.azure.v2.operations import Poller
 
 
@@ -50,6 +51,8 @@ class MLClient:
     assets : dict or path, optional
         Local paths of assets, by ``"name"``, ``"name:version"`` or whole reference, or a mapping
         file.
+    environments : dict, optional
+        Interpreters of environments, by name: ``{"scoring": "/envs/scoring/bin/python"}``.
     client : str or distributed.Client, optional
         The Dask cluster on which parallel steps and deployments run. Default: this machine.
 
@@ -66,6 +69,7 @@ class MLClient:
         root: str | PathLike[str] | None = None,
         datastores: Mapping[str, str | PathLike[str]] | None = None,
         assets: Mapping[str, str | PathLike[str]] | str | PathLike[str] | None = None,
+        environments: Mapping[str, str | PathLike[str]] | None = None,
         client: Client | str | None = None,
         enable_telemetry: bool | None = None,
         show_progress: bool | None = None,
@@ -83,6 +87,7 @@ class MLClient:
         self.resource_group_name = resource_group_name
         self.client = client
         self._given = assets
+        self._environments = environments
         self.registry = Registry(described)
         self.jobs = JobOperations(self)
         self.data = DataOperations(self)
@@ -118,11 +123,7 @@ class MLClient:
     def assets(self) -> Assets:
         """Return the places of all that is registered and of all that was given."""
         known = self.registry.assets()
-        if isinstance(self._given, str | PathLike):
-            given = Assets.read(self._given)
-        else:
-            places = {name: str(path) for name, path in (self._given or {}).items()}
-            given = Assets().and_also(places, {})
+        given = given_places(self._given, None, self._environments).for_several_files()
         return replace(
             given,
             paths={**known.paths, **given.paths},

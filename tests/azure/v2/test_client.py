@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,12 @@ def test_a_workspace_is_the_folder_that_a_config_names(client: MLClient, tmp_pat
     Path("config.json").write_text(json.dumps({"subscription_id": "1", "workspace_name": "w"}))
     assert MLClient.from_config().workspace.root == tmp_path / "daskprs-workspace"
     Path("config.json").write_text(json.dumps({"root": "ws", "datastores": {"blobs": "data"}}))
-    named = MLClient.from_config(datastores={"more": "src"}, assets={"azureml:m:1": "model"})
+    named = MLClient.from_config(
+        datastores={"more": "src"},
+        assets={"azureml:m:1": "model"},
+        environments={"e": sys.executable},
+    )
+    assert named.assets().environments == {"e": sys.executable}
     assert named.workspace.root == tmp_path / "ws"
     assert [one.name for one in named.datastores.list()] == ["workspaceblobstore", "blobs", "more"]
     assert named.datastores.get_default().root == str(tmp_path / "ws")

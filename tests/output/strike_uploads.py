@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import sys
 import zlib
@@ -158,7 +159,7 @@ def main(base: Path, endpoint: str, how: str, first: int, stride: int) -> None:
     open_uploads.PIECE_BYTES = 100
     store = ObjectStore(endpoint)
     os.environ.update(store.environment)
-    bucket = f"struck-{how.replace(' ', '-')}"
+    bucket = f"struck-{secrets.token_hex(8)}"  # others may be struck in the same store
     store.put(bucket)
     with failing_store(endpoint) as failing:
         os.environ["AWS_ENDPOINT_URL"] = failing.endpoint

@@ -9,10 +9,11 @@ import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from daskprs.agent.foreign.entry_script import EntryScript
 from daskprs.agent.node.environment import ASSETS
+from daskprs.azure.registered_name import file_of_name
 from daskprs.azure.run_place import RunPlace
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest, nearest_of
@@ -246,7 +247,7 @@ def _model_in(folder: Path, workspace: Workspace | None) -> Model:
 
 
 def _versions_folder(root: Path, name: str) -> Path:
-    return root / REGISTRY / "models" / quote(name, safe="")
+    return root / REGISTRY / "models" / file_of_name(name)
 
 
 def _versions(folder: Path) -> list[int]:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from daskprs.azure.assets import Assets
 
+PART = ".component"
+"""The ending of the file of a component that only its deployment has."""
+
 
 class BatchEndpointOperations(Operations):
     """Batch endpoints, which score data by their deployments."""
@@ -273,16 +276,23 @@ class BatchDeploymentOperations(Operations):
         self._client.batch_endpoints.get(endpoint)
         assets, values = self._client.assets(), deployment.values()
         file = self._registry.deployment_file(endpoint, name)
+        part = file.with_name(f"{file.stem}.{secrets.token_hex(4)}{PART}")
+        before = str(Document.read(file).content.get("component")) if file.exists() else ""
         if isinstance(values.get("component"), dict):
-            part = file.with_suffix(".component")
             write_text(part, as_yaml(values["component"]))
             values["component"] = str(part)
         document = Document.of_values(values, name, Path.cwd())
-        if isinstance(deployment, PipelineComponentBatchDeployment):
-            pipeline_deployment_of(document, assets)
-        else:
-            FileDeployment.load(document, assets=assets)
-        write_text(file, as_yaml(values))
+        try:
+            if isinstance(deployment, PipelineComponentBatchDeployment):
+                pipeline_deployment_of(document, assets)
+            else:
+                FileDeployment.load(document, assets=assets)
+            write_text(file, as_yaml(values))
+        except BaseException:  # the deployment that is registered stays as it is
+            part.unlink(missing_ok=True)
+            raise
+        if before.endswith(PART) and Path(before).parent == file.parent:
+            Path(before).unlink(missing_ok=True)
         return Poller(deployment)
 
     def get(self, name: str, endpoint_name: str) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.pipelines.pipeline import run_with, to_stderr
+from daskprs.azure.registered_name import file_of_name
 from daskprs.azure.v2.dsl import PipelineFunction
 from daskprs.azure.v2.job import RUNNING, Job, kept, read_job, read_jobs, time_before
 from daskprs.azure.v2.node import PIPELINE, Node
@@ -166,9 +167,15 @@ class JobOperations(Operations):
 
 def _new_folder(document: Document) -> Path:
     """Return the folder of a run: by its name, or a new one."""
-    name = document.content.get("name")
+    name: str | None = document.content.get("name")
     title = Path(document.name).stem
-    return job_root() / name if name else default_job_dir(title, secrets.token_hex(4))
+    if not name:
+        return default_job_dir(title, secrets.token_hex(4))
+    if "/" in name:
+        msg = f"{name!r} is not the name of a job: leave the slash out, or give job_dir its folder."
+        raise OptionError(msg)
+    file_of_name(name)  # refuses what leads elsewhere
+    return job_root() / name
 
 
 def _document_of(job: Any) -> Document:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from daskprs.azure.assets import Assets
+from daskprs.azure.registered_name import file_of_name
 from daskprs.azure.v1.model import REGISTRY
 from daskprs.azure.v1.model import Model as CopiedModel
 from daskprs.azure.v2.asset import reference_to
@@ -48,7 +49,7 @@ class Registry:
         self.folder = workspace.root / REGISTRY / REGISTERED
 
     def _of(self, kind: str, *names: str) -> Path:
-        return self.folder.joinpath(kind, *(quote(name, safe="") for name in names))
+        return self.folder.joinpath(kind, *map(file_of_name, names))
 
     def keep(self, kind: str, name: str | None, version: Any, record: Mapping[str, Any]) -> str:
         """Keep a record as a version of a name, by default the next one; return the version."""

@@ -322,9 +322,34 @@ def test_an_endpoint_runs_a_pipeline_that_a_function_makes(client: MLClient) -> 
         assert Path(name, "named-outputs/said/w").read_text() == "b\n"
         steps = {one.properties["azureml.moduleName"]: one.status for one in job.children}
         assert steps == {"copy": "Completed", "said": "Completed"}
+    own = client.batch_deployments.get("own", "copies")
+    with pytest.raises(UsageError, match="continue_on_step_failure"):
+        client.batch_deployments.begin_create_or_update(
+            PipelineComponentBatchDeployment(
+                name="own",
+                endpoint_name="copies",
+                component=copied.build(),
+                settings={"continue_on_step_failure": "maybe"},
+            )
+        )
+    assert client.batch_deployments.get("own", "copies") == own
+    assert len([*Path().rglob("own*.component")]) == 1
     with pytest.raises(UsageError, match=r"is a command component\. Call it in the function"):
         client.batch_deployments.begin_create_or_update(
             PipelineComponentBatchDeployment(
                 name="x", endpoint_name="copies", component=copy().component
             )
         )
+
+
+@pytest.mark.parametrize("name", ["..", ".", ""])
+def test_a_name_leads_nowhere_else(client: MLClient, name: str) -> None:
+    """Not to the folder of the workspace, nor out of it."""
+    client.data.create_or_update(Data(name="kept", path="data", type="uri_folder"))
+    with pytest.raises(UsageError, match=r"name"):
+        client.data.create_or_update(Data(name=name, path="data", type="uri_folder"))
+    with pytest.raises(UsageError, match=r"name"):
+        client.batch_endpoints.begin_create_or_update(BatchEndpoint(name=name))
+    with pytest.raises(UsageError, match=r"name"):
+        client.batch_endpoints.begin_delete(name)
+    assert [one.name for one in client.data.list()] == ["kept"]

@@ -25,6 +25,10 @@ class Place(str):
 class Expression:
     """A name for a value that there is not yet; its text is the expression of files."""
 
+    def __deepcopy__(self, _: Any) -> Self:
+        """Return itself: a copy means the same value."""
+        return self
+
 
 class Entity:
     """A mapping of a YAML file as an object; subclasses are dataclasses with its keys.

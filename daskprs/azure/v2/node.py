@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.pipelines.component import FORMS
@@ -12,7 +13,7 @@ from daskprs.azure.v2.entities import (
     PipelineJobSettings,
     RetrySettings,
 )
-from daskprs.azure.v2.entity import Entity, as_yaml, plain, write_yaml
+from daskprs.azure.v2.entity import Entity, as_yaml, local_place, plain, write_yaml
 from daskprs.azure.v2.ports import GivenInput, Output, Ports, StepOutput, as_output
 from daskprs.errors import OptionError
 from daskprs.suggest import nearest_of
@@ -110,7 +111,7 @@ class Node:
         """Return another step with the same keys, and with other inputs."""
         held = {name: one for name, one in self.inputs.items() if one.is_given}
         step = Node(self.component, {**held, **inputs})
-        vars(step)["_keys"] = dict(vars(self)["_keys"])
+        vars(step)["_keys"] = deepcopy(vars(self)["_keys"])
         for name, output in self.outputs.items():
             step.outputs[name].take(output)
         return step.entered()
@@ -125,7 +126,19 @@ class Node:
             known = PARTS[name].keys()
             below = plain(self.component.content.get(name)) or {}
             keys[name] = PARTS[name](**{key: below[key] for key in below if key in known})
-        return keys.get(name, self.component.content.get(name))
+        elif name not in keys:
+            below = self._below(name)
+            if not isinstance(below, dict | list | Entity):
+                return below
+            keys[name] = below
+        return keys[name]
+
+    def _below(self, name: str) -> Any:
+        """Return a copy of a key of the component, whose changes are those of this step."""
+        below = deepcopy(self.component.content.get(name))
+        if isinstance(below, dict) and isinstance(below.get("code"), str):
+            below["code"] = local_place(below["code"], self.component.folder)
+        return below
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a key of the step."""
@@ -168,7 +181,11 @@ class Node:
 
         `promoted` has the names of the pipeline's outputs, by the identity of a step's output.
         """
-        keys = {name: plain(value) for name, value in vars(self)["_keys"].items()}
+        keys = {
+            name: plain(value)
+            for name, value in vars(self)["_keys"].items()
+            if name in PARTS or plain(value) != plain(self._below(name))
+        }
         found: dict[str, Any] = {
             "type": self.component.kind,
             "component": self.component.reference(),

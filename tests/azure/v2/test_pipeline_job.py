@@ -250,6 +250,33 @@ def test_steps_without_a_variable_are_called_as_their_component() -> None:
     assert [*said().jobs] == ["say_it", "last", "say_it_1", "by_hand", "say_it_2"]
 
 
+@pytest.mark.usefixtures("home")
+def test_steps_of_one_component_share_no_key() -> None:
+    """A change of one step is not one of another, wherever the key is written."""
+    Path("say.yml").write_text("command: echo $A\nenvironment_variables: {A: file}\n")
+    say = command(command="echo $A", environment_variables={"A": "base"}, timeout=100)
+    loaded, scored = load_component("say.yml"), score(name=None)
+
+    @pipeline
+    def changed() -> None:
+        one, two, three, four = say(), say(), loaded(), loaded()
+        one.environment_variables["A"] = "one"
+        one.limits.timeout = 7
+        three.environment_variables["A"] = "three"
+        assert four.environment_variables == {"A": "file"}
+        five, six = scored(numbers=Input(path="data")), scored(numbers=Input(path="data"))
+        five.task.program_arguments = "--k 5"
+        assert two.environment_variables["A"] == "base"
+        assert six.task.code == "./src"
+
+    steps = changed().values()["jobs"]
+    given = {name: one.get("environment_variables") for name, one in steps.items()}
+    assert [*given.values()][:4] == [{"A": "one"}, {"A": "base"}, {"A": "three"}, None]
+    assert [steps[name]["limits"]["timeout"] for name in ("one", "two")] == [7, 100]
+    assert steps["five"]["task"]["program_arguments"] == "--k 5"
+    assert "task" not in steps["six"]
+
+
 def test_a_pipeline_in_another_one_is_a_step() -> None:
     """With the values of a pipeline component."""
     say = command(

@@ -142,7 +142,8 @@ class PipelineFunction:
                 arguments[name] = PipelineInput(name)
         with _steps() as steps:
             returned, local = _called(self._function, arguments)
-        return PipelineComponent(self._labels, declared, _named(steps, local), returned)
+        expected = [one for one in arguments.values() if isinstance(one, PipelineInput)]
+        return PipelineComponent(self._labels, declared, _named(steps, local), returned, expected)
 
     @property
     def _pipeline_builder(self) -> PipelineFunction:
@@ -159,6 +160,7 @@ class PipelineComponent(Component):
         inputs: Mapping[str, Any],
         steps: dict[str, Node],
         returned: Any,
+        expected: Iterable[PipelineInput],
     ) -> None:
         if returned is not None and not isinstance(returned, Mapping):
             msg = (
@@ -169,7 +171,8 @@ class PipelineComponent(Component):
         self._refuse_no_output(labels["name"], returned or {})
         outputs = {name: one.as_declared() for name, one in (returned or {}).items()}
         super().__init__(PIPELINE, {**labels, "inputs": inputs, "outputs": outputs})
-        vars(self).update(steps=steps, _returned=dict(returned or {}))
+        vars(self).update(steps=steps, _returned=dict(returned or {}), _expected=[*expected])
+        self._refuse_foreign()
 
     @staticmethod
     def _refuse_no_output(pipeline: str, returned: Mapping[str, Any]) -> None:
@@ -187,8 +190,29 @@ class PipelineComponent(Component):
                 msg = f"the pipeline {pipeline!r} returns one output as {other!r} and as {name!r}."
                 raise OptionError(msg)
 
+    def _refuse_foreign(self) -> None:
+        """Refuse what belongs to another pipeline, whose name may mean another value here."""
+        own = [*map(id, vars(self)["_expected"]), *map(id, self.steps.values())]
+        used = {
+            f"{k}.inputs.{n}": p.value for k, s in self.steps.items() for n, p in s.inputs.items()
+        }
+        for way, one in {**used, **vars(self)["_returned"]}.items():
+            source = one.step if isinstance(one, StepOutput) else one
+            if isinstance(one, PipelineInput | StepOutput) and id(source) not in own:
+                told = (
+                    f"the output {one.port_name!r} of a step"
+                    if source is not one
+                    else f"the input {one.name!r}"
+                )
+                msg = (
+                    f"the pipeline {self.name!r}, {way}: {told} of another pipeline. Give it to "
+                    "this pipeline by a parameter of its function, and use the parameter."
+                )
+                raise OptionError(msg)
+
     def as_job(self) -> dict[str, Any]:
         """Return the steps."""
+        self._refuse_foreign()  # steps may have been given other inputs since
         promoted = {id(one): name for name, one in vars(self)["_returned"].items()}
         return {"jobs": {name: step.values(promoted) for name, step in self.steps.items()}}
 

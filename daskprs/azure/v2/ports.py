@@ -136,6 +136,11 @@ class StepOutput(Output):
         return self
 
     @property
+    def step(self) -> Node | None:
+        """The step that writes the output."""
+        return self._step
+
+    @property
     def port_name(self) -> str:
         """The name of the output."""
         return self._port

@@ -309,6 +309,34 @@ def test_a_pipeline_in_another_one_is_a_step() -> None:
     }
 
 
+def test_what_belongs_to_another_pipeline_is_refused() -> None:
+    """Though the inner one has a step and an input of the same names."""
+    say = command(command="echo ${{inputs.n}}", inputs={"n": "1"}, outputs={"o": None})
+
+    @pipeline(non_pipeline_inputs=["way"])
+    def outer(n: str = "OUTER", way: str = "") -> Any:
+        w = say(n=n)
+
+        @pipeline
+        def inner(n: str = "INNER") -> Any:
+            own = say(n=n)
+            own.name = "w"
+            last = say(n={"step": w.outputs.o, "input": outer_n, "": own.outputs.o}[way])
+            return {"o": last.outputs.o}
+
+        outer_n = n
+        return {"o": inner().outputs.o}
+
+    assert [*outer().jobs] == ["w", "inner"]
+    for way, told in {"step": "the output 'o' of a step", "input": "the input 'n'"}.items():
+        with pytest.raises(UsageError, match=f"'inner', last.inputs.n: {told} of another pipeline"):
+            outer(way=way)
+    job = outer()
+    job.jobs["w"].inputs.n = outer().jobs["w"].outputs.o
+    with pytest.raises(UsageError, match=r"'outer', w\.inputs\.n: the output 'o' of a step"):
+        job.values()
+
+
 @pytest.mark.usefixtures("home")
 def test_mistakes_name_the_object_and_the_key() -> None:
     """Those in a component's file name file and line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.file_kinds import is_of_pipeline
 from daskprs.azure.pipelines.run.result import COMPLETED
 from daskprs.azure.v2.batch import BatchEndpoint, PipelineComponentBatchDeployment
-from daskprs.azure.v2.entity import Entity, as_yaml
+from daskprs.azure.v2.entity import Entity, as_yaml, plain
 from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs, time_before
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.ports import Input, Output
@@ -157,7 +158,10 @@ class BatchEndpointOperations(Operations):
             Document.read(deployed.path),
             job,
             client=client,
-            overrides=(*deployed.overrides, *(f"{key}={value}" for key, value in changes.items())),
+            overrides=(
+                *deployed.overrides,
+                *(f"{key}={as_override(value)}" for key, value in changes.items()),
+            ),
             inputs={name: text for name, text in texts.items() if text is not None},
             outputs={name: text for name, text in places.items() if text is not None},
             overwrite=overwrite,
@@ -210,6 +214,11 @@ class BatchEndpointOperations(Operations):
 
 def _default_of(endpoint: BatchEndpoint) -> str | None:
     return getattr(endpoint.defaults, "deployment_name", None)
+
+
+def as_override(value: Any) -> str:
+    """Return a value as the text of an override, which is read as YAML: text stays text."""
+    return json.dumps(plain(value), ensure_ascii=False)
 
 
 def _kind(given: Input) -> str | None:

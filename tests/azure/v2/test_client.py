@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from daskprs.azure.v2 import (
     AmlCompute,
@@ -30,7 +31,7 @@ from daskprs.azure.v2 import (
     command,
     parallel_run_function,
 )
-from daskprs.azure.v2.batch_operations import place_of_output
+from daskprs.azure.v2.batch_operations import as_override, place_of_output
 from daskprs.azure.v2.dsl import pipeline
 from daskprs.errors import PipelineFailed, UsageError
 
@@ -295,6 +296,12 @@ def test_the_output_of_a_deployment_may_be_a_file_or_a_folder(client: MLClient) 
     given = Output(type="uri_folder", path="out")
     assert place_of_output(given, {}, client.assets()) == str(Path("out").absolute())
     assert place_of_output(None, {}, client.assets()) is None
+
+
+@pytest.mark.parametrize("value", ["007", "yes", "a: 1 # é😀", "", None, 7, True, {"A": "1e3"}])
+def test_values_of_an_override_keep_their_types(value: Any) -> None:
+    """What is read back from the text is the value."""
+    assert yaml.safe_load(as_override(value)) == value
 
 
 def test_an_endpoint_runs_a_pipeline_that_a_function_makes(client: MLClient) -> None:

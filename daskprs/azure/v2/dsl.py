@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from daskprs.azure.v2.component import Component
 from daskprs.azure.v2.entities import PipelineJobSettings
+from daskprs.azure.v2.entity import plain
 from daskprs.azure.v2.node import PIPELINE, STEPS, Node
 from daskprs.azure.v2.pipeline_job import PipelineJob
 from daskprs.azure.v2.ports import TYPES, Input, PipelineInput, StepOutput
@@ -291,6 +294,7 @@ def _free_name(step: Node, taken: Iterable[str]) -> str:
 def _declaration(parameter: inspect.Parameter) -> dict[str, Any]:
     """Return how the pipeline declares an input: by annotation and default of a parameter."""
     annotation, default = parameter.annotation, parameter.default
+    default = plain(default) if isinstance(default, np.generic) else default
     declared: dict[str, Any] = {}
     if isinstance(annotation, Input):
         declared = annotation.values()

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, ClassVar, Self
 
+import numpy as np
 import yaml
 
 from daskprs.suggest import nearest_of
@@ -131,8 +132,8 @@ def plain(value: Any) -> Any:
             return {str(key): plain(one) for key, one in value.items()}
         case list() | tuple():
             return [plain(one) for one in value]
-        case os.PathLike():
-            return os.fspath(value)
+        case os.PathLike() | np.generic():
+            return os.fspath(value) if isinstance(value, os.PathLike) else value.item()
     return value
 
 

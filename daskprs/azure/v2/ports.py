@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+
 from daskprs.azure.pipelines.values import takes_path
-from daskprs.azure.v2.entity import Entity, Expression
+from daskprs.azure.v2.entity import Entity, Expression, plain
 from daskprs.errors import OptionError
 from daskprs.suggest import nearest_of
 
@@ -179,6 +181,7 @@ class GivenInput(Input):
         self = cls()
         if isinstance(given, GivenInput) and given.value is not None:
             given = given.value
+        given = plain(given) if isinstance(given, np.generic) else given
         if isinstance(given, str | os.PathLike) and takes_path(declared.get("type")):
             given = Input(type=declared["type"], path=given)
         if isinstance(given, Input):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.v2.component import LABELS, Component
-from daskprs.azure.v2.entity import Entity, local_place
+from daskprs.azure.v2.entity import Entity, local_place, plain
 from daskprs.azure.v2.node import Node
 from daskprs.azure.v2.ports import TYPES, Input, Output, as_output
 from daskprs.suggest import nearest_of
@@ -183,4 +183,4 @@ def _declaration(given: Any) -> dict[str, Any]:
     """Return how a component declares an input."""
     if isinstance(given, Input):
         return {key: one for key, one in given.values().items() if key not in ("path", "mode")}
-    return {"type": TYPES.get(type(given), "string")}
+    return {"type": TYPES.get(type(plain(given)), "string")}

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -307,6 +308,25 @@ def test_a_pipeline_in_another_one_is_a_step() -> None:
         "n": {"type": "integer"},
         "word": {"type": "string", "default": "a"},
     }
+
+
+def test_scalars_of_numpy_are_plain_values() -> None:
+    """As inputs, as defaults and in keys; what is written is YAML."""
+    say = command(
+        command="x", inputs={"n": np.float64(2)}, environment_variables={"A": np.int64(1)}
+    )
+
+    @pipeline
+    def said(n: Any = np.int64(3)) -> None:  # noqa: B008 - a scalar
+        say(n=np.int64(5)).name = "one"
+        say(n=n)
+
+    values = yaml.safe_load(str(said(n=np.float32(0.5))))
+    assert values["inputs"] == {"n": 0.5}
+    assert yaml.safe_load(str(said()))["inputs"] == {"n": 3}
+    one = values["jobs"]["one"]
+    assert one["component"]["inputs"] == {"n": {"type": "number"}}
+    assert (one["inputs"], one["environment_variables"]) == ({"n": 5}, {"A": 1})
 
 
 def test_what_belongs_to_another_pipeline_is_refused() -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from daskprs.azure.v2.entity import Entity
 from daskprs.azure.v2.shell_command import inline_step
+from daskprs.errors import OptionError
+from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     import os
@@ -126,7 +128,7 @@ def parallel_run_function(
         "display_name": display_name,
         "description": description,
         "tags": tags,
-        "task": RunFunction(**task) if isinstance(task, Mapping) else task,
+        "task": _task_of(task) if isinstance(task, Mapping) else task,
         "input_data": input_data,
         "mini_batch_size": None if mini_batch_size is None else str(mini_batch_size),
         "partition_keys": partition_keys,
@@ -146,3 +148,17 @@ def parallel_run_function(
         "experiment_name": experiment_name,
     }
     return inline_step("parallel", content, inputs, outputs, keys)
+
+
+def _task_of(given: Mapping[str, Any]) -> RunFunction:
+    """Return a mapping as a task; refuse what has no meaning."""
+    known = RunFunction.keys()
+    kind = given.get("type", "run_function")
+    if kind != "run_function":
+        msg = f"task: the type of a task is 'run_function', not {kind!r}."
+        raise OptionError(msg)
+    for key in given:
+        if key not in known and key != "type":
+            msg = f"task: an unknown key {key!r}; {nearest_of(key, known)}"
+            raise OptionError(msg)
+    return RunFunction(**{key: value for key, value in given.items() if key != "type"})

@@ -310,6 +310,12 @@ def test_a_pipeline_in_another_one_is_a_step() -> None:
     }
 
 
+def test_a_task_may_be_the_mapping_of_a_file() -> None:
+    """With its type, which an object has by itself."""
+    given = {"type": "run_function", "entry_script": "a.py"}
+    assert parallel_run_function(task=given).component.values()["task"] == given
+
+
 def test_scalars_of_numpy_are_plain_values() -> None:
     """As inputs, as defaults and in keys; what is written is YAML."""
     say = command(
@@ -403,6 +409,8 @@ def _writes_an_output(data: Any) -> Any:
         (lambda: setattr(scoring(), "setings", 1), "no attribute 'setings'; did you mean"),
         (lambda: setattr(scoring().settings, "contine", 1), "no attribute 'contine'"),
         (lambda: setattr(score(), "mini_batch_sise", 1), "did you mean 'mini_batch_size'"),
+        (lambda: parallel_run_function(task={"codde": "."}), "key 'codde'; did you mean 'code'"),
+        (lambda: parallel_run_function(task={"type": "model"}), "'run_function', not 'model'"),
         (lambda: setattr(load_component("prepare.yml"), "code", 1), "set it on the step"),
         (lambda: scoring(Input(type="uri_folder")).document(), "'data' .*has no value: give it"),
     ],

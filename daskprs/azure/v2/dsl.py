@@ -204,7 +204,7 @@ class PipelineComponent(Component):
             if isinstance(one, PipelineInput | StepOutput) and id(source) not in own:
                 told = (
                     f"the output {one.port_name!r} of a step"
-                    if source is not one
+                    if isinstance(one, StepOutput)
                     else f"the input {one.name!r}"
                 )
                 msg = (

@@ -112,7 +112,8 @@ class Job:
         if everything or output is None:
             for log in self.logs:
                 if log.exists():
-                    _copied(log, target / ARTIFACTS / log.relative_to(self.folder))
+                    place = target / ARTIFACTS / log.relative_to(self.folder)
+                    _copied(log, place if log.is_dir() else place.parent)
 
 
 def time_before(before_s: float = 0.0) -> str:
@@ -162,11 +163,11 @@ def read_job(registry: Registry, name: str) -> Job:
     file = registry.job_file(name)
     if file.exists():
         return _read(file)
-    parent = registry.job_file(name.rpartition(".")[0])
-    children = _read(parent).children if parent.exists() else []
-    for one in children:
-        if one.name == name:
-            return one
+    parents = [registry.job_file(name[:at]) for at, one in enumerate(name) if at and one == "."]
+    for parent in reversed(parents):
+        for one in _read(parent).children if parent.exists() else []:
+            if one.name == name:
+                return one
     known = [job.name for job in read_jobs(registry)]
     msg = f"this workspace has no job {name!r}; {nearest_of(name, known)}"
     raise ResourceNotFoundError(msg)
@@ -179,15 +180,17 @@ def read_jobs(registry: Registry) -> list[Job]:
 
 
 @contextmanager
-def kept(registry: Registry, job: Job) -> Iterator[None]:
+def kept(registry: Registry, job: Job, *, goes_on: bool = False) -> Iterator[None]:
     """Keep the record of a job that runs in a block, and how it ends.
 
-    A job that cannot start leaves what was there before.
+    A job that cannot start leaves what was there before; one that `goes_on` began when it did.
     """
     file = registry.job_file(job.name)
     file.parent.mkdir(parents=True, exist_ok=True)
     with claimed(_lock(file), f"the job {job.name}"):
         before = file.read_bytes() if file.exists() else None
+        if goes_on and before is not None:
+            job.created = json.loads(before)["created"]
         job.keep(registry, RUNNING)
         try:
             yield

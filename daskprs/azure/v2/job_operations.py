@@ -95,7 +95,7 @@ class JobOperations(Operations):
     ) -> Job:
         """Run a pipeline, and keep its record."""
         assets = self._client.assets()
-        with kept(self._registry, record):
+        with kept(self._registry, record, goes_on=options["resume"]):
             try:
                 result = run_with(
                     document,

@@ -109,7 +109,13 @@ def test_a_job_runs_to_its_end_and_is_found_again(
     other.jobs.download(job.name, download_path="down", output_name="squares")
     assert Path("down/named-outputs/squares/rows.txt").read_text() == "1\n4\n"
     other.jobs.download(f"{job.name}.copies", download_path="step", all=True)
-    assert {one.name for one in Path("step").rglob("*.txt")} == {"1.txt", "2.txt", "std_log.txt"}
+    assert {one.name for one in Path("step").rglob("*") if one.is_file()} == {
+        "1.txt",
+        "2.txt",
+        "std_log.txt",
+    }
+    (log,) = Path("step/artifacts").rglob("std_log.txt")
+    assert log.is_file()
     capsys.readouterr()
     other.jobs.stream(job.name)
     assert f"{job.name}: Completed\n  copies: Completed\n" in capsys.readouterr().err
@@ -136,12 +142,32 @@ def test_a_job_that_fails_raises_and_is_kept(client: MLClient) -> None:
     Path("src/ok").touch()
     again = client.jobs.create_or_update(step, job_dir=job.folder, resume=True)
     assert client.jobs.get(job.name).status == again.status == "Completed"
+    assert again.creation_context.created_at == job.creation_context.created_at
     assert (again.outputs["o"] / "o").read_text() == "3\n"
     with pytest.raises(UsageError, match="does not exist"):
         client.jobs.create_or_update(copy()(data=Input(path="gone")))
     with pytest.raises(UsageError, match="is not a job: give a pipeline"):
         client.jobs.create_or_update("x")  # type: ignore[arg-type]
     assert [one.name for one in client.jobs.list()] == [job.name]
+
+
+def test_a_step_of_an_inner_pipeline_is_found_by_its_name(client: MLClient) -> None:
+    """Its name has that of the inner pipeline in it."""
+
+    @pipeline
+    def inner() -> None:
+        command(command="echo said")().name = "say"
+
+    @pipeline
+    def outer() -> None:
+        inner().name = "few"
+
+    job = client.jobs.create_or_update(outer())
+    (step,) = client.jobs.list(parent_job_name=job.name)
+    assert step.name == f"{job.name}.few.say"
+    assert client.jobs.get(step.name) == step
+    with pytest.raises(ResourceNotFoundError, match="no job"):
+        client.jobs.get(f"{job.name}.few.sey")
 
 
 def test_a_workspace_in_the_code_is_not_source(

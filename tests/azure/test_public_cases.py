@@ -1,0 +1,63 @@
+"""The runner of published cases tells what came of each, and leaves their folders alone."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.by_hand.case import outcome_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PIPELINE = """\
+type: pipeline
+jobs:
+  say:
+    type: command
+    command: cat said.txt > kept.txt && exit ${{inputs.code}}
+    code: ../src
+    inputs: {code: 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word", "line"),
+    [
+        ("", "", "Completed", "pipeline Completed"),
+        ("code: 0", "code: 3", "failed", "3"),
+        ("command:", "comand:", "refused", "pipeline.yml:5:5: jobs.say"),
+    ],
+)
+def test_a_pipeline_is_told_by_its_end(
+    tmp_path: Path, old: str, new: str, word: str, line: str
+) -> None:
+    """A case needs what stands beside its folder, runs in a copy, and says how it ended."""
+    case = tmp_path / "jobs" / "pipeline.yml"
+    case.parent.mkdir()
+    case.write_text(PIPELINE.replace(old, new))
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/said.txt").write_text("hello\n")
+    before = sorted(tmp_path.rglob("*"))
+
+    came = outcome_of(case, root=tmp_path)
+
+    assert came.word == word, came
+    assert line in came.line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_notebook_runs_with_its_imports_changed(tmp_path: Path) -> None:
+    """Its last error is what is told, and cells that are to be skipped do not run."""
+    case = tmp_path / "case.ipynb"
+    sources = [
+        "from azure.ai.ml import Input\n%matplotlib inline",
+        "sign_in()",
+        "Input(type='uri_file', path='a.csv'); raise OSError('no such place')",
+    ]
+    cells = [{"cell_type": "code", "source": [one]} for one in sources]
+    case.write_text(json.dumps({"cells": cells}))
+
+    assert outcome_of(case, skip=("sign_in",)) == ("failed", "OSError: no such place")

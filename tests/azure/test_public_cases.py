@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.by_hand.case import outcome_of
+from tests.by_hand.case import command_for, outcome_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,3 +61,11 @@ def test_a_notebook_runs_with_its_imports_changed(tmp_path: Path) -> None:
     case.write_text(json.dumps({"cells": cells}))
 
     assert outcome_of(case, skip=("sign_in",)) == ("failed", "OSError: no such place")
+
+
+def test_a_deployment_of_a_model_is_invoked(tmp_path: Path) -> None:
+    """Pipelines are run, deployments are invoked, and options go with both."""
+    case = tmp_path / "deployment.yml"
+    case.write_text("type: model\nmodel: {path: model}\nendpoint_name: digits\n")
+    options = ("--input", "data")
+    assert command_for(case, (), options)[-4:] == ["invoke", case.name, *options]

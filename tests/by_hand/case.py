@@ -59,14 +59,18 @@ def command_for(file: Path, skip: tuple[str, ...], options: tuple[str, ...]) -> 
     if file.suffix == ".ipynb":
         return [sys.executable, "-c", code_of(file, list(skip))]
     kind = kind_of(yaml.safe_load(file.read_text()))
-    verb = "invoke" if kind and kind.name.endswith("deployment") else "run"
+    verb = "invoke" if kind and "deployment" in kind.name else "run"
     return [sys.executable, "-m", "daskprs", verb, file.name, *options]
 
 
 def _telling_line(done: subprocess.CompletedProcess[str]) -> str:
     """Return the first line of an error or a result, and the last of a notebook's traceback."""
     said = (done.stderr if done.returncode else done.stdout).strip().splitlines()
-    errors = [line for line in said if line.startswith(("daskprs: ", "Error: "))]
+    errors = [
+        line
+        for line in said
+        if line.startswith(("daskprs: ", "Error: ")) and "without effect here" not in line
+    ]
     return (errors[:1] or said[-1:] if done.returncode else said[:1] or [""])[0]
 
 

@@ -135,3 +135,34 @@ def test_a_python_that_is_too_old_says_so(version: tuple[int, int], tmp_path: Pa
     done = subprocess.run([python, "-c", BOOT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "and scripts need 3.8 or newer" in done.stderr
+
+
+class Short:
+    """A file that has no room for the first large read."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._is_short = True
+
+    def read(self, length: int) -> bytes:
+        """Read, or have no room."""
+        if self._is_short and length > 100:
+            self._is_short = False
+            raise MemoryError
+        data: bytes = self._file.read(length)
+        return data
+
+
+def test_a_message_that_does_not_fit_leaves_the_next_one_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its bytes are never read as a message of their own."""
+    pipes = MessagePipes(*os.pipe())
+    monkeypatch.setattr(pipes, "_reader", Short(pipes._reader))
+    for message in (b"x" * 1_000, b"next"):
+        pipes.send(message)
+    with pytest.raises(MemoryError):
+        pipes.receive()
+    assert pipes.receive() == b"next"
+    monkeypatch.undo()
+    pipes.close()

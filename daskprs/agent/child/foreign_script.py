@@ -11,6 +11,7 @@ import faulthandler
 import os
 import platform
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -199,6 +200,15 @@ class ForeignScript:
         return word, value
 
     def _receive(self) -> Any:
+        """Wait for a message; the end of the interpreter counts, whoever else holds its pipe."""
+        watch, ended = select.poll(), os.pidfd_open(self._child.pid)
+        try:
+            watch.register(self._pipes.fileno(), select.POLLIN)
+            watch.register(ended, select.POLLIN)
+            if self._pipes.fileno() not in dict(watch.poll()):
+                raise EOFError
+        finally:
+            os.close(ended)
         return loaded(self._pipes.receive())
 
     def _end(self) -> NoReturn:

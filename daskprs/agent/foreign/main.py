@@ -75,6 +75,7 @@ THREADS_GRACE_S = 1.0
 AT_ONCE = 100
 """Most elements of a generator in a message."""
 LONGEST = 1000
+SKIPPED_AT_ONCE = 1 << 16
 SMALL = (bool, bytes, float, int, str)
 _LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
@@ -100,10 +101,21 @@ class MessagePipes:
         ------
         EOFError
             When the other side has ended.
+        MemoryError
+            When the message does not fit into memory. The next one can be received.
 
         """
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        return self._read(length)
+        try:
+            return self._read(length)
+        except MemoryError:  # Python makes room before it reads
+            while length:
+                length -= len(self._read(min(length, SKIPPED_AT_ONCE)))
+            raise
+
+    def fileno(self) -> int:
+        """Return the descriptor of the pipe that messages come from."""
+        return self._reader.fileno()
 
     def close(self) -> None:
         """Close both pipes."""
@@ -127,7 +139,22 @@ def main(reader: int, writer: int, parent: int, dump_signal: int) -> int:
         faulthandler.register(dump_signal, 2, all_threads=True, chain=False)
     else:
         signal.signal(dump_signal, lambda *_: faulthandler.dump_traceback(2, all_threads=True))
+    _keep_from_children(reader, writer)
     return ScriptServer(MessagePipes(reader, writer)).serve()
+
+
+def _keep_from_children(*fds: int) -> None:
+    """Let no child of this process hold a pipe: the agent sees by its pipe that we end."""
+
+    def leave() -> None:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for fd in fds:
+            os.dup2(nowhere, fd, inheritable=False)
+        os.close(nowhere)
+
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    os.register_at_fork(after_in_child=leave)
 
 
 def _die_with_parent(parent: int) -> None:
@@ -181,7 +208,11 @@ class ScriptServer:
                 message = self._pipes.receive()
             except EOFError:
                 return 0
-            word, reply = self._answer(message)
+            except MemoryError as error:
+                reply: tuple[str, Any] = ("raised", record_of(error, FOLDER))
+            else:
+                word, reply = self._answer(message)
+                del message
             if os.getpid() != self._pid:  # a fork that returned from the script
                 os._exit(0)
             self._flush()
@@ -191,6 +222,8 @@ class ScriptServer:
     def _answer(self, message: bytes) -> tuple[str, tuple[str, Any]]:
         try:
             word, *parts = loaded(message)
+        except MemoryError as error:  # another attempt may have more
+            return "", ("raised", record_of(error, FOLDER))
         except Exception as error:  # noqa: BLE001 - any package may refuse a value
             return "", ("unreadable", f"{type(error).__name__}: {error}")
         del message

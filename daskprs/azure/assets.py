@@ -172,7 +172,11 @@ class Assets:
         for known in sorted(self.paths, key=len, reverse=True):
             root = known.rstrip("/")
             if "://" in known and (url == known or url.startswith(f"{root}/")):
-                return self.paths[known].rstrip("/") + url[len(root) :].rstrip("/")
+                below = url[len(root) :].rstrip("/")
+                if ".." in PurePosixPath(below).parts:
+                    msg = f"{url}: the path climbs out of {known}."
+                    raise UsageError(msg)
+                return self.paths[known].rstrip("/") + below
         found = IN_DATASTORE.fullmatch(url)
         is_known = found is not None and found["store"] in self.datastores
         return str(self.place(url, Path())) if is_known else None

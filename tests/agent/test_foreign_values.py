@@ -98,6 +98,11 @@ def test_labels_and_notes_of_frames_arrive() -> None:
     arrived = loaded(dumped(frame))
     pd.testing.assert_frame_equal(arrived, frame)
     assert arrived.attrs == frame.attrs
+    large = 2**60 + 1  # no float has it
+    nulls = pd.MultiIndex.from_arrays([pd.array([large, None], "Int64"), ["x", None]])
+    nulls = nulls.set_levels([nulls.levels[0].astype("int64"), nulls.levels[1]])
+    assert loaded(dumped(nulls))[0] == (large, "x")
+    pd.testing.assert_index_equal(loaded(dumped(nulls)), nulls)
     times = pd.date_range("2020", periods=2, tz="Europe/Vienna", name="t")
     series = pd.Series(["a", None], times, name=("n", 1))
     pd.testing.assert_series_equal(loaded(dumped(series)), series, check_freq=False)
@@ -106,6 +111,16 @@ def test_labels_and_notes_of_frames_arrive() -> None:
     polars = pl.DataFrame({"a": [1, None], "b": ["x", "y"]}, schema_overrides={"b": pl.Categorical})
     assert loaded(dumped(polars)).equals(polars)
     assert loaded(dumped(polars["a"])).schema == {"a": pl.Int64}
+
+
+def test_records_with_gaps_arrive_as_they_are() -> None:
+    """The gaps between their fields are no fields."""
+    kind = np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2", (2,))], align=True)
+    array = np.zeros(2, kind)
+    array["b"], array["c"] = [1.5, 2.5], [[1, 2], [3, 4]]
+    arrived = loaded(dumped(array))
+    assert arrived.dtype == kind
+    assert [arrived[name].tolist() for name in "abc"] == [array[name].tolist() for name in "abc"]
 
 
 class _Odd:

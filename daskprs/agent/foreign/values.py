@@ -201,7 +201,18 @@ def _of_array(np: Any, array: Any) -> tuple[Any, ...]:
 
 
 def _dtype_text(dtype: Any) -> Any:
-    return dtype.str if dtype.names is None else dtype.descr
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return _dtype_text(base), shape
+    if dtype.names is None:
+        return dtype.str
+    fields = [dtype.fields[name] for name in dtype.names]
+    return {  # `descr` would make fields of the gaps between them
+        "names": list(dtype.names),
+        "formats": [_dtype_text(field[0]) for field in fields],
+        "offsets": [field[1] for field in fields],
+        "itemsize": dtype.itemsize,
+    }
 
 
 def _array(dtype: Any, shape: tuple[int, ...], data: bytearray) -> Any:
@@ -278,10 +289,8 @@ def _of_index(pd: Any, index: Any) -> tuple[Any, ...]:
     if isinstance(index, pd.RangeIndex):
         return "range index", index.start, index.stop, index.step, index.name
     if isinstance(index, pd.MultiIndex):
-        levels = [
-            _column_values(pd, index.get_level_values(level)) for level in range(index.nlevels)
-        ]
-        return "multi index", levels, list(index.names)
+        used = index.remove_unused_levels()  # by codes: a null would turn whole numbers into floats
+        return "multi index", list(used.levels), [*map(list, used.codes)], list(index.names)
     return "index", _column_values(pd, index), index.name
 
 
@@ -479,7 +488,7 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     ),
     "masked array": lambda data, mask: _np().ma.MaskedArray(data, mask),  # noqa: PLW0108 - imports come late
     "missing": lambda name: getattr(_pd(), name),
-    "multi index": lambda levels, names: _pd().MultiIndex.from_arrays(levels, names=names),
+    "multi index": lambda *parts: _pd().MultiIndex(parts[0], parts[1], names=parts[2]),
     "nullable": _nullable,
     "numpy text": lambda text: getattr(_np(), "str_" if isinstance(text, str) else "bytes_")(text),
     "objects": _objects,

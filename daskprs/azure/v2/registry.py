@@ -57,14 +57,27 @@ class Registry:
             msg = f"{kind}: to register it, give it a name."
             raise UsageError(msg)
         number = str(version) if version is not None else str(self._next(kind, name))
-        write_text(self._of(kind, name, number) / RECORD, json.dumps(record, indent=1))
+        told = json.dumps({**record, "version": number}, indent=1, sort_keys=True)
+        self._write(self._of(kind, name, number) / RECORD, told)
         return number
+
+    def _write(self, file: Path, text: str) -> None:
+        """Write a file of a version, unless it is there; refuse another content."""
+        if not file.exists():
+            write_text(file, text)
+        elif file.read_text() != text:
+            kind, name, version = file.parent.relative_to(self.folder).parts
+            msg = (
+                f"{kind}: {unquote(name)!r} has a version {unquote(version)} already, with other "
+                "content: leave the version out, or use another one."
+            )
+            raise ResourceExistsError(msg)
 
     def keep_component(self, name: str | None, version: Any, values: Any) -> tuple[str, Path]:
         """Keep a component in a file, as a version of a name; return the version and the file."""
         number = self.keep("components", name, version, {})
         path = self._of("components", str(name), number) / COMPONENT
-        write_text(path, as_yaml({**values, "name": name, "version": number}))
+        self._write(path, as_yaml({**values, "name": name, "version": number}))
         return number, path
 
     def _next(self, kind: str, name: str) -> int:

@@ -190,6 +190,9 @@ def test_what_is_registered_is_found_by_name_and_version(client: MLClient) -> No
     assert client.data.create_or_update(Data(name="d", path="data")).version == "1"
     assert client.data.create_or_update(Data(name="d", path="src")).version == "2"
     assert client.data.create_or_update(Data(name="d", path="src", version="x")).version == "x"
+    with pytest.raises(UsageError, match="'d' has a version 1 already, with other content"):
+        client.data.create_or_update(Data(name="d", path="model", version="1"))
+    client.data.create_or_update(Data(name="d", path="data", version="1"))
     assert client.data.get("d", label="latest").version == "x"
     assert client.data.get("d", version="1").path == str(Path("data").absolute())
     assert [one.version for one in client.data.list("d")] == ["1", "2", "x"]

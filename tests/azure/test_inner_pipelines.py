@@ -139,6 +139,23 @@ def test_its_steps_are_steps_of_the_file(home: Path) -> None:
     assert "continue_on_step_failure: it has no effect here: the settings of the outermost" in told
 
 
+def test_a_path_that_it_is_given_is_absolute_in_settings(home: Path) -> None:
+    """As one that the outermost pipeline has: a command works in a copy of its code."""
+    inner = """
+    type: pipeline
+    inputs: {data: INPUT}
+    jobs:
+      tell: {command: env, environment_variables: {DATA: "${{parent.inputs.data}}"}}
+"""
+    for given_ in ("{type: uri_folder, path: ./data}", "${{parent.inputs.data}}"):
+        text = OUTER.partition("jobs:")[0].replace(", ./data", ", data")
+        text = text.replace("outputs: {rows: {type: uri_file}}\n", "")
+        made = read(f"{text}jobs:\n  few:{inner.replace('INPUT', given_)}")
+        work = made.steps["few.tell"].work
+        assert isinstance(work, Command)
+        assert work.variables["DATA"] == str(home / "data")
+
+
 def test_the_caller_reaches_into_it(home: Path) -> None:
     """Options name its outputs, its steps, and keys in the file of its component."""
     made = read(

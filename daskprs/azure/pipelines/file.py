@@ -149,7 +149,7 @@ class _PipelineReader:
             found[whole] = step
             self._parents[whole] = level.parent
             if step.is_pipeline:
-                inner = level_of(step, level, self._mistakes)
+                inner = level_of(step, level, self._given.assets, self._mistakes)
                 if inner is None:
                     self._broken.add(whole)
                 else:

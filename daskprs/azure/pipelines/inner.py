@@ -9,15 +9,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.azure.expressions import ExpressionError, filled_in, only_reference, parsed
+from daskprs.azure.expressions import (
+    ExpressionError,
+    filled_in,
+    only_reference,
+    parsed,
+    references,
+)
 from daskprs.azure.pipelines.forms import InnerPipelineForm, InputForm, SettingsForm
 from daskprs.azure.pipelines.ports import Parent, store_of
-from daskprs.azure.pipelines.values import Binding, as_type
+from daskprs.azure.pipelines.values import Binding, as_type, at_path, takes_path
+from daskprs.errors import UsageError
 from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.component import Declared, YamlSource
     from daskprs.yaml_files.mistakes import Mistake
 
@@ -39,7 +47,7 @@ class Level(NamedTuple):
     """The files that led here, the outermost first."""
 
 
-def level_of(step: Declared, above: Level, mistakes: list[Mistake]) -> Level | None:
+def level_of(step: Declared, above: Level, assets: Assets, mistakes: list[Mistake]) -> Level | None:
     """Return the steps of a step that is a pipeline; None when it cannot be read."""
     form = step.form
     if not isinstance(form, InnerPipelineForm) or not step.is_whole:
@@ -60,7 +68,7 @@ def level_of(step: Declared, above: Level, mistakes: list[Mistake]) -> Level | N
     mistakes += _warnings(settings, source)
     parent = Parent(
         name=step.name,
-        inputs=_known_inputs(step, above.parent),
+        inputs=_known_inputs(step, above.parent, assets),
         store=store_of(settings) or above.parent.store,
         is_fresh=above.parent.is_fresh
         or form.is_deterministic is False
@@ -93,7 +101,7 @@ def _on_top(below: Any, above: Any) -> Any:
     return {**below, **{key: _on_top(below.get(key), value) for key, value in above.items()}}
 
 
-def _known_inputs(step: Declared, parent: Parent) -> dict[str, Binding]:
+def _known_inputs(step: Declared, parent: Parent, assets: Assets) -> dict[str, Binding]:
     """Return the inputs of an inner pipeline that do not depend on what steps write."""
     found = {}
     for name in dict.fromkeys((*step.declared_inputs, *step.given_inputs)):
@@ -105,7 +113,10 @@ def _known_inputs(step: Declared, parent: Parent) -> dict[str, Binding]:
             value = below.default
         try:
             bound = _known(value, parent)
-        except ExpressionError:
+            is_written = isinstance(value, str) and not [*references(parsed(value))]
+            if is_written and (takes_path(kind) or (form is not None and form.place is not None)):
+                bound = at_path(assets.place(str(value), step.source.base), kind)
+        except (ExpressionError, UsageError):
             continue  # the wiring reports a wrong one
         found[name] = bound._replace(type=kind or bound.type)
     return found

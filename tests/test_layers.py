@@ -40,7 +40,7 @@ LAYERS = {
     """,
     "daskprs.azure": """
         append_row_settings assets environments expressions file_kinds missing_modules mlflow_driver
-        run_place step_logs system_flags
+        registered_name run_place step_logs system_flags
         task
         reuse
         blob_storage pipelines v1

@@ -147,7 +147,7 @@ def test_a_path_that_it_is_given_is_absolute_in_settings(home: Path) -> None:
     jobs:
       tell: {command: env, environment_variables: {DATA: "${{parent.inputs.data}}"}}
 """
-    for given_ in ("{type: uri_folder, path: ./data}", "${{parent.inputs.data}}"):
+    for given_ in ("{type: uri_folder, path: ./data}", "'${{parent.inputs.data}}'"):
         text = OUTER.partition("jobs:")[0].replace(", ./data", ", data")
         text = text.replace("outputs: {rows: {type: uri_file}}\n", "")
         made = read(f"{text}jobs:\n  few:{inner.replace('INPUT', given_)}")

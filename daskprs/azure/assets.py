@@ -30,6 +30,8 @@ LONG = re.compile(
 )
 IN_REGISTRY = re.compile(r"azureml://registries/[^/]+/[^/]+/(?P<name>[^/]+)/?")
 """A reference to an asset in a registry, whatever its version."""
+LONGEST_NAME_BYTES = 255
+"""The limit of file systems for one name in a path."""
 
 
 class Unresolved(UsageError):  # noqa: N818 - it says what happened
@@ -141,6 +143,18 @@ class Assets:
         Relative paths start from `base`. `store_root` returns the root of a datastore without a
         known root. Without it such a reference is unresolved, as is a web address.
         """
+        path = self._place(reference, base, store_root)
+        for name in path.parts:
+            size = len(name.encode(errors="surrogatepass"))
+            if size > LONGEST_NAME_BYTES:
+                msg = (
+                    f"{name!r} has {size} bytes, and the name of a file or folder has at most "
+                    f"{LONGEST_NAME_BYTES}: use a shorter one."
+                )
+                raise UsageError(msg)
+        return path
+
+    def _place(self, reference: str, base: Path, store_root: Callable[[str], Path] | None) -> Path:
         if "\0" in reference:
             msg = f"{reference!r} is not a path: it has a null character in it."
             raise UsageError(msg)
@@ -209,7 +223,7 @@ class Assets:
                 f"--asset {reference}=PATH; or either in a mapping file by --assets."
             )
             raise Unresolved(msg)
-        if below.is_absolute() or ".." in below.parts:
+        if below.is_absolute() or ".." in (store, *below.parts):
             msg = f"{reference}: the path climbs out of the datastore {store!r}."
             raise UsageError(msg)
         return root / below

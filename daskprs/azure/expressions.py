@@ -208,7 +208,7 @@ def words(text: str, resolve: Resolve) -> list[str]:
     """
     values: list[tuple[Reference, str]] = []
     found = []
-    for word in shlex.split(_marked(text, resolve, values)):
+    for word in shlex.split(marked(text, resolve, values)):
         pieces = enumerate(word.split(MARK))
         found.append("".join(values[int(piece)][1] if at % 2 else piece for at, piece in pieces))
     return found
@@ -221,7 +221,7 @@ def command_line(text: str, resolve: Resolve, is_path: Callable[[Reference], boo
     """
     values: list[tuple[Reference, str]] = []
     line, quote = "", ""
-    for at, piece in enumerate(_marked(text, resolve, values).split(MARK)):
+    for at, piece in enumerate(marked(text, resolve, values).split(MARK)):
         if at % 2 == 0:
             quote = _quote_after(piece, quote)
             line += piece
@@ -231,7 +231,7 @@ def command_line(text: str, resolve: Resolve, is_path: Callable[[Reference], boo
     return line
 
 
-def _marked(text: str, resolve: Resolve, values: list[tuple[Reference, str]]) -> str:
+def marked(text: str, resolve: Resolve, values: list[tuple[Reference, str]]) -> str:
     """Return a text with the number of each value between marks; append the values."""
 
     def number(one: Reference) -> str | None:

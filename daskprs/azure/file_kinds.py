@@ -57,6 +57,11 @@ def is_job(content: Any) -> bool:
     return is_of_component(content) and any(key in content for key in OF_A_JOB)
 
 
+def is_deployment(content: dict[str, Any]) -> bool:
+    """Say whether a file of a pipeline component is a deployment for certain."""
+    return "endpoint_name" in content or "deployment" in _schema_of(content)
+
+
 def is_of_pipeline(content: Any) -> bool:
     """Say whether the content of a deployment's file deploys a pipeline.
 

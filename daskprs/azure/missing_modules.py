@@ -29,6 +29,7 @@ CALLED = {"init", "run", "shutdown"}
 """Functions of an entry script that are always called: their imports are needed."""
 SDK = "azure.ai.ml"
 NO_WORKSPACE = ": a step reaches no workspace here; give it data and models as inputs"
+OURS_ALONE = ": the Python of daskprs has it, and without azureml-core no other Python does"
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
@@ -48,10 +49,11 @@ class MissingModule(NamedTuple):
     name: str
     file: Path
     line: int
+    hint: str = ""
 
     def __str__(self) -> str:
         """Return it with its place."""
-        hint = NO_WORKSPACE if self.name.startswith(SDK) else ""
+        hint = NO_WORKSPACE if self.name.startswith(SDK) else self.hint
         return f"{self.name} ({self.file}, line {self.line}){hint}"
 
 
@@ -132,6 +134,9 @@ def missing_modules(
         name = _missing_name(one, python)
         if name is not None:
             missing.setdefault(name, MissingModule(name, file, one.line))
+    for name, file, line in search.uses if python is not None and "azureml" in absent else ():
+        if foreign_stand_ins.lacks(name):
+            missing.setdefault(name, MissingModule(f"azureml.core.{name}", file, line, OURS_ALONE))
     return [*missing.values()]
 
 
@@ -143,6 +148,8 @@ class _Search:
         self._seen: set[Path] = set()
         self.outside: list[tuple[_Import, Path]] = []
         """Imports of modules in none of the folders, and the files that they are in."""
+        self.uses: list[tuple[str, Path, int]] = []
+        """Attributes of classes of ``azureml``, as ``Model.list``, with their files and lines."""
 
     def read(self, file: Path, called: Collection[str] = ()) -> None:
         """Search the imports of a file; a file without readable code is its importer's problem."""
@@ -153,6 +160,7 @@ class _Search:
             tree = ast.parse(file.read_bytes(), str(file))
         except (OSError, SyntaxError, ValueError):
             return
+        self.uses += [(name, file, line) for name, line in _uses(tree)]
         for one in _imports(tree.body, called):
             if one.level:
                 folder = file.parents[min(one.level, len(file.parents)) - 1]
@@ -228,6 +236,24 @@ def _missing_name(one: _Import, python: str | None) -> str | None:
         if not found.has(one.module, name):
             return f"{one.module}.{name}"
     return None
+
+
+def _uses(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the attributes of classes of ``azureml`` that a file uses, wherever it does.
+
+    A script that catches all errors would end without a word about what is lacking.
+    """
+    ours = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("azureml.")
+        for alias in node.names
+        if alias.asname in (None, alias.name)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in ours:
+                yield f"{name}.{attribute}", node.lineno
 
 
 def _imports(body: list[ast.stmt], called: Collection[str]) -> Iterator[_Import]:

@@ -30,7 +30,10 @@ class RunPlace(NamedTuple):
     datastores: Mapping[str, str] = MappingProxyType({})
     """Folders of the workspace's datastores, by name."""
     may_be_unseen: bool = False
-    """Whether a script goes on, offline, on a node that does not see the folder."""
+    """Whether a script goes on, offline, where its node does not see the folder.
+
+    Steps of pipeline files do, and they have no workspace.
+    """
 
     @classmethod
     def of(cls, folder: Path, workspace: Any) -> Self:

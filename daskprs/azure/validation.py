@@ -229,7 +229,7 @@ def _check_endpoint(check: Check) -> None:
 
 def _warn_of(check: Check, keys: Iterable[str]) -> None:
     """Warn about keys that are set without effect."""
-    names = ", ".join(dict.fromkeys(key for key in keys if key != "$schema"))
+    names = ", ".join(dict.fromkeys(keys))
     if names:
         check.warnings.append(f"{check.document.name}: without effect here: {names}.")
 

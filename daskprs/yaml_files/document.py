@@ -84,7 +84,8 @@ class Document:
         self.name = name
         self.folder = Path(name).absolute().parent
         """The folder that relative paths in the document start from."""
-        self._is_file = True
+        self.is_file = True
+        """Whether the values are those of a file, rather than of objects in Python."""
         self._places: dict[Loc, tuple[yaml.Mark, yaml.Mark]] = {}
         """Where the key and the value of each place begin."""
         self._mistakes: list[Mistake] = []
@@ -153,7 +154,7 @@ class Document:
 
         """
         self = cls("", name)
-        self._is_file = False
+        self.is_file = False
         self.folder = folder
         self.content = self._plain(content, ())
         return self
@@ -176,7 +177,7 @@ class Document:
 
     def place(self, loc: Loc, *, of_key: bool = False) -> SourceLocation:
         """Return the place of a value or its key; for a missing value, of its parent."""
-        if not self._is_file:
+        if not self.is_file:
             return SourceLocation(self.name, 0, 0)
         while loc and loc not in self._places:
             loc, of_key = loc[:-1], False

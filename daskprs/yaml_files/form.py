@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from daskprs.yaml_files.mistakes import Mistake
 
 
+NO_KEY = "there is no key"
+"""How the message about an unknown key begins."""
+
+
 class Effect(Enum):
     """The effect of a key."""
 
@@ -146,7 +150,7 @@ def _mistake(
     match error["type"]:
         case "extra_forbidden":
             name = str(loc[-1])
-            told = f"there is no key {name!r}; {nearest_of(name, _known(form, loc[len(at) : -1]))}"
+            told = f"{NO_KEY} {name!r}; {nearest_of(name, _known(form, loc[len(at) : -1]))}"
             return document.mistake(loc, told, of_key=True)
         case "missing":
             loc, told = (*loc, error["loc"][-1]), "it is missing"

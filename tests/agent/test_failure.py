@@ -6,7 +6,9 @@ import errno
 import socket
 import subprocess
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from daskprs.agent.child.failure import may_pass
@@ -86,6 +88,20 @@ def test_a_system_error_of_another_interpreter_is_explained() -> None:
         ("pd.date_range('2026', periods=2, freq='M')", True),
         ("pd.Int64Index([1])", True),
         ("__import__('pandas.core.indexes.numeric')", True),
+        ("__import__('pandas.tools.plotting')", True),
+        ("exec('from pandas import Panel')", True),
+        ("frame.groupby('n', axis=1)", True),
+        ("frame['n'].map(arg=str)", False),
+        ("exec('from pandas import Panel2')", False),
+        ("__import__('pandas.tool')", False),
+        ("frame.drop(colums='n')", False),
+        ("frame.head(1, 2)", False),
+        ("pd.read_csv('x.csv', delimeter=',')", False),
+        ("(merge := lambda a: a)(b=1)", False),
+        ("exec('def merge(a): return a\\nmerge(b=1)')", False),
+        ("frame.__setitem__('label', np.array([['x'], ['y']]))", True),
+        ("frame.__setitem__('label', np.array([['x'], ['y']], dtype=object))", True),
+        ("pa.array(np.array([['x']]))", False),
         ("frame.nope", False),
         ("frame['nope']", False),
         ("pd.Timestamp('nope')", False),
@@ -98,7 +114,7 @@ def test_what_an_older_pandas_took_is_told(line: str, is_explained: bool) -> Non
     """With the version that is here, and what to do."""
     frame = pd.DataFrame({"n": [1, 2], "t": ["x", "y"]})
     with pytest.raises(Exception) as raised:  # noqa: PT011 - each has its own
-        eval(line, {"frame": frame, "pd": pd})  # noqa: S307 - a case above
+        eval(line, {"frame": frame, "np": np, "pa": pa, "pd": pd})  # noqa: S307 - a case above
     hint = hint_at_pandas(raised.value)
     assert bool(hint) is is_explained
     if hint:

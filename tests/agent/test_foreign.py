@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import faulthandler
 import os
 import pstats
+import signal
 import subprocess
+import sys
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from daskprs.agent.foreign.values import dumped, loaded
 from daskprs.agent.protocol.messages import JobSpec, ProcessSpec, ScriptSpec
 from daskprs.agent.script.checked_interpreter import check_interpreter
 from daskprs.agent.script.checked_script import check_script
+from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import AgentError, OptionError
 from daskprs.options.run_options import RunOptions
 from daskprs.system.interpreter import environment_of
@@ -58,7 +63,7 @@ def converse(pipes: MessagePipes, script: Path) -> None:
     profile = script.with_name("profile")
     given["profile"] = {"module": "cProfile", "file": str(profile), "only_at_end": True}
     given["process"] = {**places, "name": "process000", "side_inputs": {}, "level": "INFO"}
-    assert ask("load", given) == ("value", None)
+    assert ask("load", given) == ("value", True)
     context = 0, {}, None, "label", "identity", None
     word, (kind, message, text, _) = ask("run", "bad", context)
     assert (word, kind, message) == ("raised", "KeyError", "'bad'")
@@ -78,7 +83,7 @@ def test_it_runs_under_every_interpreter_at_hand(version: Any, tmp_path: Path) -
         pytest.skip(f"no interpreter of {version} is here")
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys\ndef run(given):\n    print('printed')\n"
+        "import sys; __counts_inputs__ = True\ndef run(given):\n    print('printed')\n"
         "    if given == 'bad':\n        raise KeyError(given)\n"
         "    return iter([given, sys.version_info[:2]])\n"
     )
@@ -108,17 +113,89 @@ def test_it_runs_under_every_interpreter_at_hand(version: Any, tmp_path: Path) -
 def test_a_node_without_the_interpreter_is_named(tmp_path: Path) -> None:
     """With the path that it does not have, or what the interpreter wrote."""
     log = tmp_path / "stderr.txt"
-    process: dict[str, Any] = dict.fromkeys(ProcessSpec._fields)
-    job: dict[str, Any] = {**dict.fromkeys(JobSpec._fields), **JobSpec._field_defaults}
-    job |= {"script": ScriptSpec("script.py"), "environment": {}, "unit": "file"}
     for python, said in (
         (tmp_path / "gone", r"node \S+, python='.*/gone': .*: No such file or directory\."),
         (Path("/bin/false"), r"/bin/false': .* ends with returncode 1 when it starts\. why"),
     ):
         log.write_text("why")
-        spec = JobSpec(**{**job, "python": str(python)})
         with pytest.raises(AgentError, match=said):
-            ForeignScript(spec, ProcessSpec(**{**process, "stderr": str(log)}))
+            start(python, log)
+
+
+def start(
+    python: Path, stderr: Path, script: Path | None = None, **variables: Path
+) -> ForeignScript:
+    """Start an interpreter as agents do."""
+    process: dict[str, Any] = dict.fromkeys(ProcessSpec._fields)
+    process |= {"stderr": str(stderr), "entry_script_log": str(stderr.with_name("log"))}
+    job: dict[str, Any] = {**dict.fromkeys(JobSpec._fields), **JobSpec._field_defaults}
+    job |= {"script": ScriptSpec("script.py", str(script)), "unit": "file"}
+    job |= {"environment": {name: str(value) for name, value in variables.items()}}
+    job |= {"python": str(python), "arguments": (), "logging_level": "INFO"}
+    return ForeignScript(JobSpec(**job), ProcessSpec(**process))
+
+
+def test_the_stacks_are_those_of_the_process_that_works(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of the script while it runs; else of the agent, which reads and writes messages."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, time\n"
+        "def run(number):\n"
+        "    begun, before = time.monotonic(), os.fstat(2).st_size\n"
+        "    os.kill(os.getppid(), number)\n"
+        "    while os.fstat(2).st_size == before and time.monotonic() < begun + 30:\n"
+        "        time.sleep(0.01)\n"
+        "    return [1]\n"
+    )
+    entry = start(Path(sys.executable), tmp_path / "stderr", script)
+    try:
+        assert entry.run(int(DUMP_SIGNAL), MiniBatch(0, (), "")) == [1]
+        assert f'File "{script}", line ' in capfd.readouterr().err
+        signal.raise_signal(DUMP_SIGNAL)
+        assert "test_the_stacks_are_those" in capfd.readouterr().err
+    finally:
+        faulthandler.unregister(DUMP_SIGNAL)
+        signal.signal(DUMP_SIGNAL, signal.SIG_DFL)
+        entry.shutdown()
+        entry.wait()
+        entry._pipes.close()
+
+
+def check(python: Path, script: Path, unit: str = "file", **variables: str) -> None:
+    """Check an interpreter as calls do."""
+    options = RunOptions(python=str(python), environment_variables=variables)
+    check_interpreter(options, check_script(script, None), unit, may_be_elsewhere=False)
+
+
+def test_a_wrapper_has_to_become_the_interpreter(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of one that starts the interpreter below itself, the kernel kills the wrapper alone."""
+    script, wrapper = tmp_path / "script.py", tmp_path / "wrapper"
+    script.write_text("def run(paths):\n    return paths\n")
+    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    check(wrapper, script)
+    wrapper.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
+    with pytest.raises(OptionError, match=r"below its own\. .* last line with exec"):
+        check(wrapper, script)
+    with pytest.raises(AgentError, match=r"ends with returncode \d+ when it starts"):
+        start(wrapper, tmp_path / "none")
+    assert "begin the wrapper's last line with exec" in capfd.readouterr().err
+
+
+def test_the_check_sees_the_packages_that_the_script_will_see(tmp_path: Path) -> None:
+    """Those of a PYTHONPATH in `environment_variables`, but not of the caller's own."""
+    script, python = tmp_path / "script.py", tmp_path / "bare/bin/python"
+    script.write_text("def run(rows):\n    return rows\n")
+    venv.create(tmp_path / "bare", symlinks=True)
+    (tmp_path / "packages/pandas").mkdir(parents=True)
+    (tmp_path / "packages/pandas/__init__.py").touch()
+    with pytest.raises(OptionError, match="it has no pandas"):
+        check(python, script, "row")
+    check(python, script, "row", PYTHONPATH=str(tmp_path / "packages"))
 
 
 @pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 7)], ids=str)
@@ -129,9 +206,8 @@ def test_a_python_that_is_too_old_says_so(version: tuple[int, int], tmp_path: Pa
         pytest.skip(f"no interpreter of {version} is here")
     script = tmp_path / "script.py"
     script.write_text("def run(paths):\n    return paths\n")
-    options = RunOptions(python=python)
     with pytest.raises(OptionError, match=r"it is Python \d\.\d\.\d+, and scripts need 3\.8"):
-        check_interpreter(options, check_script(script, None), "file", may_be_elsewhere=False)
+        check(Path(python), script)
     done = subprocess.run([python, "-c", BOOT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "and scripts need 3.8 or newer" in done.stderr

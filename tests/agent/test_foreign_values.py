@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import http
 import pickle
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from daskprs.agent.foreign.values import CannotTravel, dumped, loaded
+from daskprs.agent.foreign import values
+from daskprs.agent.foreign.values import CannotTravel, build, dumped, loaded
 from daskprs.arrow.exact_frames import labelled_table
+from daskprs.errors import ReturnTypeError
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import OutputSpec
 from tests.support.frames_of_all_kinds import frames
@@ -44,6 +47,7 @@ VALUES: list[Any] = [
     dt.datetime(2020, 1, 2, 3, 4, 5, 6),  # noqa: DTZ001 - without a zone
     *(dt.datetime(2020, 7, 1, tzinfo=dt.UTC), dt.datetime(2020, 7, 1, tzinfo=VIENNA)),
     *(np.int8(-1), np.float16(0.5), np.bool_(1), np.str_("a"), np.bytes_(b"b")),
+    *(np.void(b"abc"), np.zeros(1, [("x", "i4"), ("y", "U1", 2)])[0]),
     *(np.datetime64("2020-01-01", "D"), np.datetime64("NaT", "us"), np.timedelta64(1, "h")),
     *(pd.NaT, pd.NA, pd.Timedelta("1s"), pd.Period("2020-01", "M"), pd.Interval(0.5, 1, "left")),
     *(pd.Timestamp("2020-01-01 00:00:00.000000001"), pd.Timestamp("1066-10-14", tz="UTC")),
@@ -133,8 +137,87 @@ def test_an_object_of_another_class_arrives_as_its_text() -> None:
     arrived = loaded(dumped([_Odd()]))[0]
     assert (str(arrived), type(arrived).__qualname__) == ("odd!", "_Odd")
     assert type(arrived) is not _Odd
-    with pytest.raises(Exception, match="pickle"):
-        pickle.dumps(arrived)
+    with pytest.raises(ReturnTypeError, match=r"by python=, .* its class _Odd cannot leave"):
+        format_result([arrived], TYPED)
+
+
+def test_an_object_of_a_plain_kind_is_refused_with_what_to_return() -> None:
+    """Lines of output have its text; the class itself is named only where it would be kept."""
+    number, count, kind = loaded(dumped([http.HTTPStatus.OK, Counter("aab"), type(None)]))
+    for sent, got in ((http.HTTPStatus.OK, number), (Counter("aab"), count), (type(None), kind)):
+        text = format_result([got], OutputSpec(text=True, typed=False)).payload
+        assert text == format_result([sent], OutputSpec(text=True, typed=False)).payload
+    for got, said in (([number], r"int\(\.\.\.\) of it"), ([{"a": count}], r"Counter .* dict\(")):
+        with pytest.raises(ReturnTypeError, match=said):
+            format_result(got, TYPED)
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        *(("A-JUN", "Y-JUN"), ("2A-DEC", "2Y-DEC"), ("H", "h"), ("15T", "15min"), ("N", "ns")),
+        *(("S", "s"), ("L", "ms"), ("10U", "10us"), ("Q-JAN", "Q-JAN"), ("W-SAT", "W-SAT")),
+    ],
+)
+def test_periods_go_by_the_newer_names_of_their_frequencies(
+    older: str, newer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pandas before 2.2 reads these names itself, but for those of years."""
+    assert values._new_frequency(older) == values._new_frequency(newer) == newer
+    assert build("period", 50, newer) == pd.Period(ordinal=50, freq=newer)
+    monkeypatch.setattr(pd, "__version__", "1.5.3")
+    assert values._frequency_here(newer) == newer.replace("Y-", "A-")
+
+
+def test_a_column_of_text_stays_one_where_all_of_it_is_null(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Old versions of pandas have objects there; what came as objects stays as it is."""
+    frame = pd.DataFrame({"text": pd.array([None, "a"], "str"), "object": [None, None]})
+    sent = dumped(frame)
+    with monkeypatch.context() as old:
+        old.setattr(values, "OLD_STRINGS", 99)
+        held = loaded(sent)
+        assert held["text"].dtype == object
+        replies = [dumped(held.iloc[:rows].assign(new=None)) for rows in (0, 1, 2)]
+    for rows, reply in enumerate(replies):
+        expected = frame.iloc[:rows].assign(new=None)
+        pd.testing.assert_frame_equal(loaded(reply), expected, check_index_type=False)
+
+
+def test_strings_take_what_is_usual_where_the_other_side_had_no_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without pyarrow there, pandas keeps nullable strings in objects of Python."""
+    kept = pd.Series(["a", None], dtype=pd.StringDtype("python"))
+    assert loaded(dumped(kept)).dtype == kept.dtype
+    with monkeypatch.context() as there:
+        there.setattr(values, "find_spec", lambda _: None)
+        sent = dumped(kept)
+    pd.testing.assert_series_equal(loaded(sent), pd.Series(["a", None], dtype="string"))
+
+
+def test_a_moment_twice_on_the_clock_keeps_its_hour() -> None:
+    """Also for zones of pytz, which do without `fold`, and do not go to a time as it is."""
+    local, two_hours = dt.datetime(2020, 10, 25, 2, 30), dt.timedelta(hours=2)  # noqa: DTZ001 - local
+    for fold, offset in enumerate((two_hours, two_hours / 2)):
+        for sent in (local.replace(tzinfo=VIENNA, fold=fold), _zoned(local, offset)):
+            arrived = loaded(dumped(sent))
+            assert (arrived.utcoffset(), arrived.fold) == (offset, fold)
+    gap = dt.datetime(2020, 3, 29, 2, 30, tzinfo=VIENNA)
+    assert repr(loaded(dumped(gap))) == repr(gap)
+
+
+def _zoned(local: dt.datetime, offset: dt.timedelta) -> dt.datetime:
+    """Return a time as pytz makes it: the zone has one offset."""
+
+    class OneOffset(dt.tzinfo):
+        zone = "Europe/Vienna"
+
+        def utcoffset(self, _: Any) -> dt.timedelta:
+            return offset
+
+    return local.replace(tzinfo=OneOffset())
 
 
 def test_what_cannot_travel_is_named() -> None:

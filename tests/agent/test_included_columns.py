@@ -22,6 +22,7 @@ from daskprs.output.rows.blocks import frames_of
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.rows.typed_rows import decode
 from daskprs.output.spec import OutputSpec
+from daskprs.system.seal import Seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -270,7 +271,7 @@ def test_an_arrow_table_with_the_index_keeps_its_types() -> None:
         assert found["id"].to_pylist() == ["id5", "id2"]
         spec = OutputSpec(text=False, typed=True)
         typed = format_result(found, spec).payload
-        (piece,) = decode(io.BytesIO(typed), len(typed))
+        (piece,) = decode(io.BytesIO(typed), len(typed), Seal())
         assert list(piece.numbers) == numbers
         for kept in (found, piece.value.table):
             for name, column in columns.items():

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from daskprs.agent.node import site
 from daskprs.agent.node.site import NodeFolder
+from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 DIES = """
 import os, sys
@@ -36,8 +37,10 @@ def archive(tmp_path: Path, text: str) -> tuple[bytes, str]:
 
 
 def test_the_last_worker_removes_the_folder(tmp_path: Path) -> None:
-    """The one before it leaves all as it is."""
-    first, second = NodeFolder(tmp_path, "job"), NodeFolder(tmp_path, "job")
+    """The one before it leaves all as it is, and so does a worker that comes when it is in use."""
+    first = NodeFolder(tmp_path, "job")
+    (first.job.snapshot / "code").mkdir(parents=True)
+    second = NodeFolder(tmp_path, "job")
     assert first.id == second.id
     first.close()
     assert second.job.scratch.is_dir()
@@ -123,3 +126,31 @@ def test_of_a_log_that_grows_too_fast_head_and_tail_are_told(
     assert (whole[:500], whole[4500:]) == (body[:500], body[4500:])
     assert whole[500:4500] == bytes(4000)
     folder.close()
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("how", ["link", "owner", "open", "replaceable"])
+def test_a_planted_scratch_folder_is_refused(tmp_path: Path, how: str) -> None:
+    """Its name is known to all users of the machine: nothing is written into it."""
+    root = tmp_path / "scratch" / "daskprs-0"
+    root.parent.mkdir()
+    real = tmp_path / "elsewhere"
+    real.mkdir()
+    if how == "link":
+        root.symlink_to(real)
+    else:
+        root.mkdir(0o700)
+    if how == "owner":
+        if os.geteuid() != 0:
+            pytest.skip("only root gives folders to another user")
+        os.chown(root, 54321, 54321)
+    if how == "open":
+        root.chmod(0o770)
+    if how == "replaceable":
+        root.parent.chmod(0o777)
+    with pytest.raises(JobFolderError, match=r"cannot be used: .*--local-directory"):
+        NodeFolder(root, "job")
+    assert not [*real.iterdir(), *root.iterdir()]
+    if how == "replaceable":  # as /tmp is
+        root.parent.chmod(0o1777)
+        NodeFolder(root, "job").close()

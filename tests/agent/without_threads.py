@@ -9,6 +9,8 @@ from typing import Any
 
 from daskprs.agent.child.inbox import WORTH_A_THREAD_S, Loader
 from daskprs.agent.child.outbox import MemoryReserve, Outbox
+from daskprs.agent.protocol.answers import parsed
+from daskprs.agent.protocol.messages import Outcomes
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Outcome, Status
@@ -38,4 +40,6 @@ outbox.start()
 outbox.open(1)
 outbox.add(Outcome(0, 1, Status.RUN_DONE, 1, 1, 0.0, 0.0, 0.0, 0.0), b"")
 assert ours.poll()
-print([outcome.index for outcome in ours.recv().results.outcomes])
+answer = parsed(ours.recv_bytes())
+assert isinstance(answer, Outcomes)
+print([outcome.index for outcome in answer.results.outcomes])

@@ -169,6 +169,7 @@ def wheel(folder: Path, name: str) -> None:
         file.writestr(f"{info}/RECORD", "")
 
 
+@pytest.mark.long
 def test_its_own_pip_fills_the_new_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the last line is what to add to a run."""
     (home / "wheels").mkdir()

@@ -65,7 +65,10 @@ jobs:
 """
 LOOK = """
 import sys
+from azure.identity import DefaultAzureCredential
+from azure.storage.blob import BlobServiceClient
 from azureml.core import Run
+BlobServiceClient("https://a.blob.core.windows.net", DefaultAzureCredential())
 Run.get_context().log("looked", 1)
 open(f"{sys.argv[1]}/look.txt", "a").write(sys.prefix)
 """
@@ -244,7 +247,7 @@ def test_a_deployment_runs_under_its_interpreter(bare: Path) -> None:
     with pytest.raises(YamlError, match=r"did you mean 'sklearn-1\.5'"):
         BatchDeployment.load("deployment.yml", environments={"sklearn-1.4": bare})
     assets = given_places(None, environments={**pythons, "e": bare}).for_several_files()
-    words = ServedDeployment("deployment.yml", assets).words({"d": "x"}, {}, Path("j"), "o", {})
+    words = ServedDeployment("deployment.yml", assets).words({"d": "x"}, Path("j"), Path("o"), {})
     assert words[-2:] == ["--environment", f"sklearn-1.5={bare}/bin/python"]
 
 

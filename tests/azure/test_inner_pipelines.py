@@ -170,6 +170,100 @@ def test_the_caller_reaches_into_it(home: Path) -> None:
     assert (deep.work.options["node_count"], deep.places) == (3, {"rows": home / "rows.txt"})
 
 
+def test_a_path_is_relative_to_the_file_that_sets_it(home: Path) -> None:
+    """Whichever keys of a step in a component's file an outer file sets, at any depth."""
+    (home / "parts/src").mkdir()
+    (home / "parts/tell.yml").write_text("""
+type: command
+command: echo ${{inputs.plain}} ${{inputs.given}} ${{inputs.older}} ${{inputs.own}} ${{outputs.o}}
+code: ./src
+inputs:
+  plain: {type: uri_folder}
+  given: {type: uri_folder}
+  older: {type: uri_folder}
+  own: {type: uri_folder}
+outputs: {o: {type: uri_folder}}
+""")
+    (home / "parts/inner.yml").write_text("""
+type: pipeline
+jobs:
+  tell:
+    component: ./tell.yml
+    inputs: {plain: ./none, given: {path: ./none}, older: {path: ./none}, own: ./src}
+""")
+    (home / "middle.yml").write_text("""
+type: pipeline
+jobs: {in: {component: ./parts/inner.yml, jobs: {tell: {inputs: {plain: ./data}}}}}
+""")
+    (home / "sub").mkdir()
+    (home / "sub/old").mkdir()
+    (home / "sub/outer.yml").write_text("""
+type: pipeline
+jobs:
+  out:
+    component: ../middle.yml
+    jobs:
+      in:
+        jobs:
+          tell:
+            code: ../src
+            inputs: {given: {path: ./old}, older: {path: "", folder: ../data}}
+            outputs: {o: {path: ./made}}
+""")
+    given_ = CallerInputs(Assets())
+    made = read_pipeline("sub/outer.yml", PipelineFolder("run"), given_).steps["out.in.tell"]
+    assert isinstance(made.work, Command)
+    places = [Path(one).resolve() for one in made.work.line.split()[1:]]
+    below = ("data", "sub/old", "data", "parts/src", "sub/made")
+    assert places == [home / one for one in below]
+    assert made.work.code is not None
+    assert made.work.code.resolve() == home / "src"
+    outer = (home / "sub/outer.yml").read_text()
+    wrong = outer.replace("code: ../src", "codes: ../src\n            limits: {timeout: 0}")
+    (home / "sub/outer.yml").write_text(wrong)
+    with pytest.raises(YamlError) as caught:
+        read_pipeline("sub/outer.yml", PipelineFolder("run"), given_)
+    told = [line.split(": ")[0].rpartition("/")[2] for line in str(caught.value).splitlines()]
+    assert told == ["outer.yml:10:13", "outer.yml:11:31"]
+    (home / "sub/outer.yml").write_text(outer)
+    (home / "sub/old").rmdir()
+    with pytest.raises(YamlError, match=r"outer.yml:11:36: .*out.jobs.in.jobs.tell.inputs.given.p"):
+        read_pipeline("sub/outer.yml", PipelineFolder("run"), given_)
+
+
+def test_steps_that_would_wait_for_each_other_begin_with_what_is_there(home: Path) -> None:
+    """Those in the circle alone: others in the same pipeline wait for what is made anew."""
+    text = """
+type: pipeline
+jobs:
+  learn:
+    type: pipeline
+    inputs: {state: {type: uri_folder, path: ./data}}
+    outputs: {next: {type: uri_folder}}
+    jobs:
+      step:
+        jobs:
+          go:
+            command: cp -r ${{inputs.state}}/. ${{outputs.next}}
+            inputs: {state: "${{parent.inputs.state}}"}
+            outputs: {next: "${{parent.outputs.next}}"}
+        inputs: {state: "${{parent.inputs.state}}"}
+        outputs: {next: "${{parent.outputs.next}}"}
+      look: {command: "ls ${{inputs.state}}", inputs: {state: "${{parent.inputs.state}}"}}
+  keep:
+    command: cp -r ${{inputs.next}}/. ${{outputs.state}}
+    inputs: {next: "${{parent.jobs.learn.outputs.next}}"}
+    outputs: {state: {type: uri_folder, path: ./data}}
+"""
+    needs = {name: set(step.needs) for name, step in read(text).steps.items()}
+    expected = {"learn.step.go": set(), "keep": {"learn.step.go"}, "learn.look": {"keep"}}
+    assert needs == expected
+    (home / "data/1.txt").unlink()
+    (home / "data").rmdir()
+    with pytest.raises(YamlError, match=r"the steps wait for each other: "):
+        read(text)
+
+
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     ("old", "new", "told"),
@@ -421,6 +515,7 @@ def test_it_is_resumed_and_reused_as_its_twin_is(home: Path) -> None:
             for line in told
             if not line.startswith("Without")
         ]
+        assert not [*(home / kind).glob("*/*/code")]  # of Completed commands
         outputs[kind] = [(result.outputs["last"] / "c.txt").read_bytes() for result in results]
     assert said["inner"] == said["flat"]
     assert said["flat"].count("c: reused") == said["flat"].count("a: kept") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -125,3 +126,16 @@ def test_clients_of_azure_can_be_imported_and_not_called() -> None:
     with pytest.raises(RuntimeError, match=r"RunTypeV2\.of is a client of Azure"):
         models.RunTypeV2.of(traits=["training"])
     assert not hasattr(models, "__path__")
+
+
+def test_what_another_interpreter_has_no_class_for_is_missing(tmp_path: Path) -> None:
+    """Wherever it stands: a script that catches all errors would say nothing about it."""
+    (tmp_path / "script.py").write_text(
+        "from azureml.core import Run\nfrom azureml.core.model import Model\n"
+        "def run(mini_batch):\n    Run.get_context().child_run()\n    Model.get_model_path('m')\n"
+        "    try:\n        return Model.list(None)\n    except Exception:\n        return []\n"
+    )
+    assert missing_modules(tmp_path / "script.py", tmp_path) == []
+    (one,) = missing_modules(tmp_path / "script.py", tmp_path, python=sys.executable)
+    assert (one.name, one.line) == ("azureml.core.Model.list", 7)
+    assert "line 7): the Python of daskprs has it" in str(one)

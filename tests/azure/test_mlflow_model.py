@@ -94,14 +94,14 @@ def test_a_row_of_a_table_gives_a_line(home: Path) -> None:
     """With its number, what was predicted, and its file; types are those of the signature."""
     folder = model(home, "doubling", DOUBLES, COLUMNS)
     deployment = BatchDeployment("double", model=folder)
-    assert lines(deployment, tables(home)) == "0 2 a.csv\n1 4 a.csv\n0 10 b.parquet\n"
+    assert lines(deployment, tables(home)) == "0,2,a.csv\n1,4,a.csv\n0,10,b.parquet\n"
 
 
 @needs_mlflow
 def test_a_frame_is_written_with_all_its_columns(home: Path) -> None:
     """As it is."""
     deployment = BatchDeployment("two", model=model(home, "two_columns", TWO_COLUMNS, COLUMNS))
-    expected = "0 0.5 007 a.csv\n1 1.0 008 a.csv\n0 2.5 abc b.parquet\n"
+    expected = "0,0.5,007,a.csv\n1,1.0,008,a.csv\n0,2.5,abc,b.parquet\n"
     assert lines(deployment, tables(home)) == expected
 
 
@@ -116,7 +116,7 @@ def test_an_image_is_an_array_as_the_signature_wants_it(
     images.new("RGB", (2, 2), (1, 1, 1)).save(home / "pictures" / "a.png")
     folder = model(home, f"summing{channels}", SUMS, TENSOR.replace("N", str(channels)))
     text = lines(BatchDeployment("sums", model=folder), home / "pictures")
-    assert text == f"2x2x{channels} float32 {total} a.png\n"
+    assert text == f"2x2x{channels},float32,{total},a.png\n"
 
 
 @needs_mlflow

@@ -18,7 +18,7 @@ from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.azure import run_pipeline
 from daskprs.azure.assets import Assets
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
-from daskprs.azure.pipelines.command_step import Command
+from daskprs.azure.pipelines.command_step import Command, world_of_one
 from daskprs.azure.pipelines.file import Pipeline, read_pipeline
 from daskprs.azure.pipelines.parallel_step import read_task, written
 from daskprs.azure.pipelines.values import CallerInputs
@@ -57,6 +57,27 @@ jobs:
         --more "${{outputs.more}}"
       append_row_to: ${{outputs.rows}}
 """
+OF_A_PATH = "score.inputs.words: it has to be of type integer, and this is a path that a step"
+ROWS = """\
+inputs: {data: {type: uri_folder}}
+outputs: {rows: {type: mltable}}
+input_data: ${{inputs.data}}
+mini_batch_size: "1"
+type: parallel
+task: {type: run_function, code: ./src, entry_script: score.py, append_row_to: "${{outputs.rows}}"}
+"""
+AROUND = """\
+type: pipeline
+inputs: {data: {type: uri_folder}}
+outputs: {rows: {type: mltable}}
+jobs:
+  leaf:
+    component: ./rows.yml
+    inputs: {data: "${{parent.inputs.data}}"}
+    outputs: {rows: "${{parent.outputs.rows}}"}
+"""
+OUTERMOST = AROUND.replace("{type: mltable}", "{type: uri_file}").replace("r}", "r, path: data}")
+"""The same with a file in place of the folder."""
 
 
 @pytest.fixture
@@ -148,6 +169,10 @@ jobs:
     assert command(read(step), "count").line == "seq 4"
     text = refused(step.replace("last: 4", "last: four"))
     assert text.endswith("jobs.count.inputs.n: it has to be of type integer, not 'four'")
+    typed = step.partition("    component")[0].replace('{path: "', '{type: integer, path: "')
+    assert command(read(f"{typed}    command: seq ${{{{inputs.n}}}}"), "count").line == "seq 4"
+    text = refused(f"{typed.replace('last: 4', 'last: four')}    command: seq ${{{{inputs.n}}}}")
+    assert text.endswith("jobs.count.inputs.n: it has to be of type integer, not 'four'")
 
 
 def test_values_in_python_are_read_as_their_file_is(home: Path) -> None:
@@ -212,6 +237,10 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("type: parallel", "type: spark", "a step of type 'spark' cannot be run here"),
         ("  score:", "  ../score:", "'../score' is not a name"),
         ("      more:", "      ../more:", "'../more' is not a name"),
+        ("      more:", f"      {'m' * 201}:", "it has more than 200 characters: use a shorter"),
+        ("path: ./model", f"path: ./{'m' * 256}", "inputs.model.path: 'mmm"),
+        ("}}/more", f"}}}}.{'m' * 250}", "has 260 bytes, and the name of a file or folder has at"),
+        ("code: ./src", f"code: ./{'ä' * 128}", "jobs.score.task.code: 'äää"),
         ('/more"', '/../../more"', "the path climbs out of the datastore 'blobs'"),
         ("score.py", "scor.py", "the entry script 'scor.py' does not exist"),
         ("entry_script: score.py", "x: 1", "jobs.score.task.x: there is no key 'x'"),
@@ -242,13 +271,15 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("path: ./model", "path: azureml://datastores/x/paths/m", "--datastore x=FOLDER, or"),
         ("path: ./model", "path: ./model, type: mltable", "this key is in line"),
         ("uri_folder, path: ./model", "mltable, path: ./model", "it has no file MLTable"),
+        ("words: a b", "words: {type: integer, path: '${{parent.jobs.o.outputs.o}}'}", OF_A_PATH),
         ("./model}", "./model, mode: mount}", "it has to be one of ro_mount"),
     ],
 )
 def test_what_cannot_be_run_is_refused(old: str, new: str, told: str) -> None:
     """The sentence says what would be right."""
     assert old in SCORE
-    assert told in refused(SCORE.replace(old, new, 1))
+    more = "  o: {command: a, outputs: {o: {}}}\n" if told is OF_A_PATH else ""
+    assert told in refused(SCORE.replace(old, new, 1) + more)
 
 
 @pytest.mark.usefixtures("home")
@@ -593,6 +624,50 @@ jobs:
     assert "p.yml:5:62: jobs.third.inputs.l.path: the file or folder" in told
 
 
+def test_a_place_is_one_place_however_it_is_spelled(home: Path) -> None:
+    """By way of `..`, of a link, or of a default in a component's own file."""
+    text = """\
+inputs: {given: {type: uri_folder, path: ./data}}
+jobs:
+  first: {command: x, outputs: {o: {path: ./parts/../all}}}
+  linked: {command: x, inputs: {i: {path: ./link/x}}}
+  spelled: {command: x, inputs: {i: {path: ./src/../all/x}}}
+  default: {component: ./parts/c.yml}
+  inner: {type: pipeline, component: ./parts/inner.yml}
+  outer: {type: pipeline, component: ./parts/outer.yml}
+  given: {command: x, inputs: {i: "${{parent.inputs.given}}"}}
+  other: {command: x, inputs: {i: {path: ./data}}}
+"""
+    (home / "parts").mkdir()
+    port = "inputs: {i: {type: uri_folder, path: ../all}}"
+    (home / "parts/c.yml").write_text(f"type: command\n{port}\ncommand: x\n")
+    (home / "parts/inner.yml").write_text(f"type: pipeline\njobs: {{e: {{command: x, {port}}}}}\n")
+    bound = "jobs: {e: {command: x, inputs: {i: '${{parent.inputs.i}}'}}}"
+    (home / "parts/outer.yml").write_text(f"type: pipeline\n{port}\n{bound}\n")
+    (home / "link").symlink_to(home / "all")
+    for words in ({}, {"given": f"../{home.name}/all/x"}):  # then an earlier run has left it
+        steps = read(text, inputs=words).steps
+        waiting = {name for name, step in steps.items() if step.needs == {"first"}}
+        assert waiting == {"linked", "spelled", "default", "inner.e", "outer.e", *words}
+        (home / "all/x").mkdir(parents=True, exist_ok=True)
+    assert steps["first"].places == {"o": home / "all"}
+
+
+def test_steps_share_a_place_however_it_is_spelled(home: Path) -> None:
+    """Nothing in it is removed, or taken from an earlier run; a link may lead out of its folder."""
+    (home / "far/deep").mkdir(parents=True)
+    (home / "link").symlink_to(home / "far/deep")
+    text = """\
+jobs:
+  a: {command: x, outputs: {o: {path: ./far/all}}}
+  b: {command: x, outputs: {o: {path: ./link/../all/b}}}
+  c: {command: x, outputs: {o: {path: ./all}}}
+"""
+    steps = read(text).steps
+    assert [step.shares for step in steps.values()] == [True, True, False]
+    assert steps["b"].places == {"o": home / "far/all/b"}
+
+
 @pytest.mark.parametrize(
     "old", ["dataset: {local_path: ./model}", "dataset: 'azureml:m:1'", "file: ./model/m.txt"]
 )
@@ -600,6 +675,34 @@ def test_data_may_be_named_as_in_older_files(home: Path, old: str) -> None:
     """By other keys than ``path``."""
     made = task(read(SCORE.replace("path: ./model", old), Assets().and_also({"m": "model"}, {})))
     assert made.options["side_inputs"]["model"].startswith(str(home / "model"))
+
+
+def test_a_path_of_another_type_is_told(home: Path) -> None:
+    """Before the start, as a warning: some scripts take either."""
+    made = read(SCORE.replace("path: ./model", "path: ./model/m.txt"))
+    assert any(f"{home}/model/m.txt is a file, and the type" in one for one in made.notices)
+    made = read(SCORE.replace("uri_folder, path: ./model", "uri_file, path: ./model"))
+    assert any(f"{home}/model is a folder, and the type" in one for one in made.notices)
+
+
+@pytest.mark.usefixtures("home")
+def test_the_pipeline_s_type_of_an_output_wins() -> None:
+    """Where rows are appended to it; a command cannot be told what to write."""
+    Path("rows.yml").write_text(ROWS)
+    Path("around.yml").write_text(AROUND)
+    deeper = OUTERMOST.replace("./rows.yml", "./around.yml")
+    for text, step in ((OUTERMOST, "leaf"), (deeper, "leaf.leaf")):
+        made = read(text)
+        assert task(made, step).options["append_row_file_name"] == "rows"
+        assert task(made, step).output_dir == Path("run/pipeline.outputs").absolute()
+        assert made.steps[step].outputs["rows"].type == "uri_file"
+    inputs = "inputs: {data: {type: uri_folder}}\noutputs: {rows: {type: mltable}}\n"
+    Path("rows.yml").write_text(f"type: command\ncommand: a\n{inputs}")
+    said = (
+        "jobs.leaf.outputs.rows: ${{parent.outputs.rows}} is a uri_file, and this output a mltable"
+    )
+    assert f"p.yml:8:21: {said}: give both one type" in refused(OUTERMOST)
+    assert f"around.yml:8:21: {said}" in refused(deeper)
 
 
 def test_all_that_a_command_leaves_is_its_output_artifacts(home: Path) -> None:
@@ -610,8 +713,27 @@ def test_all_that_a_command_leaves_is_its_output_artifacts(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
+def test_a_distributed_command_finds_a_world_of_one() -> None:
+    """With a port that is free when it starts, which is no part of its definition."""
+    text = "jobs: {{a: {{command: x, distribution: {{type: {0}}}}}}}"
+    made = {kind: command(read(text.format(kind)), "a") for kind in ("PyTorch", "mpi", "ray")}
+    torch, mpi, ray = (world_of_one(one.distribution) for one in made.values())
+    assert int(torch.pop("MASTER_PORT")) > 0
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "NODE_RANK": "0"}
+    assert torch == {"WORLD_SIZE": "1", **ranks, "MASTER_ADDR": "127.0.0.1"}
+    assert (mpi["OMPI_COMM_WORLD_SIZE"], mpi["OMPI_COMM_WORLD_RANK"], ray) == ("1", "0", {})
+    assert json.loads(world_of_one("tensorflow")["TF_CONFIG"])["task"]["index"] == 0
+    assert "MASTER_PORT" not in json.dumps(made["PyTorch"].record())
+    assert "distribution" not in command(read("jobs: {a: {command: x}}"), "a").record()
+
+
+@pytest.mark.usefixtures("home")
 def test_files_of_another_kind_are_told_with_the_way_to_run_them() -> None:
     """Instead of each of their keys that a pipeline does not have."""
+    told = "p.yml:1:1: this is a batch deployment of a pipeline: daskprs invoke p.yml --input "
+    schema = "$schema: https://a.net/latest/pipelineComponentBatchDeployment.schema.json\n"
+    for more in ("endpoint_name: e\n", schema):
+        assert refused(f"{more}type: pipeline\ncomponent: ./c.yml\n").startswith(told)
     told = "p.yml:1:1: this is a batch deployment: daskprs invoke p.yml --input DATA"
     assert refused("name: d\nmodel: m\nsettings: {}\n") == told
     assert refused("command: x\n").startswith("p.yml:1:1: this is a step by itself: ")
@@ -798,3 +920,17 @@ def test_urls_in_an_mltable_are_looked_up(home: Path, path: str, known: str, pla
     file.write_text(written(task(read(text, assets)), {}))
     call = read_task(file).checked()
     assert [one.path for one in call.source.files()] == [str(home / "tables/t.csv")]
+
+
+def test_a_step_that_may_read_blobs_is_not_reused(home: Path) -> None:
+    """They may have changed, or lie elsewhere now; without datastores it has none to read."""
+    (home / "src/reads.py").write_text("from azure.storage.blob import BlobServiceClient\n")
+    (home / "other").mkdir()
+    text = """\
+jobs:
+  reads: {command: python reads.py, code: ./src}
+  other: {command: x, code: ./other}
+"""
+    for datastores, reused in (({}, True), ({"pictures": str(home)}, False)):
+        steps = read(text, Assets(datastores=datastores)).steps
+        assert (steps["reads"].may_reuse, steps["other"].may_reuse) == (reused, True)

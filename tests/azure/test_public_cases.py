@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.by_hand.case import command_for, outcome_of
+from tests.by_hand.serial import compared, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,3 +70,49 @@ def test_a_deployment_of_a_model_is_invoked(tmp_path: Path) -> None:
     case.write_text("type: model\nmodel: {path: model}\nendpoint_name: digits\n")
     options = ("--input", "data")
     assert command_for(case, (), options)[-4:] == ["invoke", case.name, *options]
+
+
+TWO_STEPS = """\
+type: pipeline
+inputs: {last: 3}
+jobs:
+  write:
+    type: command
+    command: >-
+      for n in $(seq ${{inputs.last}}); do echo $n > ${{outputs.ns}}/$n; done;
+      echo $$ > ${{outputs.ids}}/id
+    inputs: {last: "${{parent.inputs.last}}"}
+    outputs: {ns: {type: uri_folder}, ids: {type: uri_folder}}
+  double:
+    type: parallel
+    inputs: {ns: "${{parent.jobs.write.outputs.ns}}"}
+    outputs: {rows: {type: uri_file}}
+    input_data: ${{inputs.ns}}
+    mini_batch_size: "2"
+    task:
+      type: run_function
+      code: src
+      entry_script: double.py
+      append_row_to: ${{outputs.rows}}
+"""
+
+
+def test_values_are_compared_with_those_of_a_plain_loop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the id of a process, which is another one each time, differs."""
+    case = tmp_path / "case"
+    (case / "src").mkdir(parents=True)
+    (case / "pipeline.yml").write_text(TWO_STEPS)
+    (case / "src/double.py").write_text(
+        "def run(files):\n    return [2 * int(open(one).read()) for one in files]\n"
+    )
+    given = options(["--keep", str(tmp_path), "--input", "last=5", str(case / "pipeline.yml")])
+
+    count = compared(given.files[0], case, given)
+
+    said = capsys.readouterr().out
+    assert "write.ns: 5 files, equal" in said
+    assert "double.rows: 1 files, equal" in said
+    assert "write.ids: 1 files, id: '" in said
+    assert count == 1

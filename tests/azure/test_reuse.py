@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daskprs.azure import PipelineResult, run_pipeline
-from daskprs.errors import PipelineFailed
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from daskprs.errors import JobFolderError, PipelineFailed
 
 PIPELINE = """
 type: pipeline
@@ -148,6 +146,8 @@ def test_files_that_are_named_by_words_or_assets_count(project: Project) -> None
     """Though they are no inputs: a script can open them."""
     words, model = project.root / "words.txt", project.root / "model"
     model.mkdir()
+    asks = "# Model.get_model_path is what a script finds an asset by\n"
+    (project.code / "place.py").write_text(asks)
     command = f"test -e {words}; python numbers.py ${{{{inputs.last}}}} ${{{{outputs.numbers}}}}"
     named = f"jobs.prepare.command={command}"
     arguments = f"jobs.square.task.program_arguments=--words={words} --notes ${{{{outputs.notes}}}}"
@@ -161,7 +161,7 @@ def test_files_that_are_named_by_words_or_assets_count(project: Project) -> None
     assert run() == []
     assert run() == ["prepare", "square"]
     (model / "m.txt").write_text("m")
-    assert run() == ["prepare"]
+    assert run() == []  # the code of both asks
 
 
 @pytest.mark.long
@@ -184,8 +184,9 @@ def test_a_result_that_lacks_rows_is_not_taken_under_other_limits(project: Proje
     ("override", "others"),
     [
         ("jobs.square.is_deterministic=false", ["prepare"]),
-        ("jobs.prepare.is_deterministic=false", []),  # what it writes anew is new to the next one
-        ("settings.force_rerun=true", []),
+        # What it writes anew is new to the next one.
+        pytest.param("jobs.prepare.is_deterministic=false", [], marks=pytest.mark.long),
+        pytest.param("settings.force_rerun=true", [], marks=pytest.mark.long),
     ],
 )
 def test_a_step_is_run_each_time_if_the_file_says_so(
@@ -222,3 +223,46 @@ def test_a_step_gives_its_pipeline_its_logs_and_metrics(project: Project) -> Non
     prepare, square = (result.folder / one / "azureml-logs/70_driver_log.txt" for one in names)
     assert prepare.read_text() == "writing\n"
     assert "Completed" in square.read_text()
+
+
+WRITES = """\
+jobs:
+  train:
+    command: echo new > ${{outputs.o}}/new.txt && echo more > ${{outputs.own}}/more.txt
+    additional_includes: [./kept]
+    outputs: {o: {path: ./run/../mine}, own: {type: uri_folder}}
+"""
+
+
+def test_a_run_removes_only_what_it_has_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of the user stay: in the places that he named, and in folders called like a step."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("mine", "kept", "train/outputs"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "old.txt").write_text("precious")
+    Path("p.yml").write_text(WRITES)
+    there = sorted(Path().rglob("*"))
+    with pytest.raises(JobFolderError, match=r"holds kept, which no run of a pipeline has made"):
+        run_pipeline("p.yml", job_dir=".")
+    assert sorted(Path().rglob("*")) == there
+    told: list[str] = []
+    own = {"train.own": "run/own"}
+    result = run_pipeline("p.yml", job_dir="run", outputs=own, show=told.append)
+    assert not [line for line in told if "held other files" in line]
+    assert sorted(one.name for one in Path("mine").iterdir()) == ["new.txt", "old.txt"]
+    Path("run/own/old.txt").write_text("precious")
+    again: dict[str, Any] = {
+        "overrides": ["jobs.train.command=ls"],
+        "job_dir": "run",
+        "resume": True,
+    }
+    run_pipeline("p.yml", outputs=own, **again)
+    assert sorted(one.name for one in Path("run/own").iterdir()) == ["more.txt", "old.txt"]
+    Path("run/late").mkdir()
+    Path("p.yml").write_text(WRITES + "  late: {command: 'true'}\n")
+    with pytest.raises(JobFolderError, match=r"holds late, .*or give the step another name"):
+        run_pipeline("p.yml", **again)
+    assert Path("run/late").is_dir()
+    assert result.steps["train"].folder.is_dir()

@@ -390,3 +390,26 @@ def test_what_is_no_batch_deployment_is_told_by_its_name() -> None:
     done = CliRunner().invoke(main, ("invoke", "online.yml", "--input", "data"))
     assert done.exit_code == 2
     assert "online.yml:1:1: this is an online deployment: nothing here answers" in done.output
+
+
+def test_settings_of_a_pipeline_component_may_wait_for_its_inputs(home: Path) -> None:
+    """Nothing that depends on an input without a value is a mistake; what is wrong is one."""
+    text = """
+$schema: https://azuremlschemas.azureedge.net/latest/pipelineComponent.schema.json
+type: pipeline
+inputs: {word: {type: string}, count: {type: integer}, data: {type: uri_folder}}
+jobs:
+  score:
+    type: parallel
+    input_data: ${{inputs.files}}
+    inputs: {files: "${{parent.inputs.data}}"}
+    environment_variables: {WORD: "${{parent.inputs.word}}", TWO: "${{parent.inputs.word}}-2"}
+    resources: {instance_count: "${{parent.inputs.count}}"}
+    mini_batch_size: ${{parent.inputs.count}}kb
+    task: {type: run_function, code: src, entry_script: score.py}
+"""
+    (home / "c.yml").write_text(text)
+    assert verdict_on("c.yml", Assets()).wrong == []
+    (home / "c.yml").write_text(text.replace("inputs.word}}-2", "inputs.wrod}}-2"))
+    (wrong,) = verdict_on("c.yml", Assets()).wrong
+    assert "c.yml:10:67: jobs.score.environment_variables.TWO: ${{parent.inputs.wrod}}" in wrong

@@ -44,14 +44,10 @@ LOST = 1
 class ForeignScript:
     """The functions of a script that runs under another interpreter."""
 
-    counts_inputs = False
-
     def __init__(self, job: JobSpec, process: ProcessSpec) -> None:
         masks.install(job.mask)
         self._python = str(job.python)
         self._stderr = Path(process.stderr)
-        self._is_asked = False
-        """Whether the script works, and not this process."""
         self._used_s = 0.0
         self._threads: list[str] = []
         self._greet(job)
@@ -67,7 +63,7 @@ class ForeignScript:
             "module": script.module,
             "file": script.file,
         }
-        self._ask("load", given)
+        _, self.counts_inputs = self._ask("load", given)
 
     # ---- the script's functions ----
 
@@ -111,7 +107,7 @@ class ForeignScript:
         here = f"node {platform.node()}, {Option('python', self._python)}"
         try:
             self._start(job)
-            word, protocol, version, packages = self._receive()
+            word, protocol, version, packages = loaded(self._receive())
         except OSError as error:
             self._pipes.close()
             msg = f"{here}: the interpreter cannot be started there: {error.strerror}."
@@ -156,23 +152,23 @@ class ForeignScript:
         finally:
             for fd in fds:
                 os.close(fd)
-        signal.signal(DUMP_SIGNAL, self._dump)
+        faulthandler.unregister(DUMP_SIGNAL)
+        signal.signal(DUMP_SIGNAL, self._dump)  # comes back whenever `faulthandler` leaves
+        _dump_own_stacks()
 
     def _dump(self, *_: object) -> None:
-        """Have the stacks of the script written to stderr; those of this process if it works."""
-        if self._is_asked:
-            with suppress(ProcessLookupError):
-                os.kill(self._child.pid, DUMP_SIGNAL)
-        else:
-            faulthandler.dump_traceback(2, all_threads=True)
+        """Have the stacks of the script written to stderr."""
+        with suppress(ProcessLookupError):
+            os.kill(self._child.pid, DUMP_SIGNAL)
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        self._is_asked = True
+        """While the script works, have its stacks dumped on request, and not our own."""
+        faulthandler.unregister(DUMP_SIGNAL)
         try:
             yield
         finally:
-            self._is_asked = False
+            _dump_own_stacks()
 
     def _ask(self, *request: Any) -> tuple[str, Any]:
         """Send a request, and return the reply; raise what the script has raised."""
@@ -185,9 +181,11 @@ class ForeignScript:
             with self._asked():
                 self._pipes.send(message)
                 del message
-                word, value, self._used_s = self._receive()
+                reply = self._receive()
         except (EOFError, BrokenPipeError):
             self._end()
+        word, value, self._used_s = loaded(reply)
+        del reply
         match word:
             case "raised":
                 raise RaisedElsewhere(*value)
@@ -199,7 +197,7 @@ class ForeignScript:
                 raise ReturnTypeError(msg)
         return word, value
 
-    def _receive(self) -> Any:
+    def _receive(self) -> bytes:
         """Wait for a message; the end of the interpreter counts, whoever else holds its pipe."""
         watch, ended = select.poll(), os.pidfd_open(self._child.pid)
         try:
@@ -209,7 +207,7 @@ class ForeignScript:
                 raise EOFError
         finally:
             os.close(ended)
-        return loaded(self._pipes.receive())
+        return self._pipes.receive()
 
     def _end(self) -> NoReturn:
         """End this process as the interpreter has ended."""
@@ -228,3 +226,8 @@ class ForeignScript:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
         os._exit(LOST)
+
+
+def _dump_own_stacks() -> None:
+    """Dump the stacks of this process on request, at once, even within a long call of C."""
+    faulthandler.register(DUMP_SIGNAL, 2, all_threads=True, chain=False)

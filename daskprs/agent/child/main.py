@@ -23,6 +23,7 @@ from daskprs.agent.child.outbox import MemoryReserve, Outbox
 from daskprs.agent.child.peak_memory import PeakMemory
 from daskprs.agent.child.print_marks import PrintMarks
 from daskprs.agent.foreign.run_profile import RunProfile
+from daskprs.agent.protocol.answers import dumped
 from daskprs.agent.protocol.messages import (
     PROTOCOL,
     THREADS_LEFT,
@@ -70,7 +71,7 @@ def _serve(connection: Connection, page: SharedPage, reserve: MemoryReserve) -> 
     for shared in (connection, page):  # a fork of the agent cannot speak for the agent
         os.register_at_fork(after_in_child=shared.close)
     start = connection.recv()
-    connection.send(Started(os.getpid(), PROTOCOL))
+    connection.send_bytes(dumped(Started(os.getpid(), PROTOCOL)))
     page.enter(Phase.INIT)
     begun = time.perf_counter()
     try:
@@ -79,10 +80,10 @@ def _serve(connection: Connection, page: SharedPage, reserve: MemoryReserve) -> 
     except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
         reserve.release()
         failure = failure_of(error, start.job)._replace(retryable=may_pass(error))
-        connection.send(InitRaised(failure))
+        connection.send_bytes(dumped(InitRaised(failure)))
         return EXIT_INIT_FAILED
     page.enter(Phase.IDLE)
-    connection.send(InitDone(time.perf_counter() - begun))
+    connection.send_bytes(dumped(InitDone(time.perf_counter() - begun)))
     return agent.serve()
 
 
@@ -140,7 +141,8 @@ class Agent:
             failure = failure_of(error, self._job)
         if self._profile is not None:
             self._profile.write()
-        self._connection.send(Stopped(failure or delayed_by(self.entry.threads_left())))
+        late = failure or delayed_by(self.entry.threads_left())
+        self._connection.send_bytes(dumped(Stopped(late)))
         self.entry.wait()
         return EXIT_ORDERLY
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from daskprs.agent.protocol.answers import dumped
 from daskprs.agent.protocol.messages import Outcomes
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Results
@@ -173,7 +174,7 @@ class Outbox:
         rows = b"".join(payload for _, payload in group)
         name = "" if self._spool is None or rows else self._spool.name
         results = Results(ColumnBatch(outcome for outcome, _ in group), rows, name, self._unwritten)
-        self._connection.send(Outcomes(self._lease_id, results))
+        self._connection.send_bytes(dumped(Outcomes(self._lease_id, results)))
 
     def _send_one_by_one(self) -> None:
         """Send each outcome by itself; report it as failed if memory does not suffice."""

@@ -10,25 +10,25 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.foreign.main import FOLDER
+from daskprs.agent.foreign.stand_ins import AZURE, BLOBS, AskedFirst
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-BLOBS = ("azure.storage.blob", "azure.identity", "azure.core.exceptions")
-"""Modules whose names are those of one of ours."""
 MODULES = (
     *("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "mltable"),
-    *("azure", "azure.storage", "azure.core", *BLOBS),
+    *AZURE,
 )
 """Below ``azureml`` each module has all of it: where a name lies there does not matter."""
 SDK = "daskprs.azure.v1"
 """The module that stands in for ``azureml``; loaded only when a script imports from it."""
-STORAGE = "daskprs.azure.blob_storage"
+STORAGE = "daskprs.agent.foreign.blob_storage"
 """The module behind `BLOBS`."""
 CLIENTS = "_restclient"
 """The package of Azure's clients below ``azureml``: its names can be imported, but not used."""
@@ -143,10 +143,16 @@ def has(name: str, attribute: str) -> bool:
 
 
 def install() -> StandIns:
-    """Install the finder behind all others."""
+    """Install the finder behind all others, and have the real package ask us first."""
     finder = StandIns()
     sys.meta_path.append(finder)
+    ask_first()
     return finder
+
+
+def ask_first() -> None:
+    """Have `Run` and `Model` of the real package ask those of `SDK`."""
+    AskedFirst(_names_of(SDK)).install()
 
 
 def take_over(name: str) -> None:
@@ -157,14 +163,10 @@ def take_over(name: str) -> None:
     finder.exec_module(module)
 
 
-MODULE = b"""\
+HERE = """\
 from daskprs.agent.child import stand_ins
-
-stand_ins.take_over(__name__)
 """
-
-
-MODULE_ELSEWHERE = f"""\
+ELSEWHERE = f"""\
 import importlib.util
 import sys
 
@@ -178,10 +180,24 @@ if "daskprs_script" not in sys.modules:
     from daskprs_script import stand_ins
     sys.dont_write_bytecode = before
 from daskprs_script import stand_ins
-
-stand_ins.take_over(__name__)
-""".encode()
+"""
 """The same for another interpreter, which does not have daskprs."""
+
+
+def _instead(imports: str) -> str:
+    """Return a module that stands for a package."""
+    return f"{imports}\nstand_ins.take_over(__name__)\n"
+
+
+def _before(imports: str) -> str:
+    """Return a module before a package that is installed, and that has all of that package."""
+    return (
+        "from pkgutil import extend_path\n\n"
+        "__path__ = extend_path(__path__, __name__)\n"
+        f"try:\n{indent(imports, '    ')}"
+        "except ImportError:  # a program has started another interpreter\n    pass\n"
+        "else:\n    stand_ins.ask_first()\n"
+    )
 
 
 def stand_in_folder(folder: Path, elsewhere: Collection[str] | None = None) -> Path:
@@ -189,11 +205,12 @@ def stand_in_folder(folder: Path, elsewhere: Collection[str] | None = None) -> P
 
     `elsewhere` has the packages that another interpreter lacks; the stand-ins are for that one.
     """
-    text = MODULE if elsewhere is None else MODULE_ELSEWHERE
-    for name in lacking() if elsewhere is None else elsewhere:
+    imports = HERE if elsewhere is None else ELSEWHERE
+    absent = lacking() if elsewhere is None else elsewhere
+    for name in {*absent, "azureml"}:
         file = folder / name / "__init__.py"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(file, durable=False) as made:
-                made.write(text)
+                made.write((_instead if name in absent else _before)(imports).encode())
     return folder

@@ -5,7 +5,7 @@ Two pipes lead to the agent and back. A message is its length in eight bytes, an
 request gets one reply:
 
 =====================================  ============================================================
-``("load", script)``                   import the script
+``("load", script)``                   import the script; the reply says whether it counts inputs
 ``("init",)``, ``("shutdown",)``       call these functions; the reply to the last one names threads
 ``("run", data, context)``             call `run`
 ``("next",)``                          go on with the generator that `run` has returned
@@ -43,10 +43,10 @@ from .entry_script import (
 )
 from .raised import record_of
 from .run_profile import RunProfile
-from .stand_ins import ScriptModules
+from .stand_ins import ScriptModules, ask_first
 from .values import CannotTravel, dumped, loaded
 
-PROTOCOL = 1
+PROTOCOL = 2
 OLDEST = (3, 8)
 """The oldest version of Python that this package runs under."""
 PACKAGES = ("numpy", "pandas", "polars", "pyarrow")
@@ -75,8 +75,12 @@ THREADS_GRACE_S = 1.0
 AT_ONCE = 100
 """Most elements of a generator in a message."""
 LONGEST = 1000
-SKIPPED_AT_ONCE = 1 << 16
+READ_AT_ONCE, SKIPPED_AT_ONCE = 1 << 20, 1 << 16
 SMALL = (bool, bytes, float, int, str)
+NOT_A_CHILD = (
+    b"daskprs: the agent is not the parent of this interpreter. If a wrapper has started it, begin "
+    b"the wrapper's last line with exec.\n"
+)
 _LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
 
@@ -105,12 +109,18 @@ class MessagePipes:
             When the message does not fit into memory. The next one can be received.
 
         """
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        (left,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        body = io.BytesIO()
         try:
-            return self._read(length)
+            while left:  # signals are handled between the pieces
+                piece = self._read(min(left, READ_AT_ONCE))
+                left -= len(piece)
+                body.write(piece)
+            return body.getvalue()
         except MemoryError:  # Python makes room before it reads
-            while length:
-                length -= len(self._read(min(length, SKIPPED_AT_ONCE)))
+            body.close()
+            while left:
+                left -= len(self._read(min(left, SKIPPED_AT_ONCE)))
             raise
 
     def fileno(self) -> int:
@@ -166,6 +176,7 @@ def _die_with_parent(parent: int) -> None:
     except (ImportError, OSError, AttributeError):  # the zygote of the agent kills it later
         return
     if os.getppid() != parent:
+        os.write(2, NOT_A_CHILD)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -258,6 +269,7 @@ class ScriptServer:
 
         EntryScript.install(**given["process"], masked=masked)
         sys.meta_path.append(ScriptModules())
+        ask_first()
         begin_script(given["name"], given["arguments"], given["level"], given["folder"])
         module = given["module"]
         file = given["file"]
@@ -271,7 +283,7 @@ class ScriptServer:
             self._profile = profile = RunProfile(**given["profile"])
             self._answers["run"] = lambda *parts: profile.call(self._run_on, *parts)
             self._answers["next"] = lambda: profile.call(self._next)
-        return "value", None
+        return "value", bool(getattr(self._script, "__counts_inputs__", False))
 
     def _call(self, name: str) -> tuple[str, Any]:
         getattr(self._script, name, do_nothing)()

@@ -12,10 +12,12 @@ import datetime as dt
 import decimal
 import io
 import pickle
+import re
 import sys
 import uuid
+from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import Any, Callable, cast
+from typing import Any, Callable, NoReturn, cast
 
 PICKLE_PROTOCOL = 5
 PLAIN: dict[str, Any] = {
@@ -31,6 +33,9 @@ PLAIN: dict[str, Any] = {
 _PLAIN_KINDS = {*PLAIN.values()}
 OLD_STRINGS = 3
 """The version of pandas in which strings got a type of their own."""
+_FREQUENCIES = {"A": "Y", "H": "h", "L": "ms", "N": "ns", "S": "s", "T": "min", "U": "us"}
+"""Names of frequencies since pandas 2.2, by the older ones."""
+_OLD_FREQUENCY = re.compile(r"^(\d*)(A(?=-)|[HLNSTU]$)")
 
 
 class CannotTravel(TypeError):  # noqa: N818 - it says what is wrong
@@ -40,9 +45,10 @@ class CannotTravel(TypeError):  # noqa: N818 - it says what is wrong
 class Elsewhere:
     """An object of a class of the other interpreter; the class has the same name here."""
 
-    def __init__(self, text: str, representation: str) -> None:
+    def __init__(self, text: str, representation: str, plain: str) -> None:
         self._text = text
         self._representation = representation
+        self._plain = plain
 
     def __str__(self) -> str:
         """Return what the object says of itself there."""
@@ -51,6 +57,16 @@ class Elsewhere:
     def __repr__(self) -> str:
         """Return the same for people who write programs."""
         return self._representation
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be kept: only the other interpreter has the class."""
+        name, plain = type(self).__qualname__, self._plain
+        advice = f". Return {plain}(...) of it" if plain else ""
+        msg = (
+            f"the script runs under another interpreter, by python=, and an object of its class "
+            f"{name} cannot leave that interpreter{advice}"
+        )
+        raise CannotTravel(msg)
 
 
 def dumped(value: Any) -> bytes:
@@ -75,6 +91,9 @@ def loaded(data: bytes | bytearray) -> Any:
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Return what the other side builds a value of, unless that is plain."""
+        if type(value) is dt.datetime and isinstance(_zone_name(value.tzinfo), str):
+            local, offset = value.replace(tzinfo=None), value.utcoffset()
+            return build, ("moment", local, _zone_name(value.tzinfo), offset)
         if type(value) in _PLAIN_KINDS or value is build or _is_plain_class(value):
             return NotImplemented
         return build, _parts_of(value)
@@ -93,7 +112,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _is_plain_class(value: Any) -> bool:
-    return isinstance(value, type) and value in _PLAIN_KINDS
+    return isinstance(value, type) and value in _PLAIN_KINDS and value is not type(None)
 
 
 def _parts_of(value: Any) -> tuple[Any, ...]:
@@ -115,7 +134,9 @@ def _parts_of(value: Any) -> tuple[Any, ...]:
 
         return _of_pyarrow(pa.RecordBatchReader.from_stream(value)) or ()
     kind = type(value)
-    return "elsewhere", kind.__module__, kind.__qualname__, str(value), repr(value)
+    bases = (base.__name__ for base in kind.__mro__[1:-1] if base.__module__ == "builtins")
+    plain = next((name for name in bases if name in PLAIN), "")
+    return "elsewhere", kind.__module__, kind.__qualname__, str(value), repr(value), plain
 
 
 def build(form: str, *parts: Any) -> Any:
@@ -166,15 +187,23 @@ def _zone(name: Any) -> Any:
     return ZoneInfo(name)
 
 
-def _elsewhere(module: str, name: str, text: str, representation: str) -> Any:
+def _moment(local: dt.datetime, name: str, offset: dt.timedelta) -> dt.datetime:
+    zone = _zone(name)
+    moment = local.replace(tzinfo=zone)
+    if not hasattr(zone, "localize") and moment.utcoffset() == offset:
+        return moment
+    return (local - offset).replace(tzinfo=dt.timezone.utc).astimezone(zone)
+
+
+def _elsewhere(module: str, name: str, *said: str) -> Any:
     namespace = {"__module__": module, "__qualname__": name}
-    return type(name.rpartition(".")[2], (Elsewhere,), namespace)(text, representation)
+    return type(name.rpartition(".")[2], (Elsewhere,), namespace)(*said)
 
 
 # ---- NumPy ----
 
 
-def _of_numpy(value: Any) -> tuple[Any, ...] | None:
+def _of_numpy(value: Any) -> tuple[Any, ...] | None:  # noqa: PLR0911 - a row for each class
     import numpy as np
 
     if isinstance(value, np.ma.MaskedArray):
@@ -185,6 +214,8 @@ def _of_numpy(value: Any) -> tuple[Any, ...] | None:
         return "dtype", _dtype_text(value)
     if isinstance(value, (np.str_, np.bytes_)):
         return "numpy text", value.item()
+    if isinstance(value, np.void) and not value.dtype.hasobject:
+        return "record", np.asarray(value)
     if isinstance(value, np.generic) and not isinstance(value, (np.void, np.object_)):
         return "scalar", value.dtype.str, value.tobytes()
     return None
@@ -254,7 +285,7 @@ def _of_pandas(value: Any) -> tuple[Any, ...] | None:  # noqa: PLR0911 - a row f
     if isinstance(value, pd.Timedelta):
         return "timedelta", value.asm8
     if isinstance(value, pd.Period):
-        return "period", value.ordinal, value.freqstr
+        return "period", value.ordinal, _new_frequency(value.freqstr)
     if isinstance(value, pd.Interval):
         return "interval", value.left, value.right, value.closed
     if isinstance(value, pd.api.extensions.ExtensionArray):
@@ -272,10 +303,18 @@ def _column_values(pd: Any, column: Any) -> Any:
     if not isinstance(column.dtype, np.dtype):
         return column.array
     values = column.to_numpy()
-    is_old = values.dtype == object and _major(pd) < OLD_STRINGS
-    if is_old and pd.api.types.infer_dtype(values, skipna=True) == "string":
-        return _Strings([one if isinstance(one, str) else None for one in values])
+    if values.dtype == object and _major(pd) < OLD_STRINGS:
+        found = pd.api.types.infer_dtype(values, skipna=True)
+        if found == "string" or (found == "empty" and column.name in _TEXT_LABELS):
+            return _Strings([one if isinstance(one, str) else None for one in values])
     return values
+
+
+_TEXT = {"strings": True}
+"""Metadata of the type of arrays of objects that were strings."""
+_TEXT_LABELS: set[Any] = set()
+"""The columns of strings in the latest frame. Old versions of pandas keep strings as objects, and
+where all of them are null, only the label says that they are strings."""
 
 
 class _Strings:
@@ -292,6 +331,17 @@ def _of_index(pd: Any, index: Any) -> tuple[Any, ...]:
         used = index.remove_unused_levels()  # by codes: a null would turn whole numbers into floats
         return "multi index", list(used.levels), [*map(list, used.codes)], list(index.names)
     return "index", _column_values(pd, index), index.name
+
+
+def _new_frequency(name: str) -> str:
+    """Return the name that pandas 2.2 and newer have for the frequency of a period."""
+    return _OLD_FREQUENCY.sub(lambda old: old[1] + _FREQUENCIES[old[2]], name)
+
+
+def _frequency_here(name: str) -> str:
+    """Return the name that this pandas has; an older one knows the new names but for years."""
+    is_old = tuple(map(int, _pd().__version__.split(".")[:2])) < (2, 2)
+    return name.replace("Y-", "A-") if is_old else name
 
 
 def _of_extension(pd: Any, array: Any) -> tuple[Any, ...]:
@@ -315,7 +365,10 @@ def _of_numpy_array(_: Any, array: Any) -> tuple[Any, ...]:
 def _of_strings(pd: Any, array: Any) -> tuple[Any, ...]:
     texts = array.to_numpy(object, na_value=None).tolist()
     na_value = getattr(array.dtype, "na_value", pd.NA)
-    return "strings", texts, na_value is pd.NA, getattr(array.dtype, "storage", "python")
+    storage = getattr(array.dtype, "storage", "python")
+    if storage == "python" and find_spec("pyarrow") is None:
+        storage = ""  # it has no choice; the other side takes what is usual there
+    return "strings", texts, na_value is pd.NA, storage
 
 
 def _of_arrow_column(_: Any, array: Any) -> tuple[Any, ...]:
@@ -333,7 +386,7 @@ _OF_DTYPES: dict[str, Callable[[Any, Any], tuple[Any, ...]]] = {
         _zone_name(one.dtype.tz),
     ),
     "IntervalDtype": lambda _, array: ("intervals", array.left, array.right, array.closed),
-    "PeriodDtype": lambda _, array: ("periods", array.asi8, array.freqstr),
+    "PeriodDtype": lambda _, array: ("periods", array.asi8, _new_frequency(array.freqstr)),
     "SparseDtype": lambda _, array: ("sparse", array.to_dense(), array.fill_value),
     "StringDtype": _of_strings,
     **dict.fromkeys(("NumpyEADtype", "PandasDtype"), _of_numpy_array),
@@ -349,10 +402,14 @@ def _frame(columns: list[Any], names: Any, index: Any, attrs: dict[Any, Any]) ->
     import pandas as pd
 
     made = {}
+    _TEXT_LABELS.clear()
     for place, values in enumerate(columns):
+        if getattr(values.dtype, "metadata", None) == _TEXT:
+            _TEXT_LABELS.add(names[place])
+            values = values.view(object)  # noqa: PLW2901 - the script has no use for the metadata
         try:
             made[place] = _column(pd, values, index)
-        except (ValueError, TypeError, OverflowError) as error:  # noqa: PERF203 - it names the column
+        except (ValueError, TypeError, OverflowError) as error:
             msg = f"pandas {pd.__version__} cannot hold the column {names[place]!r}: {error}"
             raise ValueError(msg) from error
     frame = pd.DataFrame(made, index=index)
@@ -395,7 +452,8 @@ def _strings(texts: list[Any], has_na: bool, storage: str) -> Any:  # noqa: FBT0
             dtype = pd.StringDtype()
         return pd.array(texts, dtype=dtype)
     if _major(pd) < OLD_STRINGS:
-        return _objects((len(texts),), [np.nan if one is None else one for one in texts])
+        values = _objects((len(texts),), [np.nan if one is None else one for one in texts])
+        return values.view(np.dtype(object, metadata=_TEXT))
     return pd.array(texts, dtype=pd.StringDtype(na_value=np.nan))
 
 
@@ -488,17 +546,19 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     ),
     "masked array": lambda data, mask: _np().ma.MaskedArray(data, mask),  # noqa: PLW0108 - imports come late
     "missing": lambda name: getattr(_pd(), name),
+    "moment": _moment,
     "multi index": lambda *parts: _pd().MultiIndex(parts[0], parts[1], names=parts[2]),
     "nullable": _nullable,
     "numpy text": lambda text: getattr(_np(), "str_" if isinstance(text, str) else "bytes_")(text),
     "objects": _objects,
     "path": Path,
-    "period": lambda ordinal, freq: _pd().Period(ordinal=ordinal, freq=freq),
+    "period": lambda ordinal, freq: _pd().Period(ordinal=ordinal, freq=_frequency_here(freq)),
     "periods": lambda ordinals, freq: _pd().arrays.PeriodArray(
-        ordinals, dtype=_pd().PeriodDtype(freq)
+        ordinals, dtype=_pd().PeriodDtype(_frequency_here(freq))
     ),
     "polars frame": _polars_frame,
     "range index": lambda *parts: _pd().RangeIndex(*parts[:3], name=parts[3]),
+    "record": lambda array: array[()],
     "same": lambda value: value,
     "scalar": lambda dtype, data: _np().frombuffer(data, dtype)[0],
     "series": lambda values, index, name: _column(_pd(), values, index, name),

@@ -11,6 +11,8 @@ from daskprs.errors import Option, OptionError, ScriptError
 from daskprs.system.interpreter import NoInterpreter, facts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from daskprs.agent.script.checked_script import CheckedScript
     from daskprs.options.run_options import RunOptions
     from daskprs.system.interpreter import InterpreterFacts
@@ -47,25 +49,33 @@ def check_interpreter(
         if may_be_elsewhere:
             return
         raise OptionError(given, ": this file does not exist.")
-    facts = _facts(place, script)
+    facts = _facts(place, script, options.environment_variables)
     package = needed_package(unit, options.batch_format)
     if package is not None and package not in facts.packages:
         raise OptionError(given, *lacking_package(package, options.batch_format))
 
 
-def _facts(place: Path, script: CheckedScript) -> InterpreterFacts:
+def _facts(
+    place: Path, script: CheckedScript, variables: Mapping[str, str] | None
+) -> InterpreterFacts:
     """Return what an interpreter says, which has compiled the script."""
     given = Option("python", str(place))
     if not os.access(place, os.X_OK) or not place.is_file():
         raise OptionError(given, ": it is not a program, and cannot be started.")
     files = [] if script.root is None or script.file is None else [str(script.root / script.file)]
     try:
-        facts = facts_of(str(place), os.environ, *files)
+        facts = facts_of(str(place), os.environ, *files, given=variables)
     except NoInterpreter as error:
         raise OptionError(given, f": {error}.") from error
     if facts.version < OLDEST:
         version, oldest = (".".join(map(str, one)) for one in (facts.version, OLDEST))
         raise OptionError(given, f": it is Python {version}, and scripts need {oldest} or newer.")
+    if not facts.is_child:
+        msg = (
+            ": this program starts the interpreter as a process below its own. Agents have to own "
+            "the process that they start: begin the wrapper's last line with exec."
+        )
+        raise OptionError(given, msg)
     if facts.error:
         msg = f"the entry script cannot be compiled by {place}.\n{facts.error.rstrip()}"
         raise ScriptError(msg)

@@ -135,7 +135,7 @@ def extract(archive: IO[bytes], folder: Path) -> None:
     """Unpack an archive of ours, compressed or not, into a folder."""
     safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(fileobj=archive) as files:
-        files.extractall(folder, **safely)  # noqa: S202 - the driver's own archive
+        files.extractall(folder, **safely)  # noqa: S202 - the driver's own archive  # nosec B202
 
 
 def _walk(

@@ -215,6 +215,19 @@ class BatchDeployment:
         return self._deployment.environment
 
     @property
+    def output_file_name(self) -> str | None:
+        """The name of the output file; None with ``output_action: summary_only``."""
+        settings = self._deployment.settings
+        return settings.output_file_name if settings.output_action == "append_row" else None
+
+    @property
+    def code(self) -> list[Path]:
+        """The folder of the scoring script, and the model, as far as there are any."""
+        found = self._deployment
+        places = (None if found.by_mlflow else found.source_directory, found.model)
+        return [path for path in places if path is not None]
+
+    @property
     def without_effect(self) -> dict[str, str]:
         """The keys that are set without effect, with the reasons."""
         return {key.name: key.note for key in self._deployment.without_effect}
@@ -252,7 +265,7 @@ class BatchDeployment:
         changes
             Other values of keys, dotted: ``{"retry_settings.timeout": 60}``.
         client
-            A Dask client, or the address of a scheduler.
+            A Dask client, the address of a scheduler, or a scheduler file.
         job_dir
             The job folder. Default: ``./daskprs-jobs/<name>-<utc>-<id>/``.
         overwrite

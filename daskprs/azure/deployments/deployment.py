@@ -229,8 +229,8 @@ def _asset_name(reference: str) -> str | None:
 
 
 def _once(keys: Iterator[Key]) -> Iterator[Key]:
-    """Yield each key once, without the keys inside another key and the schema."""
-    shown: set[str] = {"$schema", "model.$schema"}
+    """Yield each key once, without the keys inside another key."""
+    shown: set[str] = set()
     for key in keys:
         if key.name not in shown and key.name.rpartition(".")[0] not in shown:
             shown.add(key.name)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 
-from daskprs.azure.pipelines.forms import SettingsForm, Variables
+from daskprs.azure.pipelines.forms import KIND, SettingsForm, Variables
 from daskprs.options.rules import LONGEST_S, check_file_name
 from daskprs.yaml_files.form import Form, without_effect, works
 
@@ -78,7 +78,7 @@ class DeploymentSettings(Form):
 class ModelForm(Form):
     """A model that is written out in the file."""
 
-    schema_: str | None = without_effect("for editors", alias="$schema")
+    schema_: str | None = works(None, KIND, alias="$schema")
     name: str | None = works(None, "found by it in `Model.get_model_path`")
     version: str | None = without_effect(LABEL)
     path: str | None = works(None, "a file or folder, from the file's own folder, or an asset")
@@ -129,7 +129,7 @@ class DeploymentResources(Form):
 class DeploymentForm(Form):
     """The keys that both kinds of deployments share."""
 
-    schema_: str | None = without_effect("for editors", alias="$schema")
+    schema_: str | None = works(None, KIND, alias="$schema")
     name: str | None = works(None, "names the job folder")
     endpoint_name: str | None = works(None, "under which `daskprs serve` offers it")
     description: str | None = without_effect(LABEL)

@@ -59,5 +59,5 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
     refuse(mistakes)
     if form is None:
         return DeployedPipeline(path, (), ())
-    idle = (key.name for key in ineffective(form) if key.name != "$schema")
+    idle = (key.name for key in ineffective(form))
     return DeployedPipeline(path, as_overrides(form.settings), tuple(idle))

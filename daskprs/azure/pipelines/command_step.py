@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shlex
 import shutil
+import socket
 import sys
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.script.snapshot import content_hash, copy_snapshot, digests_of, source_files
+from daskprs.azure.assets import Assets
 from daskprs.azure.expressions import (
     ExpressionError,
     Reference,
@@ -22,6 +25,7 @@ from daskprs.azure.expressions import (
     references,
 )
 from daskprs.azure.missing_modules import lacking, missing_modules, named, stand_ins_for, way_out
+from daskprs.azure.pipelines.shell_arguments import served_command
 from daskprs.azure.run_place import RunPlace
 from daskprs.errors import UsageError, YamlError
 from daskprs.system.atomic_file import whole_file
@@ -40,7 +44,10 @@ SHELL = "bash"
 ROOT_RUN_ID = "AZUREML_ROOT_RUN_ID"
 SCRIPTS = re.compile(r"(?:^|[\s;&|(])python3?\s+(?:-u\s+)?([^\s;&|<>$'\"-][^\s;&|<>$'\"]*\.py)\b")
 """Matches the Python scripts that a command visibly runs."""
+FUNCTIONS = re.compile(r"^python -m daskprs\.azure\.v2\.function_component ([\w./-]+\.py) \w+$")
+"""Matches the command of a function of SDK v2, and has the file of the function."""
 INSTALLS = re.compile(r"\b(pip3?|conda|mamba|uv)\s+(\w+\s+)*install\b")
+LOCAL = "127.0.0.1"
 
 
 class Command(NamedTuple):
@@ -54,13 +61,19 @@ class Command(NamedTuple):
     """The interpreter of the step's environment; None for this Python."""
     datastores: Mapping[str, str] = MappingProxyType({})
     """The folders of datastores, where scripts find containers of blobs."""
+    distribution: str = ""
+    """The kind of distribution, whose variables the process finds for a world of one process."""
+    assets: Assets = Assets()
+    """The assets that scripts may ask for by name."""
 
     def record(self) -> dict[str, Any]:
         """Return the command as JSON values, which a resume compares."""
         record = self._asdict() | {"code": None if self.code is None else str(self.code)}
-        del record["datastores"]
+        del record["datastores"], record["assets"]
         if self.python is None:
             del record["python"]  # as in the records of earlier versions
+        if not self.distribution:
+            del record["distribution"]
         return record
 
     def process(self, step: str, folder: PipelineFolder) -> tuple[list[str], Path, dict[str, str]]:
@@ -83,7 +96,8 @@ class Command(NamedTuple):
             base = environment_of(self.python, base)
         path = [_bin(self.python or sys.executable, folder.bin), base.get("PATH", os.defpath)]
         run = RunPlace(folder.step(step), None, self.datastores, may_be_unseen=True)
-        environment = {**base, "PATH": os.pathsep.join(path), **run.variables(), **self.variables}
+        environment = {**base, "PATH": os.pathsep.join(path), **run.variables()}
+        environment |= {**world_of_one(self.distribution), **self.variables}
         stand_ins = stand_ins_for(self.python, folder.stand_ins)
         more = [environment.get("PYTHONPATH", ""), str(stand_ins)]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, more))
@@ -97,6 +111,24 @@ class Command(NamedTuple):
             return folder
         files = source_files(self.code)
         return copy_snapshot(self.code, files, folder, content_hash(digests_of(self.code, files)))
+
+
+def world_of_one(distribution: str) -> dict[str, str]:
+    """Return the variables of a kind of distribution for the only process of its world."""
+    if distribution == "mpi":
+        names = ("LOCAL_SIZE", "SIZE", "LOCAL_RANK", "RANK")
+        sizes = {name: str(int(name.endswith("SIZE"))) for name in names}
+        return {f"OMPI_COMM_WORLD_{name}": value for name, value in sizes.items()}
+    if distribution not in ("pytorch", "tensorflow"):
+        return {}
+    with socket.socket() as free:
+        free.bind((LOCAL, 0))
+        port = free.getsockname()[1]
+    if distribution == "tensorflow":
+        task = {"type": "worker", "index": 0}
+        return {"TF_CONFIG": json.dumps({"cluster": {"worker": [f"{LOCAL}:{port}"]}, "task": task})}
+    ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "NODE_RANK"), "0")
+    return {"WORLD_SIZE": "1", **ranks, "MASTER_ADDR": LOCAL, "MASTER_PORT": str(port)}
 
 
 class CommandStep:
@@ -122,15 +154,25 @@ class CommandStep:
             warning = step.source.mistake(problem, "command")
             self.mistakes.append(warning._replace(is_warning=True))
         try:
-            line = command_line(form.command, self._resolved, self._is_path)
+            line, values = self._line(form.command)
         except ExpressionError as error:
             self._wrong(error, "command")
             return
         timeout_s = form.limits.timeout if form.limits else None
-        variables = self._variables(form.environment_variables or {})
+        assets = wiring.asset_variables(step.code, form.command)
+        variables = {**self._variables(form.environment_variables or {}), **assets, **values}
         more = wiring.given.assets.datastores
         python = step.environment.python
-        self.work = Command(line, step.code, variables, timeout_s, python, more)
+        kind = form.distribution.get("type") if isinstance(form.distribution, dict) else ""
+        kind = str(kind).lower()
+        known = wiring.given.assets
+        self.work = Command(line, step.code, variables, timeout_s, python, more, kind, known)
+
+    def _line(self, text: str) -> tuple[str, dict[str, str]]:
+        """Return the command for the shell, and variables that hold values of it."""
+        if self._wiring.given.is_served:
+            return served_command(text, self._resolved, self._is_path)
+        return command_line(text, self._resolved, self._is_path), {}
 
     def _resolved(self, one: Reference) -> str | None:
         return self._wiring.resolved(self._step, one)
@@ -169,7 +211,7 @@ class CommandStep:
             dynamic = True
         if code is None or dynamic or "cd " in text or INSTALLS.search(text):
             return
-        for name in SCRIPTS.findall(text):
+        for name in (*SCRIPTS.findall(text), *FUNCTIONS.findall(text)):
             script = code / name
             if not script.is_file():
                 self._wrong(f"the script {name} does not exist in {code}", "command")
@@ -209,5 +251,5 @@ def _bin(python: str, folder: Path) -> str:
     for name in names:
         with whole_file(place / name, durable=False) as script:
             script.write(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n'.encode())
-            os.fchmod(script.fileno(), 0o755)
+            os.fchmod(script.fileno(), 0o700)
     return str(place)

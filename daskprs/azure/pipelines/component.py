@@ -25,7 +25,7 @@ from daskprs.azure.pipelines.other_steps import instead_of
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.document import Document, Loc, dotted
-from daskprs.yaml_files.form import Effect, Form, Key, filled_as_far, ineffective
+from daskprs.yaml_files.form import NO_KEY, Effect, Form, Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ FORMS: dict[str, type[StepKeys]] = {
     "pipeline": InnerPipelineForm,
 }
 COMPONENT = "component"
+ENVIRONMENT = "environment"
 FLOW = "prompt flow"
 PORTS = ("inputs", "outputs")
 """Keys that a step needs before anything that depends on it can be checked."""
@@ -49,26 +50,48 @@ PORTS = ("inputs", "outputs")
 
 @dataclass(frozen=True)
 class YamlSource:
-    """The place of a declaration in a file."""
+    """The place of a declaration in a file, and of what outer files set in it."""
 
     document: Document
     loc: Loc
     base: Path
     """The folder that the declaration's paths are relative to."""
+    over: tuple[tuple[YamlSource, Any], ...] = ()
+    """Declarations whose values win over this one's: their sources and values, the first first."""
 
     @classmethod
     def of(cls, document: Document) -> YamlSource:
         """Return the source for a whole file."""
         return cls(document, (), document.folder)
 
+    def below(self, *way: str) -> YamlSource:
+        """Return the source for a part of the declaration."""
+        found = [(above.below(*way), _value_at(values, way)) for above, values in self.over]
+        over = tuple(one for one in found if one[1] is not None)
+        return replace(self, loc=(*self.loc, *way), over=over)
+
+    def at(self, *way: str | int) -> YamlSource:
+        """Return the source that sets a value: another one than this if an outer file does."""
+        for above, values in self.over if way else ():
+            if _value_at(values, way) is not None:
+                return above.at(*way)
+        return self
+
     def place(self, *below: str | int, of_key: bool = False) -> SourceLocation:
         """Return the location of a value in the declaration."""
-        return self.document.place((*self.loc, *below), of_key=of_key)
+        source = self.at(*below)
+        return source.document.place((*source.loc, *below), of_key=of_key)
 
     def mistake(self, problem: str, *below: str | int, of_key: bool = False) -> Mistake:
         """Return a mistake at a place in the declaration."""
         place = self.place(*below, of_key=of_key)
-        return Mistake(place, dotted((*self.loc, *below)), problem)
+        return Mistake(place, dotted((*self.at(*below).loc, *below)), problem)
+
+
+def _value_at(values: Any, way: Loc) -> Any:
+    for key in way:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
 
 
 @dataclass(frozen=True)
@@ -165,10 +188,11 @@ def declared(
     of_component = [] if below is None or origin is None else [(below, origin)]
     code, includes = _whole_code([(form, source), *of_component], assets, mistakes)
     keys = [*ineffective(form), *(ineffective(below) if below is not None else ())]
-    given, base = _environment(form), source.base
+    given, place = _environment(form), source
     if given is None and below is not None and origin is not None:
-        given, base = _environment(below), origin.base
-    environment = assets.environment(given, base, name)
+        given, place = _environment(below), origin
+    way = ("task", ENVIRONMENT) if isinstance(form, ParallelForm) else (ENVIRONMENT,)
+    environment = assets.environment(given, place.at(*way).base, name)
     keys += _without_python(form, given, environment)
     whole = form if below is None else on_top(below, form)
     whole = whole.model_copy(update={"inputs": form.inputs, "outputs": form.outputs})
@@ -188,14 +212,23 @@ def _without_python(form: StepKeys, given: Any, environment: NamedEnvironment) -
     """Return the key of an environment for which no interpreter is given."""
     if given is None or environment.python is not None:
         return []
-    name = "task.environment" if isinstance(form, ParallelForm) else "environment"
+    name = f"task.{ENVIRONMENT}" if isinstance(form, ParallelForm) else ENVIRONMENT
     return [Key(name, Effect.NONE, OWN_PYTHON)]
 
 
 def _filled(
     form: type[StepKeys], content: Any, source: YamlSource
 ) -> tuple[Any, list[Mistake], frozenset[str]]:
-    return filled_as_far(form, content, source.document, PORTS, source.loc)
+    made, mistakes, wrong = filled_as_far(form, content, source.document, PORTS, source.loc)
+    return made, [_where_it_is_set(one, source) for one in mistakes], wrong
+
+
+def _where_it_is_set(mistake: Mistake, source: YamlSource) -> Mistake:
+    """Return a mistake with the place in the outer file, if that sets the value."""
+    way = mistake.key.removeprefix(f"{dotted(source.loc)}.").split(".")
+    if source.at(*way) is source:
+        return mistake
+    return source.mistake(mistake.told, *way, of_key=mistake.told.startswith(NO_KEY))
 
 
 def on_top(below: Any, above: Any) -> Any:
@@ -216,11 +249,11 @@ def _component(
     """Return the component of a step: inline, from a file, or none."""
     given = content.get(COMPONENT)
     if isinstance(given, dict):
-        return given, YamlSource(source.document, (*source.loc, COMPONENT), source.base)
+        return given, source.below(COMPONENT)
     if given is None:
         return None, None
     try:
-        document = Document.read(assets.place(str(given), source.base))
+        document = Document.read(assets.place(str(given), source.at(COMPONENT).base))
     except UsageError as error:
         mistakes.append(source.mistake(str(error), COMPONENT))
         return None, None
@@ -252,7 +285,8 @@ def _code(
     if code is None:
         return None
     try:
-        path = assets.place(code.local_path if isinstance(code, LocalPath) else code, source.base)
+        text = code.local_path if isinstance(code, LocalPath) else code
+        path = assets.place(text, source.at(*way).base)
     except UsageError as error:
         mistakes.append(source.mistake(str(error), *way))
         return None
@@ -281,7 +315,7 @@ def _with_includes(
     """Return the code of a step, and what its declaration, or a file beside it, puts there."""
     if isinstance(form, InnerPipelineForm):
         return code, ()
-    words, file = form.additional_includes or [], ""
+    words, file, base = form.additional_includes or [], "", source.at(KEY).base
     if not source.loc and (listed := listed_beside(source.document)):
         file = f"{Path(source.document.name).with_suffix(SUFFIX)}: "
         if words:
@@ -291,7 +325,7 @@ def _with_includes(
     def wrong(problem: str) -> None:
         mistakes.append(source.mistake(f"{file}{problem}", KEY))
 
-    return code, included(words, code, lambda word: assets.place(word, source.base), wrong)
+    return code, included(words, code, lambda word: assets.place(word, base), wrong)
 
 
 def _forms(ports: dict[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.expressions import NAME
-from daskprs.azure.file_kinds import PIPELINE, is_of_component, kind_of
+from daskprs.azure.file_kinds import PIPELINE, is_deployment, is_of_component, kind_of
 from daskprs.azure.pipelines.component import Declared, YamlSource, declared
 from daskprs.azure.pipelines.forms import (
+    SHOWN_IN_THE_STUDIO,
     ComponentJobForm,
     PipelineForm,
     SettingsForm,
@@ -25,13 +26,14 @@ from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.errors import UsageError, YamlError
 from daskprs.suggest import nearest_of
 from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import Key, filled, filled_as_far, ineffective
+from daskprs.yaml_files.form import NO_KEY, Key, filled, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
+    from daskprs.azure.assets import NamedEnvironment
     from daskprs.azure.pipelines.ports import Parent
     from daskprs.azure.pipelines.step import Step
     from daskprs.azure.pipelines.values import Binding, CallerInputs
@@ -54,6 +56,12 @@ class Pipeline:
     """Whether the steps that do not need a failed step still run."""
     notices: list[str]
     """Notices of keys without effect, and warnings."""
+    inputs: Mapping[str, Any]
+    """The inputs as the file declares them: forms, or plain values."""
+    environments: Sequence[NamedEnvironment]
+    """The environment of each step."""
+    files: Sequence[Path]
+    """The files and folders that say what its steps do."""
 
 
 def read_pipeline(
@@ -65,9 +73,18 @@ def read_pipeline(
     """
     document = source if isinstance(source, Document) else Document.read(source)
     if is_of_component(document.content):
+        if is_deployment(document.content):
+            _refuse_other_kind(YamlSource.of(document))
         component, given = _of_component(document, given)
         document = Document.read(component)
     return _PipelineReader(document, folder, given).pipeline()
+
+
+def _refuse_other_kind(source: YamlSource) -> None:
+    """Refuse a file that is known to be something else than a pipeline."""
+    kind = kind_of(source.document.content)
+    if kind is not None and kind is not PIPELINE:
+        refuse([source.mistake(kind.told(Path(source.document.name).name))])
 
 
 class _PipelineReader:
@@ -97,7 +114,9 @@ class _PipelineReader:
         self._mistakes += values.mistakes
         order = self._order(steps, wiring)
         self._refuse_unused_environments(steps.values())
-        notices = [*self._unknown_settings(form), *_without_effect(form, steps.values())]
+        # In Python, no one wrote the labels of a studio as keys.
+        left = () if self._source.document.is_file else (SHOWN_IN_THE_STUDIO,)
+        notices = [*self._unknown_settings(form), *_without_effect(form, steps.values(), left)]
         settings = form.settings or SettingsForm()
         found = self._mistakes  # the steps add theirs
         made = [made_step(steps[name], wiring, found) for name in order]
@@ -112,16 +131,25 @@ class _PipelineReader:
                 settings.continue_on_step_failure or settings.continue_run_on_step_failure
             ),
             notices=notices,
+            inputs=form.inputs or {},
+            environments=[one.environment for one in steps.values() if not one.is_pipeline],
+            files=[*dict.fromkeys(self._files(steps.values()))],
         )
+
+    def _files(self, steps: Iterable[Declared]) -> Iterator[Path]:
+        yield Path(self._source.document.name)
+        for step in steps:
+            if step.component_source is not None:
+                yield Path(step.component_source.document.name)
+            if step.code is not None:
+                yield step.code
 
     def _form(self) -> PipelineForm:
         if not isinstance(self._content, dict):
             refuse([self._source.mistake("a pipeline is a mapping of keys")])
         document = self._source.document
         if "jobs" not in self._content:
-            kind = kind_of(self._content)
-            if kind is not None and kind is not PIPELINE:
-                refuse([self._source.mistake(kind.told(Path(document.name).name))])
+            _refuse_other_kind(self._source)
         form, self._mistakes, _ = filled_as_far(PipelineForm, self._content, document, PORTS)
         if form is None:
             refuse(self._mistakes)
@@ -156,19 +184,23 @@ class _PipelineReader:
                     self._declare(inner, found)
 
     def _step(self, name: str, content: Any, level: Level) -> Declared | None:
-        source = replace(level.source, loc=(*level.source.loc, "jobs", name))
+        source = level.source.below("jobs", name)
         whole = level.parent.step(name)
         if len(whole) > LONGEST_NAME:
             problem = f"the whole name {whole!r} has more than {LONGEST_NAME} characters"
             self._mistakes.append(source.mistake(f"{problem}: use shorter names", of_key=True))
             return None
         unfilled: list[Mistake] = []
-        known = filled_settings(content, level.parent, source, unfilled)
+        known = content
+        if isinstance(content, dict):
+            known = filled_settings(content, level.parent, source, unfilled)
         step, mistakes = declared(whole, known, source, self._given.assets)
-        keys = {mistake.key for mistake in mistakes}  # an unknown key: ignore its value
-        if source.mistake("", "type").key in keys:  # of a kind whose keys are not known
-            unfilled = []
-        self._mistakes += [*(one for one in unfilled if one.key not in keys), *mistakes]
+        keys = {one.key for one in mistakes if one.told.startswith(NO_KEY)}  # ignore their values
+        if any(one.key == source.mistake("", "type").key for one in mistakes):
+            unfilled = []  # of a kind whose keys are not known
+        unfilled = [one for one in unfilled if one.key not in keys]
+        told = {one.key for one in unfilled}  # their values are None
+        self._mistakes += [*unfilled, *(one for one in mistakes if one.key not in told)]
         if step is None:
             return None
         ports = {**step.declared_outputs, **step.given_outputs}
@@ -192,12 +224,14 @@ class _PipelineReader:
         self, key: str, names: Iterable[str], source: YamlSource | None = None
     ) -> None:
         """Refuse names that are not valid as plain folder names."""
+        source = source or self._source
         for name in names:
             if not NAME.fullmatch(name):
                 problem = f"{name!r} is not a name: letters, digits, _ and - are allowed"
-                self._mistakes.append(
-                    (source or self._source).mistake(problem, key, name, of_key=True)
-                )
+                self._mistakes.append(source.mistake(problem, key, name, of_key=True))
+            elif key != "jobs" and len(name) > LONGEST_NAME:
+                problem = f"it has more than {LONGEST_NAME} characters: use a shorter name"
+                self._mistakes.append(source.mistake(problem, key, name, of_key=True))
 
     def _order(self, steps: Mapping[str, Declared], wiring: Wiring) -> list[str]:
         """Return the steps, each after the steps that it needs."""
@@ -212,8 +246,10 @@ class _PipelineReader:
             return list(steps)
 
 
-def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:
-    """Return one line per reason, with the keys that have no effect for it."""
+def _without_effect(
+    form: PipelineForm, steps: Iterable[Declared], left: Collection[str]
+) -> list[str]:
+    """Return one line per reason, with the keys that have no effect for it; leave out some."""
     by_note: dict[str, list[str]] = {}
     keys: list[Key] = list(ineffective(form))
     for step in steps:
@@ -223,7 +259,8 @@ def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:
         names = by_note.setdefault(key.note, [])
         if key.name not in names:
             names.append(key.name)
-    return [f"Without effect here: {', '.join(names)} ({note})." for note, names in by_note.items()]
+    told = {note: ", ".join(names) for note, names in by_note.items() if note not in left}
+    return [f"Without effect here: {names} ({note})." for note, names in told.items()]
 
 
 # ---- a job that consists of a pipeline component ----

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 ENVIRONMENT = "`--environment NAME=PYTHON` names its Python; default: the one that runs daskprs"
 OWN_PYTHON = "the Python that runs daskprs is used; --environment NAME=PYTHON names another"
 HERE = "everything runs on this machine, or on the Dask cluster that is given"
+ONCE = "a command runs once, on this machine"
 IN_PLACE = "data is read where it lies, and written where it is to be"
 OLD_PLACE = "an older way to give `path`"
 RECORDED = "kept in the record of the run"
 SHOWN_IN_THE_STUDIO = "nothing shows it here"
+KIND = "says what kind of file this is"
 ALL = -1
 """As many nodes as there are."""
 
@@ -112,6 +114,12 @@ class InputForm(Form):
         return {"local_path": given} if isinstance(given, str) else given
 
     @property
+    def place_key(self) -> str:
+        """The key of the path or reference."""
+        keys = (key for key in ("path", "file", "folder", "dataset") if getattr(self, key))
+        return next(keys, "path")
+
+    @property
     def place(self) -> str | None:
         """The path or reference, by whichever key it is given."""
         dataset = None if self.dataset is None else self.dataset.local_path
@@ -151,14 +159,14 @@ class JobForm(Form):
     type: str | None = works(None)
     inputs: Inputs | None = works(None)
     outputs: Outputs | None = works(None)
-    name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
+    name: str | None = works(None, note="of a component: kept in the results of its steps")
     version: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     display_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     experiment_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     tags: dict[str, Any] | None = without_effect(SHOWN_IN_THE_STUDIO)
     properties: dict[str, Any] | None = without_effect(SHOWN_IN_THE_STUDIO)
-    schema_url: str | None = without_effect("the keys are checked all the same", alias="$schema")
+    schema_url: str | None = works(None, KIND, alias="$schema")
     compute: Any = without_effect(HERE)
     identity: Any = without_effect("no authorization is needed here")
     services: Any = without_effect("nothing listens for it")
@@ -212,8 +220,10 @@ class CommandForm(StepForm):
     code: str | LocalPath | None = works(None)
     limits: LimitsForm | None = works(None)
     environment: Any = works(None, note=ENVIRONMENT)
-    resources: ResourcesForm | None = without_effect("a command runs once, on this machine")
-    distribution: Any = without_effect("a command runs once, on this machine")
+    resources: ResourcesForm | None = without_effect(ONCE)
+    distribution: Any = works(
+        None, note="a command runs once: pytorch, tensorflow and mpi find a world of one process"
+    )
     job_tier: Any = without_effect("nothing is queued here")
     priority: Any = without_effect("nothing is queued here")
 

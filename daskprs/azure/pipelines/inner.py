@@ -6,6 +6,7 @@ they run, are reused and are resumed as all others.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,7 +76,7 @@ def level_of(step: Declared, above: Level, assets: Assets, mistakes: list[Mistak
         or bool(settings and settings.force_rerun),
         run=above.parent.run,
     )
-    return Level(_jobs(step, form.jobs, mistakes), source, parent, files)
+    return Level(*_jobs(step, form.jobs, source, mistakes), parent, files)
 
 
 def outermost(jobs: Mapping[str, Any], source: YamlSource, parent: Parent) -> Level:
@@ -83,16 +84,19 @@ def outermost(jobs: Mapping[str, Any], source: YamlSource, parent: Parent) -> Le
     return Level(jobs, source, parent, (str(Path(source.document.name).resolve()),))
 
 
-def _jobs(step: Declared, jobs: dict[str, Any], mistakes: list[Mistake]) -> dict[str, Any]:
+def _jobs(
+    step: Declared, jobs: dict[str, Any], source: YamlSource, mistakes: list[Mistake]
+) -> tuple[dict[str, Any], YamlSource]:
     """Return the steps of an inner pipeline, with the keys that the outer one sets in them."""
     below = step.component
     if not isinstance(below, InnerPipelineForm) or below.jobs is None:
-        return jobs
+        return jobs, source
     own = {name: keys for name, keys in jobs.items() if keys is not below.jobs.get(name)}
     for name in own.keys() - below.jobs.keys():
         problem = f"its component has no step {name!r}; {nearest_of(name, [*below.jobs])}"
         mistakes.append(step.source.mistake(problem, "jobs", name, of_key=True))
-    return {name: _on_top(keys, own.get(name, keys)) for name, keys in below.jobs.items()}
+    source = replace(source, over=((step.source, {"jobs": own}), *source.over))
+    return {name: _on_top(keys, own.get(name, keys)) for name, keys in below.jobs.items()}, source
 
 
 def _on_top(below: Any, above: Any) -> Any:
@@ -115,7 +119,8 @@ def _known_inputs(step: Declared, parent: Parent, assets: Assets) -> dict[str, B
             bound = _known(value, parent)
             is_written = isinstance(value, str) and not [*references(parsed(value))]
             if is_written and (takes_path(kind) or (form is not None and form.place is not None)):
-                bound = at_path(assets.place(str(value), step.source.base), kind)
+                base = step.source.at("inputs", name, *((form.place_key,) if form else ())).base
+                bound = at_path(assets.place(str(value), base), kind)
         except (ExpressionError, UsageError):
             continue  # the wiring reports a wrong one
         found[name] = bound._replace(type=kind or bound.type)

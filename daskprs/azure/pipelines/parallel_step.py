@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.node.environment import ASSETS
 from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.assets import Assets
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed, plain_options, words
@@ -213,10 +212,8 @@ class ParallelStep:
         return None if count == ALL else count or NODES
 
     def _variables(self) -> dict[str, str]:
-        variables = dict(self._form.environment_variables or {})
-        if paths := self._wiring.given.assets.paths:
-            variables[ASSETS] = json.dumps(dict(paths))
-        return variables
+        root = self._step.code or self._step.source.base
+        return {**(self._form.environment_variables or {}), **self._wiring.asset_variables(root)}
 
     def _side_inputs(self, data: Binding) -> dict[str, str]:
         return {

@@ -132,6 +132,7 @@ def run_with(
     secrets: Sequence[str],
     show: Callable[[str], None],
     surface: Surface | None = None,
+    is_served: bool = False,
 ) -> PipelineResult:
     """Run a pipeline, in a file or in a document of values, as `run_pipeline` does."""
     if resume and job_dir is None:
@@ -151,6 +152,7 @@ def run_with(
         client=_address(client),
         resume=resume,
         surface=surface or Surface(),
+        is_served=is_served,
     )
     with until_refused(folder.included_code):
         pipeline = read_pipeline(source, folder, given)
@@ -180,9 +182,10 @@ def _texts(given: Mapping[str, str | PathLike[str]] | None) -> dict[str, str]:
 
 def _address(client: Any) -> str | None:
     """Return the address of a cluster, since steps run in separate processes."""
-    if client is None or isinstance(client, str):
-        return client
-    address: str = check_client(client).scheduler.address
+    checked = check_client(client)
+    if checked is None or isinstance(checked, str):
+        return checked
+    address: str = checked.scheduler.address
     if address.startswith("inproc:"):
         msg = (
             "client: the steps of a pipeline are processes of their own. Give a cluster that is "

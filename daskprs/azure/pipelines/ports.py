@@ -6,9 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.expressions import ExpressionError, Reference, filled_in, only_reference, parsed
+from daskprs.azure.expressions import (
+    ExpressionError,
+    Reference,
+    filled_in,
+    only_reference,
+    parsed,
+    references,
+)
 from daskprs.azure.pipelines.forms import InputForm, OutputForm
-from daskprs.azure.pipelines.values import Binding, as_type, at_path, takes_path, unknown
+from daskprs.azure.pipelines.values import (
+    Binding,
+    as_type,
+    at_own_path,
+    at_path,
+    foreign,
+    takes_path,
+    unknown,
+)
 from daskprs.inputs.source.input_file import is_url
 from daskprs.suggest import nearest_of
 from daskprs.yaml_files.document import Document
@@ -40,6 +55,8 @@ LEFT_ALONE = {
 }
 TEXTS_OF_A_TASK = {"program_arguments", "args", "append_row_to", "code"}
 """Keys whose expressions are filled in later, or refer to the step itself."""
+LEFT_OUT = object()
+"""In place of a value that depends on an input without one."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +92,11 @@ class Parent:
         if one.scope == "default_datastore":
             return Binding(self.store)
         if one.scope == "inputs" and one.of_parent and one.name in self.inputs:
-            return self.inputs[one.name]
+            bound = self.inputs[one.name]
+            if bound.is_foreign and isinstance(bound.value, str):
+                msg = f"{one} is from a caller: it cannot be a setting, unless it is a number"
+                raise ExpressionError(msg)
+            return bound
         known = ", ".join(f"${{{{parent.inputs.{name}}}}}" for name in self.inputs) or "none"
         msg = f"{one} cannot stand here; inputs of the pipeline can: {known}"
         raise ExpressionError(msg)
@@ -122,14 +143,10 @@ class PipelinePorts:
         way: tuple[str, ...] = ("inputs", name)
         form = port if isinstance(port, InputForm) else None
         kind = as_type(form.type) if form else None
-        is_path = takes_path(kind) or (
-            form is not None and (form.place is not None or (kind is None and form.default is None))
-        )
-        if given is not None and is_path:
+        if given is not None and is_place(port):
             return values.existing(at_path(Path.cwd() / given, kind), source, *way)
         if given is not None:
-            value = given if kind == "string" else Document(given, f"--input {name}").content
-            return values.fitting(form, Binding(value, kind), source, *way)
+            return values.fitting(form, self._given(name, given, kind), source, *way)
         if form is None:
             return Binding(port)
         if form.place is not None:
@@ -141,6 +158,17 @@ class PipelinePorts:
             return unknown(kind)
         return values.fitting(form, Binding(form.default, kind), source, *way)
 
+    def _given(self, name: str, given: str, kind: str | None) -> Binding:
+        """Return a value that the caller gives."""
+        if not self.values.given.is_served:
+            value = given if kind == "string" else Document(given, f"--input {name}").content
+            return Binding(value, kind)
+        try:
+            return foreign(given, kind)
+        except ValueError as error:
+            self.values.wrong(error, self._source, "inputs", name)
+            return unknown(kind)
+
     def _output(self, name: str, port: Any, given: str | None) -> Binding:
         values = self.values
         form = port if isinstance(port, OutputForm) else None
@@ -148,7 +176,7 @@ class PipelinePorts:
         if given is not None:
             return at_path(Path.cwd() / given, kind)
         if form is None or form.path is None:
-            return at_path(values.folder.outputs / name, kind)
+            return at_own_path(values.folder.outputs / name, kind)
         way = ("outputs", name, "path")
 
         def word(one: Reference) -> str:
@@ -166,38 +194,51 @@ class PipelinePorts:
         return values.path(text, kind, self._source, *way, made=True)
 
 
+def is_place(port: Any) -> bool:
+    """Say whether an input of a pipeline takes a path, not a value."""
+    if not isinstance(port, InputForm):
+        return False
+    has_value = port.type is not None or port.default is not None
+    return takes_path(as_type(port.type)) or port.place is not None or not has_value
+
+
 def filled_settings(
     content: Any, parent: Parent, source: YamlSource, mistakes: list[Mistake], at: Loc = ()
 ) -> Any:
     """Return a step's content with ``${{parent.inputs.x}}`` filled in, each with its type.
 
-    A value that cannot be filled in becomes None, with a mistake.
+    A key is left out when an input in its value has no value. A value that cannot be filled in
+    becomes None, with a mistake.
     """
     if isinstance(content, dict):
         left = TEXTS_OF_A_TASK if at == ("task",) else () if at else LEFT_ALONE
-        return {
+        found = {
             key: value
             if key in left
             else filled_settings(value, parent, source, mistakes, (*at, key))
             for key, value in content.items()
         }
+        return {key: value for key, value in found.items() if value is not LEFT_OUT}
     if isinstance(content, list):
         items = enumerate(content)
-        return [
-            filled_settings(one, parent, source, mistakes, (*at, index)) for index, one in items
-        ]
+        values = (filled_settings(one, parent, source, mistakes, (*at, i)) for i, one in items)
+        return [value for value in values if value is not LEFT_OUT]
     if not isinstance(content, str) or "${{" not in content:
         return content
     try:
-        parts = parsed(content)
-        one = only_reference(parts)
-        if one is None:
-            return filled_in(parts, lambda one: parent.setting(one).text)
-        bound = parent.setting(one)
+        return _setting(content, parent)
     except ExpressionError as error:
         mistakes.append(source.mistake(str(error), *at))
         return None
-    return None if bound.is_unknown else bound.value
+
+
+def _setting(text: str, parent: Parent) -> Any:
+    parts = parsed(text)
+    bound = {one: parent.setting(one) for one in references(parts)}
+    only = only_reference(parts)
+    if any(one.is_unknown for one in bound.values()) or (only and bound[only].value is None):
+        return LEFT_OUT
+    return bound[only].value if only else filled_in(parts, lambda one: bound[one].text)
 
 
 def texts_of(ports: Mapping[str, Any], base: Path, assets: Assets) -> dict[str, str]:

@@ -38,6 +38,8 @@ class Step:
     """Whether the step may reuse the result of an identical earlier run."""
     shares: bool
     """Whether the step's outputs overlap its inputs or other steps' outputs."""
+    component: str | None
+    """The name of the step's component, if it has one."""
 
     @property
     def places(self) -> dict[str, Path]:
@@ -70,6 +72,8 @@ def made_step(step: Declared, wiring: Wiring, mistakes: list[Mistake]) -> Step |
         return None
     is_fresh = wiring.parent(step).is_fresh
     shares = wiring.shares(name)
+    place = step.code or (None if isinstance(form, CommandForm) else step.source.base)
+    is_fixed = form.is_deterministic is not False and not wiring.may_read_blobs(place)
     return Step(
         name=name,
         work=made.work,
@@ -77,6 +81,7 @@ def made_step(step: Declared, wiring: Wiring, mistakes: list[Mistake]) -> Step |
         inputs=wiring.inputs_of(name),
         outputs=wiring.outputs_of[name],
         others=made.others,
-        may_reuse=form.is_deterministic is not False and not is_fresh and not shares,
+        may_reuse=is_fixed and not is_fresh and not shares,
         shares=shares,
+        component=(step.component or form).name,
     )

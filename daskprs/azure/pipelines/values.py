@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.azure.pipelines.forms import FILE_TYPES, PATH_TYPES, InputForm
 from daskprs.errors import UsageError
+from daskprs.folders.pipeline_folder import plain
 from daskprs.job.frontend import Surface
 from daskprs.suggest import nearest, nearest_of
 
@@ -44,6 +46,8 @@ class CallerInputs:
     """Whether to resume an earlier run in the folder."""
     surface: Surface = field(default_factory=Surface)
     """The surface that the caller uses: messages name options as written there."""
+    is_served: bool = False
+    """Whether the inputs come from a caller of a service, who may not reach the shell by them."""
     with_inputs: bool = True
     """Whether every input must have a value now."""
 
@@ -60,6 +64,10 @@ class Binding(NamedTuple):
     """The steps that write to this path."""
     may_be_old: bool = False
     """Whether the path exists already, and only its location shows which steps write it."""
+    is_foreign: bool = False
+    """Whether a caller of a service gave this value, which is neither a path nor a part of one."""
+    is_own: bool = False
+    """Whether the run itself chose this path, in its folder: nothing else is there."""
 
     @property
     def is_unknown(self) -> bool:
@@ -76,6 +84,16 @@ class Binding(NamedTuple):
         """The value as a path."""
         return Path(str(self.value))
 
+    def overlaps(self, other: Binding) -> bool:
+        """Whether one of two paths lies in the other, however each is spelled."""
+        return self.contains(other) or other.contains(self)
+
+    def contains(self, other: Binding) -> bool:
+        """Whether another path is this one or lies in it, however each is spelled."""
+        if self.is_unknown or other.is_unknown:
+            return False
+        return other.path.resolve().is_relative_to(self.path.resolve())
+
     @property
     def is_file(self) -> bool:
         """Whether an output is a file, not a folder."""
@@ -83,8 +101,13 @@ class Binding(NamedTuple):
 
 
 def at_path(path: Path, type_: str | None) -> Binding:
-    """Return a path as a value."""
-    return Binding(str(path), type_, is_path=True)
+    """Return a path as a value, absolute and without ``..``."""
+    return Binding(str(plain(path)), type_, is_path=True)
+
+
+def at_own_path(path: Path, type_: str | None) -> Binding:
+    """Return a path that the run chose in its folder as a value."""
+    return at_path(path, type_)._replace(is_own=True)
 
 
 def unknown(type_: str | None = None) -> Binding:
@@ -100,6 +123,23 @@ def as_type(type_: str | None) -> str | None:
 def takes_path(type_: str | None) -> bool:
     """Say whether values of a type are paths."""
     return type_ in PATH_TYPES
+
+
+def foreign(given: str, kind: str | None) -> Binding:
+    """Return a value from a caller of a service; nothing in it is read as YAML."""
+    if given.startswith("-") and kind not in KINDS:
+        msg = "a program may take a value that begins with '-' for an option"
+        raise ValueError(msg)
+    if "\0" in given:
+        msg = "it has a null character in it"
+        raise ValueError(msg)
+    value: str | float | None = given
+    if kind in KINDS:
+        value = _of_type(given, kind)
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            msg = f"it has to be of type {kind}, not {given!r}"
+            raise ValueError(msg)
+    return Binding(value, kind, is_foreign=True)
 
 
 def wrong_value(declared: InputForm, bound: Binding) -> str | None:
@@ -149,9 +189,16 @@ class Values:
         self, text: str, kind: str | None, source: YamlSource, *way: str, made: bool = False
     ) -> Binding:
         """Return a path or reference as a value; a `made` one may lie in the run's folder."""
-        root = self.folder.datastore if made else None
+        chosen: list[Path] = []
+
+        def root(store: str) -> Path:
+            chosen.append(self.folder.datastore(store))
+            return chosen[0]
+
         try:
-            return at_path(self.given.assets.place(text, source.base, root).absolute(), kind)
+            base = source.at(*way).base
+            place = self.given.assets.place(text, base, root if made else None)
+            return (at_own_path if chosen else at_path)(place, kind)
         except UsageError as error:
             self.wrong(error, source, *way)
             return unknown(kind)
@@ -164,11 +211,18 @@ class Values:
         return bound
 
     def readable(self, bound: Binding, source: YamlSource, *way: str) -> Binding:
-        """Return what a step reads; report a folder without its MLTable, if the step takes one."""
-        is_there = bound.is_path and not bound.makers and bound.path.is_dir()
-        if is_there and bound.type == "mltable" and not (bound.path / "MLTable").is_file():
-            problem = f"{bound.path} is not an mltable: it has no file MLTable"
-            self.wrong(problem, source, *way)
+        """Return what a step reads; report what is there and is not of its type."""
+        if not bound.is_path or bound.makers or bound.is_unknown:
+            return bound
+        path, problem = bound.path, ""
+        if bound.type == "mltable" and path.is_dir() and not (path / "MLTable").is_file():
+            self.wrong(f"{path} is not an mltable: it has no file MLTable", source, *way)
+        elif bound.is_file and path.is_dir():
+            problem = f"{path} is a folder, and the type here is uri_file"
+        elif bound.type == "uri_folder" and path.is_file():
+            problem = f"{path} is a file, and the type here is uri_folder"
+        if problem:  # a script may well take either
+            self.mistakes.append(source.mistake(problem, *way)._replace(is_warning=True))
         return bound
 
     def refuse_undeclared(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from daskprs.agent.node.environment import ASSETS
+from daskprs.agent.script.snapshot import source_files
 from daskprs.azure.expressions import (
     ExpressionError,
     Reference,
@@ -16,7 +19,15 @@ from daskprs.azure.expressions import (
     references,
 )
 from daskprs.azure.pipelines.forms import FILE_TYPES, InputForm, OutputForm
-from daskprs.azure.pipelines.values import Binding, as_type, at_path, takes_path, unknown
+from daskprs.azure.pipelines.values import (
+    KINDS,
+    Binding,
+    as_type,
+    at_own_path,
+    at_path,
+    takes_path,
+    unknown,
+)
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest_of
 
@@ -28,6 +39,14 @@ if TYPE_CHECKING:
 
 ARTIFACTS = "artifacts"
 """Azure's name for the output that holds everything that a command leaves."""
+
+
+RETURNED_IS_READ = "daskprs.azure.v2.function_component"
+"""The module of commands that read a value from the path of what a function has returned."""
+ASKS = "get_model_path"
+"""What scripts look assets up by."""
+BLOBS = b"azure.storage.blob"
+"""What code that reads blobs imports."""
 
 
 class Wiring:
@@ -52,6 +71,8 @@ class Wiring:
         self.given = ports.values.given
         self._writers: dict[tuple[str, str], tuple[str, str]] = {}
         """The step and output that write each output of a pipeline, by its step and name."""
+        self._asked_types: dict[tuple[str, str], str | None] = {}
+        """The types that a pipeline around asks of the outputs of an inner one."""
         self._outputs_of: dict[str, dict[str, Binding]] = {}
         for name, step in steps.items():  # a step that is a pipeline comes before its own steps
             self._outputs_of[name] = self._outputs(step)
@@ -66,7 +87,7 @@ class Wiring:
         self._asked: set[str] = set()
         for name in steps:
             self.inputs_of(name)
-        for name in self.outputs_of:
+        for name in steps:
             self._take_what_is_there(name)
 
     def parent(self, step: Declared) -> Parent:
@@ -97,16 +118,26 @@ class Wiring:
         others = [one for one in self.inputs_of(name).values() if one.is_path]
         for step, made in self.outputs_of.items():
             others += made.values() if step != name else ()
-        return any(
-            one.path.is_relative_to(own.path) or own.path.is_relative_to(one.path)
-            for one in others
-            for own in self.outputs_of[name].values()
-        )
+        return any(one.overlaps(own) for one in others for own in self.outputs_of[name].values())
 
     def is_there(self, name: str) -> bool:
         """Say whether all input paths of a step exist; mistakes report those that do not."""
         paths = [one for one in self.inputs_of(name).values() if one.is_path]
         return all(one.value and one.path.exists() for one in paths)
+
+    def asset_variables(self, code: Path | None, line: str = "") -> dict[str, str]:
+        """Return the variable that has all assets, if code or the line of a command may ask.
+
+        Only then do they belong to the step: otherwise each new asset would run the step again.
+        """
+        paths = self.given.assets.paths
+        asks = paths and (ASKS in line or (code is not None and _names(code, ASKS.encode())))
+        return {ASSETS: json.dumps(dict(paths))} if asks else {}
+
+    def may_read_blobs(self, code: Path | None) -> bool:
+        """Say whether code may read blobs of the datastores, of which its step does not know."""
+        is_given = bool(self.given.assets.datastores)
+        return is_given and code is not None and _names(code, BLOBS)
 
     def resolved(self, step: Declared, one: Reference) -> str | None:
         """Return the value of an expression in a step; None for an input that was not given."""
@@ -150,7 +181,10 @@ class Wiring:
                     self._values.wrong(problem, self._steps[name].source, "outputs", port)
                 inner = self._outputs_of[step][output] if step else bound._replace(makers=())
                 self._outputs_of[name][port] = bound._replace(
-                    makers=inner.makers, type=self._declared_type(name, port) or inner.type
+                    makers=inner.makers,
+                    type=self._asked_types.get((name, port))
+                    or self._declared_type(name, port)
+                    or inner.type,
                 )
 
     # ---- outputs of a step ----
@@ -180,13 +214,12 @@ class Wiring:
         if text is None:
             is_whole = name == ARTIFACTS and form is None and below is None and step.is_command
             own, folder = self.folder.step(step.name), self.folder.named_output(step.name, name)
-            return at_path(own if is_whole else folder, kind)
+            return at_own_path(own if is_whole else folder, kind)
         try:
             parts = parsed(text)
             one = only_reference(parts)
             if one is not None and one.scope == "outputs" and one.step is None:
-                bound = self._of_pipeline(step, name, one)
-                return bound._replace(type=declared or bound.type or "uri_folder")
+                return self._of_pipeline(step, name, one)
             text = filled_in(parts, lambda one: self._of_place(step, one, name))
         except ExpressionError as error:
             self._values.wrong(error, step.source, *way)
@@ -202,11 +235,20 @@ class Wiring:
             msg = f"{one} is where {other!r} goes: give each output of a step a place of its own"
             raise ExpressionError(msg)
         own = self._declared_type(step.name, output)
-        outer = self._declared_type(around, one.name) if around else None
-        if own and outer and (own in FILE_TYPES) != (outer in FILE_TYPES):
+        outer = bound.type
+        if around:
+            outer = self._asked_types.get((around, one.name)) or self._declared_type(
+                around, one.name
+            )
+        is_other = own and outer and (own in FILE_TYPES) != (outer in FILE_TYPES)
+        if not is_other or not (around or outer in FILE_TYPES):
+            return bound._replace(type=own or bound.type or "uri_folder")
+        if step.is_pipeline:  # its own steps are asked
+            self._asked_types[step.name, output] = outer
+        elif not _writes_rows_to(step, output):
             msg = f"{one} is a {outer}, and this output a {own}: give both one type"
             raise ExpressionError(msg)
-        return bound
+        return bound._replace(type=outer)
 
     def _of_place(self, step: Declared, one: Reference, output: str) -> str | None:
         """Return the value of an expression in the place of an output."""
@@ -215,6 +257,9 @@ class Wiring:
             return word
         if one.scope == "inputs" and one.of_parent and one.step is None:
             bound = named(one, self.parent(step).inputs)
+            if bound.is_foreign:
+                msg = f"{one} is from a caller: the place of an output cannot depend on it"
+                raise ExpressionError(msg)
             return None if bound.is_unknown else bound.text
         msg = f"{one}: the place of an output cannot depend on it"
         raise ExpressionError(msg)
@@ -227,9 +272,19 @@ class Wiring:
         found = {}
         for name in dict.fromkeys((*declared, *given)):
             below = declared.get(name)
-            bound = self._input(step, name, below)
-            found[name] = self._values.fitting(below, bound, step.source, "inputs", name)
+            found[name] = self._input(step, name, below)
+            self._refuse_path(step, name, found[name])
+            for form in (below, given.get(name)):
+                if isinstance(form, InputForm):
+                    self._values.fitting(form, found[name], step.source, "inputs", name)
         return found
+
+    def _refuse_path(self, step: Declared, name: str, bound: Binding) -> None:
+        """Refuse what another step writes where a number or a switch is declared."""
+        reads = RETURNED_IS_READ in (getattr(step.form, "command", None) or "")
+        if bound.is_path and bound.makers and bound.type in KINDS and not reads:
+            problem = f"it has to be of type {bound.type}, and this is a path that a step writes"
+            self._values.wrong(problem, step.source, "inputs", name)
 
     def _input(self, step: Declared, name: str, below: InputForm | None) -> Binding:
         port = step.given_inputs.get(name)
@@ -242,7 +297,7 @@ class Wiring:
             return Binding(form.default, kind)
         if text is None:
             return self._default(step, name, below, kind)
-        way = ("inputs", name, *(("path",) if form else ()))
+        way = ("inputs", name, *((form.place_key,) if form else ()))
         bound = self._value(step, text, way) if isinstance(text, str) else Binding(text)
         bound = bound._replace(type=kind or bound.type)
         is_value = kind is not None and not takes_path(kind)  # dumps give values by `path`, too
@@ -250,35 +305,33 @@ class Wiring:
             bound.is_path or takes_path(kind) or (form and not is_value)
         ):
             return bound
+        if bound.is_foreign:
+            self._values.wrong("a value of a caller is not a path", step.source, *way)
+            return unknown(kind)
         if bound.is_path and (bound.makers or bound.is_unknown):
             return bound
-        return self._made(step, bound) or self._there(step, bound, way)
+        base = step.source.at(*way).base
+        return self._made(step, bound, base) or self._there(step, bound, way)
 
-    def _made(self, step: Declared, bound: Binding) -> Binding | None:
+    def _made(self, step: Declared, bound: Binding, base: Path) -> Binding | None:
         """Return a path with the steps whose outputs contain it; None if no step makes it."""
         try:
-            place = self.given.assets.place(
-                bound.text or "", step.source.base, self.folder.datastore
-            )
+            place = self.given.assets.place(bound.text or "", base, self.folder.datastore)
         except UsageError:
-            return None  # `_there` reports it if no step makes the path
-        place = place.absolute()
+            return None  # the caller reports it if no step makes the path
+        found = at_path(place, bound.type)
         makers = [
             name
             for name, outputs in self.outputs_of.items()
-            if any(place.is_relative_to(one.path) for one in outputs.values())
+            if any(one.contains(found) for one in outputs.values())
             and not name.startswith(f"{step.name}.")
         ]
         if not makers:
             return None
         others = dict.fromkeys([*bound.makers, *(one for one in makers if one != step.name)])
-        return Binding(
-            str(place),
-            bound.type,
-            is_path=True,
-            makers=tuple(others),
-            may_be_old=not bound.makers and place.exists() and not self.folder.is_named_in(place),
-        )
+        is_old = not bound.makers and found.path.exists()
+        may_be_old = is_old and not self.folder.is_named_in(found.path)
+        return found._replace(makers=tuple(others), may_be_old=may_be_old)
 
     def _there(self, step: Declared, bound: Binding, way: tuple[str, ...]) -> Binding:
         """Return a path that no step makes, which must exist."""
@@ -292,11 +345,13 @@ class Wiring:
     def _take_what_is_there(self, name: str) -> None:
         """Drop circular waits for input paths that already exist.
 
-        A step does not wait for a maker of such a path that itself waits for the step.
+        A step does not wait for a maker of such a path that itself waits for the step, or for a
+        step in it.
         """
         for port, bound in self._inputs_of[name].items():
             if bound.may_be_old:
-                makers = tuple(one for one in bound.makers if name not in self._all_before(one))
+                own = {one for one in self.outputs_of if f"{one}.".startswith(f"{name}.")}
+                makers = tuple(one for one in bound.makers if not own & self._all_before(one))
                 self._inputs_of[name][port] = bound._replace(makers=makers)
 
     def _all_before(self, name: str) -> set[str]:
@@ -315,6 +370,9 @@ class Wiring:
             return Binding(below.default, kind)
         if below is not None and below.place is not None and step.component_source is not None:
             source, way = step.component_source, ("inputs", name)
+            made = self._made(step, Binding(below.place, kind), source.at(*way).base)
+            if made is not None:
+                return made
             path = self._values.path(below.place, kind, source, *way)
             found = self._values.existing(path, source, *way)
             return self._values.readable(found, source, *way)
@@ -333,6 +391,10 @@ class Wiring:
             if one is not None:
                 return self._referred(step, one)
             found = {one: self._referred(step, one) for one in references(parts)}
+            for one, bound in found.items():
+                if bound.is_foreign:
+                    msg = f"{one} is from a caller: it stands alone, not within another text"
+                    raise ExpressionError(msg)
             makers = [maker for one in found.values() for maker in one.makers]
             text = filled_in(parts, lambda one: found[one].text)
             return Binding(text, makers=tuple(dict.fromkeys(makers)))
@@ -366,3 +428,19 @@ class Wiring:
             msg = f"{one}: no step of the pipeline {one.step!r} writes this output"
             raise ExpressionError(msg)
         return bound
+
+
+def _names(root: Path, word: bytes) -> bool:
+    """Say whether a Python file in a folder of code has a word in it."""
+    try:
+        files = [root / name for name in source_files(root) if name.endswith(".py")]
+        return any(word in file.read_bytes() for file in files)
+    except (UsageError, OSError):  # reported where the code is checked
+        return False
+
+
+def _writes_rows_to(step: Declared, output: str) -> bool:
+    """Say whether a step appends its rows to an output, which can be a file or a folder."""
+    task = getattr(step.form, "task", None)
+    texts = [getattr(one, "append_row_to", None) for one in (task, step.form)]
+    return f"outputs.{output}" in {text.strip("${} ") for text in texts if isinstance(text, str)}

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         Dataset,
         DataType,
         FileDatasetFactory,
-        PromoteHeadersBehavior,
         TabularDatasetFactory,
     )
     from daskprs.azure.v1.datastore import DataPath, Datastore
@@ -59,8 +58,7 @@ VERSION = __version__
 _NAMES = {
     "config": "ParallelRunConfig",
     "dataset": "DatasetConsumptionConfig FileDataset TabularDataset",
-    "dataset_factory": """Dataset DataType FileDatasetFactory PromoteHeadersBehavior
-        TabularDatasetFactory""",
+    "dataset_factory": "Dataset DataType FileDatasetFactory TabularDatasetFactory",
     "datastore": "DataPath Datastore",
     "environment": """DEFAULT_CPU_IMAGE DEFAULT_GPU_IMAGE AmlCompute ComputeTarget
         ComputeTargetException CondaDependencies DockerConfiguration Environment
@@ -110,7 +108,6 @@ __all__ = [
     "PipelineEndpoint",
     "PipelineParameter",
     "PipelineRun",
-    "PromoteHeadersBehavior",
     "PublishedPipeline",
     "PythonScriptStep",
     "Run",

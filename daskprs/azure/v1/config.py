@@ -12,7 +12,6 @@ from pydantic import AliasChoices, ConfigDict, ValidationError, field_validator,
 from daskprs.azure.v1.environment import Environment, name_of_compute
 from daskprs.azure.v1.parameter import PipelineParameter, settled
 from daskprs.errors import OptionError
-from daskprs.inputs.source.sizes import DEFAULT_FILES
 from daskprs.options.rules import check_number
 from daskprs.options.run_options import TABLE
 from daskprs.suggest import nearest_of
@@ -378,26 +377,6 @@ class ParallelRunConfig:
         options["environment_variables"] = form.all_variables()
         return options
 
-    def as_parallel_job(
-        self, data: str, *, data_type: str = "uri_folder", output: str = "outputs"
-    ) -> dict[str, Any]:
-        """Return the config as a parallel job of a v2 pipeline, as YAML values.
-
-        The job goes below its name in ``jobs`` of a ``pipeline.yml``. Pipeline parameters have
-        their defaults. A dataset's description of paths and columns goes into an MLTable file.
-
-        Parameters
-        ----------
-        data
-            The path of the input, as written in the file.
-        data_type
-            ``"uri_folder"`` for lists of files, ``"mltable"``.
-        output
-            The folder of the output, as written in the file.
-
-        """
-        return _parallel_job(self.checked({}), data, data_type, output)
-
 
 def _sentence(error: ErrorDetails) -> str:
     name = ".".join(str(one) for one in error["loc"])
@@ -409,60 +388,6 @@ def _sentence(error: ErrorDetails) -> str:
         case _:
             message = f"{error['msg'][:1].lower()}{error['msg'][1:]}"
             return f"{name}: {message}, not {error['input']!r}."
-
-
-def _parallel_job(form: ConfigForm, data: str, data_type: str, output: str) -> dict[str, Any]:
-    """Return the YAML values of a v2 job with the same settings."""
-    size = form.mini_batch_size
-    if size is None and not form.partition_keys and data_type == "uri_folder":
-        size = DEFAULT_FILES  # in a job it would be 1
-    count, timeout_s = form.allowed_failed_count, form.run_invocation_timeout
-    job = {
-        "type": "parallel",
-        "description": form.description,
-        "compute": f"azureml:{name_of_compute(form.compute_target)}",
-        "inputs": {"data": {"type": data_type, "path": data}},
-        "outputs": {"output": _output(form, output)},
-        "input_data": "${{inputs.data}}",
-        "mini_batch_size": None if size is None else str(size),
-        "partition_keys": form.partition_keys,
-        "max_concurrency_per_instance": form.process_count_per_node,
-        "error_threshold": form.error_threshold,
-        "mini_batch_error_threshold": -1 if count is None else count,
-        "logging_level": form.logging_level,
-        "retry_settings": {"max_retries": form.run_max_try - 1, "timeout": timeout_s},
-        "resources": {"instance_count": form.node_count},
-        "environment_variables": form.all_variables(),
-        "task": _task(form),
-    }
-    return {name: value for name, value in job.items() if value is not None}
-
-
-def _output(form: ConfigForm, folder: str) -> dict[str, str]:
-    if form.output_action == "append_row" and form.append_row_file_name is not None:
-        return {"type": "uri_file", "path": f"{folder}/{form.append_row_file_name}"}
-    return {"type": "uri_folder", "path": folder}
-
-
-def _task(form: ConfigForm) -> dict[str, Any]:
-    percent = form.allowed_failed_percent
-    is_appended = form.output_action == "append_row"
-    task = {
-        "type": "run_function",
-        "code": form.source_directory,
-        "entry_script": form.entry_script,
-        "environment": _environment(form.environment),
-        "program_arguments": None if percent is None else f"--allowed_failed_percent {percent}",
-        "append_row_to": "${{outputs.output}}" if is_appended else None,
-    }
-    return {name: value for name, value in task.items() if value is not None}
-
-
-def _environment(environment: Any) -> str:
-    """Return a reference to an environment by name."""
-    if isinstance(environment, Environment) and environment.version:
-        return f"azureml:{environment.name}:{environment.version}"
-    return f"azureml:{getattr(environment, 'name', environment)}@latest"
 
 
 def _written(environment: Any) -> Any:

@@ -84,10 +84,6 @@ class DatasetConsumptionConfig:
         """Return this input in another mode: data is read in place."""
         return replace(self, mode="hdfs")
 
-    def as_direct(self) -> DatasetConsumptionConfig:
-        """Return this input in another mode: data is read in place."""
-        return replace(self, mode="direct")
-
 
 class AbstractDataset:
     """The input of `daskprs.parallel_run`, and the options for reading it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,15 +26,6 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", FileDataset, TabularDataset)
 YEAR_FIRST = re.compile("%Y[-/.]?%m")
 """A date format that is recognized from the values."""
-
-
-class PromoteHeadersBehavior(Enum):
-    """Which files have a header line."""
-
-    NO_HEADERS = "no_header"
-    ONLY_FIRST_FILE_HAS_HEADERS = "from_first_file"
-    COMBINE_ALL_FILES_HEADERS = "all_files_different_headers"
-    ALL_FILES_HAVE_SAME_HEADERS = "all_files_same_headers"
 
 
 class DataType:
@@ -99,7 +89,7 @@ def delimited_reading(
         header = "all_files_same_headers" if header else "no_header"
     return {
         "delimiter": separator,
-        "header": header.value if isinstance(header, PromoteHeadersBehavior) else header,
+        "header": header,
         "encoding": ENCODINGS.get(encoding, encoding),
         "include_path_column": include_path,
         "support_multi_line": multi_line,

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from daskprs.agent.foreign.entry_script import EntryScript
-from daskprs.agent.node.environment import ASSETS
+from daskprs.agent.foreign.stand_ins import asset_of, assets_of_process, way_of_asset
 from daskprs.azure.registered_name import file_of_name
 from daskprs.azure.run_place import RunPlace
 from daskprs.errors import UsageError
@@ -137,10 +136,13 @@ class Model:
             "run": None if place is None else str(place.folder),
         }
         versions = _versions_folder(workspace.root, model_name)
-        if version is not None and (versions / str(version)).exists():
+        try:
+            if version is not None and (versions / str(version)).exists():
+                raise FileExistsError
+            folder = _add_version(versions, path, record, version)
+        except FileExistsError:
             msg = f"the model {model_name!r} has a version {version} already."
-            raise UsageError(msg)
-        folder = _add_version(versions, path, record, version)
+            raise UsageError(msg) from None
         return _model_in(folder, workspace)
 
     @classmethod
@@ -178,19 +180,19 @@ class Model:
             When no model has that name, or its workspace does not have that version.
 
         """
-        assets: dict[str, str] = json.loads(os.environ.get(ASSETS, "{}"))
-        assets |= EntryScript().side_inputs
-        path = assets.get(model_name)
-        if path is None or version is not None:
-            path = _place_of(model_name, version) or path
+        assets = assets_of_process()
+        path = asset_of(assets, model_name, version)
+        if path is None:
+            path = _place_of(model_name, version) or assets.get(model_name)
         if path is not None and path == os.environ.get("AZUREML_MODEL_DIR"):
             return next(os.scandir(path)).path  # the folder contains only the model
         if path is not None:
             return path
         known = ", ".join(sorted({*assets, *(one.name for one in _of_this_step())})) or "none"
+        more = ", or register it in the workspace of the step" if _knows_workspace() else ""
         msg = (
-            f"the job has no asset called {model_name!r} (known: {known}). Give its place by "
-            f"side_inputs={{{model_name!r}: '/path'}}, or register it in the workspace of the step."
+            f"the job has no asset called {model_name!r} (known: {known}). "
+            f"{way_of_asset(model_name)}{more}."
         )
         raise FileNotFoundError(msg)
 
@@ -263,7 +265,7 @@ def _add_version(
         made = Path(folder, "made")
         _copy(source, made / FILES / source.resolve().name)
         (made / RECORD).write_text(json.dumps(record, default=str))
-        return made.rename(versions / str(number)) if number else _rename_to_next(made, versions)
+        return _renamed(made, versions, number)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -276,15 +278,17 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def _rename_to_next(made: Path, versions: Path) -> Path:
-    """Rename a folder to the next version number; concurrent calls get different numbers."""
+def _renamed(made: Path, versions: Path, number: int | None) -> Path:
+    """Rename a folder to a version, by default the next; concurrent calls get different ones."""
     while True:
-        target = versions / str(max(_versions(versions), default=0) + 1)
+        target = versions / str(number or max(_versions(versions), default=0) + 1)
         try:
             made.rename(target)
         except OSError:
             if not target.exists():
                 raise
+            if number:
+                raise FileExistsError(target) from None
         else:
             return target
 
@@ -294,6 +298,11 @@ def _is_of(run_id: str, model: Model) -> bool:
     folder = Path(model.registered_by or "")
     run = folder.parent.name
     return run_id in (folder.name, run, f"{run}-{folder.name}")
+
+
+def _knows_workspace() -> bool:
+    place = RunPlace.current()
+    return place is None or not place.may_be_unseen
 
 
 def _of_this_step(name: str | None = None) -> Iterator[Model]:

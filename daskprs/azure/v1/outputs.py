@@ -71,10 +71,6 @@ class OutputDataset:
         """Return this dataset as an input of a step, read in place."""
         return self.as_named_input(self.output.name).as_download(path_on_compute)
 
-    def as_direct(self) -> DatasetConsumptionConfig:
-        """Return this dataset as an input of a step, read in place."""
-        return self.as_named_input(self.output.name)
-
     def parse_delimited_files(
         self,
         include_path: bool = False,

@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, overload
 
+from daskprs.agent.foreign.step_run import metrics_in
 from daskprs.azure.reuse import ReusableResults
 from daskprs.azure.v1.dataset import FileDataset
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.published import refuse_publishing
-from daskprs.azure.v1.run import Run, metrics_in
+from daskprs.azure.v1.run import Run
 from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
 from daskprs.core.ending import JobStatus
@@ -102,7 +104,12 @@ class StepRun:
         self._outputs = {one.name: OutputData(one, run_id) for one in step.outputs}
 
     def __repr__(self) -> str:
-        return f"StepRun({self.name!r}, folder={str(self.folder)!r})"
+        """Return a line with the status, and one for each output."""
+        reused = " (reused)" if self.is_reused else ""
+        outputs = [one for one in self._outputs.values() if one.place is not None]
+        lines = [f"{self.name}: {COMPLETED}{reused}"]
+        lines += [f"  {one.name}: {one.place}" for one in outputs]
+        return "\n".join([*lines, f"  folder: {self.folder}"])
 
     def get_output_data(self, name: str) -> OutputData:
         """Return an output by name.
@@ -154,8 +161,9 @@ class PipelineRun:
         self._steps = steps
 
     def __repr__(self) -> str:
-        names = ", ".join(one.name for one in self._steps)
-        return f"PipelineRun({self.id!r}, folder={str(self.folder)!r}, steps: {names})"
+        """Return a line with the status, and the lines of each step."""
+        steps = indent("\n".join(map(repr, self._steps)), "  ")
+        return f"{self.id}: {COMPLETED}\n{steps}"
 
     def find_step_run(self, name: str) -> list[StepRun]:
         """Return the runs of the steps of this name."""
@@ -257,7 +265,7 @@ class Experiment:
         refuse_unknown(parameters, config.parameters())
         parent = PipelineFolder(default_job_dir(self.name, secrets.token_hex(4)))
         steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
-        parent.create(shared=bool(site_defaults().get("shared")))
+        parent.create((), shared=bool(site_defaults().get("shared")))
         record = _RunRecord(parent, self.name)
         places = [record.folder_of(step.name) for step in steps]
         runs: list[StepRun] = []

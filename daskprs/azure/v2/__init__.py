@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ModelBatchDeployment,
         ModelBatchDeploymentSettings,
         PipelineComponentBatchDeployment,
+        load_batch_deployment,
         load_batch_endpoint,
     )
     from daskprs.azure.v2.client import MLClient
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         RetrySettings,
         load_environment,
     )
+    from daskprs.azure.v2.function_component import command_component
     from daskprs.azure.v2.parallel import RunFunction, parallel_run_function
     from daskprs.azure.v2.pipeline_job import PipelineJob
     from daskprs.azure.v2.ports import Input, Output
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "asset": "Data Model load_data load_model",
     "batch": """BatchDeployment BatchEndpoint ModelBatchDeployment ModelBatchDeploymentSettings
-        PipelineComponentBatchDeployment load_batch_endpoint""",
+        PipelineComponentBatchDeployment load_batch_deployment load_batch_endpoint""",
     "client": "MLClient",
     "shell_command": "CommandComponent command",
     "component": "Component load_component load_job",
@@ -71,6 +73,7 @@ _NAMES = {
     "entities": """AmlCompute BatchRetrySettings BuildContext CodeConfiguration CommandJobLimits
         Environment JobResourceConfiguration JobService PipelineJobSettings ResourceConfiguration
         RetrySettings load_environment""",
+    "function_component": "command_component",
     "parallel": "RunFunction parallel_run_function",
     "pipeline_job": "PipelineJob",
     "ports": "Input Output",
@@ -114,6 +117,8 @@ __all__ = [
     "RetrySettings",
     "RunFunction",
     "command",
+    "command_component",
+    "load_batch_deployment",
     "load_batch_endpoint",
     "load_component",
     "load_data",

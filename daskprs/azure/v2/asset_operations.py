@@ -111,14 +111,13 @@ class ComponentOperations(Operations):
             component = component.build()
         if isinstance(component, Node):
             component = component.component
-        values: Any = component.values()
-        if isinstance(component, FileComponent):
-            path: Any = component.path
-            name, number = component.name, version or component.version
-            number = self._registry.keep("components", name, number, {"path": str(path)})
-            return self.get(str(name), number)
-        number, path = self._registry.keep_component(
-            component.name, version or component.version, values
+        in_file = isinstance(component, FileComponent)
+        number = self._registry.keep(
+            "components",
+            component.name,
+            version or component.version,
+            {"path": str(component.path)} if in_file else {},
+            None if in_file else component.values(),
         )
         return self.get(str(component.name), number)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from daskprs.azure.file_kinds import is_of_pipeline
 from daskprs.azure.v2.asset import Model
 from daskprs.azure.v2.component import Component
 from daskprs.azure.v2.entities import (
@@ -14,12 +15,15 @@ from daskprs.azure.v2.entities import (
     Environment,
     ResourceConfiguration,
 )
-from daskprs.azure.v2.entity import Entity, local_place, plain
+from daskprs.azure.v2.entity import Entity, local_place, plain, write_yaml
+from daskprs.azure.v2.shell_command import given
 from daskprs.errors import OptionError
+from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from typing import IO
 
 
 @dataclass(kw_only=True)
@@ -69,6 +73,14 @@ class ModelBatchDeploymentSettings(Entity):
 class _ModelDeployment(Entity):
     """The keys that both kinds of deployments of a model share."""
 
+    PARTS: ClassVar[Mapping[str, type[Entity]]] = {
+        "model": Model,
+        "code_configuration": CodeConfiguration,
+        "environment": Environment,
+        "resources": ResourceConfiguration,
+    }
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"$schema", "type"})
+
     name: str
     endpoint_name: str | None = None
     description: str | None = None
@@ -87,7 +99,7 @@ class _ModelDeployment(Entity):
         found = super().values()
         if isinstance(self.model, Model):
             path = self.model.values().get("path") or self.model.id
-            found["model"] = {"name": self.model.name, "path": path}
+            found["model"] = given(name=self.model.name, path=path)
         elif self.model is not None:
             found["model"] = local_place(self.model, self._base)
         code, script = found.pop("code_path", None), found.pop("scoring_script", None)
@@ -105,9 +117,8 @@ class ModelBatchDeployment(_ModelDeployment):
     """
 
     PARTS: ClassVar[Mapping[str, type[Entity]]] = {
+        **_ModelDeployment.PARTS,
         "settings": ModelBatchDeploymentSettings,
-        "code_configuration": CodeConfiguration,
-        "resources": ResourceConfiguration,
     }
 
     settings: ModelBatchDeploymentSettings | Mapping[str, Any] | None = None
@@ -118,29 +129,20 @@ class ModelBatchDeployment(_ModelDeployment):
 
 
 @dataclass(kw_only=True)
-class BatchDeployment(_ModelDeployment):
+class BatchDeployment(ModelBatchDeploymentSettings, _ModelDeployment):
     """A deployment of a model, with the settings among its own keys, as older notebooks have it."""
 
     PARTS: ClassVar[Mapping[str, type[Entity]]] = {
-        "code_configuration": CodeConfiguration,
-        "retry_settings": BatchRetrySettings,
-        "resources": ResourceConfiguration,
+        **_ModelDeployment.PARTS,
+        **ModelBatchDeploymentSettings.PARTS,
     }
-
-    mini_batch_size: int | None = None
-    instance_count: int | None = None
-    max_concurrency_per_instance: int | None = None
-    output_action: str | None = None
-    output_file_name: str | None = None
-    retry_settings: BatchRetrySettings | Mapping[str, Any] | None = None
-    environment_variables: Mapping[str, str] | None = None
-    error_threshold: int | None = None
-    logging_level: str | None = None
 
 
 @dataclass(kw_only=True)
 class PipelineComponentBatchDeployment(Entity):
     """A deployment of a pipeline component."""
+
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"$schema", "type"})
 
     name: str
     endpoint_name: str | None = None
@@ -167,7 +169,36 @@ class PipelineComponentBatchDeployment(Entity):
         kept = {name: value for name, value in whole.items() if value not in (None, {})}
         return {"type": "pipeline", **kept}
 
+    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
+        """Write the deployment as YAML.
+
+        Raises
+        ------
+        OptionError
+            For a component that is in no file, since the YAML file names one.
+
+        """
+        values = self.values()
+        if isinstance(values.get("component"), dict):
+            msg = (
+                f"dump: the component of the deployment {self.name!r} is in no file. Write it by "
+                'component.dump("pipeline.yml"), and deploy component="pipeline.yml".'
+            )
+            raise OptionError(msg)
+        write_yaml(values, dest)
+
 
 def load_batch_endpoint(source: str | os.PathLike[str]) -> BatchEndpoint:
     """Read a batch endpoint from its YAML file."""
     return BatchEndpoint.load(Path(source))
+
+
+def load_batch_deployment(
+    source: str | os.PathLike[str],
+) -> ModelBatchDeployment | BatchDeployment | PipelineComponentBatchDeployment:
+    """Read a deployment of a model or of a pipeline from its YAML file."""
+    content = Document.read(source).content
+    if is_of_pipeline(content):
+        return PipelineComponentBatchDeployment.load(source)
+    is_newer = isinstance(content, dict) and ("settings" in content or "type" in content)
+    return (ModelBatchDeployment if is_newer else BatchDeployment).load(source)

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.azure.deployments.batch_deployment import BatchDeployment as FileDeployment
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.file_kinds import is_of_pipeline
-from daskprs.azure.pipelines.run.result import COMPLETED
-from daskprs.azure.v2.batch import BatchEndpoint, PipelineComponentBatchDeployment
+from daskprs.azure.pipelines.file import read_pipeline
+from daskprs.azure.pipelines.values import CallerInputs, takes_path
+from daskprs.azure.v2.batch import (
+    BatchEndpoint,
+    PipelineComponentBatchDeployment,
+    load_batch_deployment,
+)
+from daskprs.azure.v2.component import FileComponent
 from daskprs.azure.v2.entity import Entity, as_yaml, plain
-from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs, time_before
+from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs
+from daskprs.azure.v2.node import bound
 from daskprs.azure.v2.operations import Operations, Poller
-from daskprs.azure.v2.ports import Input, Output
+from daskprs.azure.v2.ports import GivenInput, Input, Output
 from daskprs.azure.v2.registry import ResourceNotFoundError, write_text
 from daskprs.errors import OptionError, UsageError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.options.site_defaults import default_job_dir
 from daskprs.suggest import nearest_of
 from daskprs.yaml_files.document import Document
@@ -35,6 +45,20 @@ PART = ".component"
 """The ending of the file of a component that only its deployment has."""
 
 
+class EndpointCall(NamedTuple):
+    """What an endpoint is asked to do."""
+
+    file: Path
+    """The file of the deployment."""
+    job: Job
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Output]
+    changes: dict[str, Any]
+    """Other values of keys of the deployment."""
+    client: Any
+    overwrite: bool
+
+
 class BatchEndpointOperations(Operations):
     """Batch endpoints, which score data by their deployments."""
 
@@ -46,7 +70,8 @@ class BatchEndpointOperations(Operations):
         default = _default_of(endpoint)
         if default is not None:
             self.file_of(endpoint.name, default)
-        write_text(self._registry.endpoint_file(endpoint.name), as_yaml(endpoint.values()))
+        with self._registry.turn():
+            write_text(self._registry.endpoint_file(endpoint.name), as_yaml(endpoint.values()))
         return Poller(endpoint)
 
     def get(self, name: str) -> BatchEndpoint:
@@ -136,79 +161,63 @@ class BatchEndpointOperations(Operations):
         job = Job(folder.name, folder, name, experiment_name, properties=labels)
         changes = {key: value for one in params_override for key, value in one.items()}
         cluster = client or self._client.client
-        if is_of_pipeline(Document.read(file).content):
-            return self._run_pipeline(file, job, given, outputs or {}, changes, cluster, overwrite)
-        return self._score(file, job, given, outputs or {}, changes, cluster, overwrite)
+        call = EndpointCall(file, job, given, outputs or {}, changes, cluster, overwrite)
+        is_pipeline = is_of_pipeline(Document.read(file).content)
+        return self._run_pipeline(call) if is_pipeline else self._score(call)
 
-    def _run_pipeline(
-        self,
-        file: Path,
-        job: Job,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Output],
-        changes: Mapping[str, Any],
-        client: Any,
-        overwrite: bool,
-    ) -> Job:
-        assets = self._client.assets()
-        deployed = pipeline_deployment_of(Document.read(file), assets)
+    def _run_pipeline(self, call: EndpointCall) -> Job:
+        assets, title = self._client.assets(), str(call.job.display_name)
+        deployed = pipeline_deployment_of(Document.read(call.file), assets)
+        declared = FileComponent(deployed.path).inputs
+        inputs = {
+            name: bound(one, declared.get(name, {}), f"the deployment {title!r}: {name}")
+            for name, one in call.inputs.items()
+        }
         texts = {name: _text_of(one, assets) for name, one in inputs.items()}
-        places = {name: _text_of(one, assets) for name, one in outputs.items()}
+        places = {name: _place_of(one, assets) for name, one in call.outputs.items()}
+        changes = (f"{key}={as_override(value)}" for key, value in call.changes.items())
         return self._client.jobs.run(
-            Document.read(deployed.path),
-            job,
-            client=client,
-            overrides=(
-                *deployed.overrides,
-                *(f"{key}={as_override(value)}" for key, value in changes.items()),
-            ),
+            self._client.batch_deployments.pipeline(deployed.path, title),
+            call.job,
+            client=call.client,
+            overrides=(*deployed.overrides, *changes),
             inputs={name: text for name, text in texts.items() if text is not None},
             outputs={name: text for name, text in places.items() if text is not None},
-            overwrite=overwrite,
+            overwrite=call.overwrite,
             resume=False,
             accept_changes=(),
             secrets=(),
         )
 
-    def _score(
-        self,
-        file: Path,
-        job: Job,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Output],
-        changes: dict[str, Any],
-        client: Any,
-        overwrite: bool,
-    ) -> Job:
-        if len(inputs) != 1 or len(outputs) > 1:
+    def _score(self, call: EndpointCall) -> Job:
+        if len(call.inputs) != 1 or len(call.outputs) > 1:
             msg = (
                 f"invoke: a deployment of a model has one input and at most one output, not "
-                f"{len(inputs)} and {len(outputs)}."
+                f"{len(call.inputs)} and {len(call.outputs)}."
             )
             raise OptionError(msg)
-        assets = self._client.assets()
-        (given,) = inputs.values()
-        data = _text_of(given, assets)
-        place = place_of_output(next(iter(outputs.values()), None), changes, assets)
-        deployment = FileDeployment.load(file, assets=assets)
+        assets, job = self._client.assets(), call.job
+        (given,) = call.inputs.values()
+        data = _place_of(given, assets) if isinstance(given, Input) else given
+        if data is None:
+            msg = 'invoke: the input has no data. Give it its path: Input(path="data").'
+            raise OptionError(msg)
+        place = place_of_output(next(iter(call.outputs.values()), None), call.changes, assets)
+        deployment = FileDeployment.load(call.file, assets=assets)
+        job.logs = [JobFolder(job.folder).logs]
+        job.children = [replace(job, name=f"{job.name}.batchscoring")]
         with kept(self._registry, job):
             result = deployment.invoke(
                 str(data),
                 input_type=_kind(given) if isinstance(given, Input) else None,
                 output_path=place,
-                changes=changes,
-                client=client,
+                changes=call.changes,
+                client=call.client,
                 job_dir=job.folder,
-                overwrite=overwrite,
+                overwrite=call.overwrite,
             )
-            job.outputs, job.logs = {SCORE: Path(result.output_dir)}, [result.logs_dir]
-            of_step = {
-                "name": f"{job.name}.batchscoring",
-                "status": COMPLETED,
-                "changed": time_before(),
-                "children": [],
-            }
-            job.children = [Job(**{**vars(job), **of_step})]
+            for one in (job, *job.children):
+                one.outputs = {SCORE: Path(result.output_dir)}
         return job
 
 
@@ -225,20 +234,23 @@ def _kind(given: Input) -> str | None:
     return given.type if given.type in ("uri_file", "uri_folder") else None
 
 
-def _text_of(given: Any, assets: Assets) -> str | None:
-    """Return an input or output as the command line gives it; references as their places."""
-    value = given
-    if isinstance(given, Input | Output):
-        value = given.values().get("path")
-        if value is None and isinstance(given, Input):
-            value = given.default
+def _text_of(given: GivenInput, assets: Assets) -> str | None:
+    """Return an input as the command line gives it; text is never a reference."""
+    if given.path is not None and (given.type is None or takes_path(given.type)):
+        return _place_of(given, assets)
+    values = (given.value, given.path, given.default)
+    value = next((one for one in values if one is not None), None)
     if value is None:
         return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = str(value)
-    is_reference = text.startswith("azureml:") or text in assets.paths
-    return str(assets.place(text, Path.cwd())) if is_reference else text
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _place_of(given: Input | Output, assets: Assets) -> str | None:
+    """Return the place of an input or output; of a URL that is read there, the URL."""
+    path: str | None = given.values().get("path")
+    if path is None or not path.startswith("azureml:"):
+        return path
+    return str(assets.place(path, Path.cwd()))
 
 
 def place_of_output(given: Output | None, changes: dict[str, Any], assets: Assets) -> str | None:
@@ -251,7 +263,7 @@ def place_of_output(given: Output | None, changes: dict[str, Any], assets: Asset
         name = str(store or "workspaceblobstore").rstrip("/").rpartition("/")[2]
         below = str(path or "").strip("/")
         return str(assets.place(f"azureml://datastores/{name}/paths/{below}", Path.cwd()))
-    text = None if given is None else _text_of(given, assets)
+    text = None if given is None else _place_of(given, assets)
     if text is None or given is None or given.type != "uri_file":
         return text
     folder, _, name = text.rpartition("/")
@@ -286,28 +298,43 @@ class BatchDeploymentOperations(Operations):
         assets, values = self._client.assets(), deployment.values()
         file = self._registry.deployment_file(endpoint, name)
         part = file.with_name(f"{file.stem}.{secrets.token_hex(4)}{PART}")
-        before = str(Document.read(file).content.get("component")) if file.exists() else ""
         if isinstance(values.get("component"), dict):
             write_text(part, as_yaml(values["component"]))
             values["component"] = str(part)
         document = Document.of_values(values, name, Path.cwd())
         try:
             if isinstance(deployment, PipelineComponentBatchDeployment):
-                pipeline_deployment_of(document, assets)
+                self._check_pipeline(document, assets)
             else:
                 FileDeployment.load(document, assets=assets)
-            write_text(file, as_yaml(values))
+            with self._registry.turn():
+                before = _own_component(file)
+                write_text(file, as_yaml(values))
         except BaseException:  # the deployment that is registered stays as it is
             part.unlink(missing_ok=True)
             raise
-        if before.endswith(PART) and Path(before).parent == file.parent:
-            Path(before).unlink(missing_ok=True)
+        if before is not None and str(before) != values["component"]:
+            before.unlink(missing_ok=True)
         return Poller(deployment)
 
+    def _check_pipeline(self, deployment: Document, assets: Assets) -> None:
+        """Refuse a deployment whose pipeline could not run."""
+        deployed = pipeline_deployment_of(deployment, assets)
+        pipeline = self.pipeline(deployed.path, deployment.name)
+        given = CallerInputs(assets, deployed.overrides, with_inputs=False)
+        with TemporaryDirectory(prefix="daskprs-checked-") as folder:
+            read_pipeline(pipeline, PipelineFolder(folder), given)
+
+    def pipeline(self, path: Path, deployment: str) -> Document:
+        """Return the pipeline of a deployment; messages about one in Python name the deployment."""
+        found = Document.read(path)
+        if not path.is_relative_to(self._registry.folder):
+            return found
+        return Document.of_values(found.content, deployment, found.folder)
+
     def get(self, name: str, endpoint_name: str) -> Any:
-        """Return a deployment: its keys."""
-        endpoints = self._client.batch_endpoints
-        return SimpleNamespace(**Document.read(endpoints.file_of(endpoint_name, name)).content)
+        """Return a deployment, which may be changed and registered again."""
+        return load_batch_deployment(self._client.batch_endpoints.file_of(endpoint_name, name))
 
     def list(self, endpoint_name: str) -> builtins.list[Any]:
         """Return the deployments of an endpoint."""
@@ -315,10 +342,22 @@ class BatchDeploymentOperations(Operations):
 
     def begin_delete(self, name: str, endpoint_name: str) -> Poller[None]:
         """Remove a deployment."""
-        self._client.batch_endpoints.file_of(endpoint_name, name).unlink()
+        file = self._client.batch_endpoints.file_of(endpoint_name, name)
+        with self._registry.turn():
+            before = _own_component(file)
+            file.unlink(missing_ok=True)
+        if before is not None:
+            before.unlink(missing_ok=True)
         return Poller(None)
 
     def list_jobs(self, name: str, endpoint_name: str) -> builtins.list[Job]:
         """Return the jobs of a deployment, the last first."""
         jobs = self._client.batch_endpoints.list_jobs(endpoint_name)
         return [one for one in jobs if one.properties.get("deployment") == name]
+
+
+def _own_component(file: Path) -> Path | None:
+    """Return the file of the component that only the deployment in a file has, if it has one."""
+    given = Document.read(file).content.get("component") if file.exists() else None
+    path = Path(str(given))
+    return path if path.name.endswith(PART) and path.parent == file.parent else None

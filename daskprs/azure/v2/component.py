@@ -49,6 +49,9 @@ class Component:
     """The steps of a pipeline, by name."""
     folder: Path
     """The folder that relative paths in `content` start from."""
+    value_output: str | None = None
+    """The output that is a value, which `takes_values` components alone can read."""
+    takes_values = False
 
     def __init__(self, kind: str, content: Mapping[str, Any]) -> None:
         labels = {name: content.get(name) for name in LABELS}
@@ -59,6 +62,10 @@ class Component:
         vars(self).update(
             kind=kind, content=dict(content), steps={}, folder=Path.cwd(), **labels, **ports
         )
+
+    def returns_value(self, output: str) -> bool:
+        """Say whether an output is a value, in a file that `takes_values` components read."""
+        return output == self.value_output
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a label; anything else is a key of steps, or of the component's file."""

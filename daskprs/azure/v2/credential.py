@@ -14,7 +14,7 @@ class DefaultAzureCredential:
 
     def get_token(self, *_: Any, **__: Any) -> SimpleNamespace:
         """Return an empty token."""
-        return SimpleNamespace(token="", expires_on=0)
+        return SimpleNamespace(token="", expires_on=0)  # nosec B106
 
 
 class InteractiveBrowserCredential(DefaultAzureCredential):

@@ -17,7 +17,7 @@ from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import plain
 from daskprs.azure.v2.node import PIPELINE, STEPS, Node
 from daskprs.azure.v2.pipeline_job import PipelineJob
-from daskprs.azure.v2.ports import TYPES, Input, PipelineInput, StepOutput
+from daskprs.azure.v2.ports import TYPES, Input, PipelineInput, StepOutput, refuse_method
 from daskprs.errors import OptionError
 from daskprs.suggest import nearest_of
 
@@ -172,6 +172,9 @@ class PipelineComponent(Component):
             )
             raise OptionError(msg)
         self._refuse_no_output(labels["name"], returned or {})
+        if not steps:
+            msg = f"the pipeline {labels['name']!r} has no steps: call components in its function."
+            raise OptionError(msg)
         outputs = {name: one.as_declared() for name, one in (returned or {}).items()}
         super().__init__(PIPELINE, {**labels, "inputs": inputs, "outputs": outputs})
         vars(self).update(steps=steps, _returned=dict(returned or {}), _expected=[*expected])
@@ -182,10 +185,11 @@ class PipelineComponent(Component):
         """Refuse an output that is none of a step, and one that is returned twice."""
         seen: dict[int, str] = {}
         for name, one in returned.items():
+            refuse_method(one, f"the pipeline {pipeline!r}, {name}")
             if not isinstance(one, StepOutput):
                 msg = (
                     f"the pipeline {pipeline!r} returns {one!r} as {name!r}, not an output of a "
-                    "step: return step.outputs.NAME."
+                    f"step: return step.outputs.NAME."
                 )
                 raise OptionError(msg)
             other = seen.setdefault(id(one), name)
@@ -212,6 +216,12 @@ class PipelineComponent(Component):
                     "this pipeline by a parameter of its function, and use the parameter."
                 )
                 raise OptionError(msg)
+
+    def returns_value(self, output: str) -> bool:
+        """Say whether an output is a value of one of the steps, at any depth."""
+        one = vars(self)["_returned"].get(output)
+        is_of_step = isinstance(one, StepOutput) and one.step is not None
+        return is_of_step and one.step.component.returns_value(one.port_name)
 
     def as_job(self) -> dict[str, Any]:
         """Return the steps."""

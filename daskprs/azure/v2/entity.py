@@ -11,9 +11,11 @@ from typing import IO, Any, ClassVar, Self
 import numpy as np
 import yaml
 
+from daskprs.errors import OptionError
 from daskprs.suggest import nearest_of
 from daskprs.system.atomic_file import whole_file
 from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.form import NO_KEY
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
 
@@ -42,6 +44,8 @@ class Entity:
     """The keys whose values are paths."""
     PARTS: ClassVar[Mapping[str, type[Entity]]] = {}
     """The keys whose mappings are objects, too."""
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    """The keys of a file that the object does not have, such as its type."""
 
     @classmethod
     def keys(cls) -> list[str]:
@@ -55,8 +59,14 @@ class Entity:
             msg = f"{type(self).__name__} has no attribute {name!r}; {nearest_of(name, known)}"
             raise AttributeError(msg)
         part = self.PARTS.get(name)
-        made = part(**value) if part is not None and isinstance(value, Mapping) else value
-        super().__setattr__(name, made)
+        if part is not None and isinstance(value, Mapping):
+            below = part.keys()
+            for key in value:
+                if key not in below:
+                    msg = f"{name}: {NO_KEY} {key!r}; {nearest_of(key, below)}"
+                    raise OptionError(msg)
+            value = part(**value)
+        super().__setattr__(name, value)
 
     def __post_init__(self) -> None:
         self._base = Path.cwd()
@@ -71,7 +81,7 @@ class Entity:
         document = Document.read(source)
         content = document.content if isinstance(document.content, dict) else {}
         known = cls.keys()
-        given = {key: value for key, value in content.items() if key != "$schema"}
+        given = {key: value for key, value in content.items() if key not in cls.LEFT_OUT}
         wrong = [
             document.mistake((key,), f"an unknown key; {nearest_of(key, known)}", of_key=True)
             for key in given

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from daskprs.azure.pipelines.run.result import CANCELED, COMPLETED, FAILED
-from daskprs.azure.v2.registry import ResourceNotFoundError, write_text
+from daskprs.azure.v2.registry import ResourceExistsError, ResourceNotFoundError, write_text
 from daskprs.errors import JobFolderError, JournalError, UsageError
 from daskprs.suggest import nearest_of
 from daskprs.system.file_lock import claimed, holder_of
@@ -91,10 +91,12 @@ class Job:
         return "\n".join([*lines, f"  folder: {self.folder}"])
 
     def keep(self, registry: Registry, status: str) -> None:
-        """Write the record with a new status."""
-        self.status = status
-        self.changed = time_before()
-        self.created = self.created or self.changed
+        """Write the record with a new status, which is that of steps that run, too."""
+        now = time_before()
+        running: list[Job] = [one for one in self.children if one.status == RUNNING]
+        for one in [self, *running]:
+            one.status, one.changed = status, now
+            one.created = one.created or now
         text = json.dumps(_record(self), indent=1, default=str)
         write_text(registry.job_file(self.name), text)
 
@@ -137,12 +139,12 @@ def _record(job: Job) -> dict[str, Any]:
 def _read(file: Path) -> Job:
     """Return the job in a file; one whose process has died has failed."""
     job = _of_record(json.loads(file.read_text()))
-    if job.status == RUNNING:
-        try:
-            runs = holder_of(_lock(file)) is not None
-        except FileNotFoundError:
-            runs = False
-        job.status = RUNNING if runs else FAILED
+    try:
+        runs = job.status == RUNNING and holder_of(_lock(file)) is not None
+    except FileNotFoundError:
+        runs = False
+    for one in (job, *job.children):
+        one.status = FAILED if one.status == RUNNING and not runs else one.status
     return job
 
 
@@ -183,14 +185,19 @@ def read_jobs(registry: Registry) -> list[Job]:
 def kept(registry: Registry, job: Job, *, goes_on: bool = False) -> Iterator[None]:
     """Keep the record of a job that runs in a block, and how it ends.
 
-    A job that cannot start leaves what was there before; one that `goes_on` began when it did.
+    A job that cannot start leaves what was there before; one that `goes_on` has what it had. Names
+    of jobs are those of their folders, and a name is that of one folder for ever.
     """
     file = registry.job_file(job.name)
     file.parent.mkdir(parents=True, exist_ok=True)
     with claimed(_lock(file), f"the job {job.name}"):
         before = file.read_bytes() if file.exists() else None
-        if goes_on and before is not None:
-            job.created = json.loads(before)["created"]
+        if before is not None:
+            known = _of_record(json.loads(before))
+            _refuse_other_folder(job, known)
+            if goes_on:
+                job.created, job.children, job.logs = known.created, known.children, known.logs
+                job.outputs = known.outputs
         job.keep(registry, RUNNING)
         try:
             yield
@@ -202,6 +209,16 @@ def kept(registry: Registry, job: Job, *, goes_on: bool = False) -> Iterator[Non
                 job.keep(registry, CANCELED if is_canceled else FAILED)
             raise
         job.keep(registry, COMPLETED)
+
+
+def _refuse_other_folder(job: Job, known: Job) -> None:
+    """Refuse a job whose name is that of a job in another folder."""
+    if known.folder.resolve() != job.folder.resolve():
+        msg = (
+            f"this workspace has a job {job.name!r} already, in {known.folder}. A job is called as "
+            "its folder: use a job_dir of another name."
+        )
+        raise ResourceExistsError(msg)
 
 
 def _lock(file: Path) -> Path:

@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.pipelines.pipeline import run_with, to_stderr
+from daskprs.azure.pipelines.run.result import COMPLETED
 from daskprs.azure.registered_name import file_of_name
 from daskprs.azure.v2.dsl import PipelineFunction
 from daskprs.azure.v2.job import RUNNING, Job, kept, read_job, read_jobs, time_before
 from daskprs.azure.v2.node import PIPELINE, Node
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.pipeline_job import PipelineJob
-from daskprs.errors import OptionError, PipelineFailed, UsageError
+from daskprs.errors import OptionError, ParallelRunCanceled, PipelineFailed, UsageError
 from daskprs.options.site_defaults import default_job_dir, job_root
 from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     from distributed import Client
 
-    from daskprs.azure.assets import Assets
     from daskprs.errors import PipelineOutcome
 
 
@@ -58,10 +58,12 @@ class JobOperations(Operations):
         description, compute, tags, skip_validation
             Without effect: every job is checked as a whole.
         client, job_dir, overwrite, resume, accept_changes, secrets
-            As those of `daskprs.azure.run_pipeline`.
+            As those of `daskprs.azure.run_pipeline`. The name of the folder is that of the job.
 
         Raises
         ------
+        ResourceExistsError
+            When the workspace has a job of this name in another folder.
         UsageError, JobFolderError, PipelineFailed, ParallelRunCanceled
             As by `daskprs.azure.run_pipeline`.
 
@@ -94,21 +96,21 @@ class JobOperations(Operations):
         **options: Any,
     ) -> Job:
         """Run a pipeline, and keep its record."""
-        assets = self._client.assets()
         with kept(self._registry, record, goes_on=options["resume"]):
             try:
                 result = run_with(
                     document,
-                    assets,
+                    self._client.assets(),
                     client=client or self._client.client,
                     job_dir=record.folder,
                     show=to_stderr,
                     **options,
                 )
-            except PipelineFailed as error:
-                _take_result(record, error.result, document, assets)
+            except (PipelineFailed, ParallelRunCanceled) as error:
+                if error.result is not None:
+                    _take_result(record, error.result)
                 raise
-            _take_result(record, result, document, assets)
+            _take_result(record, result)
         return record
 
     def get(self, name: str) -> Job:
@@ -194,11 +196,16 @@ def _document_of(job: Any) -> Document:
     raise OptionError(msg)
 
 
-def _take_result(record: Job, result: PipelineOutcome, document: Document, assets: Assets) -> None:
-    """Put the steps and outputs of a result into the record of a job."""
-    modules = dict(_component_names(document.content, document.folder, assets))
+def _take_result(record: Job, result: PipelineOutcome) -> None:
+    """Put the steps and outputs of a result into the record of a job.
+
+    A step that a resume keeps ran when it did: it took no time now.
+    """
+    before = {one.name: one for one in record.children}
     record.children = [
-        Job(
+        before[f"{record.name}.{name}"]
+        if f"{record.name}.{name}" in before and step.status == COMPLETED and not step.elapsed_s
+        else Job(
             f"{record.name}.{name}",
             step.folder,
             name,
@@ -206,7 +213,7 @@ def _take_result(record: Job, result: PipelineOutcome, document: Document, asset
             step.status,
             dict(step.outputs),
             [step.log],
-            {"azureml.moduleName": modules.get(name, name)},
+            {"azureml.moduleName": step.component or name},
             time_before(step.elapsed_s),
             time_before(),
         )
@@ -215,19 +222,3 @@ def _take_result(record: Job, result: PipelineOutcome, document: Document, asset
     only = record.children[0].outputs if len(record.children) == 1 else {}
     record.outputs = {**only, **result.outputs}
     record.logs = [step.log for step in result.steps.values()]
-
-
-def _component_names(
-    value: Mapping[str, Any], folder: Path, assets: Assets, way: str = ""
-) -> Iterator[tuple[str, str]]:
-    """Yield the steps of a pipeline, and of the pipelines in it, each with its component's name."""
-    component = value.get("component")
-    if isinstance(component, str):
-        document = Document.read(assets.place(component, folder))
-        component, folder = document.content, document.folder
-    whole = {**value, **(component or {})}
-    jobs = whole.get("jobs") or {}
-    for name, step in jobs.items():
-        yield from _component_names(step, folder, assets, f"{way}.{name}" if way else name)
-    if not jobs:
-        yield way, str(whole.get("name") or way)

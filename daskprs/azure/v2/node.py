@@ -191,6 +191,8 @@ class Node:
             "component": self.component.reference(),
             **{name: value for name, value in keys.items() if value not in (None, {})},
         }
+        for name, port in self.inputs.items():
+            self._refuse_value(name, port.value)
         given = {name: one.written() for name, one in self.inputs.items()}
         found["inputs"] = {name: value for name, value in given.items() if value is not None}
         outputs: dict[str, Any] = {name: one.values() for name, one in self.outputs.items()}
@@ -199,6 +201,17 @@ class Node:
                 outputs[name] = f"${{{{parent.outputs.{(promoted or {})[id(one)]}}}}}"
         found["outputs"] = {name: value for name, value in outputs.items() if value}
         return {key: value for key, value in found.items() if value != {}}
+
+    def _refuse_value(self, name: str, given: Any) -> None:
+        """Refuse what a function returned, where only a path to it would arrive."""
+        if not isinstance(given, StepOutput) or given.step is None or self.component.takes_values:
+            return
+        if given.step.component.returns_value(given.port_name):
+            msg = (
+                f"{self.component.title}: {name}: only a command_component takes what a function "
+                "returned. Write the value into an Output(type='uri_file') of the function."
+            )
+            raise OptionError(msg)
 
     def __repr__(self) -> str:
         return f"<{self.component.kind} step {self.name!r}>"

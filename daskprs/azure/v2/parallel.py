@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from daskprs.azure.v2.component import LABELS
 from daskprs.azure.v2.entity import Entity
-from daskprs.azure.v2.shell_command import inline_step
+from daskprs.azure.v2.shell_command import given, inline_step
 from daskprs.errors import OptionError
 from daskprs.suggest import nearest_of
 
@@ -116,49 +117,44 @@ def parallel_run_function(
         Without effect.
 
     """
-    resources = {
-        "instance_count": instance_count,
-        "instance_type": instance_type,
-        "docker_args": docker_args,
-        "shm_size": shm_size,
-    }
-    content = {
-        "name": name,
-        "version": version,
-        "display_name": display_name,
-        "description": description,
-        "tags": tags,
-        "task": _task_of(task) if isinstance(task, Mapping) else task,
-        "input_data": input_data,
-        "mini_batch_size": None if mini_batch_size is None else str(mini_batch_size),
-        "partition_keys": partition_keys,
-        "max_concurrency_per_instance": max_concurrency_per_instance,
-        "error_threshold": error_threshold,
-        "mini_batch_error_threshold": mini_batch_error_threshold,
-        "logging_level": logging_level,
-        "retry_settings": retry_settings,
-        "resources": {key: value for key, value in resources.items() if value is not None},
-        "is_deterministic": None if is_deterministic else False,
-    }
-    keys = {
-        "environment_variables": environment_variables,
-        "compute": compute,
-        "identity": identity,
-        "properties": properties,
-        "experiment_name": experiment_name,
-    }
+    content = given(
+        **dict(zip(LABELS, (name, version, display_name, description, tags), strict=True)),
+        task=_task_of(task) if isinstance(task, Mapping) else task,
+        input_data=input_data,
+        mini_batch_size=None if mini_batch_size is None else str(mini_batch_size),
+        partition_keys=partition_keys,
+        max_concurrency_per_instance=max_concurrency_per_instance,
+        error_threshold=error_threshold,
+        mini_batch_error_threshold=mini_batch_error_threshold,
+        logging_level=logging_level,
+        retry_settings=retry_settings,
+        resources=given(
+            instance_count=instance_count,
+            instance_type=instance_type,
+            docker_args=docker_args,
+            shm_size=shm_size,
+        ),
+        is_deterministic=None if is_deterministic else False,
+    )
+    keys = given(
+        environment_variables=environment_variables,
+        compute=compute,
+        identity=identity,
+        properties=properties,
+        experiment_name=experiment_name,
+    )
     return inline_step("parallel", content, inputs, outputs, keys)
 
 
-def _task_of(given: Mapping[str, Any]) -> RunFunction:
+def _task_of(values: Mapping[str, Any]) -> RunFunction:
     """Return a mapping as a task; refuse what has no meaning."""
     known = RunFunction.keys()
-    kind = given.get("type", "run_function")
+    kind = values.get("type", "run_function")
     if kind != "run_function":
         msg = f"task: the type of a task is 'run_function', not {kind!r}."
         raise OptionError(msg)
-    for key in given:
+    for key in values:
         if key not in known and key != "type":
             msg = f"task: an unknown key {key!r}; {nearest_of(key, known)}"
             raise OptionError(msg)
-    return RunFunction(**{key: value for key, value in given.items() if key != "type"})
+    return RunFunction(**{key: value for key, value in values.items() if key != "type"})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.pipelines.forms import InputForm
+from daskprs.azure.pipelines.values import KINDS, Binding, wrong_value
 from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import as_yaml, plain, write_yaml
 from daskprs.azure.v2.node import PIPELINE, bound
@@ -137,7 +139,7 @@ class PipelineJob:
         Raises
         ------
         OptionError
-            When a required input has no value.
+            When a required input has no value, or another input one of the wrong type.
 
         """
         for name, one in self.inputs.items():
@@ -149,6 +151,11 @@ class PipelineJob:
             ):
                 owner = self.component.title
                 msg = f"the input {name!r} of {owner!r} has no value: give it as {name}=…"
+                raise OptionError(msg)
+            kind = {"type": declared.get("type")} if declared.get("type") in KINDS else {}
+            problem = wrong_value(InputForm(**kind), Binding(one.value))
+            if problem is not None:
+                msg = f"the input {name!r} of {self.component.title!r}: {problem}"
                 raise OptionError(msg)
         return Document.of_values(self.values(), self.component.title, self.component.folder)
 

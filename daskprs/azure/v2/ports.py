@@ -178,6 +178,7 @@ class GivenInput(Input):
     @classmethod
     def of(cls, given: Any, declared: Mapping[str, Any], owner: str) -> GivenInput:
         """Return an input of the given value; refuse what is none."""
+        refuse_method(given, owner)
         self = cls()
         if isinstance(given, GivenInput) and given.value is not None:
             given = given.value
@@ -263,6 +264,15 @@ class Ports(Mapping[str, P], Generic[P]):
         if name not in ports:
             msg = f"{owner} has no {name!r}; {nearest_of(name, [*ports])}"
             raise NoPortError(msg)
+
+
+def refuse_method(given: Any, owner: str) -> None:
+    """Refuse a method of ports, and say how to write the port that has its name."""
+    ports, name = getattr(given, "__self__", None), getattr(given, "__name__", "")
+    if isinstance(ports, Ports):
+        kind = vars(ports)["_owner"].split()[-1].rstrip(":")
+        msg = f'{owner}: {kind}.{name} is a method of {kind}: write {kind}["{name}"].'
+        raise OptionError(msg)
 
 
 class NoPortError(AttributeError, KeyError):

@@ -18,9 +18,11 @@ from daskprs.errors import UsageError
 from daskprs.folders.pipeline_folder import REGISTERED
 from daskprs.suggest import nearest_of
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.file_lock import in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from daskprs.azure.v1.workspace import Workspace
 
@@ -35,7 +37,7 @@ class ResourceNotFoundError(UsageError):
 
 
 class ResourceExistsError(UsageError):
-    """A version that a workspace has already."""
+    """A version, or the name of a job, that a workspace has already."""
 
 
 class Registry:
@@ -51,34 +53,43 @@ class Registry:
     def _of(self, kind: str, *names: str) -> Path:
         return self.folder.joinpath(kind, *map(file_of_name, names))
 
-    def keep(self, kind: str, name: str | None, version: Any, record: Mapping[str, Any]) -> str:
-        """Keep a record as a version of a name, by default the next one; return the version."""
+    def keep(
+        self,
+        kind: str,
+        name: str | None,
+        version: Any,
+        record: Mapping[str, Any],
+        component: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Keep a record as a version of a name, by default the next one; return the version.
+
+        A `component` that is in no file is written into one beside its record.
+        """
         if not name:
             msg = f"{kind}: to register it, give it a name."
             raise UsageError(msg)
-        number = str(version) if version is not None else str(self._next(kind, name))
-        told = json.dumps({**record, "version": number}, indent=1, sort_keys=True)
-        self._write(self._of(kind, name, number) / RECORD, told)
+        with self.turn():
+            number = str(version) if version is not None else str(self._next(kind, name))
+            folder = self._of(kind, name, number)
+            told = json.dumps({**record, "version": number}, indent=1, sort_keys=True)
+            texts = {RECORD: told}
+            if component is not None:
+                whole = {**component, "name": name, "version": number}
+                texts = {COMPONENT: as_yaml(whole), **texts}  # with its record it is there
+            if not (folder / RECORD).exists():
+                for file, text in texts.items():
+                    write_text(folder / file, text)
+            elif any(text != _text(folder / file) for file, text in texts.items()):
+                msg = (
+                    f"{kind}: {name!r} has a version {number} already, with other content: leave "
+                    "the version out, or use another one."
+                )
+                raise ResourceExistsError(msg)
         return number
 
-    def _write(self, file: Path, text: str) -> None:
-        """Write a file of a version, unless it is there; refuse another content."""
-        if not file.exists():
-            write_text(file, text)
-        elif file.read_text() != text:
-            kind, name, version = file.parent.relative_to(self.folder).parts
-            msg = (
-                f"{kind}: {unquote(name)!r} has a version {unquote(version)} already, with other "
-                "content: leave the version out, or use another one."
-            )
-            raise ResourceExistsError(msg)
-
-    def keep_component(self, name: str | None, version: Any, values: Any) -> tuple[str, Path]:
-        """Keep a component in a file, as a version of a name; return the version and the file."""
-        number = self.keep("components", name, version, {})
-        path = self._of("components", str(name), number) / COMPONENT
-        self._write(path, as_yaml({**values, "name": name, "version": number}))
-        return number, path
+    def turn(self) -> AbstractContextManager[None]:
+        """Keep all other threads and processes from registering anything in a block."""
+        return in_turn(self.folder / "registry.lock")
 
     def _next(self, kind: str, name: str) -> int:
         numbers = [int(one) for one in self.versions(kind, name) if one.isdecimal()]
@@ -87,12 +98,13 @@ class Registry:
     def versions(self, kind: str, name: str) -> list[str]:
         """Return the versions of a name, the one that was kept last at the end."""
         files = self._of(kind, name).glob(f"*/{RECORD}")
-        ordered = sorted(files, key=lambda one: (one.stat().st_mtime_ns, one))
-        return [unquote(one.parent.name) for one in ordered]
+        ordered = sorted((one.stat().st_mtime_ns, *_in_order(one.parent.name)) for one in files)
+        return [unquote(one) for _, _, one in ordered]
 
     def names(self, kind: str) -> list[str]:
         """Return the names that are registered."""
-        return sorted(unquote(one.name) for one in self._of(kind).glob("*"))
+        files = self._of(kind).glob(f"*/*/{RECORD}")
+        return sorted({unquote(one.parents[1].name) for one in files})
 
     def version(self, kind: str, name: str, version: Any, label: str | None) -> str:
         """Return the version that is meant, or refuse one that is not there."""
@@ -161,7 +173,8 @@ class Registry:
 
     def remove_endpoint(self, endpoint: str) -> None:
         """Remove an endpoint with its deployments."""
-        shutil.rmtree(self._of("endpoints", endpoint))
+        with self.turn():
+            shutil.rmtree(self._of("endpoints", endpoint))
 
     # ---- jobs ----
 
@@ -208,6 +221,15 @@ class Registry:
             for version in versions:
                 path = str(self.component(name, version))
                 yield "components", name, version, path, version == versions[-1]
+
+
+def _in_order(version: str) -> tuple[int, str]:
+    """Return the place of a version among those that a clock cannot tell apart."""
+    return (int(version) if version.isdecimal() else 0, version)
+
+
+def _text(file: Path) -> str | None:
+    return file.read_text() if file.exists() else None
 
 
 def write_text(path: Path, text: str) -> None:

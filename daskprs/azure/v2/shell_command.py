@@ -67,38 +67,39 @@ def command(
         Whether an earlier result of the same step is reused.
     name, version, display_name, description, tags, properties, experiment_name
         Labels.
-    environment, distribution, compute, identity, services, job_tier, priority, instance_count,
-    instance_type, locations, docker_args, shm_size
+    distribution
+        The command finds the variables of a world of one process.
+    environment, compute, identity, services, job_tier, priority, instance_count, instance_type,
+    locations, docker_args, shm_size
         Without effect: the command runs once, on this machine.
 
     """
-    resources = {
-        "instance_count": instance_count,
-        "instance_type": instance_type,
-        "locations": locations,
-        "docker_args": docker_args,
-        "shm_size": shm_size,
-    }
-    content = {
+    content = given(
         **dict(zip(LABELS, (name, version, display_name, description, tags), strict=True)),
-        "command": command,
-        "code": None if code is None else local_place(code, Path.cwd()),
-        "environment": environment,
-        "distribution": distribution,
-        "resources": {key: value for key, value in resources.items() if value is not None},
-        "is_deterministic": None if is_deterministic else False,
-    }
-    keys = {
-        "environment_variables": environment_variables,
-        "compute": compute,
-        "identity": identity,
-        "services": services,
-        "properties": properties,
-        "experiment_name": experiment_name,
-        "job_tier": job_tier,
-        "priority": priority,
-        "limits": None if timeout is None else {"timeout": timeout},
-    }
+        command=command,
+        code=None if code is None else local_place(code, Path.cwd()),
+        environment=environment,
+        distribution=distribution,
+        resources=given(
+            instance_count=instance_count,
+            instance_type=instance_type,
+            locations=locations,
+            docker_args=docker_args,
+            shm_size=shm_size,
+        ),
+        is_deterministic=None if is_deterministic else False,
+    )
+    keys = given(
+        environment_variables=environment_variables,
+        compute=compute,
+        identity=identity,
+        services=services,
+        properties=properties,
+        experiment_name=experiment_name,
+        job_tier=job_tier,
+        priority=priority,
+        limits=None if timeout is None else {"timeout": timeout},
+    )
     return inline_step("command", content, inputs, outputs, keys)
 
 
@@ -107,9 +108,10 @@ class CommandComponent(Component):
 
     Parameters
     ----------
-    command, code, inputs, outputs, is_deterministic, name, version, display_name, description, tags
+    command, code, inputs, outputs, is_deterministic, distribution, name, version, display_name,
+    description, tags
         As those of `command`.
-    environment, distribution, instance_count
+    environment, instance_count
         Without effect.
 
     """
@@ -158,29 +160,32 @@ def inline_step(
         "inputs": declared,
         "outputs": {name: {"type": one.type} for name, one in made.items()},
     }
-    whole = {key: value for key, value in content.items() if value is not None}
-    given = {name: value for name, value in inputs.items() if _is_value(value)}
-    step = Node(Component(kind, {**whole, **ports}), given)
+    values = {name: value for name, value in inputs.items() if _is_value(value)}
+    step = Node(Component(kind, {**content, **ports}), values)
     for name, one in made.items():
         step.outputs[name].take(one)
     for key, value in keys.items():
-        if value is not None:
-            setattr(step, key, value)
+        setattr(step, key, value)
     return step
 
 
-def _as_port(kind: type[Entity], given: Any) -> Any:
+def given(**values: Any) -> dict[str, Any]:
+    """Return the values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _as_port(kind: type[Entity], one: Any) -> Any:
     """Return a mapping as the object that it stands for."""
-    return kind(**given) if isinstance(given, Mapping) else given
+    return kind(**one) if isinstance(one, Mapping) else one
 
 
-def _is_value(given: Any) -> bool:
+def _is_value(one: Any) -> bool:
     """Say whether an input has a value, and is not only declared."""
-    return not isinstance(given, Input) or given.path is not None
+    return not isinstance(one, Input) or one.path is not None
 
 
-def _declaration(given: Any) -> dict[str, Any]:
+def _declaration(one: Any) -> dict[str, Any]:
     """Return how a component declares an input."""
-    if isinstance(given, Input):
-        return {key: one for key, one in given.values().items() if key not in ("path", "mode")}
-    return {"type": TYPES.get(type(plain(given)), "string")}
+    if isinstance(one, Input):
+        return {key: value for key, value in one.values().items() if key not in ("path", "mode")}
+    return {"type": TYPES.get(type(plain(one)), "string")}

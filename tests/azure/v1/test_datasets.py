@@ -17,7 +17,6 @@ from daskprs.azure.v1 import (
     DataType,
     OutputFileDatasetConfig,
     PipelineData,
-    PromoteHeadersBehavior,
     Workspace,
 )
 from daskprs.errors import InputError, UsageError
@@ -71,7 +70,7 @@ def test_tables_are_read_as_they_are_described(store: Datastore) -> None:
     paths = Dataset.Tabular.from_delimited_files((store, "e.csv"), infer_column_types=False)
     assert paths.to_pandas_dataframe()["Path"].tolist() == ["007"]
     without = Dataset.Tabular.from_delimited_files(
-        [(store, "tables/2025/b.csv")], separator=";", header=PromoteHeadersBehavior.NO_HEADERS
+        [(store, "tables/2025/b.csv")], separator=";", header=False
     )
     assert len(without.to_pandas_dataframe()) == 2
 

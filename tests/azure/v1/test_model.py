@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from daskprs.agent.foreign.stand_ins import ModelPlaces
 from daskprs.azure.run_place import RunPlace
 from daskprs.azure.v1 import Model, Workspace
 from daskprs.errors import UsageError
@@ -64,3 +66,26 @@ def test_scripts_find_and_register_models_in_the_workspace_of_their_step(
         Model.get_model_path("m", version=2)
     with pytest.raises(FileNotFoundError, match=r"called 'n' \(known: m, made\)"):
         Model.get_model_path("n")
+
+
+def test_a_script_finds_an_asset_by_its_bare_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last version, where assets have versions; here and under another interpreter."""
+    assets = {"m:2": "two", "m:10": "ten", "n:1": "one", "n@latest": "last", "n": "bare"}
+    monkeypatch.setenv("DASKPRS_ASSETS", json.dumps(assets))
+    for find in (Model.get_model_path, ModelPlaces.get_model_path):
+        assert [find(name) for name in ("m", "n", "m:2", "n@latest")] == [
+            "ten",
+            "bare",
+            "two",
+            "last",
+        ]
+        assert [find("m", version=one) for one in (2, "10")] == ["two", "ten"]
+        with pytest.raises(FileNotFoundError, match=r"by side_inputs="):
+            find("m", 3)
+    for name, value in RunPlace(Path(), may_be_unseen=True).variables().items():
+        monkeypatch.setenv(name, value)
+    Path("assets.json").write_text(json.dumps({"p@latest": "all", "m:10": "file"}))
+    for find in (Model.get_model_path, ModelPlaces.get_model_path):
+        with pytest.raises(FileNotFoundError, match=r"ml_client.models, .* --asset o=PATH\.$"):
+            find("o")
+        assert (find("p"), find("m")) == ("all", "ten")

@@ -128,6 +128,9 @@ def test_a_pipeline_of_the_last_step_has_all_that_it_needs(*, as_table: bool) ->
     text = "".join(f"{word}{between}plain!\n" for word in ("one", "two", "three"))
     assert whole.place is not None
     assert (whole.place / "whole.txt").read_text() == text
+    shown = repr(run).splitlines()
+    assert (shown[0], shown[-3]) == (f"{run.id}: Finished", "  join.py: Finished")
+    assert shown[-2] == f"    whole: {whole.place}"
     joined = run.find_step_run("join.py")[0]
     assert [one.folder.name for one in run.get_steps()] == ["split-text", "style-it", "join.py"]
     log = joined.folder / "azureml-logs" / "70_driver_log.txt"

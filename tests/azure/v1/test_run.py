@@ -52,6 +52,8 @@ def test_a_process_without_a_run_has_an_offline_run_that_keeps_nothing(
     for name, value in RunPlace(Path("elsewhere"), may_be_unseen=True).variables().items():
         monkeypatch.setenv(name, value)
     assert type(Run.get_context()).__name__ == "_OfflineRun"
+    with pytest.raises(AttributeError, match="or of SDK v2 have none"):
+        _ = Run.get_context().experiment
     for name, value in RunPlace.of(Path("elsewhere"), None).variables().items():
         monkeypatch.setenv(name, value)
     for ask in (Run.get_context, Workspace.from_config):

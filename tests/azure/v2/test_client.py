@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from daskprs.azure.pipelines.file import read_pipeline
+from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.v2 import (
     AmlCompute,
     BatchDeployment,
@@ -29,11 +33,14 @@ from daskprs.azure.v2 import (
     ResourceNotFoundError,
     RunFunction,
     command,
+    load_component,
     parallel_run_function,
 )
 from daskprs.azure.v2.batch_operations import as_override, place_of_output
 from daskprs.azure.v2.dsl import pipeline
-from daskprs.errors import PipelineFailed, UsageError
+from daskprs.azure.v2.job import Job, kept
+from daskprs.errors import ParallelRunCanceled, ParallelRunFailed, PipelineFailed, UsageError
+from daskprs.folders.pipeline_folder import PipelineFolder
 
 SQUARE = """\
 import os
@@ -152,11 +159,13 @@ def test_a_job_that_fails_raises_and_is_kept(client: MLClient) -> None:
 
 
 def test_a_step_of_an_inner_pipeline_is_found_by_its_name(client: MLClient) -> None:
-    """Its name has that of the inner pipeline in it."""
+    """Its name has that of the inner pipeline in it, though the component's file is gone then."""
+    Path("say.yml").write_text(f"name: said\ncommand: rm {Path('say.yml').absolute()}\n")
+    say = load_component("say.yml")
 
     @pipeline
     def inner() -> None:
-        command(command="echo said")().name = "say"
+        say().name = "say"
 
     @pipeline
     def outer() -> None:
@@ -165,9 +174,61 @@ def test_a_step_of_an_inner_pipeline_is_found_by_its_name(client: MLClient) -> N
     job = client.jobs.create_or_update(outer())
     (step,) = client.jobs.list(parent_job_name=job.name)
     assert step.name == f"{job.name}.few.say"
+    assert step.properties == {"azureml.moduleName": "said"}
+    assert not Path("say.yml").exists()
     assert client.jobs.get(step.name) == step
     with pytest.raises(ResourceNotFoundError, match="no job"):
         client.jobs.get(f"{job.name}.few.sey")
+
+
+def test_a_job_goes_by_the_name_of_one_folder(client: MLClient) -> None:
+    """A resume has what the record had; a step that runs ends as its job does."""
+    with kept(client.registry, Job("run", Path("A/run").absolute())):
+        pass
+    first = client.jobs.get("run")
+    other = Job("run", Path("B/run").absolute())
+    told = pytest.raises(ResourceExistsError, match=r"a job 'run' already, in .*A/run")
+    with told, kept(client.registry, other):
+        pass
+    assert client.jobs.get("run") == first
+    first.children = [Job("run.step", first.folder)]
+    with pytest.raises(KeyboardInterrupt), kept(client.registry, first):
+        raise KeyboardInterrupt
+    again = Job("run", first.folder)
+    with pytest.raises(RuntimeError), kept(client.registry, again, goes_on=True):
+        raise RuntimeError
+    assert (again.status, again.created) == ("Failed", first.created)
+    (found,) = client.jobs.list(parent_job_name="run")
+    assert (found.name, found.status) == ("run.step", "Canceled")
+
+
+def test_a_canceled_job_keeps_its_steps_logs_and_outputs(client: MLClient) -> None:
+    """What is Completed by then, too; Ctrl-C of a notebook is SIGINT for its process."""
+    first = command(command="echo 1 > ${{outputs.o}}", outputs={"o": Output(type="uri_file")})
+    last = command(
+        command=f"cat ${{{{inputs.i}}}}; kill -INT {os.getpid()}; sleep 300",
+        inputs={"i": Input(type="uri_file")},
+    )
+
+    @pipeline
+    def interrupted() -> Any:
+        one = first()
+        two = last(i=one.outputs.o)
+        two.name = "last"
+        return {"o": one.outputs.o}
+
+    with pytest.raises(ParallelRunCanceled) as caught:
+        client.jobs.create_or_update(interrupted(), job_dir="broken")
+    job = client.jobs.get("broken")
+    steps = {one.name: one.status for one in job.children}
+    assert (job.status, steps) == (
+        "Canceled",
+        {"broken.one": "Completed", "broken.last": "Canceled"},
+    )
+    assert caught.value.result.status == "Canceled"
+    assert caught.value.result.steps["last"].status == "Canceled"
+    client.jobs.download("broken", all=True, download_path="got")
+    assert Path("got/named-outputs/o/o").read_text() == "1\n"
 
 
 def test_a_workspace_in_the_code_is_not_source(
@@ -177,12 +238,51 @@ def test_a_workspace_in_the_code_is_not_source(
     step = command(command="ls > ${{outputs.o}}/o", code=".", outputs={"o": None})
     client.models.create_or_update(Model(name="m", path="model"))
     first = client.jobs.create_or_update(step)
+    kept = json.loads((first.children[0].folder / "assets.json").read_text())
+    assert kept["m@latest"] == str(client.models.get("m").path)
     listed = (first.outputs["o"] / "o").read_text().split()
     assert {"src", "data"} <= {*listed}
     assert not {"daskprs-workspace", "daskprs-jobs"} & {*listed}
     client.data.create_or_update(Data(name="d", path="data"))
     client.jobs.create_or_update(step)
     assert ": reused, " in capsys.readouterr().err
+
+
+def test_an_asset_belongs_to_the_steps_whose_code_may_ask_for_it(client: MLClient) -> None:
+    """All others are the same steps, whatever is registered, and so are reused."""
+    step = parallel_run_function(
+        name="square",
+        inputs={"numbers": Input(type="uri_folder")},
+        input_data="${{inputs.numbers}}",
+        task=RunFunction(code="src", entry_script="square.py"),
+    )
+
+    @pipeline
+    def squares_of(numbers: Any) -> None:
+        step(numbers=numbers)
+
+    def variables() -> dict[str, str]:
+        given = CallerInputs(client.assets())
+        job = squares_of(Input(path="data")).document()
+        work: Any = read_pipeline(job, PipelineFolder("run"), given).steps["square"].work
+        return dict(work.options["environment_variables"])
+
+    client.models.create_or_update(Model(name="m", path="model"))
+    assert variables() == {}
+    asks = "from azureml.core.model import Model\nplace = Model.get_model_path\n"
+    Path("src/place.py").write_text(asks)
+    place = client.models.get("m").path
+    assert json.loads(variables()["DASKPRS_ASSETS"])["m:1"] == str(place)
+
+    @pipeline
+    def asks_in_a_command(numbers: Any) -> None:
+        asking = command(command="ls", code="src", inputs={"numbers": Input(type="uri_folder")})
+        asking(numbers=numbers)
+
+    job = asks_in_a_command(Input(path="data")).document()
+    works = read_pipeline(job, PipelineFolder("run"), CallerInputs(client.assets())).steps
+    (work,) = (one.work for one in works.values())
+    assert json.loads(work.variables["DASKPRS_ASSETS"])["m@latest"] == str(place)
 
 
 def test_what_is_registered_is_found_by_name_and_version(client: MLClient) -> None:
@@ -229,6 +329,38 @@ def test_what_is_registered_is_found_by_name_and_version(client: MLClient) -> No
     assert client.compute.get("cpu").name == "cpu"
     client.begin_create_or_update(AmlCompute(name="gpu", max_instances=5)).result()
     assert [one.name for one in client.compute.list()] == ["gpu"]
+
+
+def test_registering_at_the_same_time_loses_nothing(client: MLClient, tmp_path: Path) -> None:
+    """Threads wait for each other; of one version, one content is kept."""
+    folders = [tmp_path / str(number) for number in range(12)]
+    component = copy().component
+
+    def register(folder: Path) -> tuple[str, str]:
+        data = client.data.create_or_update(Data(name="d", path=folder))
+        one = client.components.create_or_update(component)
+        client.batch_endpoints.begin_create_or_update(BatchEndpoint(name="e"))
+        return data.version or "", one.version or ""
+
+    def is_first(asset: Data | Model) -> bool:
+        try:
+            client.create_or_update(asset)
+        except UsageError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as threads:
+        found = [*threads.map(register, folders)]
+        data = [Data(name="x", path=folder, version="1") for folder in folders]
+        models = [Model(name="x", path="model", version="1")] * 6
+        of_data, of_models = [*threads.map(is_first, data)], [*threads.map(is_first, models)]
+    for versions in zip(*found, strict=True):
+        assert sorted(map(int, versions)) == [*range(1, 13)]
+    places = {one.version: one.path for one in client.data.list("d")}
+    assert places == {data: str(folder) for (data, _), folder in zip(found, folders, strict=True)}
+    assert [*places] == [str(number) for number in range(1, 13)]
+    assert of_data.count(True) == of_models.count(True) == 1
+    assert client.data.get("x").path == str(folders[of_data.index(True)])
 
 
 def test_two_assets_of_one_short_name_are_never_mixed_up(client: MLClient) -> None:
@@ -304,6 +436,21 @@ def test_an_endpoint_scores_files_by_its_default_deployment(
     assert [one.name for one in client.batch_deployments.list_jobs("first", "scoring")] == [
         job.name
     ]
+    Path("src/fails.py").write_text("def init(): raise ValueError('gone')\ndef run(_): ...\n")
+    with pytest.raises(ParallelRunFailed):
+        client.batch_endpoints.invoke(
+            "scoring",
+            input=Input(path="data"),
+            params_override=[{"code_configuration.scoring_script": "fails.py"}],
+        )
+    (failed,) = client.jobs.list(max_results=1)
+    (scored,) = client.jobs.list(parent_job_name=failed.name)
+    assert (failed.status, scored.status) == ("Failed", "Failed")
+    for one in (failed.name, scored.name):
+        client.jobs.download(one, download_path=one)
+        assert "gone" in Path(one, "artifacts/logs/job_error.txt").read_text()
+    with pytest.raises(UsageError, match="the input has no data"):
+        client.batch_endpoints.invoke("scoring", input=Input(type="uri_folder"))
     wrong = BatchDeployment(name="second", endpoint_name="scoring", model="gone", mini_batch_size=0)
     with pytest.raises(
         UsageError, match=r"^second: mini_batch_size: .*\nsecond: model: the file .*gone"
@@ -351,11 +498,16 @@ def test_an_endpoint_runs_a_pipeline_that_a_function_makes(client: MLClient) -> 
             name=name, endpoint_name="copies", component=one, settings={"default_compute": "c"}
         )
         client.batch_deployments.begin_create_or_update(deployment).result()
-    given = {"data": Input(path="data"), "word": Input(type="string", default="b")}
-    for name in ("kept", "own", "named"):
+    data = client.data.create_or_update(Data(name="fast", path="data"))
+    for name, place, word, said in (
+        ("kept", Input(path="data"), Input(type="string", default="b"), "b"),
+        ("own", data.id, "fast:1", "fast:1"),
+        ("named", Input(path="azureml:fast:1"), "azureml:fast:1", "azureml:fast:1"),
+    ):
+        given = {"data": place, "word": word}
         job = client.batch_endpoints.invoke("copies", deployment_name=name, inputs=given)
         client.jobs.download(job.name, download_path=name, output_name="said")
-        assert Path(name, "named-outputs/said/w").read_text() == "b\n"
+        assert Path(name, "named-outputs/said/w").read_text() == f"{said}\n"
         steps = {one.properties["azureml.moduleName"]: one.status for one in job.children}
         assert steps == {"copy": "Completed", "said": "Completed"}
     own = client.batch_deployments.get("own", "copies")
@@ -368,6 +520,17 @@ def test_an_endpoint_runs_a_pipeline_that_a_function_makes(client: MLClient) -> 
                 settings={"continue_on_step_failure": "maybe"},
             )
         )
+    component = copied.build()
+    component.steps["copies"].environment_variables = {"A": "${{parent.inputs.dta}}"}
+    with pytest.raises(UsageError, match=r"^own: jobs\.copies\.environment_variables\.A: "):
+        client.batch_deployments.begin_create_or_update(
+            PipelineComponentBatchDeployment(
+                name="own", endpoint_name="copies", component=component
+            )
+        )
+    assert client.batch_deployments.get("own", "copies") == own
+    own.tags = {"changed": "yes"}
+    client.batch_deployments.begin_create_or_update(own)
     assert client.batch_deployments.get("own", "copies") == own
     assert len([*Path().rglob("own*.component")]) == 1
     with pytest.raises(UsageError, match=r"is a command component\. Call it in the function"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskprs.azure.assets import Assets
+from daskprs.azure.deployments.batch_deployment import BatchDeployment as FileDeployment
 from daskprs.azure.pipelines.file import Pipeline, read_pipeline
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.v2 import (
+    BatchDeployment,
+    BatchEndpoint,
+    BatchRetrySettings,
+    BuildContext,
+    CodeConfiguration,
     CommandComponent,
+    Data,
     Environment,
     Input,
+    Model,
+    ModelBatchDeployment,
+    ModelBatchDeploymentSettings,
     Output,
+    PipelineComponentBatchDeployment,
     PipelineJob,
     RetrySettings,
     RunFunction,
     command,
+    load_batch_deployment,
+    load_batch_endpoint,
     load_component,
+    load_data,
+    load_environment,
     load_job,
+    load_model,
     parallel_run_function,
 )
 from daskprs.azure.v2.dsl import pipeline
@@ -168,7 +185,12 @@ def test_a_job_is_the_same_by_way_of_its_file(home: Path, tmp_path_factory: Any)
     loaded.settings.continue_on_step_failure = True
     assert read(loaded).steps["prepared"].inputs["data"].path == home / "src"
     loaded.dump(other / "again.yml")
-    assert read(other / "again.yml") == read(loaded)
+    again, made = read(other / "again.yml"), read(loaded)
+    labels = "Without effect here: description (nothing shows it here)."
+    assert [one for one in again.notices if one != labels] == made.notices  # no one wrote a key
+    assert (again.files[0], made.files[0]) == (other / "again.yml", other / "job.yml")
+    assert replace(again, notices=made.notices, files=made.files) == made
+    assert again.files[1:] == made.files[1:]
     with pytest.raises(UsageError, match=f"its paths are relative to {other}"):
         loaded.dump(home / "again.yml")
 
@@ -222,6 +244,139 @@ def test_every_key_of_a_parallel_step_arrives(
     assert work.options["run_max_try"] == retry.max_retries + 1
     assert work.options["run_invocation_timeout"] == retry.timeout
     assert made.may_reuse is keys.get("is_deterministic", True)
+
+
+@settings(max_examples=10)  # a pipeline is read twice for each
+@given(
+    keys=st.fixed_dictionaries(
+        {},
+        optional={
+            "timeout": st.integers(1, 99),
+            "environment_variables": st.dictionaries(
+                st.sampled_from("AB"), st.text("y: #", max_size=3)
+            ),
+            "is_deterministic": st.booleans(),
+            "code": st.just("src"),
+        },
+    ),
+    word=st.text("a1: #'", min_size=1),
+)
+def test_every_key_of_commands_and_inner_pipelines_arrives(
+    keys: dict[str, Any], word: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Also when it is read into objects again, and from a folder below."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "src").mkdir()
+    (home / "below").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        say = command(
+            command="echo ${{inputs.w}} > ${{outputs.o}}/o",
+            inputs={"w": Input(type="string")},
+            outputs={"o": None},
+            **keys,
+        )
+
+        @pipeline
+        def inner(w: str) -> Any:
+            one = say(w=w)
+            return {"said": one.outputs.o}
+
+        @pipeline
+        def outer(w: str) -> Any:
+            two = inner(w=w)
+            two.settings.force_rerun = True
+            return {"said": two.outputs.said}
+
+        job = outer(word)
+        made = read(job).steps
+        for file in ("job.yml", "below/job.yml"):
+            job.dump(file)
+            assert read(file).steps == read(load_job(file)).steps == made
+    work: Any = made["two.one"].work
+    assert work.timeout_s == keys.get("timeout")
+    for name, value in keys.get("environment_variables", {}).items():
+        assert work.variables[name] == value
+    assert not made["two.one"].may_reuse
+
+
+def deployed(**more: Any) -> dict[str, Any]:
+    """Return what two kinds of deployments have in common, and more."""
+    return {
+        "name": "a",
+        "endpoint_name": "e",
+        "model": Model(name="m", path="data"),
+        "environment": Environment(name="e", conda_file="env.yml"),
+        "tags": {"a": "b"},
+        **more,
+    }
+
+
+OF_SCORING: dict[str, Any] = {
+    "mini_batch_size": 3,
+    "output_action": "append_row",
+    "retry_settings": BatchRetrySettings(max_retries=2, timeout=4),
+    "environment_variables": {"A": "007"},
+    "error_threshold": -1,
+}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Data(name="d", version="1", path="data", type="uri_folder", tags={"a": "b"}),
+        lambda: Model(name="m", path="data", type="mlflow_model", properties={"k": "v"}),
+        lambda: Environment(name="e", image="i", conda_file="env.yml"),
+        lambda: Environment(name="e", build=BuildContext(path="src"), conda_file={"name": "x"}),
+        lambda: BatchEndpoint(name="e", defaults={"deployment_name": "a"}),
+        lambda: ModelBatchDeployment(
+            **deployed(
+                code_configuration=CodeConfiguration(code="src", scoring_script="score.py"),
+                settings=ModelBatchDeploymentSettings(**OF_SCORING),
+            )
+        ),
+        lambda: BatchDeployment(
+            **deployed(code_path="src", scoring_script="score.py", **OF_SCORING)
+        ),
+        lambda: PipelineComponentBatchDeployment(
+            name="p", endpoint_name="e", component="prepare.yml", settings={"force_rerun": True}
+        ),
+    ],
+)
+def test_what_is_dumped_is_read_again(home: Path, made: Any) -> None:
+    """By the function of its kind, from any folder, and with the same values."""
+    one = made()
+    (home / "below").mkdir()
+    loads = {
+        Data: load_data,
+        Model: load_model,
+        Environment: load_environment,
+        BatchEndpoint: load_batch_endpoint,
+    }
+    for file in ("one.yml", "below/one.yml"):
+        one.dump(file)
+        again = loads.get(type(one), load_batch_deployment)(file)
+        assert type(again) is type(one)
+        assert again.values() == one.values()
+    if isinstance(one, ModelBatchDeployment | BatchDeployment):
+        kept = FileDeployment.load("below/one.yml")
+        assert (kept.name, kept.endpoint_name) == ("a", "e")
+
+
+def test_a_deployment_names_the_file_of_its_pipeline(home: Path) -> None:
+    """So one whose pipeline is in no file is not written."""
+    step = load_component("prepare.yml")
+
+    @pipeline
+    def prepared(data: Any) -> None:
+        step(data=data)
+
+    component = prepared.build()
+    given = PipelineComponentBatchDeployment(name="p", component=component)
+    with pytest.raises(UsageError, match=r'"pipeline.yml"\), and deploy component="pipeline.yml"'):
+        given.dump(home / "p.yml")
+    with pytest.raises(UsageError, match="settings: there is no key 'mini_batch_sise'; did you"):
+        ModelBatchDeployment(name="a", settings={"mini_batch_sise": 1})
 
 
 @pytest.mark.usefixtures("home")
@@ -386,6 +541,22 @@ def _returns_text(data: Any) -> Any:
     return {"a": "b"}
 
 
+def _takes_a_number(plus: int) -> None:
+    command(command="x")()
+    del plus
+
+
+def _gives_a_method(data: Any) -> Any:
+    one = command(command="x", inputs={"keys": 1}, outputs={"values": None})(keys=data)
+    command(command="x", inputs={"a": Input()})(a=one.outputs.values)
+
+
+def _returns_a_method(data: Any) -> Any:
+    one = command(command="x", inputs={"keys": 1}, outputs={"values": None})(keys=data)
+    assert one.outputs["values"].port_name == "values"
+    return {"a": one.inputs.keys}
+
+
 def _writes_an_output(data: Any) -> Any:
     del data
     step = command(command="x", outputs={"o": None})()
@@ -398,6 +569,9 @@ def _writes_an_output(data: Any) -> Any:
     [
         (lambda: pipeline(_decides)(1), "non_pipeline_inputs=\\['data'\\]"),
         (lambda: pipeline(_returns_text)(1), "not an output of a step"),
+        (lambda: pipeline(_gives_a_method)(1), r'a: outputs\.values is a method .*"values"\]'),
+        (lambda: pipeline(_returns_a_method)(1), r'a: inputs\.keys is a method .*"keys"\]'),
+        (pipeline(lambda: None), "the pipeline '<lambda>' has no steps"),
         (lambda: pipeline(_writes_an_output)(1), "Give the output to an input of another step"),
         (lambda: pipeline(_decides)(dat=1), "unexpected keyword argument 'dat'. Its inputs: data"),
         (lambda: pipeline(_returns_text, non_pipeline_inputs=["x"]), "has no parameter 'x'"),
@@ -413,6 +587,7 @@ def _writes_an_output(data: Any) -> Any:
         (lambda: parallel_run_function(task={"type": "model"}), "'run_function', not 'model'"),
         (lambda: setattr(load_component("prepare.yml"), "code", 1), "set it on the step"),
         (lambda: scoring(Input(type="uri_folder")).document(), "'data' .*has no value: give it"),
+        (lambda: pipeline(_takes_a_number)("abc").document(), "'plus' .* integer, not 'abc'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_where_it_is_written(wrong: Any, told: str) -> None:
@@ -463,8 +638,6 @@ def test_a_component_in_python_is_as_that_of_a_file() -> None:
 
 def test_objects_are_read_from_their_files(home: Path) -> None:
     """Paths start from the file; an unknown key is refused with its place."""
-    from daskprs.azure.v2 import load_environment, load_model
-
     Path("env").mkdir()
     Path("env/e.yml").write_text("$schema: x\nname: e\nconda_file: c.yml\nbuild: {path: .}\n")
     made = load_environment("env/e.yml")

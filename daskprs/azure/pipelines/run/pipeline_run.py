@@ -30,7 +30,6 @@ from daskprs.errors import (
     OptionError,
     ParallelRunCanceled,
     PipelineFailed,
-    worded,
 )
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
@@ -88,11 +87,12 @@ class PipelineRun:
 
     def run(self) -> PipelineResult:
         """Run the pipeline to its end; raise PipelineFailed with the result when a step failed."""
-        closed = self._folder.create(shared=bool(site_defaults().get("shared")))
+        steps = self._pipeline.steps
+        self._folder.create(steps, shared=bool(site_defaults().get("shared")))
         with held(self._folder.lock, f"the folder {self._folder}"):
             self._before = self._read_record()
             self._keep_record()
-            for notice in filter(None, (worded(closed), *self._pipeline.notices)):
+            for notice in self._pipeline.notices:
                 self._show(notice)
             try:
                 self._work()
@@ -100,7 +100,7 @@ class PipelineRun:
                 self._end_all("the pipeline was interrupted")
                 self._keep_record()
                 msg = f"The pipeline is Canceled: it was interrupted. {self._how_to_go_on()}"
-                raise ParallelRunCanceled(msg) from None
+                raise ParallelRunCanceled(msg, self._result(CANCELED)) from None
             finally:
                 self._end_all("the pipeline ended")
             self._keep_record()
@@ -198,6 +198,7 @@ class PipelineRun:
             self._took[name] = time.monotonic() - process.began_s
             self._copy_logs(process.step)
             if code == 0:
+                shutil.rmtree(self._folder.code(name), ignore_errors=True)
                 self._reuse.done(process.step)
                 self._status[name] = COMPLETED
                 self._show(f"{name}: Completed in {self._took[name]:.1f} s")
@@ -257,7 +258,7 @@ class PipelineRun:
     def _how_to_go_on(self) -> str:
         return f"What is Completed is kept. To go on: {self._surface.resume(self._folder.path)}"
 
-    def _result(self) -> PipelineResult:
+    def _result(self, status: str = COMPLETED) -> PipelineResult:
         steps = {
             name: StepResult(
                 self._status[name],
@@ -265,12 +266,13 @@ class PipelineRun:
                 self._folder.log(name),
                 step.places,
                 self._took.get(name, 0.0),
+                step.component,
             )
             for name, step in self._pipeline.steps.items()
         }
         outputs = {name: bound.path for name, bound in self._pipeline.outputs.items()}
         elapsed_s = time.monotonic() - self._began_s
-        status = FAILED if self._failures else COMPLETED
+        status = FAILED if self._failures else status
         return PipelineResult(status, steps, outputs, self._folder.path, elapsed_s)
 
 

@@ -23,6 +23,8 @@ class StepResult(NamedTuple):
     """The file with the output of the step's process."""
     outputs: dict[str, Path]
     elapsed_s: float = 0.0
+    component: str | None = None
+    """The name of the step's component, if it has one."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +36,7 @@ class PipelineResult:
     status : str
         ``"Completed"``, ``"Failed"`` or ``"Canceled"``.
     steps : dict of str to StepResult
-        Each with `status`, `folder`, `log`, `outputs` and `elapsed_s`.
+        Each with `status`, `folder`, `log`, `outputs`, `elapsed_s` and `component`.
     outputs : dict of str to Path
         The outputs of the pipeline.
     folder : Path

@@ -14,6 +14,7 @@ from daskprs.azure.pipelines.parallel_step import written
 from daskprs.azure.run_place import RunPlace
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.pipeline_folder import ScriptFolder
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.child_process import ChildProcess, bound
 from daskprs.system.masks import mask_of
@@ -87,6 +88,12 @@ class StepProcess:
 
 
 def _started(step: Step, folder: PipelineFolder, log: IO[bytes]) -> ChildProcess:
+    kept = ScriptFolder(folder.step(step.name)).assets
+    if paths := step.work.assets.paths:
+        with whole_file(kept, durable=False) as file:
+            file.write(json.dumps(dict(paths)).encode())
+    else:
+        kept.unlink(missing_ok=True)
     if isinstance(step.work, Command):
         program, place, environment = step.work.process(step.name, folder)
         return ChildProcess(program, log, is_supervised=True, cwd=place, env=environment)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def clear(step: Step, folder: PipelineFolder) -> None:
-    """Remove a step's outputs from the folder of the run, unless its job is resumed.
+    """Remove a step's outputs from the places that the run chose, unless its job is resumed.
 
-    Paths elsewhere belong to the user, and may hold more than an output; so may shared places.
+    Places that the user named may hold more than an output, wherever they are; so may shared ones.
     """
     if has_begun(JobFolder(folder.step(step.name))):
         return
@@ -43,9 +43,9 @@ def clear(step: Step, folder: PipelineFolder) -> None:
 def _places(step: Step, folder: PipelineFolder) -> Iterator[Path]:
     kept = ScriptFolder(folder.step(step.name))
     yield from (folder.step(step.name) / "outputs", kept.metrics, kept.artifacts)
-    for path in () if step.shares else step.places.values():
-        if folder.path in path.parents:
-            yield path
+    for bound in () if step.shares else step.outputs.values():
+        if bound.is_own:
+            yield bound.path
 
 
 class StepReuse:
@@ -117,6 +117,7 @@ class StepReuse:
         variables = {k: v for k, v in command.variables.items() if (k, v) != own}
         variables = without_secrets(variable_digests(variables), self._secrets)
         paths = {name: bound.path for name, bound in step.inputs.items() if bound.is_path}
+        assets = json.loads(command.variables.get(ASSETS, "{}"))
         parts = {
             "form": FORM,
             "files": files_named(_words(command.line), _made(step)),
@@ -126,6 +127,8 @@ class StepReuse:
             "outputs": {name: str(path) for name, path in step.places.items()},
             "whole": [name for name, path in step.places.items() if path == own_folder],
         }
+        if assets:  # else as in the records of earlier versions
+            parts["assets"] = {name: version_of(Path(place)) for name, place in assets.items()}
         return digest_of(parts, moved)
 
 

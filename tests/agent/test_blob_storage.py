@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daskprs.agent.child import stand_ins
-from daskprs.azure import blob_storage
-from daskprs.azure.blob_storage import (
+from daskprs.agent.foreign import blob_storage
+from daskprs.agent.foreign import stand_ins as foreign_stand_ins
+from daskprs.agent.foreign.blob_storage import (
     BlobClient,
     BlobServiceClient,
     ContainerClient,
     ResourceExistsError,
     ResourceNotFoundError,
+    UnknownContainer,
 )
 from daskprs.azure.run_place import RunPlace
-from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,17 +75,18 @@ def test_a_container_is_the_datastore_of_its_name(tmp_path: Path) -> None:
     other = ContainerClient.from_connection_string("AccountName=other", "pictures")
     other.upload_blob("x", b"")
     assert (tmp_path / "others/x").is_file()
-    with pytest.raises(UsageError, match=r"'sounds' of the account 'acc' .*sounds=FOLDER"):
+    with pytest.raises(UnknownContainer, match=r"'sounds' of the account 'acc' .*sounds=FOLDER"):
         ContainerClient.from_container_url(f"{URL}/sounds")
-    with pytest.raises(UsageError, match="climbs out"):
+    with pytest.raises(UnknownContainer, match="climbs out"):
         other.get_blob_client("../store/a/b.txt")
 
 
 def test_scripts_find_what_the_stand_ins_promise() -> None:
-    """By the names of Azure's packages."""
-    for module in stand_ins.BLOBS:
-        assert stand_ins.stands_for(module)
-    assert stand_ins.has("azure.storage.blob", "BlobServiceClient")
-    assert stand_ins.has("azure.core.exceptions", "ResourceNotFoundError")
-    assert not stand_ins.has("azure.storage.blob", "generate_blob_sas")
+    """By the names of Azure's packages, under our own interpreter and under others."""
+    for found in (stand_ins, foreign_stand_ins):
+        assert all(map(found.stands_for, foreign_stand_ins.BLOBS))
+        assert found.has("azure", "storage")
+        assert found.has("azure.storage.blob", "BlobServiceClient")
+        assert found.has("azure.core.exceptions", "ResourceNotFoundError")
+        assert not found.has("azure.storage.blob", "generate_blob_sas")
     assert blob_storage.ManagedIdentityCredential(client_id="x")

@@ -6,18 +6,20 @@ datastore of its name, or of ``account/container``.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
-
-from daskprs.azure.run_place import RunPlace
-from daskprs.errors import UsageError
-from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Self  # the hints alone need it
+
+
+class UnknownContainer(ValueError):  # noqa: N818 - it says what is wrong
+    """A container that has no folder here, or a blob outside of its container."""
 
 
 class ResourceNotFoundError(Exception):
@@ -71,7 +73,7 @@ class ContainerClient:
 
     Raises
     ------
-    UsageError
+    UnknownContainer
         When no datastore of this name is known.
 
     """
@@ -141,11 +143,11 @@ class ContainerClient:
         self.get_blob_client(_name_of(blob)).delete_blob()
 
     def place(self, blob: str) -> Path:
-        """Return the file of a blob; a name that climbs out of the container is a UsageError."""
+        """Return the file of a blob; a name that climbs out of the container is refused."""
         path = self._root / blob.lstrip("/")
         if ".." in path.parts:
             msg = f"the blob {blob!r} climbs out of the container {self.container_name!r}."
-            raise UsageError(msg)
+            raise UnknownContainer(msg)
         return path
 
 
@@ -198,9 +200,15 @@ class BlobClient:
             msg = f"the blob {self.blob_name!r} exists: {self._path}. Use overwrite=True."
             raise ResourceExistsError(msg)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(self._path) as file:
-            for piece in _pieces(data):
-                file.write(piece.encode() if isinstance(piece, str) else piece)
+        part = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
+        try:
+            with part.open("wb") as file:
+                for piece in _pieces(data):
+                    file.write(piece.encode() if isinstance(piece, str) else piece)
+            part.replace(self._path)
+        finally:
+            if part.exists():
+                part.unlink()
 
     def delete_blob(self, **_: Any) -> None:
         """Delete it."""
@@ -246,7 +254,7 @@ class BlobContent:
 
 
 def _pieces(data: Any) -> Iterable[bytes | str]:
-    if isinstance(data, bytes | bytearray | memoryview | str):
+    if isinstance(data, (bytes, bytearray, memoryview, str)):
         return (data,) if isinstance(data, str) else (bytes(data),)
     return iter(lambda: data.read(4 << 20), data.read(0)) if hasattr(data, "read") else data
 
@@ -262,8 +270,7 @@ def _account_in(text: str) -> str:
 
 
 def _root_of(container: str, account: str) -> Path:
-    place = RunPlace.current()
-    known = place.datastores if place is not None else {}
+    known = json.loads(os.environ.get("DASKPRS_RUN", "{}")).get("datastores", {})
     for name in (f"{account}/{container}", container):
         if name in known:
             return Path(os.path.abspath(known[name]))  # noqa: PTH100 - links stay
@@ -271,4 +278,4 @@ def _root_of(container: str, account: str) -> Path:
         f"the container {container!r} of the account {account!r} has no folder here. Give it one "
         f"by --datastore {container}=FOLDER, or install azure-storage-blob to reach Azure itself."
     )
-    raise UsageError(msg)
+    raise UnknownContainer(msg)

@@ -2,7 +2,7 @@
 
 KIND is ``detached`` for the detached job in the folder PATH, and ``step`` for the task in the file
 PATH. The process ends with its parent, and otherwise with an exit code of the command line. Its
-stdin has, as JSON, what no file has: values of environment variables, and the key of the caller.
+stdin has, as JSON, what no file has: values of environment variables, and the keys of the job.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from daskprs.errors import JobFolderLocked
 from daskprs.folders.job_folder import JobFolder
 from daskprs.job.frontend import Surface, accepting, command_to_resume
 from daskprs.system.linux import die_with_parent
+from daskprs.system.seal import SealKey
 
 if TYPE_CHECKING:
     from daskprs.job.result import ParallelRunResult
@@ -41,7 +42,7 @@ def drive_detached(path: str, told: dict[str, Any]) -> ParallelRunResult:
     from daskprs.job.job import Job
     from daskprs.job.request import check_kept_call
 
-    folder = JobFolder(path)
+    folder = JobFolder(path, SealKey(bytes.fromhex(told.get("rows_key", ""))))
     detachment = Detachment.read(folder)
     until = time.monotonic() + PREDECESSOR_S
     while True:
@@ -50,7 +51,8 @@ def drive_detached(path: str, told: dict[str, Any]) -> ParallelRunResult:
             client=detachment.address,
             key=bytes.fromhex(told.get("key", "")) or None,
             environment_variables=told.get("variables"),
-            **{"resume": True, **detachment.options},
+            # Whoever submitted the job, maybe another user than that of the worker, has checked it.
+            **{"resume": True, **detachment.options, "trust": True},
         )
         try:
             return Job(call, Surface(flagged, command_to_resume)).run()

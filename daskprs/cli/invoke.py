@@ -102,6 +102,12 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
     is_flag=True,
     help="Resume a deployment of a pipeline in --job-dir: Completed steps are kept.",
 )
+@click.option(
+    "--values-as-arguments",
+    is_flag=True,
+    help="Give the values of a pipeline's inputs to commands as arguments, never as shell, and "
+    "refuse what cannot take them so: for values that others send.",
+)
 @SECRETS
 @QUIET
 @click.pass_context
@@ -135,6 +141,7 @@ def _invoke_model(
             f"and one output, by --output-path. Here are {len(inputs)} and {len(outputs)}."
         )
         raise click.UsageError(message)
+    values.pop("values_as_arguments")  # a model has no commands
     if values.pop("resume"):
         message = "a deployment of a model goes on by its folder: daskprs resume FOLDER"
         raise click.UsageError(message)
@@ -179,13 +186,20 @@ def _invoke_pipeline(
         raise click.UsageError(message)
     deployed = pipeline_deployment_of(document, assets)
     _show_unused(document.name, deployed.without_effect)
-    quiet = values.pop("quiet")
+    quiet, is_served = values.pop("quiet"), values.pop("values_as_arguments")
+    given_inputs = values.pop("inputs")
     show(
         run_with(
             deployed.path,
             assets,
             overrides=(*deployed.overrides, *values.pop("changes")),
-            inputs={**given.inputs, **_referred(values.pop("inputs"), assets)},
+            inputs={
+                **given.inputs,
+                **(
+                    pairs("--input", given_inputs) if is_served else _referred(given_inputs, assets)
+                ),
+            },
+            is_served=is_served,
             outputs={**given.outputs, **pairs("--output", values.pop("outputs"))},
             accept_changes=(),
             show=lines(quiet=quiet),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskprs.cli.as_json import JSON, json_value, show_json
-from daskprs.cli.exit_codes import every_end, show
+from daskprs.cli.exit_codes import every_end, show, to_stderr
 from daskprs.cli.options import (
     CONTEXT,
     EXTEND,
@@ -36,6 +36,7 @@ from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from daskprs.job.frontend import Surface
+    from daskprs.job.request import CheckedCall
     from daskprs.job.status import JobState
     from daskprs.report.job_view import View
 
@@ -46,6 +47,7 @@ OF_A_LATER_RUN = [
     if not (TABLE[name].changes_results or TABLE[name].is_of_one_run or TABLE[name].flag)
 ]
 """Options that may differ when a job is resumed: they change no result."""
+OF_A_RESUME = ("accept_changes", "trust")
 AFTER_RESUME = """\b
 Examples:
   daskprs resume daskprs-jobs/score-20270115-080000-1a2b3c4d
@@ -96,7 +98,7 @@ _of_a_later_run = stacked(
         help="The file of the batch deployment that the job is of: environment variables have the "
         "values there.",
     ),
-    options(["environment_variables", "secrets", "accept_changes", *OF_A_LATER_RUN]),
+    options(["environment_variables", "secrets", *OF_A_RESUME, *OF_A_LATER_RUN]),
     click.pass_context,
 )
 """The options with which a job may be resumed."""
@@ -228,7 +230,8 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
     if found.pop("here"):
         found["client"] = ""
     with every_end():
-        if deployment := found.pop("deployment", None):
+        deployment = found.pop("deployment", None)
+        if deployment:
             from daskprs.azure.deployments.batch_deployment import variables_in
 
             given_here = found.get("environment_variables", {})
@@ -238,8 +241,19 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
         from daskprs.job.request import check_kept_call
 
         call = check_kept_call(_job(folder), how, **found)
+        to_stderr(_script_text(call, deployment))
         with prestart(call.options, call.client):
             show(Job(call, command_line(ctx)).run())
+
+
+def _script_text(call: CheckedCall, deployment: str | None) -> str:
+    """Return which script a command is going to run."""
+    script = call.script
+    place = script.file if script.root is None else f"{script.root}/{script.file}"
+    if script.module is not None:
+        place = f"the module {script.module}" + (f" of {script.root}" if script.root else "")
+    of = f", with the variables of {deployment}" if deployment else ""
+    return f"daskprs: the job in {call.folder} runs {place}{of}"
 
 
 def _job(folder: str) -> JobFolder:

@@ -82,7 +82,7 @@ def options(names: Iterable[str]) -> Callable[[Any], Any]:
 
 def client(text: str) -> Callable[[Any], Any]:
     """Return the option that names a cluster."""
-    text = f"The scheduler of a Dask cluster{text}"
+    text = f"The address, or the scheduler file, of a Dask cluster{text}"
     return click.option("--client", "--scheduler", metavar="ADDRESS", help=text)
 
 

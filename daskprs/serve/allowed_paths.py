@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from daskprs.errors import OptionError
+from daskprs.azure.assets import IN_DATASTORE, RELATIVE, Assets
+from daskprs.errors import OptionError, UsageError
+from daskprs.inputs.mltable.form import MLTableForm
+from daskprs.inputs.mltable.place import NAME, resolved
 from daskprs.serve.http_errors import Refusal, not_found
+from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.form import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,15 +24,21 @@ _STORE = re.compile(
     re.DOTALL,
 )
 """A datastore path in each documented form: short, with workspace, or as a resource."""
+_RESOURCE = re.compile(r"/subscriptions/.*/(versions|labels)/")
+"""An asset as a resource."""
 
 
 class Roots:
     """Allowed folders, by the name of the datastore whose paths lie there.
 
-    `option` is the option that gives the folders, for messages.
+    `option` is the option that gives the folders, for messages. The places of `assets` are allowed,
+    too.
     """
 
-    def __init__(self, folders: Mapping[str, str], option: str = "--root") -> None:
+    def __init__(
+        self, folders: Mapping[str, str], option: str = "--root", assets: Assets | None = None
+    ) -> None:
+        self._assets = assets or Assets()
         self._folders: dict[str, Path] = {}
         for name, folder in folders.items():
             place = Path(folder)
@@ -36,25 +47,63 @@ class Roots:
                 raise OptionError(msg)
             self._folders[name] = place.resolve(strict=True)
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders, their links resolved."""
+        return [*self._folders.values()]
+
     def holds(self, path: Path) -> bool:
         """Say whether a resolved path lies in an allowed folder."""
         return any(path.is_relative_to(folder) for folder in self._folders.values())
+
+    def shows(self, path: Path) -> bool:
+        """Say whether a resolved path lies in an allowed folder or in an asset."""
+        assets = (Path(one).resolve() for one in self._assets.paths.values())
+        return self.holds(path) or any(path.is_relative_to(one) for one in assets)
 
     def lies_in(self, path: Path) -> bool:
         """Say whether an allowed folder lies in a resolved path."""
         return any(folder.is_relative_to(path) for folder in self._folders.values())
 
-    def existing(self, uri: str, *, folder: bool, target: str) -> Path:
+    def existing(self, uri: str, kind: str, *, target: str) -> Path:
         """Return the file or folder that a caller names, its symbolic links resolved.
 
         Refuse a path that is missing or lies outside, and a folder with a link that leads outside.
         """
-        path = self._inside(uri, target)
-        if not (path.is_dir() if folder else path.is_file()):
-            raise not_found("folder" if folder else "file", uri, target)
-        if folder:
-            self._refuse_links(path, uri, target)
+        own = self._asset(uri, target)
+        path = own or self._inside(uri, target)
+        is_there, name = {
+            "UriFile": (path.is_file, "file"),
+            "UriFolder": (path.is_dir, "folder"),
+            "MLTable": ((path / NAME).is_file, "folder with a file MLTable"),
+        }.get(kind, (path.exists, "file or folder"))
+        try:
+            is_found = is_there()
+        except OSError:  # a name that is too long, or a folder that the service may not enter
+            is_found = False
+        if not is_found:
+            raise not_found(name, uri, target)
+        if path.is_dir():
+            self._refuse_links(path, uri, target, own)
+        if kind == "MLTable":
+            _refuse_entries(path, uri, target)
         return path
+
+    def _asset(self, uri: str, target: str) -> Path | None:
+        """Return the place that the operator gave an asset; None for a path of another form."""
+        reference = f"azureml:/{uri}" if _RESOURCE.match(uri) else uri
+        in_store = _STORE.fullmatch(uri) or IN_DATASTORE.fullmatch(uri)
+        if not reference.startswith("azureml:") or in_store:
+            return None
+        try:
+            if RELATIVE.match(reference):
+                raise self._outside(uri, target)
+            return self._assets.place(reference, Path("/")).resolve(strict=True)
+        except UsageError as error:
+            message = f"{uri!r} is not an asset to which the operator of this service gave a place."
+            raise Refusal(403, "PathNotAllowed", message, target=target) from error
+        except OSError:
+            raise not_found("file or folder", uri, target) from None
 
     def new(self, uri: str, *, folder: bool, target: str) -> Path:
         """Return the path that a caller names for output, whether or not it exists.
@@ -93,9 +142,15 @@ class Roots:
         message = f"{uri!r} does not lie in a folder that this service may use: {known or 'none'}."
         return Refusal(403, "PathNotAllowed", message, target=target)
 
-    def _refuse_links(self, folder: Path, uri: str, target: str) -> None:
+    def _refuse_links(self, folder: Path, uri: str, target: str, own: Path | None) -> None:
+        """Refuse a folder with a link that leads neither into a root nor into the asset `own`."""
+
+        def is_allowed(link: Path) -> bool:
+            path = link.resolve()
+            return self.holds(path) or (own is not None and path.is_relative_to(own))
+
         try:
-            bad = next((link for link in _links(folder) if not self.holds(link.resolve())), None)
+            bad = next((link for link in _links(folder) if not is_allowed(link)), None)
         except (OSError, RuntimeError) as error:
             message = f"{uri!r} cannot be searched: {type(error).__name__}."
             raise Refusal(403, "PathNotAllowed", message, target=target) from error
@@ -105,6 +160,22 @@ class Roots:
                 "that this service may use."
             )
             raise Refusal(403, "PathNotAllowed", message, target=target)
+
+
+def _refuse_entries(folder: Path, uri: str, target: str) -> None:
+    """Refuse an MLTable with paths outside of its own folder, whose links have been checked."""
+    try:
+        document = Document.read(folder / NAME)
+        form, mistakes = filled(MLTableForm, document.content, document)
+    except UsageError:
+        form, mistakes = None, []
+    if form is None or mistakes:
+        message = f"The file MLTable in {uri!r} cannot be read as such."
+        raise Refusal(400, "BadRequest", message, target=target)
+    places = [Path(resolved(entry.path, str(folder))) for entry in form.paths]
+    if not all(place.is_relative_to(folder) and ".." not in place.parts for place in places):
+        message = f"{uri!r} is an MLTable with paths outside of its folder."
+        raise Refusal(403, "PathNotAllowed", message, target=target)
 
 
 def _links(folder: Path) -> Iterator[Path]:

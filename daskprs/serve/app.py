@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -17,23 +18,26 @@ from daskprs.serve.page import page_of
 
 if TYPE_CHECKING:
     from daskprs.serve.endpoint import Endpoint
+    from daskprs.serve.health import Health
 
 NO_PLACE = (
     "Name a file or folder of this service: /path, file:///path, or "
     "azureml://datastores/<name>/paths/<path>; neither a glob nor a URL of another store"
 )
 NO_JSON = "Send an object of JSON, with the header Content-Type: application/json"
+MOST_MISTAKES = 100
 NO_KEY = "Unknown key; GET /docs shows the keys"
 DESCRIPTION = """Runs batch deployments as jobs. Invoke one with `POST /jobs`, look at it with
 `GET /jobs/{name}`, fetch what it made with `GET /jobs/{name}/outputs/{path}`."""
 
 
-def application(endpoint: Endpoint) -> FastAPI:
-    """Return the application that serves an endpoint."""
+def application(endpoint: Endpoint, health: Health) -> FastAPI:
+    """Return the application that serves an endpoint, and answers its supervisor."""
     app = FastAPI(
         title=f"daskprs batch endpoint {endpoint.name}",
         version=__version__,
         description=DESCRIPTION,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -44,13 +48,20 @@ def application(endpoint: Endpoint) -> FastAPI:
             Exception: _broken,
         },
     )
-    app.state.routes = endpoint.router.routes
+    app.state.routes = [*endpoint.router.routes, *health.router.routes]
     app.include_router(endpoint.router)
+    app.include_router(health.router)
 
-    @app.get("/docs", include_in_schema=False)
-    def docs() -> HTMLResponse:
+    @cache  # both need no token, so they cost next to nothing
+    def description() -> Response:
+        return JSON(app.openapi())
+
+    @cache
+    def page() -> HTMLResponse:
         return page_of(app.openapi())
 
+    app.add_api_route("/openapi.json", description, include_in_schema=False)
+    app.add_api_route("/docs", page, include_in_schema=False)
     return app
 
 
@@ -79,10 +90,10 @@ def _methods(request: Request) -> list[str]:
 
 
 async def _invalid(request: Request, error: Any) -> Response:
-    """Report every mistake of a request at once."""
+    """Report the mistakes of a request at once, the first ones of many."""
     details = [
         Refusal(400, "InvalidValue", _mistake(one), target=".".join(map(str, one["loc"]))).error
-        for one in error.errors()
+        for one in error.errors()[:MOST_MISTAKES]
     ]
     message = "; ".join(f"{one['target']}: {one['message']}" for one in details)
     return await _refused(request, Refusal(400, "BadRequest", message, details=details))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator  # noqa: TC003 - pydantic looks at it
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -13,43 +14,91 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    WithJsonSchema,
     model_validator,
 )
 from starlette.responses import JSONResponse
 
 from daskprs.options.rules import LONGEST_S
+from daskprs.serve.duration import whole_seconds
 
-URI_PATTERN = r"^(?:/|file:///|azureml://)[^\x00*?\[\]]*$"
+PLACE = r"(?:/|file:///|azureml:)[^\x00*?\[\]]*"
 """The pattern of a caller's path: a file or a folder, not a glob."""
+WEB = r"https://[^\x00-\x20\x7f]+"
 Status = Literal["Queued", "Running", "CancelRequested", "Completed", "Failed", "Canceled"]
 LONGEST_PATH = 4096
 LONGEST_TEXT = 256
 MOST = 2**31 - 1
 MOST_INPUTS = 100
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
+"""The pattern of a job's name, which is also that of its folder."""
 
-Uri = Annotated[
+BELOW = (
+    "A path below a folder that the operator named: `/data/new`, `file:///data/new`, or "
+    "`azureml://datastores/<name>/paths/new`"
+)
+InputUri = Annotated[
     str,
     Field(
-        pattern=URI_PATTERN,
+        pattern=f"^(?:{PLACE}|{WEB})$",
         max_length=LONGEST_PATH,
-        description="A path below a folder that the operator named: `/data/new`, "
-        "`file:///data/new`, or `azureml://datastores/<name>/paths/new`.",
+        description=f"{BELOW}; an asset of the operator, `azureml:<name>:<version>`; or a file on "
+        "a host that the operator named, `https://<host>/<path>`.",
     ),
+]
+OutputUri = Annotated[
+    str, Field(pattern=f"^{PLACE}$", max_length=LONGEST_PATH, description=f"{BELOW}.")
 ]
 NO_OTHER_NAMES: dict[str, Any] = {"additionalProperties": False}
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")]
+Tagged = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,256}$")]
 
 
 def _whole(given: Any) -> Any:
-    """Convert 5.0 to 5: JSON does not distinguish them."""
+    """Convert 5.0 to 5, which JSON does not distinguish, and "5", which some clients send."""
+    if isinstance(given, str) and _DIGITS.fullmatch(given):
+        return int(given)
     return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
-Count = Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_whole)]
-Threshold = Annotated[int, Field(ge=-1, le=MOST), BeforeValidator(_whole)]
-Seconds = Annotated[int, Field(ge=1, le=LONGEST_S), BeforeValidator(_whole)]
-Duration = Annotated[str, Field(pattern=r"^PT[1-9][0-9]{0,4}S$")]
+def _or_text(least: int, most: int, digits: str) -> WithJsonSchema:
+    """Describe a number that may be sent as text."""
+    number = {"type": "integer", "minimum": least, "maximum": most}
+    return WithJsonSchema({"anyOf": [number, {"type": "string", "pattern": f"^(?:{digits})$"}]})
 
+
+def _in_seconds(given: Any) -> Any:
+    """Convert a duration in the form of ISO 8601 to whole seconds."""
+    is_duration = isinstance(given, str) and given.startswith("P")
+    return whole_seconds(given) if is_duration else _whole(given)
+
+
+SHORT_DURATION = r"P(?:[01]D)?T(?:1?[0-9]H)?(?:[1-5]?[0-9]M)?[1-9][0-9]{0,3}S"
+"""The pattern of durations that are never too long; others are taken, too."""
+_DIGITS = re.compile(r"-1|[0-9]{1,10}")
+Count = Annotated[
+    int, Field(ge=1, le=MOST), BeforeValidator(_whole), _or_text(1, MOST, "[1-9][0-9]{0,8}")
+]
+Threshold = Annotated[
+    int, Field(ge=-1, le=MOST), BeforeValidator(_whole), _or_text(-1, MOST, "-1|0|[1-9][0-9]{0,8}")
+]
+Timeout = Annotated[
+    int,
+    Field(ge=1, le=LONGEST_S),
+    BeforeValidator(_in_seconds),
+    _or_text(1, LONGEST_S, rf"[1-9][0-9]{{0,4}}|{SHORT_DURATION}"),
+]
+
+
+def _refuse_many(given: Any) -> Any:
+    """Refuse a body part with many entries before each of them is checked and reported."""
+    if isinstance(given, dict) and len(given) > MOST_INPUTS:
+        msg = f"{len(given)} entries; at most {MOST_INPUTS} are taken"
+        raise ValueError(msg)
+    return given
+
+
+Few = BeforeValidator(_refuse_many)
 
 # ---- requests ----
 
@@ -65,53 +114,66 @@ class BodyPart(BaseModel):
         """Take ``inputData`` for ``InputData``: both are in use."""
         if not isinstance(given, dict):
             return given
+        _refuse_many(given)
         names = {name.lower(): name for name in cls.model_fields}
         renamed = {names.get(str(key).lower(), key): value for key, value in given.items()}
         return renamed if len(renamed) == len(given) else given
 
 
+Kind = Literal["UriFile", "UriFolder", "MLTable", "MLFlowModel", "CustomModel", "TritonModel"]
+_KINDS = {one.lower(): one for one in (*get_args(Kind), "Literal")}
+
+
+def _kind_named(given: Any) -> Any:
+    """Take ``uri_file``, as YAML files write it, for ``UriFile``."""
+    return _KINDS.get(given.lower().replace("_", ""), given) if isinstance(given, str) else given
+
+
 class DataInput(BodyPart):
     """Where data lies."""
 
-    JobInputType: Literal["UriFile", "UriFolder"]
-    Uri: Uri
+    JobInputType: Annotated[Kind, BeforeValidator(_kind_named)]
+    Uri: InputUri
 
 
 class LiteralInput(BodyPart):
     """A value, for a deployment of a pipeline."""
 
-    JobInputType: Literal["Literal"]
-    Value: str | int | float | bool
+    JobInputType: Annotated[Literal["Literal"], BeforeValidator(_kind_named)]
+    Value: Annotated[str, Field(max_length=LONGEST_PATH)] | int | float | bool
 
 
-def _kind(given: Any) -> str:
-    """Return the kind of an input, so that only the mistakes of that kind are reported."""
+def _form(given: Any) -> str:
+    """Return the form of an input, so that only the mistakes of that form are reported."""
     if isinstance(given, LiteralInput):
         return "literal"
-    kinds = given.items() if isinstance(given, dict) else ()
-    is_literal = any(str(k).lower() == "jobinputtype" and v == "Literal" for k, v in kinds)
-    return "literal" if is_literal else "data"
+    keys = given.items() if isinstance(given, dict) else ()
+    kinds = (_kind_named(value) for key, value in keys if str(key).lower() == "jobinputtype")
+    return "literal" if "Literal" in kinds else "data"
 
 
 Input = Annotated[
     Annotated[DataInput, Tag("data")] | Annotated[LiteralInput, Tag("literal")],
-    Discriminator(_kind),
+    Discriminator(_form),
 ]
 
 
 class DataOutput(BodyPart):
     """Where output goes: a folder, or a file that is not there yet."""
 
-    JobOutputType: Literal["UriFile", "UriFolder"]
-    Uri: Uri
+    JobOutputType: Annotated[Literal["UriFile", "UriFolder"], BeforeValidator(_kind_named)]
+    Uri: OutputUri
+    mode: Literal["rw_mount", "upload", "ReadWriteMount", "Upload"] | None = Field(
+        None, description="Without effect: the output lies where its path says at once."
+    )
 
 
 class JobRetrySettings(BodyPart):
     """How often a mini-batch is tried, and for how long."""
 
     maxRetries: Count | None = Field(None, description="Attempts at a mini-batch.")
-    timeout: Duration | Seconds | None = Field(
-        None, description="Seconds for one call of `run`, as a number or `PT30S`."
+    timeout: Timeout | None = Field(
+        None, description="Seconds for one call of `run`, as a number or as `PT30S`."
     )
 
 
@@ -121,26 +183,35 @@ class JobResources(BodyPart):
     instanceCount: Count | None = None
 
 
+class JobCompute(JobResources):
+    """The same, in the words of Azure's client."""
+
+    isLocal: bool | None = Field(None, description="Without effect: the operator decides.")
+
+
 class Labels(BodyPart):
     """What people call a job."""
 
     displayName: str | None = Field(None, max_length=LONGEST_TEXT)
     experimentName: str | None = Field(None, max_length=LONGEST_TEXT)
     description: str | None = Field(None, max_length=LONGEST_TEXT)
+    tags: Annotated[dict[Tagged, Tagged] | None, Few] = Field(
+        None, max_length=MOST_INPUTS, json_schema_extra=NO_OTHER_NAMES
+    )
 
 
 class JobRequestProperties(Labels):
     """What to do, and what differs from the deployment for this once."""
 
-    InputData: dict[Name, Input] = Field(
+    InputData: Annotated[dict[Name, Input], Few] = Field(
         default_factory=dict,
         max_length=MOST_INPUTS,
         json_schema_extra=NO_OTHER_NAMES,
         description="A deployment of a model takes one place of data; its name is yours.",
     )
-    OutputData: dict[Name, DataOutput] = Field(
+    OutputData: Annotated[dict[Name, DataOutput], Few] = Field(
         default_factory=dict,
-        max_length=1,
+        max_length=MOST_INPUTS,
         json_schema_extra=NO_OTHER_NAMES,
         description="Where output goes, where the operator allows it; else it stays with the job.",
     )
@@ -151,11 +222,20 @@ class JobRequestProperties(Labels):
     outputFileName: str | None = Field(None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")
     retrySettings: JobRetrySettings | None = None
     resources: JobResources | None = None
+    compute: JobCompute | None = None
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = Field(
+        None, description="The name of the job, which no other job has. Default: a new one."
+    )
     properties: Labels | None = Field(None, description="The names of the job may stand here, too.")
+
+    def instance_counts(self) -> set[int]:
+        """Return the numbers of nodes that the request gives."""
+        holders = (one for one in (self.resources, self.compute) if one is not None)
+        return {one.instanceCount for one in holders if one.instanceCount is not None}
 
     def overrides(self) -> dict[str, Any]:
         """Return the changes to the deployment, by the keys of its file."""
-        retry, resources = self.retrySettings, self.resources
+        retry = self.retrySettings
         found = {
             "settings.mini_batch_size": self.miniBatchSize,
             "settings.error_threshold": self.errorThreshold,
@@ -163,8 +243,8 @@ class JobRequestProperties(Labels):
             "settings.logging_level": self.loggingLevel and self.loggingLevel.lower(),
             "settings.output_file_name": self.outputFileName,
             "settings.retry_settings.max_retries": retry and retry.maxRetries,
-            "settings.retry_settings.timeout": retry and _seconds(retry.timeout),
-            "resources.instance_count": resources and resources.instanceCount,
+            "settings.retry_settings.timeout": retry and retry.timeout,
+            "resources.instance_count": next(iter(self.instance_counts()), None),
         }
         return {key: value for key, value in found.items() if value is not None}
 
@@ -174,15 +254,13 @@ class JobRequestProperties(Labels):
             if isinstance(one, DataInput):
                 yield name, one
 
-    def literals(self) -> dict[str, str]:
-        """Return the literal inputs, as YAML writes them."""
+    def literals(self) -> dict[str, str | float | bool]:
+        """Return the literal inputs."""
         return {
-            name: one.Value if isinstance(one.Value, str) else json.dumps(one.Value)
-            for name, one in self.InputData.items()
-            if isinstance(one, LiteralInput)
+            name: one.Value for name, one in self.InputData.items() if isinstance(one, LiteralInput)
         }
 
-    def labels(self) -> dict[str, str]:
+    def labels(self) -> dict[str, Any]:
         """Return the job's labels."""
         holders = [self] if self.properties is None else [self.properties, self]
         return {
@@ -197,10 +275,6 @@ class JobRequest(BodyPart):
     """An invocation."""
 
     properties: JobRequestProperties
-
-
-def _seconds(timeout: str | int | None) -> int | None:
-    return int(timeout.strip("PTS")) if isinstance(timeout, str) else timeout
 
 
 # ---- answers ----
@@ -240,6 +314,7 @@ class JobProperties(BaseModel):
     displayName: str | None = None
     experimentName: str | None = None
     description: str | None = None
+    tags: dict[str, str] = {}
     canResume: bool = Field(description="`POST …/resume` goes on where it was.")
     error: ErrorBody | None = Field(
         None, description="Why it failed. Code `JobDied`: its process ended without a word."
@@ -300,6 +375,7 @@ class EndpointAnswer(BaseModel):
     authMode: str
     defaults: Defaults
     deployments: list[str]
+    traffic: dict[str, int] = Field(description="Percentages of the requests that name none.")
 
 
 class JSON(JSONResponse):

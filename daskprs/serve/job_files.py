@@ -1,105 +1,126 @@
-"""Files of a job for callers: list, send and follow them, and never send a file outside."""
+"""Files of a job for callers: list, open and follow them, and never open a file outside."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from starlette.responses import StreamingResponse
-
 from daskprs.errors import JobFolderError
-from daskprs.serve.bodies import FileAnswer, FilesAnswer
 from daskprs.serve.http_errors import not_found
-from daskprs.system.regular_files import open_regular
+from daskprs.system.regular_files import open_unlinked, unlinked_folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from starlette.types import Receive, Scope, Send
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
 CHUNK_BYTES = 256 << 10
 MOST_LISTED = 10_000
+MOST_LOOKED_AT = 100_000
+"""Entries of all folders that one listing looks at: a job can make any number of them."""
+MOST_DEPTH = 50
 LOOK_EVERY_S = 0.25
+FOLLOWING_THREADS = 4
+MOST_LOOKS_PER_S = 200
 
 
-def listed(folder: Path) -> FilesAnswer:
-    """Return the files below a folder, by path; none when the folder has become a link."""
-    files = _files(folder) if folder.resolve() == folder else iter(())
-    found = list(islice(files, MOST_LISTED))
-    return FilesAnswer(value=found, isTruncated=next(files, None) is not None)
+def listed(folder: Path) -> dict[str, Any]:
+    """Return the files below a folder, by path; none when a part of its path is a link.
+
+    The form is that of `bodies.FilesAnswer`, whose making would take longer than the looking.
+    """
+    found: list[dict[str, Any]] = []
+    start = len(os.fspath(folder)) + 1
+    is_cut, left = False, MOST_LOOKED_AT
+    waiting = [(folder, 0)]
+    while waiting and len(found) <= MOST_LISTED:
+        here, depth = waiting.pop()
+        folders: list[str] = []
+        for name, status in _entries(here, left):
+            left -= 1
+            if len(found) > MOST_LISTED:
+                break
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(name)
+            elif stat.S_ISREG(status.st_mode):
+                path = os.fsencode(os.path.join(here, name)[start:]).decode(errors="replace")  # noqa: PTH118 - as many as there are files
+                found.append({"path": path, "sizeBytes": status.st_size})
+        if depth < MOST_DEPTH:
+            waiting += [(here / name, depth + 1) for name in reversed(folders)]
+        is_cut = is_cut or left <= 0 or (depth == MOST_DEPTH and bool(folders))
+    is_cut = is_cut or len(found) > MOST_LISTED
+    return {"value": found[:MOST_LISTED], "isTruncated": is_cut}
 
 
-def _files(folder: Path) -> Iterator[FileAnswer]:
-    """Yield plain files in order, without links."""
-    for here, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(here, name)
-            with suppress(OSError):
-                status = path.lstat()
-                if stat.S_ISREG(status.st_mode):
-                    shown = os.fsencode(path.relative_to(folder)).decode(errors="replace")
-                    yield FileAnswer(path=shown, sizeBytes=status.st_size)
+def _entries(folder: Path, most: int) -> list[tuple[str, os.stat_result]]:
+    """Return the entries of a folder by name, links as they are; none if the folder is gone."""
+    found = []
+    with suppress(OSError):
+        way = unlinked_folder(folder)
+        try:
+            fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=way)
+        finally:
+            os.close(way)
+        try:
+            with os.scandir(fd) as entries:
+                for entry in islice(entries, most):
+                    with suppress(OSError):  # it is gone again
+                        found.append((entry.name, entry.stat(follow_symlinks=False)))
+        finally:
+            os.close(fd)
+    return sorted(found)
 
 
 def opened(folder: Path, relative: str) -> IO[bytes]:
     """Open a file below a folder.
 
-    The location of the opened file is checked, so that no link leads elsewhere, not even a link
-    made meanwhile. The path of `folder` must hold no links: it is
-    not resolved here, because the folder may have become a link.
+    No link is followed, neither in `relative` nor in the path of the folder: the job may have made
+    it meanwhile.
     """
     try:
-        file = open_regular(folder / relative)
+        if {"", ".", ".."}.intersection(relative.split("/")):
+            raise not_found("file", relative, "path")
+        return open_unlinked(folder / relative)
     except (OSError, ValueError, JobFolderError):
         raise not_found("file", relative, "path") from None
-    if Path(f"/proc/self/fd/{file.fileno()}").readlink().is_relative_to(folder):
-        return file
-    file.close()
-    raise not_found("file", relative, "path")
 
 
-class SentFile(StreamingResponse):
-    """Sends an open file, and always closes it."""
+class Followers:
+    """Follows files for any number of callers.
 
-    def __init__(self, file: IO[bytes], **more: Any) -> None:
-        super().__init__(_chunks(file), **more)
-        self._file = file
+    It has threads of its own, so that followers keep no other request waiting. With many followers
+    each file is looked at less often, so that all together cost as little as a few.
+    """
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file."""
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(FOLLOWING_THREADS, "daskprs-follow")
+        self._count = 0
+
+    async def follow(self, path: Path, goes_on: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Yield the content of a file, and additions to it while `goes_on` returns true."""
+        loop = asyncio.get_running_loop()
+        at, last = 0, False
+        self._count += 1
         try:
-            await super().__call__(scope, receive, send)
+            while not last:
+                # first: later reads include all before
+                last = not await loop.run_in_executor(self._threads, goes_on)
+                while chunk := await loop.run_in_executor(self._threads, _read, path, at):
+                    at += len(chunk)
+                    yield chunk
+                if not last:
+                    await asyncio.sleep(max(LOOK_EVERY_S, self._count / MOST_LOOKS_PER_S))
         finally:
-            self._file.close()
-
-
-async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
-    while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
-        yield chunk
-
-
-async def followed(path: Path, goes_on: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Yield the content of a file, and additions to it while `goes_on` returns true."""
-    at = 0
-    while True:
-        last = not await asyncio.to_thread(goes_on)  # first: later reads include all before
-        while chunk := await asyncio.to_thread(_read, path, at):
-            at += len(chunk)
-            yield chunk
-        if last:
-            return
-        await asyncio.sleep(LOOK_EVERY_S)
+            self._count -= 1
 
 
 def _read(path: Path, at: int) -> bytes:
     try:
-        with open_regular(path) as file:
+        with open_unlinked(path) as file:
             file.seek(at)
             return file.read(CHUNK_BYTES)
     except (OSError, JobFolderError):

@@ -5,80 +5,131 @@ All state comes from the job folders, so that a restarted service knows the same
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
+import re
 import threading
+import time
 import uuid
 from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from daskprs.core.ending import EXIT_FAILED
 from daskprs.errors import JobFolderError
+from daskprs.serve.bodies import NAME_PATTERN
 from daskprs.serve.http_errors import Refusal, not_found
+from daskprs.serve.retention import Retention
 from daskprs.serve.served_job import (
     COMPLETED,
     LIVE,
+    NO_ROOM,
     QUEUED,
     RequestedJob,
     ServedJob,
     ServedStatus,
+    is_remnant,
 )
-from daskprs.serve.tokens import VARIABLE
 from daskprs.system.regular_files import append_regular
+from daskprs.system.remove_tree import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
+    from daskprs.serve.job_user import JobUser
     from daskprs.system.child_process import ChildProcess
 
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.2
-NO_ROOM = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""Temporary errors: the system has no room for another process or descriptor."""
 RETRY_AFTER_S = 30
+RETRY_AFTER_END_S = 10
+TIDY_EVERY_S = 60.0
+REMOVED = ".removed-"
+"""What the name of a folder begins with that is about to be removed; a job has no such name."""
+REQUEST_ID = "repeatability_request-id"
+"""The header by which Azure's client names a request, the same in each of its tries."""
+
+
+class SentRequest(NamedTuple):
+    """The identity of a request that a client may send several times: each gives the same job."""
+
+    caller: str
+    id: str
+    """The client's own name for the request."""
+    digest: str
+    """The checksum of the request's content."""
 
 
 class JobQueue:
     """Knows every job in a folder, starts the next jobs, and notices their ends."""
 
-    def __init__(self, folder: Path, max_running: int = 1, max_queued: int = 1000) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        max_running: int = 1,
+        max_queued: int = 1000,
+        *,
+        users: Sequence[JobUser] = (),
+        retention: Retention = Retention(),  # noqa: B008 - immutable
+    ) -> None:
+        self.retention = retention
+        self._ended_s: dict[tuple[str, int], float] = {}
+        """When each turn of a job ended, for those that have ended."""
         self._folder = folder.resolve()
         self._max_running = max_running
         self._max_queued = max_queued
+        self._users = users
+        """The users as whom jobs run, one job at a time as each; none: that of the service."""
         self._lock = threading.RLock()
         self._jobs: dict[str, ServedJob] = {}
         """All jobs, in the order of acceptance."""
+        self._requests: dict[tuple[str, str], ServedJob] = {}
+        """The jobs of requests with an identity, by caller and id."""
         self._queue: deque[ServedJob] = deque()
         self._running: dict[str, ServedJob] = {}
         self._processes: list[ChildProcess] = []
         self._number = 0
+        self._is_draining = False
         self._woken, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="daskprs-serve", daemon=True)
+        self._tidier = threading.Thread(target=self._tidy, name="daskprs-tidy", daemon=True)
 
     def open(self) -> None:
         """Find the jobs of earlier services, and start working on the queue."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = [ServedJob.read(path) for path in self._folder.glob("batchjob-*")]
+        if self._users:
+            self._folder.chmod(0o711)  # they pass through it, and cannot list it
+        folders = [path for path in self._folder.iterdir() if path.is_dir()]
+        found = [ServedJob.read(path) for path in folders]
+        for path, job in zip(folders, found, strict=True):
+            if job is None and re.fullmatch(NAME_PATTERN, path.name) and is_remnant(path):
+                path.rename(self._folder / f"{REMOVED}{path.name}")
         jobs = sorted((job for job in found if job), key=lambda job: job.number)
         for job in sorted(jobs, key=lambda job: (job.asked.created, job.number)):
-            self._jobs[job.asked.name] = job
+            self._know(job)
             self._number = max(self._number, job.number)
         for job in jobs:
             try:
                 status = job.own_status()
-            except OSError:  # this job's folder cannot be read: go on with the others
+            except Exception:  # whatever is in this job's folder: go on with the others
                 LOG.exception("the job in %s", job.folder)
                 continue
             if status is not None and status.status == QUEUED:
                 self._queue.append(job)
             elif status is not None and status.status in LIVE:
                 self._running[job.asked.name] = job
+                continue
+            job.close()
         self._thread.start()
+        self._tidier.start()
+
+    def drain(self) -> None:
+        """Accept and start no more jobs: the service is about to end."""
+        self._is_draining = True
 
     def close(self) -> None:
         """Stop working on the queue; running jobs continue by themselves."""
@@ -90,19 +141,64 @@ class JobQueue:
 
     # ---- for callers ----
 
-    def submit(self, asked: Callable[[str, str, Path], RequestedJob]) -> ServedJob:
-        """Accept a job; `asked` receives the job's name, the time, and the job's folder."""
-        name = f"batchjob-{uuid.uuid4()}"
+    def submit(
+        self,
+        asked: Callable[[str, str, Path], RequestedJob],
+        sent: SentRequest | None = None,
+        name: str | None = None,
+    ) -> ServedJob:
+        """Accept a job; `asked` receives the job's name, the time, and the job's folder.
+
+        A request that was sent before gives the job of that time.
+        """
+        name = name or f"batchjob-{uuid.uuid4()}"
         now = datetime.now(UTC).isoformat()
         with self._lock:
+            if sent is not None and (known := self.sent_before(sent)) is not None:
+                return known
             self._refuse_more()
-            self._number += 1
             request = asked(name, now, self._folder / name)
+            self._refuse_shared(request.places)
+            _refuse_existing(request.places)
+            if (self._folder / name).exists():
+                message = f"There is a job {name!r} already: give another name, or none."
+                raise Refusal(409, "JobExists", message, target="properties.name")
+            self._number += 1
+            request = request._replace(
+                request=None if sent is None else (sent.caller, sent.id, sent.digest)
+            )
             job = _on_disk(lambda: ServedJob.create(self._folder / name, request, self._number))
-            self._jobs[name] = job
+            self._jobs.pop(name, None)  # a job of that name whose folder was removed
+            self._know(job)
             self._queue.append(job)
         self._woken.set()
         return job
+
+    def _know(self, job: ServedJob) -> None:
+        self._jobs[job.asked.name] = job
+        if job.asked.request is not None:
+            sent = SentRequest(*job.asked.request)
+            self._requests[sent.caller, sent.id] = job
+
+    def sent_before(self, sent: SentRequest) -> ServedJob | None:
+        """Return the job of a request that is sent again; refuse another request of the same id."""
+        job = self._requests.get((sent.caller, sent.id))
+        if job is None or not job.folder.is_dir():
+            return None
+        if job.asked.request != tuple(sent):
+            message = f"The request {sent.id!r} was another one: each new request needs a new id."
+            raise Refusal(409, "RequestIdInUse", message, target=REQUEST_ID)
+        return job
+
+    def _refuse_shared(self, places: Mapping[str, bool] | None) -> None:
+        """Refuse output where a job that waits or runs has its own."""
+        self._reap()
+        for place in map(Path, places or ()):
+            for job in (*self._queue, *self._running.values()):
+                for other in map(Path, job.asked.places or ()):
+                    if place.is_relative_to(other) or other.is_relative_to(place):
+                        message = f"The job {job.asked.name} writes to {str(other)!r}."
+                        raise Refusal(409, "OutputInUse", message, target="properties.OutputData")
 
     def get(self, name: str) -> ServedJob:
         """Return the job of a name, and refuse an unknown name."""
@@ -122,17 +218,19 @@ class JobQueue:
             status = _on_disk(job.own_status)
         return status or _on_disk(job.end_in_folder)
 
-    def listed(self, top: int, skip: str | None) -> tuple[list[ServedJob], str | None]:
+    def listed(
+        self, top: int, skip: str | None, shows: Callable[[RequestedJob], bool]
+    ) -> tuple[list[ServedJob], str | None]:
         """Return the newest jobs, after the job `skip`, and the last name if older jobs follow."""
         with self._lock:
-            names = list(reversed(self._jobs))
-        if skip is not None and skip not in self._jobs:
+            jobs = list(reversed(self._jobs.values()))
+        names = [job.asked.name for job in jobs]
+        if skip is not None and skip not in names:
             raise not_found("job", skip, "$skip")
         begin = 0 if skip is None else names.index(skip) + 1
-        shown = names[begin : begin + top]
-        more = shown[-1] if len(names) > begin + top else None
-        jobs = [self._jobs[name] for name in shown]
-        return [job for job in jobs if job.folder.is_dir()], more
+        found = (job for job in jobs[begin:] if shows(job.asked) and job.folder.is_dir())
+        page = list(islice(found, top + 1))
+        return page[:top], page[top - 1].asked.name if len(page) > top else None
 
     def cancel(self, job: ServedJob) -> None:
         """End a job; an ended job stays as it is."""
@@ -147,17 +245,24 @@ class JobQueue:
         """Queue a job again, to continue where it stopped, unless it is Completed or live."""
         ended = self.status(job)  # without the lock
         with self._lock:
+            if self._jobs.get(job.asked.name) is not job:
+                raise not_found("job", job.asked.name, "name")  # it was removed meanwhile
             status = (_on_disk(job.own_status) or ended).status
             if status in LIVE or status == COMPLETED:
                 message = f"The job is {status}; only a Failed or Canceled job can be resumed."
                 raise Refusal(409, "CannotResume", message, target="name")
             self._refuse_more()
+            self._refuse_shared(job.asked.places)
             self._number += 1
             _on_disk(lambda: job.queue(self._number))
             self._queue.append(job)
         self._woken.set()
 
     def _refuse_more(self) -> None:
+        if self._is_draining:
+            message = "This service is about to end. Send the request again later."
+            headers = {"Retry-After": str(RETRY_AFTER_END_S)}
+            raise Refusal(503, "ServiceEnding", message, headers=headers)
         if len(self._queue) >= self._max_queued:
             message = f"{len(self._queue)} jobs are waiting; this service takes no more for now."
             headers = {"Retry-After": str(RETRY_AFTER_S)}
@@ -178,34 +283,122 @@ class JobQueue:
 
     def _start_next(self) -> None:
         """Start the next jobs; try later when the system has no room."""
-        while self._queue and len(self._running) < self._max_running:
+        while (
+            self._queue
+            and len(self._running) < self._max_running
+            and not self._is_draining
+            and self._has_user()
+        ):
             try:
                 self._start(self._queue[0])
             except OSError as error:
-                if error.errno in NO_ROOM:
+                if error.errno in NO_ROOM or not self._give_up(error):
                     return
-                self._give_up(self._queue[0], error)
             except Exception as error:  # noqa: BLE001 - one job must not hold up the others
-                self._give_up(self._queue[0], error)
-            self._queue.popleft()
+                if not self._give_up(error):
+                    return
+            else:
+                self._queue.popleft()
 
     def _reap(self) -> None:
         self._processes = [one for one in self._processes if one.poll() is None]
         ended = [name for name, job in self._running.items() if not _is_alive(job)]
         for name in ended:
-            del self._running[name]
+            self._running.pop(name).close()
 
     def _start(self, job: ServedJob) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        self._processes.append(job.start(environment))
+        known = [one.uid for one in self._users]
+        self._processes.append(job.start(self._user_of(job), known))
         self._running[job.asked.name] = job
 
-    def _give_up(self, job: ServedJob, error: Exception) -> None:
-        """Fail a job that cannot be started, with the reason."""
+    def _free_users(self) -> list[JobUser]:
+        busy = {job.owner for job in self._running.values()}
+        return [one for one in self._users if one.uid not in busy]
+
+    def _has_user(self) -> bool:
+        return not self._users or bool(self._free_users())
+
+    def _user_of(self, job: ServedJob) -> JobUser | None:
+        """Return the user for a job: that of its last turn, if no other job runs as this user."""
+        free = sorted(self._free_users(), key=lambda one: one.uid != job.owner)
+        return free[0] if free else None
+
+    def _give_up(self, error: Exception) -> bool:
+        """Fail the next job, which cannot be started; return False if that cannot be recorded.
+
+        The job is tried again then, after all others.
+        """
+        job = self._queue.popleft()
         with suppress(OSError, JobFolderError), append_regular(job.driver_output) as file:
             file.write(f"daskprs: the job's process cannot be started: {error}\n")
-        with suppress(OSError):
+        try:
             job.write_end(EXIT_FAILED)
+        except OSError:
+            if job.folder.is_dir():
+                self._queue.append(job)
+                return False
+        job.close()
+        return True
+
+    # ---- retention ----
+
+    def _tidy(self) -> None:
+        while True:
+            try:
+                self.remove_old(time.time())
+            except Exception:  # any error may be temporary: try again in the next round
+                LOG.exception("the removal of old jobs")
+            if self._stop.wait(TIDY_EVERY_S):
+                return
+
+    def remove_old(self, now_s: float) -> None:
+        """Remove the folders of ended jobs that the retention does not keep.
+
+        A folder is renamed first, in one step and while nothing else happens to the job. So no
+        request sees half a job, and what a crash leaves is removed by the next service.
+        """
+        if self.retention != Retention():
+            for name in self.retention.surplus(self._ended(), now_s):
+                with self._lock:
+                    job = self._jobs[name]
+                    if job.folder.is_dir() and self._has_ended(job):
+                        job.folder.rename(self._folder / f"{REMOVED}{name}")
+                        self._forget(job)
+        for path in self._folder.glob(f"{REMOVED}*"):
+            try:
+                remove_tree(path)
+            except OSError as error:
+                LOG.error("%s cannot be removed: %s", path, error)  # noqa: TRY400 - it says why
+
+    def _forget(self, job: ServedJob) -> None:
+        del self._jobs[job.asked.name]
+        if job.asked.request is not None:
+            sent = SentRequest(*job.asked.request)
+            self._requests.pop((sent.caller, sent.id), None)
+
+    def _ended(self) -> dict[str, float]:
+        """Return the times when jobs have ended, by name."""
+        with self._lock:
+            known = list(self._jobs.values())
+        before, self._ended_s = self._ended_s, {}
+        for job in known:
+            with suppress(OSError):  # the folder was removed
+                if self._has_ended(job):
+                    turn = job.asked.name, job.turn
+                    self._ended_s[turn] = before.get(turn) or job.last_change_s()
+        return {name: ended_s for (name, _), ended_s in self._ended_s.items()}
+
+    def _has_ended(self, job: ServedJob) -> bool:
+        with self._lock:
+            status = job.end or job.own_status()
+        return status is None or status.status not in LIVE
+
+
+def _refuse_existing(places: Mapping[str, bool] | None) -> None:
+    for place, is_file in (places or {}).items():
+        if os.path.lexists(place) and (is_file or not Path(place).is_dir()):
+            message = f"{place!r} exists already: name another place, or another outputFileName."
+            raise Refusal(409, "OutputExists", message, target="properties.OutputData")
 
 
 def _is_alive(job: ServedJob) -> bool:

@@ -17,7 +17,8 @@ code,pre{font:14px/1.4 ui-monospace,monospace;background:#8881;padding:.1em .3em
 pre{padding:1em;overflow:auto}table{border-collapse:collapse;width:100%}
 td{border-top:1px solid #8884;padding:.3em .6em;vertical-align:top}summary{cursor:pointer}"""
 
-AUTHORIZATION = """<p>All but this page and <a href='openapi.json'>its source</a> needs a token:
+AUTHORIZATION = """<p>This page, <a href='openapi.json'>its source</a>, <code>/health</code> and
+<code>/ready</code> need no token. All else does:
 <code>Authorization: Bearer &lt;token&gt;</code></p>"""
 
 
@@ -52,7 +53,9 @@ def _operations(paths: Mapping[str, Any]) -> Iterator[str]:
             for content in operation.get("requestBody", {}).get("content", {}).values():
                 yield _row("body", _named(content["schema"]))
             for status, answer in operation["responses"].items():
-                kinds = ", ".join(_named(one["schema"]) for one in answer["content"].values())
+                kinds = ", ".join(
+                    _named(one["schema"]) for one in answer.get("content", {}).values()
+                )
                 yield _row(status, f"{answer['description']} {kinds}")
             yield "</table>"
 

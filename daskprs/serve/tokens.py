@@ -9,10 +9,12 @@ import re
 import stat
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from daskprs.errors import OptionError, YamlError
 from daskprs.serve.http_errors import unauthorized
+from daskprs.serve.rate_limits import MOST_PER_S
+from daskprs.system.linux import erase_variable
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Form, filled, works
 from daskprs.yaml_files.mistakes import Mistake, refuse
@@ -30,6 +32,10 @@ _PLACE = re.compile(r"^.*?:[0-9]+:[0-9]+(?=: )", re.MULTILINE)
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
 
+READ, RUN, CANCEL = "read", "run", "cancel"
+ROLES = (READ, RUN, CANCEL)
+
+
 class TokenForm(Form):
     """One token of a file. What is secret of it is checked here: no message may show it."""
 
@@ -38,6 +44,8 @@ class TokenForm(Form):
     sha256: Any = works(None)
     audience: str | None = works(None)
     expires: str | None = works(None)
+    roles: list[Literal["read", "run", "cancel"]] = works(ROLES, min_length=1)
+    requests_per_s: float | None = works(None, gt=0, le=MOST_PER_S, strict=True)
 
 
 class TokensForm(Form):
@@ -54,6 +62,10 @@ class Token(NamedTuple):
     audience: str | None = None
     """The service that the token is for; None: any service that knows the token."""
     expires: datetime | None = None
+    roles: Sequence[str] = ROLES
+    """What the holder may do."""
+    requests_per_s: float | None = None
+    """The holder's limit in the long run; None: that of the service."""
 
 
 class Tokens:
@@ -65,11 +77,16 @@ class Tokens:
 
     @classmethod
     def given(cls, path: str | None, audience: str) -> Tokens:
-        """Read the tokens from a file, or from the environment when no file is named."""
+        """Read the tokens from a file, or from the environment when no file is named.
+
+        Their hashes are kept alone, and the environment does not show them any more.
+        """
         if path is not None:
+            erase_variable(VARIABLE)
             _refuse_open_file(Path(path))
             return cls(_tokens(_document(lambda: Document.read(path))), audience)
         text = os.environ.get(VARIABLE, "").strip()
+        erase_variable(VARIABLE)
         if not text:
             msg = (
                 "serve: no tokens are given, and a service without tokens is of no use. Name a "
@@ -78,8 +95,8 @@ class Tokens:
             raise OptionError(msg)
         return cls(_tokens(_document(lambda: Document(text, VARIABLE))), audience)
 
-    def caller(self, authorization: str | None, now: datetime) -> str:
-        """Return the name of the token in a header ``Authorization``.
+    def holder(self, authorization: str | None, now: datetime) -> Token:
+        """Return the token in a header ``Authorization``.
 
         The header is compared with every known token in constant time, so that the duration
         reveals nothing about the tokens.
@@ -99,7 +116,7 @@ class Tokens:
         if found.audience not in {None, self.audience}:
             message = f"The token is for the audience {found.audience}; here it is {self.audience}."
             raise unauthorized("InvalidAudience", message)
-        return found.name
+        return found
 
 
 def _document(read: Callable[[], Document]) -> Document:
@@ -120,7 +137,7 @@ def _unshown(mistake: Mistake) -> Mistake:
     item = found[0] if found else ""
     key = mistake.key.removeprefix(item).removeprefix(".")
     told = mistake.told.partition(", not ")[0]
-    if key in {"", *TokenForm.model_fields} or "did you mean" in told:
+    if re.sub(r"\[[0-9]+\]$", "", key) in {"", *TokenForm.model_fields} or "did you mean" in told:
         return mistake._replace(told=told)
     return mistake._replace(key=item, told=f"it has an unknown key;{told.rpartition(';')[2]}")
 
@@ -146,6 +163,8 @@ def _tokens(document: Document) -> list[Token]:
             bytes.fromhex(one.sha256) if one.sha256 else digest_of(one.token),
             one.audience,
             None if one.expires is None else datetime.fromisoformat(one.expires),
+            tuple(one.roles),
+            one.requests_per_s,
         )
         for one in form.tokens
     ]

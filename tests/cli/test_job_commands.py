@@ -72,8 +72,16 @@ def test_a_job_goes_on_from_any_folder(work: Path, monkeypatch: pytest.MonkeyPat
     assert call(*RUN, *OPTIONS).exit_code == 42
     (work / "elsewhere").mkdir()
     monkeypatch.chdir(work / "elsewhere")
-    done = call("resume", "../job", "--allowed-failed-count", "1", "--quiet")
+    words = ("resume", "../job", "--allowed-failed-count", "1", "--quiet")
+    (work / "job").chmod(0o775)
+    refused = call(*words)  # others may have put another script into the job's records
+    assert refused.exit_code == 2
+    assert "may be written by other users. The folder says which script is run: " in refused.stderr
+    assert f"{work / 'source' / 'script.py'}" in refused.stderr
+    assert "by --trust" in refused.stderr
+    done = call(*words, "--trust")
     assert done.exit_code == 0, done.output
+    assert f"/job runs {work / 'source' / 'script.py'}" in done.stderr
     assert output(work) == "a\nc\n"
     assert "3 total, 2 succeeded, 1 failed" in done.stdout
 

@@ -17,6 +17,7 @@ import pytest
 
 import daskprs
 import daskprs.job.status
+from daskprs.serve.http_errors import Refusal
 from daskprs.serve.job_queue import JobQueue
 from daskprs.serve.served_job import LIVE, RequestedJob, ServedJob
 from tests.support.polling import poll_for
@@ -37,7 +38,8 @@ def test_jobs_and_the_queue_survive_the_death_of_the_service(tmp_path: Path) -> 
         done = service.invoke(service.data("quick")).json()["name"]
         service.ended(done)
         data = service.data("wait", "say begun", f"wait {gate}")
-        names = [service.invoke(data).json()["name"] for _ in range(3)]
+        headers = [{"repeatability_request-id": str(number)} for number in range(3)]
+        names = [service.invoke(data, headers=one).json()["name"] for one in headers]
         assert poll_for(lambda: service.status(names[0]) == "Running")
         service.killed()
     running = ServedJob.read(tmp_path / "jobs" / names[0])
@@ -48,6 +50,8 @@ def test_jobs_and_the_queue_survive_the_death_of_the_service(tmp_path: Path) -> 
         assert [job["name"] for job in listed] == [*names[::-1], done]
         statuses = [service.status(name) for name in (done, *names)]
         assert statuses == ["Completed", "Running", "Queued", "Queued"]
+        again = [service.invoke(data, headers=one).json()["name"] for one in headers]
+        assert again == names
         gate.touch()
         assert [service.ended(name) for name in names] == ["Completed"] * 3
         ends = [tmp_path / "jobs" / name / "output" / "done.txt" for name in names]
@@ -98,7 +102,7 @@ def test_one_service_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     with LightService(tmp_path) as service:
         words = [sys.executable, str(PROGRAMS / "light_service.py"), str(tmp_path)]
         second = subprocess.run(
-            [*words, "only", "", "1", "1"], capture_output=True, text=True, check=False
+            [*words, "only", "", "1", "1", "{}"], capture_output=True, text=True, check=False
         )
         assert second.returncode != 0
         assert f"process {service.process.pid}" in second.stderr
@@ -148,7 +152,7 @@ def test_what_was_never_accepted_is_no_job(registry: JobQueue, tmp_path: Path) -
     ServedJob.create(folder, asked("batchjob-f", "2026", folder), 1)
     folder.joinpath("ticket.1").unlink()
     registry.open()
-    assert registry.listed(10, None) == ([], None)
+    assert registry.listed(10, None, lambda _: True) == ([], None)
 
 
 def test_a_resume_that_is_canceled_while_it_waits_is_canceled(tmp_path: Path) -> None:
@@ -176,7 +180,7 @@ def test_a_wish_to_end_that_comes_before_the_process_is_heeded(
     folder = tmp_path / "jobs" / "batchjob-1"
     job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
     folder.joinpath("cancel.1").touch()
-    process = job.start(dict(os.environ))
+    process = job.start()
     assert poll_for(lambda: process.poll() is not None)
     assert job.status() == ("Canceled", False)
     assert not folder.joinpath("output").exists()
@@ -258,7 +262,7 @@ def test_odd_files_of_a_job_hold_up_neither_the_service_nor_another_job(
 def test_the_job_folder_of_one_job_is_read_while_others_start_and_end(
     registry: JobQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its journals may take seconds: here as long as the other job takes."""
+    """Its journals may take seconds: here as long as the other job takes. One request waits."""
     done, state_of = threading.Event(), daskprs.job.status.state_of
 
     def slow(folder: JobFolder) -> JobState:
@@ -268,16 +272,20 @@ def test_the_job_folder_of_one_job_is_read_while_others_start_and_end(
     monkeypatch.setattr("daskprs.job.status.state_of", slow)
     died(tmp_path, "1", 1)
     registry.open()
-    with ThreadPoolExecutor(2) as others:
-        slowly = [
-            others.submit(lambda: registry.status(registry.get("batchjob-1"))),
-            others.submit(lambda: registry.resume(registry.get("batchjob-1"))),
-        ]
+    job = registry.get("batchjob-1")
+    with ThreadPoolExecutor(1) as other:
+        slowly = other.submit(lambda: registry.status(job))
         try:
+            assert poll_for(job._reading.locked)
+            assert registry.status(job).status == "Running"
+            assert job.job_state(is_over=True) is None
+            with pytest.raises(Refusal, match="CannotResume"):
+                registry.resume(job)
             quick = registry.submit(asked)
             assert poll_for(lambda: registry.status(quick).status == "Completed")
-            assert not any(one.done() for one in slowly)
+            assert not slowly.done()
         finally:
             done.set()
-        assert slowly[0].result().status in {"Failed", "Queued", "Running", "Completed"}
+        assert slowly.result().status == "Failed"
+    registry.resume(job)
     assert poll_for(lambda: registry.status(registry.get("batchjob-1")).status not in LIVE)

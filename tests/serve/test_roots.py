@@ -15,6 +15,8 @@ from daskprs.serve.http_errors import Refusal
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.attack
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
@@ -29,10 +31,10 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def status(roots: Roots, uri: str, *, folder: bool = False) -> int:
+def status(roots: Roots, uri: str, kind: str = "UriFile") -> int:
     """Return what a place is answered with; 200 where it may be used."""
     try:
-        roots.existing(uri, folder=folder, target="Uri")
+        roots.existing(uri, kind, target="Uri")
     except Refusal as refusal:
         return refusal.status
     return 200
@@ -45,7 +47,7 @@ def test_a_place_is_named_in_every_documented_form(home: Path) -> None:
     resource = "/subscriptions/s/resourceGroups/g/providers/p/workspaces/w/datastores/store/paths"
     for base in (f"{home}/root", f"file://{home}/root", long, resource):
         assert status(roots, f"{base}/inside/file") == 200
-        assert status(roots, f"{base}/inside", folder=True) == 200
+        assert status(roots, f"{base}/inside", kind="UriFolder") == 200
         assert status(roots, f"{base}/inside") == 404
         assert status(roots, f"{base}/none") == 404
     assert status(roots, "azureml://datastores/store/paths/inside/file") == 200
@@ -82,7 +84,7 @@ def test_a_place_outside_is_refused_whether_or_not_it_is_there(home: Path, uri: 
     roots = Roots({"store": str(home / "root")})
     uri = uri.replace("{home}", str(home))
     assert status(roots, uri) == 403
-    assert status(roots, uri, folder=True) == 403
+    assert status(roots, uri, kind="UriFolder") == 403
 
 
 def test_links_are_followed_and_what_they_lead_to_counts(home: Path) -> None:
@@ -90,13 +92,13 @@ def test_links_are_followed_and_what_they_lead_to_counts(home: Path) -> None:
     roots = Roots({"a": str(home / "root"), "b": str(home / "root-beside")})
     one = Roots({"a": str(home / "root")})
     (home / "root" / "link").symlink_to(home / "root-beside")
-    assert status(one, f"{home}/root/link", folder=True) == 403
+    assert status(one, f"{home}/root/link", kind="UriFolder") == 403
     assert status(one, f"{home}/root/link/file") == 403
-    assert status(one, f"{home}/root", folder=True) == 403
-    assert status(roots, f"{home}/root", folder=True) == 200
+    assert status(one, f"{home}/root", kind="UriFolder") == 403
+    assert status(roots, f"{home}/root", kind="UriFolder") == 200
     (home / "root-beside" / "deep").mkdir()
     (home / "root-beside" / "deep" / "link").symlink_to("/etc/hostname")
-    assert status(roots, f"{home}/root", folder=True) == 403
+    assert status(roots, f"{home}/root", kind="UriFolder") == 403
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_loops_of_links_end(home: Path) -> None:
     """And are refused where they lead nowhere."""
     roots = Roots({"a": str(home / "root")})
     (home / "root" / "up").symlink_to(home / "root")
-    assert status(roots, f"{home}/root", folder=True) == 200
+    assert status(roots, f"{home}/root", kind="UriFolder") == 200
     (home / "root" / "loop").symlink_to(home / "root" / "loop")
     assert status(roots, f"{home}/root/loop") in {403, 404}
 
@@ -153,7 +155,30 @@ def test_no_way_leads_out(tmp_path_factory: pytest.TempPathFactory, parts: list[
     roots = Roots({"store": str(home / "root")})
     for base in (f"{home}/root/", f"file://{home}/root/", "azureml://datastores/store/paths/"):
         try:
-            found = roots.existing(base + "/".join(parts), folder=False, target="")
+            found = roots.existing(base + "/".join(parts), "UriFile", target="")
         except Refusal:
             continue
         assert found == (home / "root" / "inside" / "file").resolve()
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("file: ./inside/file", 200),
+        ("pattern: ./inside/*", 200),
+        ("folder: ..", 403),
+        ("file: ../root-beside/file", 403),
+        ("pattern: ./inside/../../root-beside/*", 403),
+        ("file: /etc/passwd", 403),
+        ("file: https://example.org/file", 403),
+        ("file: azureml://datastores/store/paths/file", 403),
+        ("other: 1", 400),
+    ],
+)
+def test_the_paths_of_an_mltable_lie_in_its_folder(home: Path, entry: str, expected: int) -> None:
+    """Whatever form they have."""
+    home.joinpath("root", "MLTable").write_text(f"paths:\n  - {entry}\n")
+    roots = Roots({"store": str(home / "root")})
+    assert status(roots, f"{home}/root", kind="MLTable") == expected
+    assert status(roots, f"{home}/root/inside", kind="MLTable") == 404

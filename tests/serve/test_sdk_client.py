@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -19,14 +20,36 @@ HAS_SDK = importlib.util.find_spec("azure") is not None and (
 )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not HAS_SDK, reason="azure-ai-ml is not installed: it brings fifty packages")
-def test_the_client_of_the_sdk_invokes_a_deployment(service: LightService) -> None:
-    """Deployment, token and input are where the service looks for them, and the job ends."""
-    data = service.data("one", "say done")
+def test_the_client_of_the_sdk_invokes_deployments(service: LightService) -> None:
+    """Eleven kinds of invocation are accepted as they are sent, and each job ends."""
+    service.home.joinpath("data", "in").mkdir()
+    service.data("in/one", "say done")
+    service.home.joinpath("known").write_text("say known")
     program = [sys.executable, "-W", "ignore", str(PROGRAMS / "sdk_client.py")]
-    words = [*program, service.url, TOKEN, data]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    stores = "azureml://datastores/data/paths/in/one", "azureml://datastores/results/paths/o.csv"
+    done = subprocess.run(
+        [*program, service.url, TOKEN, *stores], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    name = done.stdout.splitlines()[-1]
-    assert service.ended(name) == "Completed"
-    assert service.job(name)["properties"]["deployment"] == "second"
+    names = json.loads(done.stdout.splitlines()[-1])
+    assert len(names) == 11
+    assert {service.ended(name) for name in names.values()} == {"Completed"}
+    jobs = {what: service.job(name)["properties"] for what, name in names.items()}
+    assert jobs["deployment"]["deployment"] == "second"
+    assert jobs["changes"]["overrides"] == {
+        "settings.mini_batch_size": 3,
+        "settings.error_threshold": 3,
+        "settings.output_file_name": "a.csv",
+        "settings.retry_settings.max_retries": 2,
+        "settings.retry_settings.timeout": 100,
+        "resources.instance_count": 2,
+    }
+    assert jobs["literals"]["InputData"]["switch"] == {"JobInputType": "Literal", "Value": "True"}
+    assert names["names"] == "mine"
+    assert jobs["names"]["experimentName"] == "autumn"
+    for what in ("asset", "asset of a resource"):
+        made = service.client.get(f"/jobs/{names[what]}/outputs/done.txt").text
+        assert made == str(service.home / "known")
+    assert service.home.joinpath("results", "o.csv-folder", "done.txt").is_file()

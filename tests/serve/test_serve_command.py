@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
 import signal
 import socket
@@ -42,6 +44,7 @@ def run(files):
             time.sleep(0.01)
     return [f"{word} {Path(file).name} of {len(files)}" for file in files]
 """
+PR_SET_DUMPABLE = 4
 DEPLOYMENT = """
 name: {name}
 endpoint_name: greetings
@@ -107,7 +110,8 @@ def ended(client: httpx.Client, name: str) -> str:
 def test_deployments_are_invoked_and_their_predictions_fetched(tmp_path: Path) -> None:
     """Each by its name, with overrides; the job folder is that of any job."""
     written(tmp_path)
-    with served(tmp_path) as client:
+    log = tmp_path / "logs.jsonl"
+    with served(tmp_path, "--audit-log", str(log), "--requests-per-s", "1000") as client:
         folder = "azureml://datastores/data/paths/"
         given = body(folder, "UriFolder", miniBatchSize=3, outputFileName="out.csv")
         bye = {"azureml-model-deployment": "bye"}
@@ -132,12 +136,24 @@ def test_deployments_are_invoked_and_their_predictions_fetched(tmp_path: Path) -
         (stdout,) = (path for path in logs if path.startswith("user/stdout/"))
         assert "scoring 2" in client.get(f"/jobs/{first}/logs/{stdout}").text
         assert "Completed" in client.get(f"/jobs/{first}/stream").text
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(one["action"], one["job"]) for one in actions][:3] == [
+        ("start", first),
+        ("start", second),
+        ("read", first),
+    ]
+    warned = "jobs run as root" in tmp_path.joinpath("service.txt").read_text()
+    assert warned == (os.geteuid() == 0)
     state = state_of(JobFolder(tmp_path / "jobs" / first / "job"))
     assert state.status == "Completed"
 
 
 @pytest.mark.parametrize(
-    ("how", "status", "code"), [("killed", "Failed", "JobDied"), ("canceled", "Canceled", None)]
+    ("how", "status", "code"),
+    [
+        ("killed", "Failed", "JobDied"),
+        pytest.param("canceled", "Canceled", None, marks=pytest.mark.long),
+    ],
 )
 def test_a_job_that_was_ended_goes_on_where_it_was(
     tmp_path: Path, how: str, status: str, code: str | None
@@ -175,10 +191,91 @@ def test_a_job_that_was_ended_goes_on_where_it_was(
     assert not [path for path in files if b"planted-0815" in path.read_bytes()]
 
 
+PIPELINE = """
+type: pipeline
+inputs:
+  data: {type: uri_folder}
+  mode: {type: string}
+  count: {type: integer, default: 2, min: 1}
+  more: {optional: true}
+  word: plain
+outputs:
+  score: {type: uri_folder}
+jobs:
+  one:
+    type: command
+    code: code
+    command: >-
+      python keep.py --data "${{inputs.data}}" --mode ${{inputs.mode}}
+      --count '${{inputs.count}}' --out ${{outputs.score}}
+    inputs:
+      data: ${{parent.inputs.data}}
+      mode: ${{parent.inputs.mode}}
+      count: ${{parent.inputs.count}}
+    outputs: {score: "${{parent.outputs.score}}"}
+"""
+KEEP = """
+import sys
+from pathlib import Path
+
+place = Path(sys.argv[-1])
+place.mkdir(parents=True, exist_ok=True)
+place.joinpath("words.txt").write_text("|".join(sys.argv[1:-1]))
+if not Path("GATE").exists():
+    sys.exit("no gate")
+"""
+
+
+def test_a_pipeline_is_served_and_its_values_are_arguments(tmp_path: Path) -> None:
+    """What does not fit is refused before there is a job; a job that failed goes on."""
+    written(tmp_path)
+    tmp_path.joinpath("code", "keep.py").write_text(KEEP.replace("GATE", str(tmp_path / "gate")))
+    tmp_path.joinpath("pipeline.yml").write_text(PIPELINE)
+    deployment = tmp_path / "pipes.yml"
+    deployment.write_text("name: pipes\ntype: pipeline\njob_definition: pipeline.yml\n")
+    value = f'a"; touch {tmp_path}/planted; $(touch {tmp_path}/planted) *'
+    data = {"JobInputType": "UriFolder", "Uri": "azureml://datastores/data/paths/"}
+    whole: dict[str, object] = {
+        "data": data,
+        "mode": {"JobInputType": "Literal", "Value": value},
+        "count": {"JobInputType": "Literal", "Value": 3},
+    }
+    with served(tmp_path, str(deployment)) as client:
+
+        def invoke(**more: object) -> httpx.Response:
+            headers = {"azureml-model-deployment": "pipes"}
+            given = {key: one for key, one in {**whole, **more}.items() if one is not None}
+            return client.post("/jobs", json={"properties": {"InputData": given}}, headers=headers)
+
+        for more, told in [
+            ({"mode": {"JobInputType": "Literal", "Value": "--x"}}, "for an option"),
+            ({"mode": None}, "'mode': it is missing"),
+            ({"mode": data}, "send it as a Literal"),
+            ({"data": {"JobInputType": "Literal", "Value": "/etc"}}, "it is a place of data"),
+            ({"more": {"JobInputType": "Literal", "Value": "/etc"}}, "it is a place of data"),
+            ({"word": data}, "send it as a Literal"),
+            ({"count": {"JobInputType": "Literal", "Value": 0}}, "at least 1"),
+            ({"count": {"JobInputType": "Literal", "Value": "$(ls)"}}, "of type integer"),
+            ({"other": data}, "it has no input 'other'"),
+        ]:
+            answer = invoke(**more)
+            assert answer.status_code == 400
+            assert told in answer.json()["error"]["message"]
+        name = invoke().json()["name"]
+        assert ended(client, name) == "Failed"
+        tmp_path.joinpath("gate").touch()
+        assert client.post(f"/jobs/{name}/resume").status_code == 202
+        assert ended(client, name) == "Completed"
+        words = client.get(f"/jobs/{name}/outputs/score/words.txt").text
+        assert words == f"--data|{tmp_path}/data|--mode|{value}|--count|3|--out"
+    assert not tmp_path.joinpath("planted").exists()
+
+
 def refused(home: Path, *words: str, token: str = TOKEN) -> str:
     """Return what a command line is refused with."""
     args = ["serve", "--folder", str(home / "jobs"), "--port", "0", *words]
     done = CliRunner().invoke(main, args, env={VARIABLE: token})
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # as this process was before
     assert done.exit_code == 2, done.output
     return done.output
 
@@ -193,6 +290,7 @@ def test_what_cannot_be_served_is_refused_before_anything_is(tmp_path: Path) -> 
     tmp_path.joinpath("pipe.yml").write_text("type: pipeline\njobs: {}\n")
     assert "daskprs run pipe.yml" in refused(tmp_path, str(tmp_path / "pipe.yml"), "--root", root)
     assert "hello, bye" in refused(tmp_path, hello, bye, "--root", root, "--default", "third")
+    assert "nan is not" in refused(tmp_path, hello, "--root", root, "--requests-per-s", "nan")
     assert "different names" in refused(tmp_path, hello, hello, "--root", root)
     assert "cannot be served" in refused(tmp_path, hello, "--root", root, "--host", "203.0.113.1")
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -213,4 +311,15 @@ def test_what_cannot_be_served_is_refused_before_anything_is(tmp_path: Path) -> 
     junk = str(tmp_path / "token")
     files = ["--certificate", junk, "--key", junk]
     assert "not usable" in refused(tmp_path, hello, "--root", f"data={tmp_path}/data", *files)
+    data = f"data={tmp_path}/data"
+    audit = ["--audit-log", str(tmp_path / "data" / "log")]
+    assert "callers could have it read" in refused(tmp_path, hello, "--root", data, *audit)
+    for log in ("none/log", "code"):
+        audit = ["--audit-log", str(tmp_path / log)]
+        assert "--audit-log" in refused(tmp_path, hello, "--root", data, *audit)
+    code = ["--output-root", f"out={tmp_path}/code"]
+    assert "the file of hello" in refused(tmp_path, hello, "--root", data, *code)
+    assert "no such user" in refused(tmp_path, hello, "--root", data, "--run-as", "no-such-user")
+    other = refused(tmp_path, hello, "--root", data, "--run-as", "61299", "--max-jobs", "2")
+    assert ("a user each" if os.geteuid() == 0 else "only root") in other
     assert "bad.yml:2:1" in refused(tmp_path, str(tmp_path / "bad.yml"), "--root", root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -35,7 +36,7 @@ def test_an_invocation_becomes_a_job_whose_output_can_be_fetched(service: LightS
     """As a client of a batch endpoint goes about it: POST, poll `properties.status`, fetch."""
     data = service.data("one", "say working", "write predictions.csv 1,2")
     answer = service.invoke(data)
-    assert answer.status_code == 202
+    assert answer.status_code == 201
     name = answer.json()["name"]
     assert answer.json()["id"].rpartition("/")[2] == name
     assert answer.headers["location"] == f"/jobs/{name}"
@@ -47,7 +48,7 @@ def test_an_invocation_becomes_a_job_whose_output_can_be_fetched(service: LightS
     ]
     got = service.client.get(f"/jobs/{name}/outputs/predictions.csv")
     assert got.content == b"1,2"
-    assert got.headers["content-disposition"] == "attachment"
+    assert got.headers["content-disposition"] == 'attachment; filename="predictions.csv"'
     assert service.client.get(f"/jobs/{name}/stream").text == "working\n"
     job = service.job(name)
     assert job["systemData"]["createdBy"] == "ours"
@@ -93,7 +94,7 @@ def test_keys_are_known_in_the_cases_that_are_in_use(service: LightService) -> N
     """`InputData` and `inputData`."""
     one = {"jobInputType": "UriFile", "uri": service.data("empty")}
     answer = service.client.post("/jobs", json={"properties": {"inputData": {"it": one}}})
-    assert answer.status_code == 202
+    assert answer.status_code == 201
     service.ended(answer.json()["name"])
 
 
@@ -121,6 +122,93 @@ def test_overrides_are_kept_by_the_keys_of_the_deployments_file(service: LightSe
     }
     assert properties["displayName"] == "nightly"
     service.ended(answer.json()["name"])
+
+
+@pytest.mark.parametrize("header", ["repeatability_request-id", "Repeatability-Request-Id"])
+def test_a_request_that_is_sent_again_is_the_same_job(service: LightService, header: str) -> None:
+    """At the same time as well; another request with its id is refused."""
+    data, headers = service.data("empty"), {header: f"id of {header}"}
+    with ThreadPoolExecutor(4) as pool:
+        answers = [*pool.map(lambda _: service.invoke(data, headers=headers), range(4))]
+    assert {answer.status_code for answer in answers} == {201}
+    (name,) = {answer.json()["name"] for answer in answers}
+    service.ended(name)
+    assert service.invoke(data, headers=headers).json()["name"] == name
+    other = service.client.post("/jobs", json=body(data, miniBatchSize=2), headers=headers)
+    assert code(other, 409) == "RequestIdInUse"
+
+
+def test_numbers_may_be_sent_as_text_and_timeouts_as_durations(service: LightService) -> None:
+    """As several clients send them; what is not whole, or too much, is refused."""
+    more = {
+        "miniBatchSize": "5",
+        "errorThreshold": "-1",
+        "retrySettings": {"maxRetries": "2", "timeout": "PT1H0.5S"},
+        "compute": {"isLocal": True, "instanceCount": "2"},
+        "name": "of-texts",
+        "tags": {"team": "fraud"},
+    }
+    answer = service.client.post("/jobs", json=body(service.data("empty"), **more))
+    properties = answer.json()["properties"]
+    assert properties["overrides"] == {
+        "settings.mini_batch_size": 5,
+        "settings.error_threshold": -1,
+        "settings.retry_settings.max_retries": 2,
+        "settings.retry_settings.timeout": 3601,
+        "resources.instance_count": 2,
+    }
+    assert answer.json()["name"] == "of-texts"
+    again = service.client.post("/jobs", json=body(service.data("empty"), name="of-texts"))
+    assert code(again, 409) == "JobExists"
+    for tag, found in [("team", ["of-texts"]), ("team=fraud", ["of-texts"]), ("team=x", [])]:
+        listed = service.client.get("/jobs", params={"tag": tag}).json()["value"]
+        assert [job["name"] for job in listed] == found
+    service.ended("of-texts")
+    for key, value in [
+        ("miniBatchSize", "1.5"),
+        ("miniBatchSize", "0"),
+        ("retrySettings", {"timeout": "P4D"}),
+        ("retrySettings", {"timeout": "P1M"}),
+        ("name", "../x"),
+    ]:
+        given = body(service.data("empty"), **{**more, "name": "n", key: value})
+        assert code(service.client.post("/jobs", json=given), 400) == "BadRequest"
+    given = body(service.data("empty"), **{**more, "resources": {"instanceCount": 3}})
+    assert code(service.client.post("/jobs", json=given), 409) == "InstanceCounts"
+
+
+def test_an_asset_of_the_operator_is_data_in_each_of_its_forms(service: LightService) -> None:
+    """It lies where the operator says; no other asset does."""
+    service.home.joinpath("known").write_text("")
+    path = "providers/Microsoft.MachineLearningServices/workspaces/w/data/{}/versions/1"
+    forms = ["azureml:{}:1", "azureml://subscriptions/s/resourceGroups/g/" + path]
+    forms += ["/subscriptions/s/resourceGroups/g/" + path]
+    for form in forms:
+        name = service.invoke(form.format("known")).json()["name"]
+        assert service.ended(name) == "Completed"
+        done = service.home / "jobs" / name / "output" / "done.txt"
+        assert done.read_text() == str(service.home / "known")
+        assert code(service.invoke(form.format("other")), 403) == "PathNotAllowed"
+    for form in ("azureml:../../known", "azureml:./known", "azureml:/known", "azureml:known:2"):
+        assert code(service.invoke(form), 403) == "PathNotAllowed"
+
+
+def test_output_that_is_there_or_on_its_way_is_refused(tmp_path: Path) -> None:
+    """Before there is a job."""
+    with LightService(tmp_path) as service:
+        data = service.data("wait", f"wait {tmp_path / 'gate'}", "write predictions.csv 1")
+
+        def to(uri: str, kind: str = "UriFolder") -> httpx.Response:
+            given = {"score": {"JobOutputType": kind, "Uri": f"{tmp_path}/results/{uri}"}}
+            return service.client.post("/jobs", json=body(data, OutputData=given))
+
+        first = to("a").json()["name"]
+        assert code(to("a"), 409) == "OutputInUse"
+        assert code(to("a/predictions.csv", "UriFile"), 409) == "OutputInUse"
+        beside = to("a/other.csv", "UriFile").json()["name"]
+        tmp_path.joinpath("gate").touch()
+        assert [service.ended(first), service.ended(beside)] == ["Completed"] * 2
+        assert code(to("a"), 409) == "OutputExists"
 
 
 def test_names_of_a_job_may_stand_where_the_documentation_has_them(
@@ -155,14 +243,18 @@ def test_jobs_are_listed_the_newest_first_page_by_page(service: LightService) ->
     names = [service.invoke(service.data("empty")).json()["name"] for _ in range(5)]
     for name in names:
         service.ended(name)
-    seen, link = [], "/jobs?$top=2"
+    seen, link = [], f"{service.url}/jobs?$top=2"
     while link:
         page = service.client.get(link).json()
         assert len(page["value"]) <= 2
         seen += [job["name"] for job in page["value"]]
         link = page["nextLink"]
+        assert link is None or link.startswith(f"{service.url}/jobs?$top=2&$skip=")
     assert seen[:5] == names[::-1]
     assert len(seen) == len(set(seen))
+    for host in ("evil.example/path", "a@b", "<b>"):
+        link = service.client.get("/jobs?$top=1", headers={"Host": host}).json()["nextLink"]
+        assert link.startswith(f"{service.url}/jobs?")
 
 
 def test_a_running_job_is_followed_and_canceled(service: LightService) -> None:
@@ -414,7 +506,7 @@ def test_no_input_outside_the_roots_is_read(service: LightService, uri: str) -> 
     escape.unlink()
 
 
-@pytest.mark.parametrize("uri", ["{home}/data/*", "data/one", "s3://b/k", "https://x/y", ""])
+@pytest.mark.parametrize("uri", ["{home}/data/*", "data/one", "s3://b/k", "ftp://x/y", ""])
 def test_places_of_another_form_are_malformed(service: LightService, uri: str) -> None:
     """Globs, relative paths and other stores are none."""
     answer = service.invoke(uri.replace("{home}", str(service.home)))

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprs.output.dataset.part_attempt import write_aside
+from daskprs.output.dataset.part_attempt import PartAttempt, write_aside
 from daskprs.output.dataset.part_file import PartPlan, RowsFile, Sources
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.rows.row_schema import RowSchema
@@ -103,6 +103,6 @@ class AsideAtOnce(AtOnce):
     def _written(self, plan: PartPlan) -> PublishedPart:
         self._number += 1
         made = write_aside(str(self._attempts), self._number, pickle.dumps(plan))
-        attempt = pickle.loads(made)
+        attempt = PartAttempt.parsed(made, self._number)
         assert attempt.is_whole(self._attempts)
         return attempt.put(self._attempts, plan)

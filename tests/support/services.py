@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -44,6 +45,7 @@ class LightService:
         default: str = "first",
         running: int = 2,
         queued: int = 1000,
+        **more: Any,
     ) -> None:
         self.home = home
         for folder in ("data", "results"):
@@ -51,14 +53,14 @@ class LightService:
         tokens = home / "tokens.yml"
         tokens.touch(mode=0o600)
         tokens.write_text(TOKENS)
-        self._words = [str(home), names, default, str(running), str(queued)]
+        self._words = [str(home), names, default, str(running), str(queued), json.dumps(more)]
 
     def __enter__(self) -> Self:
         """Start it, and wait until it listens."""
         paths = [str(PROGRAMS), os.environ.get("PYTHONPATH", "")]
         with self.home.joinpath("service.txt").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(PROGRAMS / "light_service.py"), *self._words],
+                self.program([sys.executable, str(PROGRAMS / "light_service.py"), *self._words]),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
@@ -75,6 +77,10 @@ class LightService:
             limits=httpx.Limits(max_keepalive_connections=0),  # nothing is left of a test
         )
         return self
+
+    def program(self, words: list[str]) -> list[str]:
+        """Return the words that start the service."""
+        return words
 
     def __exit__(
         self,

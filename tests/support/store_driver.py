@@ -13,11 +13,13 @@ from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
+from daskprs.folders.rows_seal import make_salt, rows_key
 from daskprs.output.journal.recovery import Resumption
 from daskprs.output.rows.format_result import FormattedRows, format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
 from daskprs.output.spool import AgentSpool, UnwritableError
 from daskprs.output.store import ResultStore
+from daskprs.system.seal import SealKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
     from daskprs.output.publish.open_uploads import OpenUploads
 
 TEXT = OutputSpec(text=True, typed=False)
-TYPED = OutputSpec(text=False, typed=True)
-BOTH = OutputSpec(text=True, typed=True)
+KEY = SealKey(b"of these tests")
+TYPED = OutputSpec(text=False, typed=True, key=KEY)
+BOTH = OutputSpec(text=True, typed=True, key=KEY)
 AGENT = "0-process000"
 MOST = 1_000
 """Mini-batches in a plan that nobody has told otherwise."""
@@ -70,7 +73,7 @@ class Driver:
     def __init__(self, store: ResultStore, folder: JobFolder, spec: OutputSpec) -> None:
         self.store = store
         self.folder = folder
-        self.spec = spec
+        self.spec = spec._replace(key=rows_key(folder))
         self.agents: list[AgentSpool] = []
         self.agent = self.new_agent(AGENT)
 
@@ -130,6 +133,7 @@ def driving(
     """Open the store of a job folder as a driver does, and close it in the end."""
     folder = JobFolder(path)
     folder.create()
+    make_salt(folder)
     with locked(folder) as epoch:
         given = FINGERPRINT if fingerprint is None else fingerprint
         if resume:

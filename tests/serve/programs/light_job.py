@@ -2,12 +2,13 @@
 
 The input is a file with words: ``wait PATH`` until that is there, ``write NAME TEXT`` into the
 output folder, ``link NAME TARGET`` there, ``strange`` for a file with a name that is no UTF-8,
-``say TEXT``, ``exit CODE``.
+``say TEXT``, ``exit CODE``, ``run PATH`` of a Python file.
 """
 
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,8 @@ for line in lines:
             output.joinpath(rest[0]).symlink_to(rest[1])
         case "say":
             print(" ".join(rest), flush=True)
+        case "run":
+            runpy.run_path(rest[0])
         case "exit":
             sys.exit(int(rest[0]))
 output.joinpath("done.txt").write_text(str(data))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.assets import Assets
 from daskprs.serve.allowed_paths import Roots
-from daskprs.serve.deployment import Deployments, ServedDeployment
+from daskprs.serve.deployment import Deployments, ServedCall, ServedDeployment
+from daskprs.serve.job_user import JobUser
+from daskprs.serve.listening_socket import CallerLimits
+from daskprs.serve.retention import Retention
 from daskprs.serve.server import Service
 from daskprs.serve.tokens import Tokens
+from daskprs.serve.web_input import WebHosts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,30 +26,43 @@ class Light(ServedDeployment):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.output_file_name = "predictions.csv"
+
+    def refuse_unfit(self, call: ServedCall) -> None:
+        """Take whatever there is, so that more is tried."""
 
     def words(
         self,
         data: Mapping[str, str],
-        literals: Mapping[str, str],  # noqa: ARG002 - those of every deployment
-        job_dir: Path,  # noqa: ARG002 - the same
-        output_dir: str,
+        job_dir: Path,  # noqa: ARG002 - those of every deployment
+        output_dir: Path,
         overrides: Mapping[str, Any],  # noqa: ARG002 - the same
     ) -> list[str]:
         """Return the module and its arguments."""
-        return ["light_job", next(iter(data.values()), "/dev/null"), output_dir]
+        return ["light_job", next(iter(data.values()), "/dev/null"), str(output_dir)]
 
 
-home, names, default, running, queued = sys.argv[1:]
+MANY = {"connections": 2000, "connections_per_address": 2000, "head_s": 100}
+"""What the tests of load need, whose clients are one slow process."""
+home, names, default, running, queued, more = sys.argv[1:]
+given = json.loads(more)
+users = [JobUser.named(one) for one in given.pop("run_as", [])]
 service = Service(
     name="light",
     deployments=Deployments([Light(name) for name in names.split(",")], default or None),
     tokens=Tokens.given(str(Path(home, "tokens.yml")), "https://ml.azure.com"),
-    inputs=Roots({"data": str(Path(home, "data"))}),
+    inputs=Roots({"data": str(Path(home, "data"))}, assets=Assets({"known:1": f"{home}/known"})),
     outputs=Roots({"results": str(Path(home, "results"))}),
     folder=Path(home, "jobs"),
     max_jobs=int(running),
     max_queued=int(queued),
     most_bytes=1 << 16,
     port=0,
+    limits=CallerLimits(**MANY | given.pop("limits", {})),
+    retention=Retention(**given.pop("retention", {})),
+    drain_s=given.pop("drain_s", 20),
+    users=users,
+    web_hosts=WebHosts(tuple(given.pop("input_hosts", [])), 1 << 20),
+    **given,
 )
 service.run(lambda line: print(line, flush=True))

@@ -1,0 +1,219 @@
+"""Files of jobs, as a script may leave them: links, FIFOs, and more than anybody can list."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daskprs.serve import job_files
+from daskprs.serve.http_errors import Refusal
+from daskprs.serve.job_files import listed, opened
+from daskprs.serve.served_job import RequestedJob, ServedJob
+from daskprs.system.atomic_file import whole_file
+from tests.support.polling import poll_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "planted-secret"  # noqa: S105 - nobody's
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """Return the output of a job, and a secret beside it."""
+    folder = tmp_path / "job" / "output"
+    folder.joinpath("inner").mkdir(parents=True)
+    folder.joinpath("inner", "a.csv").write_text("ours")
+    tmp_path.joinpath("keys").mkdir()
+    tmp_path.joinpath("keys", "a.csv").write_text(SECRET)
+    return folder
+
+
+def paths(folder: Path) -> list[str]:
+    """Return what a listing shows."""
+    return [one["path"] for one in listed(folder)["value"]]
+
+
+def content(folder: Path, relative: str) -> bytes | None:
+    """Return a file as a caller gets it; None where there is none for him."""
+    try:
+        with opened(folder, relative) as file:
+            return file.read()
+    except Refusal:
+        return None
+
+
+@pytest.mark.attack
+def test_no_part_of_a_path_may_be_a_link(output: Path, tmp_path: Path) -> None:
+    """The file, a folder on the way, the output itself, and the folder of the job."""
+    keys = tmp_path / "keys"
+    output.joinpath("link").symlink_to(keys / "a.csv")
+    output.joinpath("folder").symlink_to(keys)
+    output.joinpath("self").symlink_to("/proc/self")
+    assert paths(output) == ["inner/a.csv"]
+    assert content(output, "inner/a.csv") == b"ours"
+    for path in ("link", "folder/a.csv", "self/environ", "inner/../inner/a.csv", "", ".", "inner"):
+        assert content(output, path) is None
+    assert content(output, str(keys / "a.csv")) is None
+    for swapped in (output / "inner", output, output.parent):
+        swapped.rename(tmp_path / "elsewhere")
+        swapped.symlink_to(keys)
+        assert content(output, "inner/a.csv") is None
+        assert "inner/a.csv" not in paths(output)
+        swapped.unlink()
+        tmp_path.joinpath("elsewhere").rename(swapped)
+    assert content(output, "inner/a.csv") == b"ours"
+
+
+@pytest.mark.attack
+def test_a_folder_that_is_swapped_for_a_link_all_the_time_leads_nowhere(
+    output: Path, tmp_path: Path
+) -> None:
+    """Whatever moment the service looks at."""
+    over = threading.Event()
+
+    def swap() -> None:
+        while not over.wait(0.001):
+            output.joinpath("inner").rename(output / "kept")
+            output.joinpath("inner").symlink_to(tmp_path / "keys")
+            output.joinpath("inner").unlink()
+            output.joinpath("kept").rename(output / "inner")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        found = {content(output, "inner/a.csv") for _ in range(500)}
+        assert poll_for(lambda: content(output, "inner/a.csv") == b"ours")
+        for _ in range(200):
+            assert set(paths(output)) <= {"inner/a.csv", "kept/a.csv"}
+    finally:
+        over.set()
+        swapping.join()
+    assert found <= {b"ours", None}
+
+
+@pytest.mark.attack
+@pytest.mark.timeout(60)
+def test_a_fifo_in_any_place_is_passed_over_at_once(output: Path) -> None:
+    """Nobody will ever open its other end."""
+    os.mkfifo(output / "pipe")
+    output.joinpath("to-pipe").symlink_to(output / "pipe")
+    assert paths(output) == ["inner/a.csv"]
+    assert content(output, "pipe") is content(output, "to-pipe") is None
+    mine = output / f".whole.{os.getpid()}-{threading.get_native_id()}.part"
+    os.mkfifo(mine)
+    with whole_file(output / "whole") as file:
+        file.write(b"ours")
+    assert output.joinpath("whole").read_bytes() == b"ours"
+    output.joinpath("victim").write_text("kept")
+    mine.symlink_to(output / "victim")
+    with whole_file(output / "whole") as file:
+        file.write(b"theirs")
+    assert output.joinpath("victim").read_text() == "kept"
+
+
+@pytest.mark.attack
+@pytest.mark.timeout(60)
+def test_a_listing_ends_however_much_there_is(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that it is cut off: too many files, too many entries, and too deep folders."""
+    monkeypatch.setattr(job_files, "MOST_LISTED", 3)
+    assert not listed(output)["isTruncated"]
+    for number in range(4):
+        output.joinpath(str(number)).touch()
+    assert listed(output)["isTruncated"]
+    assert paths(output) == ["0", "1", "2"]
+    monkeypatch.undo()
+    monkeypatch.setattr(job_files, "MOST_LOOKED_AT", 4)
+    assert len(paths(output)) <= 4
+    assert listed(output)["isTruncated"]
+    monkeypatch.undo()
+    deep = os.open(output, os.O_RDONLY)
+    for _ in range(3000):  # longer than any path may be
+        os.mkdir("d", dir_fd=deep)
+        below = os.open("d", os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = below
+    os.close(deep)
+    assert listed(output)["isTruncated"]
+    assert "inner/a.csv" in paths(output)
+    subprocess.run(["/bin/rm", "-rf", output / "d"], check=True)
+
+
+def test_names_may_have_any_bytes(output: Path) -> None:
+    """A line feed, quotes, and what is no UTF-8."""
+    for name in (b"a\nb", b'q"\\', b"\xff"):
+        output.joinpath(os.fsdecode(name)).write_text("ours")
+    assert paths(output) == ["a\nb", 'q"\\', "\ufffd", "inner/a.csv"]
+    assert content(output, "a\nb") == content(output, 'q"\\') == b"ours"
+
+
+# ---- records that a script has forged ----
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> ServedJob:
+    """Return a job of the service."""
+    folder = tmp_path / "batchjob-1"
+    asked = RequestedJob(
+        "batchjob-1", "first", "2026", "ann", {}, {}, {}, ["this"], str(folder / "output"), {}
+    )
+    return ServedJob.create(folder, asked, 1)
+
+
+@pytest.mark.attack
+def test_the_number_of_another_process_in_a_jobs_folder_has_none_ended(job: ServedJob) -> None:
+    """Even while the job holds its lock, what has the number must hold it, too."""
+    victim = subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+    lock = job.folder / "process.1"
+    lock.touch()
+    holder = subprocess.Popen(
+        ["/usr/bin/flock", "--no-fork", "-x", str(lock), "/bin/sleep", "60"], start_new_session=True
+    )
+    try:
+        assert poll_for(job.is_alive)
+        for forged in (str(victim.pid), "1", "0", "-1", str(os.getpid()), "9" * 60, "x"):
+            lock.write_text(forged)
+            job.cancel()
+            assert victim.poll() is None
+            assert holder.poll() is None
+        lock.write_text(str(holder.pid))
+        job.cancel()
+        assert holder.wait(30) == -signal.SIGTERM
+    finally:
+        for process in (victim, holder):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    ("record", "forged"),
+    [
+        ("request.json", '"name": "batchjob-2"'),
+        ("request.json", '"labels": {"status": "Completed"}'),
+        ("request.json", '"labels": ["a"]'),
+        ("request.json", '"inputs": {"a": 1}'),
+        ("request.json", '"words": "rm"'),
+        ("request.json", '"deep": ' + "[" * 100_000),
+        ("ticket.1", "9" * 60),
+        ("ticket.1", "-1"),
+        ("ticket.1", "x"),
+    ],
+)
+def test_a_forged_record_makes_the_folder_none_of_a_job(
+    job: ServedJob, record: str, forged: str
+) -> None:
+    """And takes neither the name nor the numbers of other jobs."""
+    path = job.folder / record
+    assert ServedJob.read(job.folder) is not None
+    if record == "request.json":
+        forged = path.read_text().removesuffix("}") + f", {forged}}}"
+    path.write_text(forged)
+    assert ServedJob.read(job.folder) is None

@@ -1,0 +1,99 @@
+"""Files of the service: roots that reach them are refused before anything starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import daskprs
+from daskprs.errors import OptionError
+from daskprs.serve.allowed_paths import Roots
+from daskprs.serve.own_files import OwnFiles, names_of, startup_warnings
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a folder with a root, and keys and code beside it."""
+    for name in ("root", "keys", "code"):
+        tmp_path.joinpath(name).mkdir()
+    for name in ("keys/key", "code/score.py", "code/deployment.yml"):
+        tmp_path.joinpath(name).touch()
+    return tmp_path
+
+
+def refused(home: Path, *, hidden: str = "", code: str = "", root: str = "root") -> set[str]:
+    """Return for which kind of root a file in a folder is refused."""
+    own = OwnFiles(
+        [("--key", home / hidden)] if hidden else [],
+        [("the file of hello", home / code)] if code else [],
+        Path("/elsewhere/jobs"),
+    )
+    found = set()
+    some, none = Roots({"a": str(home / root)}), Roots({})
+    for option, inputs, outputs in (("--root", some, none), ("--output-root", none, some)):
+        try:
+            own.refuse_in(inputs, outputs)
+        except OptionError as error:
+            found.add(option if option in str(error) else str(error))
+    return found
+
+
+@pytest.mark.attack
+def test_a_secret_lies_in_no_root_and_code_in_no_output_root(home: Path) -> None:
+    """Neither directly, nor by a link in any part of its path, nor by what a link leads to."""
+    keys, root = home / "keys", home / "root"
+    assert refused(home, hidden="keys/key", code="code/score.py") == set()
+    assert refused(home, hidden="keys/key", root="keys") == {"--root", "--output-root"}
+    assert refused(home, code="code/score.py", root="code") == {"--output-root"}
+    assert refused(home, code="code", root=".") == {"--output-root"}
+    root.joinpath("key").symlink_to(keys / "key")
+    root.joinpath("keys").symlink_to(keys)
+    keys.joinpath("inner").symlink_to(root / "key")
+    keys.joinpath("outer").symlink_to(keys / "inner")
+    for name in ("root/key", "root/keys/key", "keys/inner", "keys/outer", "keys/../root/keys/key"):
+        assert refused(home, hidden=name) == {"--root", "--output-root"}, name
+        assert refused(home, code=name) == {"--output-root"}, name
+    assert refused(home, hidden="root/keys/key", root="keys") == {"--root", "--output-root"}
+
+
+@pytest.mark.attack
+def test_no_output_root_holds_the_python_that_jobs_run(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its installation, daskprs itself, and what PYTHONPATH names."""
+    monkeypatch.setenv("PYTHONPATH", f"{home}/code{os.pathsep}")
+    for root in (sys.prefix, str(Path(daskprs.__file__).parents[1]), f"{home}/code"):
+        with pytest.raises(OptionError, match="callers could replace it"):
+            OwnFiles([], [], Path("/elsewhere")).refuse_in(Roots({}), Roots({"a": root}))
+
+
+@pytest.mark.attack
+def test_the_folder_of_jobs_has_no_output_root_around_it_or_in_it(home: Path) -> None:
+    """Nor a link to it; beside it there may be one."""
+    home.joinpath("root", "jobs").symlink_to(home / "keys")
+    for folder, root in (("root/inner", "root"), ("root/jobs", "root"), ("root", "root/inner")):
+        home.joinpath(root).mkdir(exist_ok=True)
+        with pytest.raises(OptionError, match=f"--folder {home}/{folder}"):
+            OwnFiles([], [], home / folder).refuse_in(Roots({}), Roots({"a": str(home / root)}))
+    OwnFiles([], [], home / "code").refuse_in(Roots({}), Roots({"a": str(home / "root")}))
+
+
+def test_loops_of_links_have_names_too(home: Path) -> None:
+    """Each link that stands in the way counts once."""
+    home.joinpath("a").symlink_to(home / "b")
+    home.joinpath("b").symlink_to(home / "a")
+    assert {home / "a", home / "b"} < names_of(home / "a")
+
+
+def test_a_key_that_others_can_read_is_warned_of(home: Path) -> None:
+    """With what to do about it; so are jobs of root."""
+    key = home / "keys" / "key"
+    key.chmod(0o644)
+    assert [one for one in startup_warnings([], str(key)) if f"chmod 600 {key}" in one]
+    key.chmod(0o600)
+    found = [*startup_warnings([], str(key))]
+    assert ["jobs run as root" in one for one in found] == [True] * (os.geteuid() == 0)
+    assert [*startup_warnings([], str(home / "none"))] == found

@@ -103,6 +103,7 @@ def parallel_run(
     overwrite: bool = False,
     resume: bool | Literal["extend", "failed"] = False,
     accept_changes: Sequence[str] = (),
+    trust: bool = False,
     retain: Literal["results", "all"] = "results",
     resource_monitor_interval: float = 600,
     profiling_module: Literal["cProfile", "profile"] | None = None,
@@ -137,7 +138,8 @@ def parallel_run(
         which is then `run`, or an object or class with ``run`` and, if it likes, ``init`` and
         ``shutdown``.
     client
-        A ``distributed.Client`` or the address of a scheduler. Default: the current client if
+        A ``distributed.Client``, the address of a scheduler, or a scheduler file
+        (``"cluster.json"``), which has the address. Default: the current client if
         there is one, else an in-process cluster with a slot for each usable core.
     job_dir
         The job folder: logs, journal, and what a resume needs. Default:
@@ -296,6 +298,10 @@ def parallel_run(
     accept_changes
         With `resume`: which of script, input and options may have changed. What is committed is
         kept; of a changed input, what is the same by content. Default: none.
+    trust
+        With `resume`: go on though `job_dir` belongs to another user, or though others may write
+        to the records that name the script. Python objects in the result are loaded, too, whoever
+        has written them.
     retain
         What stays of a Completed job in which no mini-batch has failed. ``"results"``: output and
         rows, logs, journal, and the records of a resume. ``"all"``: what was written for the agents

@@ -380,7 +380,7 @@ class PipelineFailed(_WithResult[PipelineOutcome], DaskprsError):  # noqa: N818 
         return str(self)
 
 
-class ParallelRunCanceled(_WithResult[JobOutcome | None], KeyboardInterrupt):
+class ParallelRunCanceled(_WithResult[Any], KeyboardInterrupt):
     """Ctrl-C ended the job as Canceled; nothing was published, and its journal is kept.
 
     It is a `KeyboardInterrupt`, not a `DaskprsError`, so that Ctrl-C goes on to end the program.
@@ -390,9 +390,9 @@ class ParallelRunCanceled(_WithResult[JobOutcome | None], KeyboardInterrupt):
     message
         The work done until then, and how to resume.
     result
-        The same as data; ``None`` for a pipeline.
+        The same as data: a `JobOutcome`, or a `daskprs.azure.PipelineResult`.
 
     """
 
-    def __init__(self, message: str, result: JobOutcome | None = None) -> None:
+    def __init__(self, message: str, result: JobOutcome | PipelineOutcome | None = None) -> None:
         super().__init__(message, result)

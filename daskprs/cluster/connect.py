@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -23,6 +25,7 @@ from distributed.core import send_recv
 
 from daskprs.cluster.thread_pool import leave_the_threads
 from daskprs.errors import AgentError, Option, OptionError
+from daskprs.options.rules import SCHEDULER_FILE
 from daskprs.system import forks
 from daskprs.system.scarcity import explain
 
@@ -48,6 +51,14 @@ QUIET = {
     "distributed.admin.low-level-log-length": 10,
 }
 
+ADDRESS = (
+    "Give the address that the scheduler prints when it starts, such as tcp://host:8786; that of a "
+    "scheduler with TLS begins with tls://."
+)
+CERTIFICATES = (
+    "Dask's config has to name the certificates of this cluster, as distributed.comm.tls.ca-file, "
+    ".client.cert and .client.key; in Python, client= takes a Client made with security=."
+)
 CONNECT_PART = 0.9
 """The part of the timeout after which Dask says why it cannot connect."""
 GRACE_S = 5.0
@@ -86,11 +97,33 @@ class DaskSettings:
 _QUIET = DaskSettings(QUIET)
 
 
-def check_scheduler(address: str) -> None:
+def scheduler_address(client: str) -> str:
+    """Return an address: the one given, or the one in a scheduler file.
+
+    Raises
+    ------
+    OptionError
+        When the file has no address.
+
+    """
+    if not client.endswith(SCHEDULER_FILE):
+        return client
+    try:
+        return str(json.loads(Path(client).read_text())["address"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it has no address"
+        raise OptionError(
+            Option("client", client),
+            f": the scheduler file cannot be used: {why}. `dask scheduler --scheduler-file` "
+            "writes it when it starts.",
+        ) from error
+
+
+def check_scheduler(client: str) -> None:
     """Refuse an address at which no Dask scheduler answers within Dask's connect timeout.
 
-    A client that cannot connect delays the exit of Python. So the scheduler is asked for its
-    identity first, over a connection without a client.
+    `client` is the address, or a scheduler file. A client that cannot connect delays the exit of
+    Python. So the scheduler is asked for its identity first, over a connection without a client.
 
     Raises
     ------
@@ -102,6 +135,7 @@ def check_scheduler(address: str) -> None:
     """
     if dask.config.get("distributed.client.security-loader", None):
         return  # only a client knows how to log in there
+    address = scheduler_address(client)
     timeout_s = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     answer: Future[str] = Future()
     asked = threading.Thread(
@@ -126,10 +160,10 @@ def check_scheduler(address: str) -> None:
         if kind == "Scheduler":
             return
         why = f"a {kind} answers there"
+    advice = CERTIFICATES if address.startswith("tls://") else ADDRESS
     raise OptionError(
-        Option("client", address),
-        f": no Dask scheduler can be reached: {why.rstrip('.')}. Give the address that the "
-        "scheduler prints when it starts, such as tcp://host:8786.",
+        Option("client", client),
+        f": no Dask scheduler can be reached: {why.rstrip('.')}. {advice}",
     )
 
 
@@ -167,7 +201,7 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
     Parameters
     ----------
     client
-        A client, the address of a scheduler, or None: the current client if there is one, else
+        A client, an address, a scheduler file, or None: the current client if there is one, else
         an in-process cluster that is not made the default.
     threads
         How many threads the in-process cluster declares.
@@ -181,7 +215,7 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
     forks.note_dask()
     if isinstance(client, str):
         check_scheduler(client)
-        with Client(client, set_as_default=False) as own:
+        with Client(scheduler_address(client), set_as_default=False) as own:
             yield own
     elif client is not None:
         yield client

@@ -37,6 +37,7 @@ from daskprs.inputs.keys.shuffle import Cut, in_order, labelled, shuffle
 from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.pickled_rows import PickledReader
 from daskprs.inputs.source.pieces import Uncomputed
+from daskprs.system.seal import new_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -155,6 +156,7 @@ class KeyExchange:
                 pickle.dumps(reader if seen else FarReader(reader)),
                 tuple(keys),
                 1,
+                new_key(),
                 str(scratch) if seen else None,
                 labelled(scratch),
                 in_helpers=True,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.collections.staging import StagedPartition
     from daskprs.inputs.keys.partition_keys import KeyPiece
+    from daskprs.system.seal import SealKey
 
 T = TypeVar("T")
 READ_BYTES = 8 << 20
@@ -64,6 +65,8 @@ class Dealing(NamedTuple):
     """The pickled reader of the table, for a worker that may be on another machine."""
     keys: tuple[str, ...]
     parts: int
+    seal_key: SealKey
+    """The key of the checksums of dealt pieces."""
     shared: str | None
     """The folder for gathered files if all workers see it; None: they stay with their workers."""
     labelled: bool
@@ -190,7 +193,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         what = f"deal out piece {piece} ({size:,} bytes) by key"
         arguments = dealing.reader, mini_batches, dealing.keys, dealing.parts, path
         try:
-            self._called(what, deal_by, *arguments, dealing.in_helpers)
+            self._called(what, deal_by, *arguments, dealing.seal_key, dealing.in_helpers)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -216,7 +219,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         path = self._new_file()
         try:
             limit = self._memory_bytes()
-            arguments = dealing.keys, part, pieces, path, limit, dealing.labelled
+            arguments = dealing.keys, part, pieces, path, dealing.seal_key, limit, dealing.labelled
             index: Gathered = self._called(what, gather, *arguments)
             if dealing.shared is None:
                 return GatheredPart(index, NodeFile(path))

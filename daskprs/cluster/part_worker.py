@@ -91,7 +91,7 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
             self._worker.loop.add_callback(asyncio.to_thread, self._end, key[1])
 
     def write(self, number: int, attempts: str, plan: bytes, size_bytes: int) -> bytes:
-        """Write a part, in a process of its own; return the attempt, pickled."""
+        """Write a part, in a process of its own; return the attempt, as JSON."""
         environment = agent_environment(os.environ, None, threads=1)
         timeout_s = max(self._timeout_s, size_bytes / SLOWEST_BYTES_PER_S)
         with self._lock:
@@ -136,7 +136,7 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
 def write_on_worker(
     name: str, number: int, attempts: str, plan: bytes, size_bytes: int
 ) -> bytes | str:
-    """Write a part (a Dask task); return the pickled attempt, or the error of one that has failed.
+    """Write a part (a Dask task); return the attempt as JSON, or the error of one that has failed.
 
     The error is text: Dask would log an exception, and the driver raises its own.
     """

@@ -370,7 +370,12 @@ class PartWriters(Executor):
         if found is None:
             msg = f"{worker} has gone"
             raise PartLost(msg)
-        return pickle.loads(found) if isinstance(found, bytes) else str(found)
+        if not isinstance(found, bytes):
+            return str(found)
+        try:
+            return PartAttempt.parsed(found, number)
+        except (ValueError, TypeError) as error:
+            return f"its record of the part is wrong: {error}"
 
 
 def size_of(plan: PartPlan) -> int:

@@ -111,7 +111,9 @@ class SlotManager:
         self._sessions = 0
         self._far: FarNodes
         self._session: Session
-        self._begun_s = self._looked_s = self._opened_s = time.monotonic()
+        self._refused_s = self._looked_s = self._opened_s = time.monotonic()
+        self._standing = SlotsChanged(0, 0)
+        """The last one that listeners have received."""
 
     @property
     def session(self) -> Session:
@@ -292,7 +294,7 @@ class SlotManager:
             self._deliver_forgotten()
             self._look_for_slots()
             self._session.scaling_demand.wish(work_s, workers=bool(self._slots))
-        if self._refused and not self._slots and now - self._begun_s > REFUSED_FOR_S:
+        if self._refused and not self._slots and now - self._refused_s > REFUSED_FOR_S:
             worker, why = next(iter(self._refused.items()))
             raise DaskprsError(_refusal(worker, why))
 
@@ -336,16 +338,15 @@ class SlotManager:
                 return self._worker_registry.hear(news)
             case WorkersFound(workers):
                 self._worker_registry.wait_for(workers)
-            case WorkerLost(worker, expected, leases):
-                self._worker_registry.lose(worker)
-                self._refused.pop(worker, None)
-                gone = [slot for slot in self._slots if slot.worker == worker]
-                self._drop(gone, expected=expected, begun=leases)
+            case WorkerLost():
+                self._lose(news)
                 return True
             case WorkerRefused(worker, why):
+                if worker not in self._refused:  # the scheduler reports it, and the worker itself
+                    self._listeners.tell(MessageLogged("warning", _refusal(worker, why)))
+                    self._refused_s = time.monotonic()
                 self._refused[worker] = why
                 self._worker_registry.wait_no_more([worker])
-                self._listeners.tell(MessageLogged("warning", _refusal(worker, why)))
             case WorkerLeaving():
                 pass  # it is lost soon
             case AgentsStopped():
@@ -357,6 +358,17 @@ class SlotManager:
             case _:
                 assert_never(news)
         return False
+
+    def _lose(self, news: WorkerLost) -> None:
+        """Take leave of a worker and of its slots, in words where a lease was lost with it."""
+        self._worker_registry.lose(news.worker)
+        self._refused.pop(news.worker, None)
+        gone = [slot for slot in self._slots if slot.worker == news.worker]
+        if gone:
+            is_loss = bool(news.leases) and not news.expected
+            departure = _departure(news.worker, is_loss=is_loss)
+            self._say("warning" if is_loss else "info", departure)
+        self._drop(gone, expected=news.expected, begun=news.leases)
 
     def _report_usage(self, worker: str, usage: NodeUsage | str) -> None:
         """Report what a worker has measured; of several on a node, one speaks for the node."""
@@ -398,8 +410,10 @@ class SlotManager:
         threads = {slot.worker: offered[slot].threads for slot in new if self._prepares}
         for worker, count in threads.items():
             self._calls.ask([worker], "prepare", count)
-        if gone or new:
-            self._listeners.tell(SlotsChanged(len(set(self.workers.values())), len(self._slots)))
+        standing = SlotsChanged(len(set(self.workers.values())), len(self._slots))
+        if standing != self._standing:
+            self._standing = standing
+            self._listeners.tell(standing)
         if self._worker_registry.is_complete and offered != self._remarked:
             self._remarked = offered
             remarks = without_device(offered, self._job.limits.gpus_per_process)
@@ -443,6 +457,15 @@ class SlotManager:
                 session.forget()
                 return  # lost again; the next turn tries again
             self._session = session
+
+
+def _departure(worker: str, *, is_loss: bool) -> str:
+    if not is_loss:
+        return f"the worker {worker} has left: what it has not finished runs elsewhere."
+    return (
+        f"the worker {worker} was lost: what it has not handed back runs again, one mini-batch at "
+        "a time, as one of them may have ended the worker."
+    )
 
 
 def _refusal(worker: str, why: str) -> str:

@@ -27,6 +27,7 @@ from daskprs.cluster.worker_events import (
     Heartbeat,
     NodeMeasured,
     WorkerLeaving,
+    WorkerRefused,
     packed,
 )
 
@@ -71,9 +72,21 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._topic = topic
         self._job = job
         self._origin = origin
+        self._is_set_up = False
 
     async def setup(self, worker: Worker) -> None:
-        """Make the pool, and send the first heartbeat; the first leases start the agents."""
+        """Make the pool, and send the first heartbeat; the first leases start the agents.
+
+        A failure is reported to the driver: on a worker that joins later, Dask only logs it.
+        """
+        try:
+            await self._set_up(worker)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            worker.log_event(self._topic, packed(WorkerRefused(worker.address, why)))
+            raise
+
+    async def _set_up(self, worker: Worker) -> None:
         self._worker = worker
         self._site = WorkerSite(self._job, self._origin, Path(worker.local_directory).parent)
         self.pool = AgentPool(self._site.job)
@@ -92,10 +105,13 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._measuring = asyncio.create_task(self._measure())
         self._telling = PeriodicCallback(self._tell, TELL_EVERY_MS)
         self._telling.start()
+        self._is_set_up = True
         self._tell()
 
     async def teardown(self, worker: Worker) -> None:
         """Kill the agents: a lease that waits for an agent would hold up the worker's end."""
+        if not self._is_set_up:
+            return
         if worker.status not in (Status.running, Status.paused):
             worker.log_event(self._topic, packed(WorkerLeaving(worker.address)))
         self._telling.stop()

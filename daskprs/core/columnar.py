@@ -42,9 +42,19 @@ class ColumnBatch(Sequence[T], Generic[T]):
             new._rows, new._packed, new._count = None, packed, count
         return new
 
+    @classmethod
+    def of_columns(cls, kind: type[T], columns: Sequence[Sequence[Any]]) -> ColumnBatch[T]:
+        """Return the rows that have these columns, all of one length; there may be none."""
+        new = cls()
+        if columns:
+            new._rows, new._count = None, len(columns[0])
+            new._table = _Table(kind, [_columns(column) for column in columns])
+        return new
+
     def __reduce__(self) -> tuple[Any, ...]:
         if self._packed is None:
-            self._packed = pickle.dumps(_columns(self._all()), pickle.HIGHEST_PROTOCOL)
+            table = _columns(self._all()) if self._table is None else self._table
+            self._packed = pickle.dumps(table, pickle.HIGHEST_PROTOCOL)
         return ColumnBatch._of, (self._packed, self._count)
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from daskprs.errors import JobFolderError, Option
 from daskprs.folders.below import Below
 from daskprs.system.private_folder import is_private, make_private
+from daskprs.system.seal import NO_KEY, SealKey
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -20,6 +21,10 @@ ROOT = "daskprs-jobs"
 
 DOOMED = ".daskprs-removed"
 """The end of the name of a job folder that is being removed."""
+
+
+SHOWN_CHARACTERS = 50
+"""Characters of a script's name that the name of a job folder has: a name has 255 bytes at most."""
 
 
 def default_path(script: str, job_id: str, root: str | PathLike[str], *, is_dated: bool) -> Path:
@@ -39,7 +44,7 @@ def default_path(script: str, job_id: str, root: str | PathLike[str], *, is_date
 
     """
     name = script.removesuffix(".py").rpartition("<locals>.")[2]
-    name = re.sub(r"[^\w.-]+", "", name) or "job"
+    name = re.sub(r"[^\w.-]+", "", name)[:SHOWN_CHARACTERS] or "job"
     date = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-" if is_dated else ""
     return Path(root) / f"{name}-{date}{job_id}"
 
@@ -51,6 +56,8 @@ class JobFolder:
     ----------
     path
         The job folder itself. It need not exist.
+    key, is_trusted
+        How pickles in the folder are checked.
 
     """
 
@@ -116,8 +123,17 @@ class JobFolder:
     tracebacks_of_all = Below("logs/user/error")
     """The folder of full tracebacks."""
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    salt = Below("salt")
+    """What makes the key of the job's rows differ from those of other jobs of the user."""
+
+    def __init__(
+        self, path: str | PathLike[str], key: SealKey = NO_KEY, *, is_trusted: bool = False
+    ) -> None:
         self.path = Path(path).absolute()
+        self.key = key
+        """The key of its rows, where another process has given it: see `folders.rows_seal`."""
+        self.is_trusted = is_trusted
+        """Whether its pickles are loaded whoever has made them."""
 
     def __str__(self) -> str:
         """Return the path."""
@@ -158,6 +174,21 @@ class JobFolder:
             )
             raise JobFolderError(msg)
         return warning
+
+    def refuse_files_in_the_way(self) -> None:
+        """Refuse a folder where no job was, and whose files a job would take for its own.
+
+        Folders of nodes need no such check: their parent belongs to daskprs.
+        """
+        if self.lock.exists():
+            return
+        for path in (self.snapshot, self.works, self.dropped, self.scratch):
+            if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+                msg = (
+                    f"job_dir: {path} is there, and no job has made it. A job has a folder of this "
+                    "name, and removes it at its end. Use a new or an empty folder as job_dir."
+                )
+                raise JobFolderError(msg)
 
     def _make_private(self) -> str:
         try:

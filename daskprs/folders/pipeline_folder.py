@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import JobFolderError
+from daskprs.errors import JobFolderError, Option
 from daskprs.folders.below import Below
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.private_folder import make_private, not_entered
 from daskprs.system.regular_files import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from os import PathLike
 
 RESULTS = "daskprs-results"
@@ -56,26 +57,47 @@ class PipelineFolder:
     """The counts of the steps that are set to write them."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        self.path = Path(path).absolute()
+        self.path = plain(path)
 
     def __str__(self) -> str:
         """Return the path."""
         return str(self.path)
 
-    def create(self, *, shared: bool = False) -> str:
+    def create(self, steps: Iterable[str], *, shared: bool = False) -> None:
         """Make the folder; only its owner may enter a new one, unless it is `shared`.
 
-        Return a warning as that of a job folder does.
+        Refuse a folder that holds what no run has made: a run removes what earlier attempts have
+        left in its folder, which would be removed as well.
         """
+        known = read_record(self)
         try:
-            is_new = not self.record.exists()
             self.path.mkdir(parents=True, exist_ok=True)
-            if is_new and not shared:
-                return make_private(self.path)
+            self._refuse_others(steps, known)
+            if known is None and not shared:
+                make_private(self.path)
         except OSError as error:
             msg = f"job_dir: {self} cannot be made: {error}. Use another job_dir."
             raise JobFolderError(msg) from error
-        return ""
+
+    def _refuse_others(self, steps: Iterable[str], known: Steps | None) -> None:
+        """Refuse a new folder with other files, or a folder where that of a new step will be."""
+        if known is None:
+            ours = (self.lock, self.included_code)  # a run makes them before its record
+            others = [path for path in sorted(self.path.iterdir()) if path not in ours]
+        else:
+            new = [self.step(name) for name in steps if name not in known]
+            others = [path for path in new if path.exists() or path.is_symlink()]
+        if others:
+            msg = (
+                f"{Option('job_dir')}: {self} holds {others[0].name}, which no run of a pipeline "
+                "has made there, and a run removes what earlier runs left in its folder. "
+            )
+            way = (
+                f"Name a folder that does not exist or is empty by {Option('job_dir')}."
+                if known is None
+                else f"Move {others[0].name} elsewhere, or give the step another name."
+            )
+            raise JobFolderError(msg + way)
 
     def is_named_in(self, path: Path) -> bool:
         """Return whether a path contains the run's name, so that no other run uses it."""
@@ -120,6 +142,13 @@ class PipelineFolder:
         return self.step(step) / "user_logs" / "std_log.txt"
 
 
+def plain(path: str | PathLike[str]) -> Path:
+    """Return an absolute path without ``..``; links stay unless a ``..`` goes out of one."""
+    found = os.path.abspath(path)  # noqa: PTH100 - `resolve` would follow every link
+    real = os.path.realpath(path)
+    return Path(found if os.path.realpath(found) == real else real)
+
+
 class ScriptFolder:
     """Knows the paths of what a script logs about its run, in the folder of a step or of a run."""
 
@@ -127,15 +156,13 @@ class ScriptFolder:
     """The file of logged metrics, a line of JSON for each value."""
     inputs = Below("inputs.json")
     """What the named inputs are."""
+    assets = Below("assets.json")
+    """The places of all assets that the caller has given, by name."""
     artifacts = Below("artifacts")
     """Files that were uploaded."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    def child(self, name: str) -> Path:
-        """Return the folder of a run below."""
-        return self.path / "children" / name
 
 
 def is_pipeline_folder(path: Path) -> bool:

@@ -1,8 +1,9 @@
 """Row labels: the index of the caller's frame, kept in the job folder for `to_pandas`.
 
-A folder holds three files. ``index.pickles`` has the index, in input order. ``bounds.npy`` has the
-place in the plan at which each mini-batch begins, and the end. ``rows.int64`` has the input row at
-each place of the plan; the file is missing where the plan is in input order.
+A folder holds three files. ``index.labels`` has the index, in input order, in pieces
+(`folders.index_pieces`; earlier versions wrote ``index.pickles``). ``bounds.npy`` has the place in
+the plan at which each mini-batch begins, and the end. ``rows.int64`` has the input row at each
+place of the plan; the file is missing where the plan is in input order.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from daskprs.errors import JournalError
 from daskprs.system.atomic_file import sync_folder
 from daskprs.system.regular_files import open_regular
+from daskprs.system.seal import unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from daskprs.system.seal import Seal
+
+INDEX, EARLIER_INDEX = "index.labels", "index.pickles"
 Numbers = npt.NDArray[np.int64]
 
 
@@ -53,7 +58,7 @@ class LabelWriter:
         drop_labels(folder)
         folder.mkdir()
         self._folder = folder
-        self._file = (folder / "index.pickles").open("wb")
+        self._file = (folder / INDEX).open("wb")
 
     def __enter__(self) -> Self:
         """Return the writer."""
@@ -68,15 +73,9 @@ class LabelWriter:
 
         Labels that cannot be pickled do not stop a job: the reason is written in their place.
         """
-        begin = self._file.tell()
-        try:
-            pickle.dump(index, self._file, protocol=5)
-        except OSError:
-            raise
-        except Exception as error:  # noqa: BLE001 - an object of the caller may raise anything
-            self._file.seek(begin)
-            self._file.truncate()
-            pickle.dump(f"{type(error).__name__}: {error}", self._file)
+        from daskprs.folders.index_pieces import write_piece
+
+        write_piece(self._file, index)
 
     def finish(self, bounds: Numbers) -> None:
         """Write where the mini-batches begin."""
@@ -115,11 +114,12 @@ def adopt_labels(prepared: Path, folder: Path) -> None:
 class RowLabels:
     """Reads the labels of an input; a `JournalError` means that the files cannot be read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seal: Seal) -> None:
         self._folder = folder
+        self._seal = seal
         try:
             with open_regular(folder / "bounds.npy") as file:
-                self.bounds: Numbers = np.load(file)
+                self.bounds: Numbers = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise self._damaged(error) from error
 
@@ -128,6 +128,8 @@ class RowLabels:
         try:
             pieces = list(self._pieces())
             rows = self._input_rows(places)
+        except JournalError:
+            raise
         except Exception as error:
             raise self._damaged(error) from error
         for piece in pieces:
@@ -147,10 +149,18 @@ class RowLabels:
             return np.fromfile(file, np.int64)[places]
 
     def _pieces(self) -> Iterable[Any]:
-        with open_regular(self._folder / "index.pickles") as file:
-            size = os.fstat(file.fileno()).st_size
+        from daskprs.folders.index_pieces import read_piece
+
+        path = self._folder / INDEX
+        is_earlier = not path.exists()
+        path = self._folder / EARLIER_INDEX if is_earlier else path
+        what = f"{path}, the index of the input,"
+        with open_regular(path) as file:
+            seal, size = self._seal.of(file), os.fstat(file.fileno()).st_size
+            if is_earlier and not seal.is_trusted:
+                raise unsealed(what)
             while file.tell() < size:
-                yield pickle.load(file)
+                yield pickle.load(file) if is_earlier else read_piece(file, seal, what)
 
     def _damaged(self, error: Exception) -> JournalError:
         msg = (

@@ -5,7 +5,6 @@ The run of a pipeline is one folder: the job folders of its steps go or stay wit
 
 from __future__ import annotations
 
-import shutil
 import stat
 import time
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from daskprs.job.status import DIED, state_of
 from daskprs.output.publish.open_uploads import abort_uploads
 from daskprs.system.disk_space import used_bytes
 from daskprs.system.file_lock import held
+from daskprs.system.remove_tree import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -291,10 +291,7 @@ def _remove(doomed: Path, found: _Found) -> None:
     """Remove a folder that was renamed."""
     last = [doomed / one.name for one in (found.folder.lock, found.last)]
     for path in [one for one in doomed.iterdir() if one not in last]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        remove_tree(path)
     for path in last:
         path.unlink(missing_ok=True)
     doomed.rmdir()

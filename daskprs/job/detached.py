@@ -24,6 +24,7 @@ from daskprs.errors import (
 )
 from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
+from daskprs.folders.rows_seal import make_salt, rows_key, variables_key
 from daskprs.job.request import keep_call, refuse_objects
 from daskprs.job.result import RUNNING, ParallelRunResult
 from daskprs.job.status import state_of
@@ -33,7 +34,6 @@ from daskprs.system.file_lock import held
 from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.private_folder import not_entered
 from daskprs.system.regular_files import read_json, read_regular
-from daskprs.system.user_key import user_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,9 +86,11 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     """
     refuse_objects(call.folder, call.kept)
     with _cluster(call.client) as client:
+        call.folder.refuse_files_in_the_way()
         if closed := call.folder.create(shared=call.options.shared):
             _log.warning(worded(closed))
         with held(call.folder.lock, f"the job folder {call.folder}"):
+            make_salt(call.folder)
             keep_call(call.folder, call.kept)
             call.folder.cancel.unlink(missing_ok=True)
             changed = call.options.changed()
@@ -109,10 +111,10 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
 
 def _unwritten(call: CheckedCall) -> HiddenValues:
     """Return what the driver needs of a call and no file has: it travels with the driver's task."""
-    variables = call.options.environment_variables
-    if not variables:
-        return HiddenValues()
-    return HiddenValues(told=json.dumps({"variables": variables, "key": user_key().hex()}))
+    told: dict[str, Any] = {"rows_key": rows_key(call.folder).hex()}
+    if variables := call.options.environment_variables:
+        told |= {"variables": variables, "key": variables_key(call.folder).hex()}
+    return HiddenValues(told=json.dumps(told))
 
 
 def attach(

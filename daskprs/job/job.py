@@ -21,6 +21,7 @@ from daskprs.core.plan_entries import with_first_item_deadline
 from daskprs.errors import AgentError, DaskprsError, InputChanged, Option, worded
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
+from daskprs.folders.rows_seal import make_salt, rows_key
 from daskprs.inputs.files.file_versions import refuse_changed_files
 from daskprs.inputs.source.batch_format import batch_form
 from daskprs.job.control import JobControl
@@ -123,11 +124,13 @@ class Job:
             from daskprs.cluster.connect import check_scheduler
 
             check_scheduler(call.client)
+        call.folder.refuse_files_in_the_way()
         closed = call.folder.create(shared=call.options.shared)
         call.script.look(exclude=(call.folder.path, call.output_dir))
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(call.folder))
             refuse_an_old_folder(call.folder, call.options)  # since the call was checked
+            make_salt(call.folder)
             if not has_begun(call.folder):  # else it is kept once it is not refused
                 keep_call(call.folder, call.kept)
             make_output_dir(call.output_dir)
@@ -323,7 +326,7 @@ class Job:
             secrets=tuple(options.secrets or ()),
             reader=pickle.dumps(call.source.reader()),
             unit=call.source.unit,
-            output=call.output,
+            output=call.output._replace(key=rows_key(call.folder)),
             job_dir=str(call.folder),
             epoch=epoch,
             boot_id=boot_id(),
@@ -565,6 +568,7 @@ class Job:
             job_dir=call.folder.path,
             elapsed_s=time.monotonic() - call.begun_s,
             unit=call.source.unit,
+            is_trusted=call.options.trust,
         )
 
 

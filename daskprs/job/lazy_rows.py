@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.rows_seal import rows_key
 from daskprs.output.kept_rows import KeptPart, KeptRows
 from daskprs.output.published_rows import rows_of
+from daskprs.system.seal import NO_KEY, SealKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +37,10 @@ class PartReader:
     """The journals at the time of the call: other rows make other keys of Dask."""
     settled: SettledSchema | None = None
     """The schema that the call has settled: no task reads the rows of others for it."""
+    key: SealKey = NO_KEY
+    """The key of the rows: a worker may have another user's."""
+    is_trusted: bool = False
+    """Whether Python objects are loaded whoever has written them."""
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         """Return what tells readers apart; the schema is made of the same rows."""
@@ -42,7 +48,7 @@ class PartReader:
 
     def __call__(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:
         """Return columns of the rows of a part."""
-        kept = rows_of(JobFolder(self.job_dir))
+        kept = rows_of(JobFolder(self.job_dir, self.key, is_trusted=self.is_trusted))
         if kept.plans != self.plans:
             msg = (
                 f"the job in {self.job_dir} went on, and its rows are not those of before. Call "
@@ -60,7 +66,9 @@ def dask_frame(kept: KeptRows | PublishedRows) -> Any:
     from dask.dataframe.utils import clear_known_categories
 
     settled = kept.settled if isinstance(kept, KeptRows) else None
-    read = PartReader(str(kept.folder), kept.plans, kept.state, settled)
+    folder = kept.folder
+    key = rows_key(folder) if settled is not None else NO_KEY
+    read = PartReader(str(folder), kept.plans, kept.state, settled, key, folder.is_trusted)
     parts = kept.parts(PARTITION_BYTES) or [KeptPart(0, 0)]
     meta = clear_known_categories(kept.frame_form.meta)
     return dd.from_map(read, parts, meta=meta, label="daskprs-rows")

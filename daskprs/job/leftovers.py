@@ -7,12 +7,12 @@ have gone with their agents, except those of a worker that was killed.
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from daskprs.inputs.collections.partition_table import is_record
 from daskprs.system.disk_space import used_bytes
+from daskprs.system.remove_tree import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,15 +33,14 @@ def drop_leftovers(folder: JobFolder) -> int:
         When something cannot be removed.
 
     """
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder.dropped)
+    remove_tree(folder.dropped)
     folder.dropped.mkdir()
     for number, path in enumerate(_leftovers(folder)):
         path.rename(folder.dropped / str(number))
     with suppress(OSError):  # it has the records of a collection
         folder.scratch.rmdir()
     freed = used_bytes(folder.dropped)
-    shutil.rmtree(folder.dropped)
+    remove_tree(folder.dropped)
     return freed
 
 

@@ -13,7 +13,6 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,10 @@ from daskprs.agent.script.checked_interpreter import check_interpreter
 from daskprs.agent.script.checked_script import CheckedScript, check_script_of
 from daskprs.agent.script.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
+from daskprs.folders.foreign_folder import refuse_foreign
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
+from daskprs.folders.rows_seal import variables_key
 from daskprs.inputs.files.discover import places_below
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.included import PATH, Included, included_columns
@@ -39,6 +40,7 @@ from daskprs.system.atomic_file import whole_file
 from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.private_folder import not_entered, refuse_closed
 from daskprs.system.regular_files import read_json
+from daskprs.system.seal import NO_KEY, SealKey
 from daskprs.system.user_key import keyed_digest
 
 if TYPE_CHECKING:
@@ -109,11 +111,13 @@ def check_call(
     data_folders: Iterable[Path] = (),
     blocks: bool = True,
     key: bytes | None = None,
+    rows_key: SealKey = NO_KEY,
 ) -> CheckedCall:
     """Return the checked call, without starting anything.
 
-    `blocks` says that the job occupies the thread of the call. `key` is the key of a caller who
-    is another user, or on another machine.
+    `blocks` says that the job occupies the thread of the call. `key` is the key of the job's
+    variables, and `rows_key` that of its rows, where the caller is another user, or on another
+    machine.
     With `text` an output file is written even without an `output_dir`. Files in `data_folders` are
     not source, though these folders lie in the source directory.
 
@@ -158,8 +162,10 @@ def check_call(
         )
         raise OptionError(msg)
     job_id = secrets.token_hex(4)
-    folder = JobFolder(job_dir or default_job_dir(checked.name, job_id))
+    folder = JobFolder(job_dir or default_job_dir(checked.name, job_id), rows_key)
     refuse_closed(folder.path)
+    if options.resume and not options.trust:
+        refuse_foreign(folder)
     far = is_remote(output_dir)
     place = check_output_dir(folder.output if far or not output_dir else output_dir)
     output = OutputSpec(
@@ -206,7 +212,7 @@ def check_call(
         kept,
         remote,
         included,
-        digest=partial(keyed_digest, key=key),
+        digest=lambda text: keyed_digest(text, key or variables_key(folder)),
     )
 
 
@@ -230,6 +236,8 @@ def check_kept_call(
     """
     call = read_call(folder)
     refuse_objects(folder, call)
+    if not changes.get("trust"):
+        refuse_foreign(folder, str(script or call["script"]))
     of_site = site_defaults()
     of_this_run = {name: value for name, value in of_site.items() if TABLE[name].is_of_one_run}
     root = call["source_directory"]
@@ -250,6 +258,7 @@ def check_kept_call(
         text=call["text"],
         data_folders=map(Path, call.get("data_folders", ())),
         key=key,
+        rows_key=folder.key,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
@@ -62,6 +62,8 @@ class ParallelRunResult:
     left_out : tuple of str
         Processes that were replaced, and GPUs and nodes that were left out for a time, since
         everything failed on them that worked elsewhere: ``("node 1",)``.
+    is_trusted : bool
+        Whether Python objects are loaded whoever has written them: see `trusted`.
 
     """
 
@@ -76,6 +78,7 @@ class ParallelRunResult:
     unit: str = "row"
     left_out: tuple[str, ...] = ()
     not_returned: int = 0
+    is_trusted: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> ParallelRunResult:
@@ -86,6 +89,7 @@ class ParallelRunResult:
         for name in ("mini_batches", "items"):
             values[name] = Counts(*values[name])
         values["left_out"] = tuple(values.get("left_out", ()))
+        values.pop("is_trusted", None)  # only a reader can say that
         return cls(**values)
 
     @property
@@ -161,9 +165,25 @@ class ParallelRunResult:
     def record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         values = asdict(self)
+        del values["is_trusted"]
         for name in PATHS:
             values[name] = None if values[name] is None else str(values[name])
         return values
+
+    def trusted(self) -> ParallelRunResult:
+        """Return the same result, whose Python objects are loaded whoever has written them.
+
+        Rows, and labels of the input, that are Python objects are kept as pickles. To load a pickle
+        can run code. So a pickle is loaded only if your own key made its checksum, or if it lies in
+        a private folder of yours. Rows of plain types are not pickled, and can always be read.
+
+        Returns
+        -------
+        ParallelRunResult
+            Use it only if you trust whoever can write to `job_dir`, or has made it.
+
+        """
+        return replace(self, is_trusted=True)
 
     def to_pandas(self, *, ignore_index: bool = False) -> pd.DataFrame:
         """Return what `run` returned, in input order, with its types.
@@ -195,7 +215,8 @@ class ParallelRunResult:
         Raises
         ------
         JobFolderError
-            When the job folder, or the rows in it, were removed.
+            When the job folder, or the rows in it, were removed; when the rows are Python objects
+            that another user may have written: see `trusted`.
         OptionError
             When typed rows were not kept: with an `output_dir` they are only with
             ``keep_rows=True`` or in a data set, since text that is read back would turn ``"007"``
@@ -209,7 +230,8 @@ class ParallelRunResult:
         """
         from daskprs.output.read_rows import read_rows
 
-        rows = read_rows(JobFolder(self.job_dir), ignore_index=ignore_index)
+        folder = JobFolder(self.job_dir, is_trusted=self.is_trusted)
+        rows = read_rows(folder, ignore_index=ignore_index)
         if rows is None:
             table = self._kept("to_pandas").reader().read_all()
             rows = table.to_pandas(integer_object_nulls=True)
@@ -356,7 +378,7 @@ class ParallelRunResult:
     def _kept(self, method: str) -> KeptRows | PublishedRows:
         from daskprs.output.published_rows import rows_of
 
-        kept = rows_of(JobFolder(self.job_dir))
+        kept = rows_of(JobFolder(self.job_dir, is_trusted=self.is_trusted))
         if not kept.has_types:
             raise _no_rows_kept(method)
         return kept

@@ -29,6 +29,7 @@ from daskprs.errors import (
 )
 from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.folders.job_lock import has_begun, holder
+from daskprs.folders.rows_seal import make_salt
 from daskprs.inputs.collections.partition_table import TABLE, PartitionTable
 from daskprs.job.frontend import Surface
 from daskprs.job.parallel_run import ParallelRun
@@ -38,6 +39,7 @@ from daskprs.lazy.task_agents import TaskEnded
 from daskprs.output.kept_rows import KeptPart, KeptRows
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import held
+from daskprs.system.seal import NO_KEY, SealKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +74,14 @@ class JobCall:
     has_partitions: bool
     """Whether they are those of the data, which is a collection."""
     key: bytes | None = field(default=None, repr=False)
-    """The key of the caller, for digests of the values of environment variables."""
+    """The key of the job, for digests of the values of environment variables."""
+    rows_key: SealKey = NO_KEY
+    """The key of the job's rows."""
+
+    @property
+    def folder(self) -> JobFolder:
+        """The job folder."""
+        return JobFolder(self.job_dir, self.rows_key)
 
     def __dask_tokenize__(self) -> str:
         """Return what tells calls apart."""
@@ -84,9 +93,17 @@ class JobCall:
         if script.root is not None:
             copy = unpack(self.archive, folder.source)
             script = replace(script, root=copy, original=script.root)
-        options = self.options.replace(resume=resumes, progress=False)
+        # Where workers of several users share a folder, any of them goes on with the job.
+        trust = resumes and self.options.shared
+        options = self.options.replace(resume=resumes, trust=trust, progress=False)
         call = check_call(
-            self.data, script, options, client=client, job_dir=folder.path, key=self.key
+            self.data,
+            script,
+            options,
+            client=client,
+            job_dir=folder.path,
+            key=self.key,
+            rows_key=self.rows_key,
         )
         return replace(call, may_be_empty=True)
 
@@ -97,6 +114,8 @@ class FinishedJob(NamedTuple):
     job_dir: str
     bounds: Numbers
     """The first mini-batch of each partition of the result, and the end."""
+    key: SealKey = NO_KEY
+    """The key of the rows."""
 
 
 def run_job(call: JobCall) -> FinishedJob:
@@ -115,7 +134,7 @@ def run_job(call: JobCall) -> FinishedJob:
         When the job fails.
 
     """
-    folder = JobFolder(call.job_dir)
+    folder = call.folder
     with outside_pool():
         _claim(folder, call)
         if not _is_complete(folder, call.options):
@@ -133,7 +152,7 @@ def run_job(call: JobCall) -> FinishedJob:
             except JobFolderError:
                 if resumes or not has_begun(folder):
                     raise  # else another driver has begun the job meanwhile
-    return FinishedJob(str(folder), _bounds(folder, call))
+    return FinishedJob(str(folder), _bounds(folder, call), call.rows_key)
 
 
 def _run(call: JobCall, folder: JobFolder, *, resumes: bool) -> None:
@@ -163,8 +182,10 @@ def _claim(folder: JobFolder, call: JobCall) -> None:
 
     The note is written under the lock of drivers, so that two calls do not take one new folder.
     """
+    folder.refuse_files_in_the_way()
     if closed := folder.create(shared=call.options.shared):
         _log.warning(worded(closed))
+    make_salt(folder, call.token)
     while not (folder.collection.exists() or has_begun(folder)):
         try:
             with held(folder.lock, f"the job folder {folder}"):
@@ -245,5 +266,5 @@ def read_part(
 
     """
     part = KeptPart(*job.bounds[number : number + 2].tolist())
-    with closing(KeptRows.of(JobFolder(job.job_dir)).pieces(part)) as pieces:
+    with closing(KeptRows.of(JobFolder(job.job_dir, job.key)).pieces(part)) as pieces:
         return result.partition(pieces, number, columns)

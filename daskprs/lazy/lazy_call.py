@@ -77,7 +77,7 @@ class LazyCall:
             secrets=tuple(options.secrets or ()),
             reader=pickle.dumps(StagedReader()),
             unit=self.unit,
-            output=OutputSpec(text=False, typed=True, schema=options["schema"]),
+            output=OutputSpec(text=False, typed=True, schema=options["schema"], key=folder.key),
             job_dir=str(folder),
             epoch=1,
             boot_id=boot_id(),

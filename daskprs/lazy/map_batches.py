@@ -16,6 +16,7 @@ from daskprs.agent.script.checked_interpreter import check_interpreter
 from daskprs.agent.script.checked_script import check_script_of
 from daskprs.errors import Option, OptionError
 from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.rows_seal import key_for, variables_key_for
 from daskprs.inputs.source.included import included_columns
 from daskprs.job.request import absolute_paths
 from daskprs.lazy.committed_job import JobCall, read_part, run_job
@@ -27,7 +28,6 @@ from daskprs.lazy.result_form import ResultForm
 from daskprs.options.rules import check_job_dir, check_one_of
 from daskprs.options.run_options import OUTPUT, TABLE, RunOptions
 from daskprs.options.site_defaults import default_job_dir, site_defaults
-from daskprs.system.user_key import user_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ NOT_OF_JOBS = {
         (name for name, row in TABLE.items() if row.group == OUTPUT and not row.is_of_task),
         "whose rows Dask writes, such as by to_parquet()",
     ),
-    "resume": "which resumes its job by itself",
+    **dict.fromkeys(("resume", "trust"), "which resumes its job by itself"),
     "accept_changes": "whose token names the job folder: a change makes another job",
     "progress": "whose progress Dask shows",
 }
@@ -165,7 +165,8 @@ def _of_a_job(
         str(JobFolder(folder)),
         plan.partition_count,
         has_partitions=plan.has_partitions and not options.partition_keys,
-        key=user_key() if options.environment_variables else None,
+        key=variables_key_for(token) if options.environment_variables else None,
+        rows_key=key_for(token),
     )
     limits = options.limits()  # they decide whether failures of an earlier call are borne
     key = f"{NAME}-job-{tokenize(token, call.job_dir, limits)}"

@@ -28,6 +28,7 @@ from daskprs.core.ledger import Ledger
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure
 from daskprs.errors import AgentError, Option, PartitionFailed
+from daskprs.folders.rows_seal import rows_seal
 from daskprs.inputs.collections.staging import staged
 from daskprs.inputs.source.pieces import PartitionSlice
 from daskprs.lazy.task_agents import seat_of
@@ -68,7 +69,7 @@ def run_partition(value: Any, call: LazyCall, number: int) -> Any:
     """
     with seat_of(call) as seat, ended_with_task(seat.cancel):
         seat.prepare()
-        folder = seat.folder.scratch
+        folder, seal = seat.folder.scratch, rows_seal(seat.folder)
         partition = staged(value, number, call.form, folder)
         try:
             plan = _mini_batches(partition, number, call, folder)
@@ -78,7 +79,7 @@ def run_partition(value: Any, call: LazyCall, number: int) -> Any:
     pieces = (
         (index, piece)
         for index, kept in sorted(rows.items())
-        for piece in decode(io.BytesIO(kept), len(kept))
+        for piece in decode(io.BytesIO(kept), len(kept), seal)
     )
     return call.result.partition(pieces, number)
 

@@ -7,6 +7,7 @@ seat, which has at most one agent at a time, and leaves it to the next task.
 from __future__ import annotations
 
 import atexit
+import secrets
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from daskprs.core.actions import SlotId, SlotResources
 from daskprs.core.agent_allocation import PROCESS
 from daskprs.errors import AgentError, Option, OptionError
 from daskprs.folders.job_folder import JobFolder
+from daskprs.system.seal import SealKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +55,8 @@ class TaskAgents:
         self._devices = (visible_devices() or ()) if self._share else ()
         self._free = [Seat(self, number) for number in range(self._places())]
         self._seated = threading.Condition(_lock)
+        self.key = SealKey(secrets.token_bytes(32))
+        """The key of the rows that the agents return."""
         self.folder = TemporaryDirectory(
             prefix="daskprs-", dir=host.folder, ignore_cleanup_errors=True
         )
@@ -87,7 +91,7 @@ class TaskAgents:
                 msg = f"{self.host.name} ends: no more agents are started."
                 raise AgentError(msg)
             if self._pool is None:
-                folder = JobFolder(self.folder.name)
+                folder = JobFolder(self.folder.name, self.key)
                 folder.create()
                 self._pool = AgentPool(self._call.job_in(folder), spools=False)
                 self._pool.prepare(self.resources(0).threads)
@@ -139,7 +143,7 @@ class Seat:
     @property
     def folder(self) -> JobFolder:
         """The folder of the agents."""
-        return JobFolder(self._agents.folder.name)
+        return JobFolder(self._agents.folder.name, self._agents.key)
 
     def prepare(self) -> None:
         """Start what agents are forked from; that takes as long as staging a partition.

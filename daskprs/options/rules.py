@@ -33,16 +33,25 @@ def refused(name: str, value: Any, rule: str) -> OptionError:
     return OptionError(f"{Option(name, value)}: must be {rule}.")
 
 
+SCHEDULER_FILE = ".json"
+"""The end of a client's name that is a scheduler file and no address."""
+
+
 def check_client(client: Any, *, blocks: bool = True) -> Any:
-    """Reject values that are not a client, without importing Dask.
+    """Reject values that are not a client, without importing Dask; make file names absolute.
 
     Reject clients that need the event loop of this thread, too, if the call `blocks` the thread.
     """
+    if isinstance(client, str) and client.endswith(SCHEDULER_FILE):
+        return str(Path(client).absolute())
     if client is None or isinstance(client, str) or type(client).__name__ == "Client":
         if blocks:
             _refuse_own_loop(current_client() if client is None else client)
         return client
-    msg = f"client: a distributed.Client or an address such as tcp://host:8786, not {client!r}."
+    msg = (
+        "client: a distributed.Client, an address such as tcp://host:8786, or a scheduler file "
+        f"such as cluster.json, not {client!r}."
+    )
     raise OptionError(msg)
 
 

@@ -298,6 +298,9 @@ class RunOptions:
         is_of_one_run=True,
         is_site_default=False,
     )
+    trust: bool = option(
+        False, THE_JOB, changes_results=False, is_of_one_run=True, is_site_default=False
+    )
     retain: Literal["results", "all"] = option("results", THE_JOB, changes_results=False)
     resource_monitor_interval: float = option(600, THE_JOB, check_interval, changes_results=False)
     profiling_module: Literal["cProfile", "profile"] | None = option(
@@ -328,6 +331,9 @@ class RunOptions:
                 )
                 raise OptionError(msg)
         self._check_output()
+        if self.trust and not self.resume:
+            msg = f"{Option('trust', value=True)}: only with {Option('resume', value=True)}."
+            raise OptionError(msg)
         if self.accept_changes and not self.resume:
             msg = (
                 f"{Option('accept_changes', self.accept_changes)}: only with "
@@ -440,10 +446,16 @@ class RunOptions:
     def comparable(self, before: Mapping[str, Any], digest: Digest) -> dict[str, Any]:
         """Return what an earlier run has recorded of its options as `of_results` has it now.
 
-        Earlier versions have recorded values of environment variables.
+        Earlier versions have recorded values of environment variables, or digests by the key of
+        the user.
         """
-        recorded = before.get("environment_variables")
-        return {**before, "environment_variables": self._digests(recorded, digest)}
+        recorded = self._digests(before.get("environment_variables"), digest) or {}
+        now = self._digests(self.environment_variables, digest) or {}
+        if recorded != now:
+            by_user = self._digests(self.environment_variables, keyed_digest) or {}
+            same = {name for name, one in recorded.items() if by_user.get(name) == one}
+            recorded |= {name: now[name] for name in same}
+        return {**before, "environment_variables": recorded or None}
 
     def _digests(
         self, variables: Mapping[str, Any] | None, digest: Digest

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from daskprs.output.rows.typed_rows import TypedPiece
+    from daskprs.system.seal import SealKey
 
 JournalState = tuple[tuple[int, int, int], ...]
 """The number, size and time of each journal."""
@@ -84,7 +85,7 @@ class KeptRows:
         """Return the rows of a job folder; its journals are read again if they have changed."""
         stats = [(epoch, folder.journal(epoch).stat()) for epoch in begun_epochs(folder)]
         state = tuple((epoch, stat.st_size, stat.st_mtime_ns) for epoch, stat in stats)
-        return _kept(str(folder), state)
+        return _kept(str(folder), folder.key, folder.is_trusted, state)
 
     def parts(self, most_bytes: int) -> list[KeptPart]:
         """Return all mini-batches with rows as parts of at most `most_bytes`, one at least each."""
@@ -236,8 +237,8 @@ class SettledSchema(NamedTuple):
 
 
 @lru_cache(maxsize=MOST_READ)
-def _kept(path: str, state: JournalState) -> KeptRows:
-    return KeptRows(JobFolder(path), state)
+def _kept(path: str, key: SealKey, is_trusted: bool, state: JournalState) -> KeptRows:  # noqa: FBT001 - of the cache
+    return KeptRows(JobFolder(path, key, is_trusted=is_trusted), state)
 
 
 def rows_removed(folder: JobFolder) -> JobFolderError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import warnings
 from contextlib import closing
@@ -13,13 +14,15 @@ import pandas as pd
 from daskprs.errors import JournalError, Option, ReturnTypeError
 from daskprs.folders.job_lock import begun_epochs, epochs_of
 from daskprs.folders.row_labels import RowLabels
+from daskprs.folders.rows_seal import labels_seal, rows_seal
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
 from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.result_tables import column_of
-from daskprs.output.rows.typed_rows import NO_INDEX, KeptTable, decode, joined_frames
+from daskprs.output.rows.typed_rows import EARLIER, NO_INDEX, KeptTable, decode, joined_frames
 from daskprs.output.spool import OpenFiles, Region, holds
-from daskprs.system.regular_files import read_regular
+from daskprs.system.regular_files import open_regular
+from daskprs.system.seal import unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -55,7 +58,9 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
         return None
     history = History(folder)
     epoch = None if ignore_index else history.labels  # None, too, for jobs of earlier versions
-    labels = None if epoch is None else RowLabels(folder.labels(epoch))
+    labels = None
+    if epoch is not None:
+        labels = RowLabels(folder.labels(epoch), labels_seal(folder))
     matcher = None if labels is None else RowMatcher(labels.bounds)
     pieces = pieces_of(folder, history.commits, history.standing())
     joined = one_frame(pieces if matcher is None else matcher.passed(pieces))
@@ -76,9 +81,25 @@ def no_rows(folder: JobFolder, schema: str | None = None) -> pd.DataFrame:
     for epoch in reversed(begun_epochs(folder)):
         columns = folder.columns(epoch)
         if columns.exists():
-            frame: pd.DataFrame = pickle.loads(read_regular(columns))
-            return frame
+            return _columns_in(columns, folder)
     return pd.DataFrame()
+
+
+def _columns_in(file: Path, folder: JobFolder) -> pd.DataFrame:
+    """Return a frame without rows that `ResultStore.keep_columns` has written."""
+    what = f"the file {file}"
+    with open_regular(file) as columns:
+        seal = rows_seal(folder).of(columns)
+        is_earlier = columns.read(1) == EARLIER
+        columns.seek(0)
+        if is_earlier:
+            if not seal.is_trusted:
+                raise unsealed(what)
+            frame: pd.DataFrame = pickle.load(columns)
+            return frame
+        size = os.fstat(columns.fileno()).st_size
+        joined = one_frame((0, piece) for piece in decode(columns, size, seal, what))
+    return pd.DataFrame() if joined is None else joined
 
 
 def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:
@@ -162,6 +183,7 @@ def pieces_of_each(
         epoch, name = commits.spool(number)
         return folder.typed_spools(epoch) / name
 
+    seal = rows_seal(folder)
     with closing(OpenFiles(path_of)) as files:
         for index, number, *place in each(*columns):
             region = Region(*place)
@@ -172,7 +194,8 @@ def pieces_of_each(
             if not holds(spool, region):
                 raise _unreadable(index, path_of(number), "damaged")
             spool.seek(region.offset)
-            yield index, decode(spool, region.length)
+            what = f"the result of mini-batch {index} in {path_of(number)}"
+            yield index, decode(spool, region.length, seal.of(spool), what)
 
 
 def _unreadable(mini_batch: int, path: Path, how: str) -> JournalError:

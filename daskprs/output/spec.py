@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from daskprs.system.seal import NO_KEY, SealKey
+
 OutputFormat = Literal["text", "parquet", "arrow", "jsonl"]
 
 
@@ -26,6 +28,8 @@ class OutputSpec(NamedTuple):
     """Make one file in place of the folder of a data set."""
     schema: str | None = None
     """The schema of what `run` returns, as text; None: what `run` returned says it."""
+    key: SealKey = NO_KEY
+    """The key of the checksums of pickles in typed rows; readers refuse those without a key."""
 
     def layout(self) -> dict[str, Any]:
         """Return, as JSON values, what all files of a data set have in common."""

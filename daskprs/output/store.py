@@ -7,7 +7,6 @@ loss of power loses commits made since the last sync, about a second before.
 
 from __future__ import annotations
 
-import pickle
 from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from daskprs.core.mini_batch import Where
 from daskprs.errors import JournalError, OutputError
 from daskprs.folders.job_lock import epochs_of, latest_epoch
 from daskprs.folders.row_labels import adopt_labels, drop_labels
+from daskprs.folders.rows_seal import rows_key
 from daskprs.output.failures.failed_work import FailedWork
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.journal.journal import VERSION, Journal, Syncer, reported
@@ -28,7 +28,7 @@ from daskprs.output.publish.output_file import (
     part_of,
     tidy_up,
 )
-from daskprs.output.spool import DRIVER, Spools
+from daskprs.output.spool import DRIVER, Sink, Spools
 from daskprs.system.atomic_file import sync_folder, whole_file
 from daskprs.system.disk_space import what_to_do
 from daskprs.system.interrupts import held_back
@@ -218,8 +218,14 @@ class ResultStore:
 
     def keep_columns(self, meta: pd.DataFrame) -> None:
         """Keep the columns of the result of an input without rows."""
+        from daskprs.output.rows.typed_rows import TypedRows
+
         with reported(self._folder.path), whole_file(self._folder.columns(self.epoch)) as file:
-            pickle.dump(meta, file)
+            sink = Sink()
+            rows = TypedRows(sink, rows_key(self._folder))
+            rows.block(meta, has_index=False)
+            rows.flush()
+            file.write(sink.finish()[1])
 
     def write_failed(self) -> None:
         """Write ``failed.parquet`` from the failures so far; raise `OSError` if that fails."""

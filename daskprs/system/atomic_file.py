@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
@@ -26,9 +27,10 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
     A file that can be made again need not be `durable`: a loss of power may truncate it.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
+    part.unlink(missing_ok=True)
     try:
-        with part.open("wb") as file:
+        with part.open("xb") as file:  # neither a link nor a FIFO that stands there is opened
             yield file
             file.flush()
             if durable:

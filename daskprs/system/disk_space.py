@@ -7,9 +7,12 @@ import os
 import shutil
 import stat
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daskprs.errors import OutputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BLOCK_BYTES = 512
@@ -33,13 +36,19 @@ def check_room(folder: Path, size: int) -> None:
 def used_bytes(path: Path) -> int:
     """Return the disk space that a file, or a folder with all in it, would free.
 
-    Links are not followed. A file with another name elsewhere, and a sparse one's holes, take none.
+    Links are not followed. A file with another name elsewhere, and a sparse one's holes, take none,
+    and neither does what cannot be looked at.
     """
-    status = path.lstat()
-    if stat.S_ISDIR(status.st_mode):
-        with os.scandir(path) as entries:
-            return sum(used_bytes(Path(entry)) for entry in entries)
-    return status.st_blocks * BLOCK_BYTES if status.st_nlink == 1 else 0
+    used, waiting = 0, [path]
+    while waiting:
+        here = waiting.pop()
+        with suppress(OSError):
+            status = here.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                waiting += here.iterdir()
+            elif status.st_nlink == 1:
+                used += status.st_blocks * BLOCK_BYTES
+    return used
 
 
 def no_room(folder: Path, error: OSError | str) -> str:

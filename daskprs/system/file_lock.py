@@ -36,6 +36,18 @@ def held(path: Path, what: str) -> Iterator[None]:
 
 
 @contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Hold a lock file for a moment; wait for another thread or process that holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = opened(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
 def claimed(path: Path, what: str) -> Iterator[None]:
     """Hold a lock file, and remove the file afterwards."""
     with held(path, what):
@@ -118,5 +130,5 @@ def _described(fd: int) -> str:
     try:
         holder = json.loads(os.pread(fd, HOLDER_BYTES, 0))
         return f"process {holder['pid']} on {holder['host']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "a process that has not said its name"

@@ -21,8 +21,9 @@ OF_AN_INTERPRETER = {
 }
 """Variables that tell one interpreter where its modules are, and mislead another one."""
 _LOOK = """
-import sys
+import os, sys
 found = {"version": list(sys.version_info[:3]), "packages": {}, "error": ""}
+found["parent"] = os.getppid()
 if sys.version_info >= (3, 8):
     from importlib import metadata, util
     for name in ("numpy", "pandas", "polars", "pyarrow"):
@@ -51,6 +52,8 @@ class InterpreterFacts(NamedTuple):
     """Versions of those that hold tables; empty text where a version is unknown."""
     error: str
     """Why it cannot compile the script; empty if it can."""
+    is_child: bool
+    """Whether it runs as the very process that was started, and not below another program."""
 
 
 class NoInterpreter(Exception):  # noqa: N818 - it says what was found
@@ -106,8 +109,12 @@ def environment_of(
     return found
 
 
-def facts_of(python: str, base: Mapping[str, str], *words: str) -> InterpreterFacts:
+def facts_of(
+    python: str, base: Mapping[str, str], *words: str, given: Mapping[str, str] | None = None
+) -> InterpreterFacts:
     """Start an interpreter, and return what it says; `words` may be a script to compile.
+
+    The variables of `given` are for this interpreter, and replace those of `base`.
 
     Raises
     ------
@@ -118,14 +125,19 @@ def facts_of(python: str, base: Mapping[str, str], *words: str) -> InterpreterFa
     try:
         done = subprocess.run(  # noqa: S603 - the user's interpreter
             [python, "-c", _LOOK, *words],
-            env=environment_of(python, base),
+            env=environment_of(python, {**base, **(given or {})}, given or ()),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=START_TIMEOUT_S,
             check=False,
         )
         facts = json.loads(done.stdout.splitlines()[-1])
-        return InterpreterFacts(tuple(facts["version"]), facts["packages"], facts["error"])
+        return InterpreterFacts(
+            version=tuple(facts["version"]),
+            packages=facts["packages"],
+            error=facts["error"],
+            is_child=facts["parent"] == os.getpid(),
+        )
     except OSError as error:
         msg = f"it cannot be started: {error.strerror}"
         raise NoInterpreter(msg) from error

@@ -11,8 +11,11 @@ from pathlib import Path
 DUMP_SIGNAL = signal.SIGRTMIN + 7
 """Makes an agent write the stacks of all its threads to its stderr log."""
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.getenv.restype = ctypes.c_void_p
 
 
 def die_with_parent(parent: int) -> None:
@@ -36,6 +39,27 @@ def wake_with_parent() -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends (a child subreaper)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def close_to_same_user() -> None:
+    """Close this process's memory, environment and descriptors to processes of the same user.
+
+    The kernel then gives its files in ``/proc`` to root, lets only root trace it, and writes
+    no core dump of it. Programs that this process starts are open again.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def keep_privileges() -> None:
+    """Have no program that this process starts gain rights, as sudo and its like would."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def erase_variable(name: str) -> None:
+    """Remove an environment variable, and overwrite its value where ``/proc`` shows it."""
+    if place := _libc.getenv(os.fsencode(name)):
+        ctypes.memset(place, 0, len(ctypes.string_at(place)))
+    os.environ.pop(name, None)
 
 
 def _prctl(option: int, value: int) -> None:

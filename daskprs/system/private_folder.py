@@ -53,6 +53,20 @@ def is_private(folder: Path) -> bool:
     return folder.stat().st_mode & OTHERS == 0
 
 
+def is_made_private(folder: Path) -> bool:
+    """Say whether `make_private` has made a folder private for this very user.
+
+    The ACL is the mark: a folder that comes out of an archive, or is copied from another user, has
+    none, unless its ACLs were asked for.
+    """
+    try:
+        status = folder.stat()
+        acl = os.getxattr(folder, DEFAULT_ACL)
+    except OSError:
+        return False
+    return status.st_uid == os.geteuid() and not status.st_mode & OTHERS and acl == OWNER_ALONE
+
+
 def not_entered(folder: Path) -> JobFolderError:
     """Return the error for a folder of another user that this one may not enter."""
     return JobFolderError(

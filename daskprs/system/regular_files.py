@@ -7,9 +7,12 @@ anything but a regular file are a `JobFolderError`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
+from contextlib import suppress
+from tempfile import NamedTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 
 MOST_RECORD_BYTES = 64 << 20
 """Maximum size in bytes of a small record of daskprs, such as a ticket or a request."""
+_AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""A folder that is only passed through may be closed to its listing."""
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFDIR: "a folder",
@@ -31,6 +38,48 @@ KINDS = {
 def open_regular(path: Path) -> IO[bytes]:
     """Open a regular file for reading."""
     return os.fdopen(opened(path, os.O_RDONLY), "rb")
+
+
+def open_unshared(path: Path, owner: int) -> IO[bytes]:
+    """Open a regular file of the user with the id `owner`, or of this one, that nothing shares.
+
+    A file that other users have made, or may write to, is a `JobFolderError`.
+    """
+    file = open_regular(path)
+    status = os.fstat(file.fileno())
+    if status.st_uid in (owner, os.geteuid()) and not status.st_mode & OTHERS_WRITE:
+        return file
+    file.close()
+    why = "other users may write to it"
+    if status.st_uid not in (owner, os.geteuid()):
+        why = f"another user, uid {status.st_uid}, has made it"
+    msg = (
+        f"{path}: {why}, and it has "
+        "Python objects in it: to load them can run code. Start the job again in a new folder that "
+        "only you can write to."
+    )
+    raise JobFolderError(msg)
+
+
+def keep_to_owner(file: IO[bytes]) -> None:
+    """Let only the owner write to an open file, whatever the umask says, if the mount can."""
+    with suppress(OSError):
+        os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & 0o777 & ~OTHERS_WRITE)
+
+
+def owner_in(folder: Path) -> int | None:
+    """Return the user who alone can write to the files that this process makes in a folder.
+
+    None where the mount gives all files one owner or one mode (CIFS, FUSE, an NFS that squashes
+    users): there, whoever can write to the folder can write to its files, and nothing shows it.
+    """
+    try:
+        with NamedTemporaryFile(dir=folder) as file:
+            status = os.fstat(file.fileno())
+    except OSError:  # it is full, or gone: a file that is read will be looked at
+        return os.geteuid()
+    is_kept = status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE
+    return status.st_uid if is_kept else None
 
 
 def append_regular(path: Path) -> IO[str]:
@@ -46,6 +95,10 @@ def opened(path: Path, flags: int, mode: int = 0o666) -> int:
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise _wrong_kind(path, "a link to itself") from error
     flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     fd = os.open(path, flags, mode)
     try:
@@ -53,6 +106,39 @@ def opened(path: Path, flags: int, mode: int = 0o666) -> int:
     except BaseException:
         os.close(fd)
         raise
+    return fd
+
+
+def open_unlinked(path: Path) -> IO[bytes]:
+    """Open a regular file for reading by an absolute path that has no symbolic link in it."""
+    folder = unlinked_folder(path.parent)
+    try:
+        fd = os.open(path.name, os.O_RDONLY | _AS_IT_IS, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        _check(path, os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "rb")
+
+
+def unlinked_folder(path: Path) -> int:
+    """Return the descriptor of a folder, by an absolute path that has no symbolic link in it.
+
+    Each folder is opened from the one above. So a path that another process changes meanwhile
+    leads elsewhere at no time.
+    """
+    if ".." in path.parts:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    fd = os.open("/", _FOLDER)
+    for part in path.parts[1:]:
+        above = fd
+        try:
+            fd = os.open(part, _FOLDER, dir_fd=above)
+        finally:
+            os.close(above)
     return fd
 
 
@@ -82,9 +168,10 @@ def read_json(path: Path, most_bytes: int = MOST_RECORD_BYTES) -> Any:
 
 def _check(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = KINDS.get(stat.S_IFMT(status.st_mode), "of another kind")
-        msg = (
-            f"{path}: it is {kind}, and a regular file belongs there. Remove it, or use another "
-            "folder."
-        )
-        raise JobFolderError(msg)
+        raise _wrong_kind(path, KINDS.get(stat.S_IFMT(status.st_mode), "of another kind"))
+
+
+def _wrong_kind(path: Path, kind: str) -> JobFolderError:
+    return JobFolderError(
+        f"{path}: it is {kind}, and a regular file belongs there. Remove it, or use another folder."
+    )

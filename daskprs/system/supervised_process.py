@@ -1,5 +1,7 @@
 """Runs a command, and kills its descendants when it ends or the requesting process ends.
 
+What a command leaves in the background has `GRACE_S` seconds to end by itself.
+
 Run as ``python -m daskprs.system.supervised_process PROGRAM ARGUMENT...``. Its stdin is a pipe that
 carries no bytes: its end-of-file means that the requesting process has ended.
 """
@@ -11,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,8 @@ from daskprs.system.linux import adopt_orphans, descendants
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+GRACE_S = 2.0
+LOOK_EVERY_S = 0.02
 FROM_SIGNAL = 128
 """Offset of a shell's exit code: for a process ended by a signal, the code is this + signal."""
 
@@ -31,7 +36,8 @@ def arguments(program: Sequence[str]) -> list[str]:
 def main() -> None:
     """Run the program to its end, and end with its exit code."""
     # The command is asked to end by a signal to all of its group. A handler is not inherited.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     adopt_orphans()
     command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)  # noqa: S603 - the user's
     ended = os.pidfd_open(command.pid)
@@ -39,8 +45,20 @@ def main() -> None:
     if ended not in ready:
         _end_all()
     code = command.wait()
+    until_s = time.monotonic() + GRACE_S
+    while _are_left() and not asked and time.monotonic() < until_s:
+        if select.select([sys.stdin.fileno()], [], [], LOOK_EVERY_S)[0]:
+            break
     _end_all()
     sys.exit(code if code >= 0 else FROM_SIGNAL - code)
+
+
+def _are_left() -> bool:
+    """Say whether descendants run, without those that have ended."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    return bool(descendants(os.getpid()))
 
 
 def _end_all() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 from contextlib import suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 
 KEY_BYTES = 32
 DIGEST_CHARS, NAME_CHARS = 32, 8
+_log = logging.getLogger(__name__)
 
 
 def user_key_file() -> Path:
@@ -24,7 +26,7 @@ def user_key_file() -> Path:
 def user_key() -> bytes:
     """Return the key, which the first use makes.
 
-    Where the key cannot be kept, it is that of this process, and no later process can compare.
+    Where the key cannot be kept, it is that of this process, and a warning says what follows.
     """
     file = user_key_file()
     try:
@@ -33,7 +35,15 @@ def user_key() -> bytes:
         if not file.exists():
             _make(file)
         return file.read_bytes()
-    except OSError:
+    except OSError as error:
+        _log.warning(
+            "The key of this user cannot be kept in %s: %s. So later processes cannot read Python "
+            "objects in job folders that are shared or are copied, and cannot resume a job that "
+            "has environment variables. Set XDG_STATE_HOME to a folder that lasts, and that only "
+            "you can write to.",
+            file,
+            error.strerror,
+        )
         return secrets.token_bytes(KEY_BYTES)
 
 

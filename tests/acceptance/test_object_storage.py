@@ -183,7 +183,8 @@ def run(rows):
 """
 
 
-@pytest.mark.parametrize("name", ["0.csv", pytest.param("1.csv", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["0.csv", "1.csv"])
 def test_an_object_that_is_replaced_during_the_job_fails_it(
     store: ObjectStore, tmp_path: Path, name: str
 ) -> None:

@@ -47,7 +47,7 @@ def run(mini_batch, context):
     print("at", name)
     if name == "raises":
         fail(name)
-    if name == "hangs":
+    if name == "sleeps":
         time.sleep(100)
     if name == "crashes":
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -64,6 +64,9 @@ def run(mini_batch, context):
     if name == "yields":
         return pieces(name)
     Run.get_context().log("secret", os.environ["SECRET"])
+    from azure.storage.blob import BlobClient
+    blob = BlobClient("https://acc.blob.core.windows.net", "pictures", "a/b")
+    blob.upload_blob(b"1" if blob.exists() else b"0", overwrite=True)
     found = {
         "prefix": sys.prefix,
         "environment": os.environ["VIRTUAL_ENV"],
@@ -75,6 +78,7 @@ def run(mini_batch, context):
         "model": Model.get_model_path("weights"),
         "run": Run.get_context().id,
         "index": context.minibatch_index,
+        "blob": blob.download_blob().content_as_text(),
         "cwd": os.getcwd() == EntryScript().working_dir,
     }
     return [json.dumps(found)]
@@ -85,7 +89,7 @@ def shutdown():
 """
 ENDS = {
     "raises": r"ValueError: bad raises",
-    "hangs": r"TimeoutError: run\(\) exceeded 3 s .* in script.py, line 31, in run: time.sleep",
+    "sleeps": r"TimeoutError: run\(\) exceeded 3 s .* in script.py, line 31, in run: time.sleep",
     "crashes": r"returncode -11 \(SIGSEGV\) .* in script.py, line 33, in run: os.kill",
     "killed": r"returncode -9 \(SIGKILL\)",
     "leaves": r"returncode 7 .*os._exit",
@@ -113,7 +117,8 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
     (source / "sibling.py").write_text("VALUE = 'a sibling'\n")
     (tmp_path / "weights").write_text("1")
     names = sorted({*ENDS, *FINE})
-    place = {"folder": str(tmp_path / "step"), "root": None, "datastores": {}}
+    stores = {"pictures": str(tmp_path / "pictures")}
+    place = {"folder": str(tmp_path / "step"), "root": None, "datastores": stores}
     for name in names:
         (files / f"{name}.txt").write_text(name)
     result = daskprs.parallel_run(
@@ -152,6 +157,7 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
         "model": str(tmp_path / "weights"),
         "run": "step",
         "index": names.index("finds"),
+        "blob": "0",
         "cwd": True,
     }
     assert (tmp_path / "out" / "shut").exists()
@@ -181,6 +187,9 @@ def frame_of_types() -> pd.DataFrame:
         {
             "number": range(6),
             "text": ["a", None, "c", "", "é", "f"],
+            "rare": pd.array([None, None, "x", None, None, None], "str"),
+            "year": pd.period_range("2020", periods=6, freq="Y-JUN"),
+            "hour": pd.period_range("2020", periods=6, freq="h"),
             "time": pd.date_range("2020", periods=6, tz="Europe/Vienna"),
             "kind": pd.Categorical(["x", None, "y"] * 2, ["y", "x"]),
             "nullable": pd.array([1, None, 3] * 2, dtype="Int64"),
@@ -267,7 +276,7 @@ def test_an_old_pandas_scores_rows_and_files(tmp_path: Path) -> None:
     subprocess.run(pip, check=True)
     script = tmp_path / "script.py"
     script.write_text(OLD)
-    options: dict[str, Any] = {"python": tmp_path / "old", "progress": False}
+    options: dict[str, Any] = {"python": tmp_path / "old", "progress": False, "mini_batch_size": 2}
     frame = frame_of_types()
     rows = daskprs.parallel_run(frame, script, job_dir=tmp_path / "a", **options).to_pandas()
     expected = frame[frame["number"] != 4].assign(twice=[0, 2, 4, 6, 10])

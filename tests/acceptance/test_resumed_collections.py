@@ -62,7 +62,7 @@ main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) or None, resume=len(sys.ar
 @pytest.mark.parametrize(
     ("kind", "is_cut"),
     [
-        pytest.param("frame", True, id="frame-cut"),
+        pytest.param("frame", True, id="frame-cut", marks=pytest.mark.long),
         pytest.param("delayed", False, id="delayed-whole", marks=pytest.mark.long),
         pytest.param("frame", False, id="frame-whole", marks=pytest.mark.long),
         pytest.param("delayed", True, id="delayed-cut", marks=pytest.mark.long),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -12,17 +13,23 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+import dask.dataframe as dd
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
+from daskprs import RunOptions, map_batches
 from daskprs.azure import run_pipeline
 from daskprs.errors import JobChanged, JobFolderError, OptionError, PipelineFailed
 from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.rows_seal import make_salt
+from daskprs.job.detached import _unwritten
 from daskprs.job.job import Job
-from daskprs.job.request import check_kept_call
+from daskprs.job.request import check_call, check_kept_call
 from daskprs.system import user_key
+from daskprs.system.user_key import keyed_digest
 from tests.support.local_servers import LOCAL_SERVERS
 from tests.support.separate_nodes import why_not
 
@@ -238,6 +245,24 @@ jobs:
       PLAIN: {PLAIN}
     task: {{code: ./code, entry_script: score.py, append_row_to: "${{{{outputs.rows}}}}"}}
 """
+
+
+def test_the_key_of_a_user_does_not_travel(home: Path) -> None:
+    """Workers of other users get keys of the job, of which no one can make the user's own."""
+    options = RunOptions.from_names(environment_variables={"PLAIN": PLAIN})
+    call = check_call(home / "n.csv", home / "code" / "score.py", options, job_dir=home / "job")
+    call.folder.create()
+    make_salt(call.folder)
+    told = json.loads(_unwritten(call)["told"])
+    data = dd.from_pandas(pd.DataFrame({"n": range(4)}), npartitions=2)
+    kept = {"environment_variables": {"PLAIN": PLAIN}, "schema": {"n": "int64"}}
+    lazy = map_batches(data, home / "code" / "score.py", **kept)
+    travels = cloudpickle.dumps(dict(lazy.__dask_graph__()))
+    own = user_key.user_key()
+    assert own not in travels
+    assert own.hex() not in told.values()
+    digest = keyed_digest("PLAIN=1", bytes.fromhex(told["key"]))
+    assert digest == call.digest("PLAIN=1") != keyed_digest("PLAIN=1")
 
 
 def test_a_pipeline_of_a_file_writes_no_value(home: Path) -> None:

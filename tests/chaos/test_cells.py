@@ -15,15 +15,11 @@ PROGRAM = Path(__file__).with_name("cells.py")
 CELLS = {
     "agent killed": [
         "run | summary_only | frame",
-        "returned | append_row | frame",
         "commit | summary_only | frame",
-        "committed | append_row | frame",
     ],
     "agent stopped": ["run | append_row | frame"],
     "worker killed": [
         "gather | append_row | keyed",
-        "commit | append_row | frame",
-        "publish | append_row | frame",
         "run | append_row | collection",
         "committed | data_set | frame",
     ],
@@ -37,10 +33,7 @@ CELLS = {
     "scheduler paused": ["commit | append_row | frame"],
     "caller killed": [
         "deal | append_row | keyed",
-        "run | append_row | frame",
         "commit | append_row | frame",
-        "publish | append_row | frame",
-        "committed | append_row | collection",
         "publish | data_set | frame",
     ],
     "caller interrupted": ["gather | append_row | keyed"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -115,6 +116,21 @@ def test_an_address_without_a_scheduler_is_refused_before_anything_starts(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py", "table.csv"]
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(None, "No such file"), ("tcp://host:8786", "no address"), ("[1]", "no address")],
+)
+def test_a_scheduler_file_without_an_address_is_refused(
+    tmp_path: Path, text: str | None, why: str
+) -> None:
+    """The scheduler has not started yet, or the file is another one."""
+    file = tmp_path / "cluster.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(OptionError, match=f"client='{file}': the scheduler file .*{why}"):
+        check_scheduler(str(file))
+
+
 def test_a_server_that_never_answers_is_refused_within_the_timeout() -> None:
     """The port is another program's: it takes the connection, and says nothing."""
     with (
@@ -172,6 +188,10 @@ def test_the_address_of_a_worker_is_none_of_a_scheduler(tmp_path: Path) -> None:
             client.wait_for_workers(1, timeout=60)
             (worker,) = client.scheduler_info()["workers"]
         check_scheduler(cluster.address)
+        (tmp_path / "cluster.json").write_text(json.dumps({"address": cluster.address}))
+        check_scheduler(str(tmp_path / "cluster.json"))
+        with connected(str(tmp_path / "cluster.json"), threads=0) as client:
+            assert client.scheduler.address == cluster.address
         with pytest.raises(OptionError, match=f"client='{worker}': .*: a Worker answers there"):
             daskprs.parallel_run(
                 [tmp_path / "file"], lambda files: files, client=worker, job_dir=tmp_path / "job"
@@ -179,3 +199,9 @@ def test_the_address_of_a_worker_is_none_of_a_scheduler(tmp_path: Path) -> None:
         assert not (tmp_path / "job").exists()
     finally:
         cluster.close()
+
+
+def test_a_scheduler_with_tls_and_no_certificates_here_names_what_has_to_be_set() -> None:
+    """Nothing is connected to: Dask has no certificates to connect with."""
+    with pytest.raises(OptionError, match=r"TLS expects .* distributed\.comm\.tls\.ca-file"):
+        check_scheduler("tls://127.0.0.1:1")

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError
 
+import daskprs
+from daskprs.cluster import worker_plugin
 from daskprs.cluster.connect import IN_PROCESS
 from daskprs.cluster.lease import fetched
+from daskprs.folders.job_folder import JobFolder
+from tests.support.polling import poll_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WAITS = """
+import time
+from pathlib import Path
+
+def run(rows):
+    Path("{folder}/began").touch()
+    until = time.monotonic() + 60
+    while not Path("{folder}/go").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    return rows
+"""
 
 
 def test_a_worker_that_goes_before_its_result_is_fetched_is_lost_with_it() -> None:
@@ -47,3 +68,37 @@ def test_a_connection_that_is_cut_while_a_result_is_fetched_fails_no_job(got: by
     ):
         future = client.submit(bytes, 10, pure=False)
         assert fetched(future, client, lambda: got is not None) == got
+
+
+def test_a_worker_that_comes_later_and_cannot_run_agents_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask would only write it to the worker's own log, and the job would wait in silence."""
+    (tmp_path / "script.py").write_text(WAITS.format(folder=tmp_path))
+    log = JobFolder(tmp_path / "job").master_log
+
+    def refuse(*_: object) -> None:
+        msg = "no room"
+        raise OSError(msg)
+
+    def add_worker() -> None:
+        assert poll_for((tmp_path / "began").exists, 60)
+        monkeypatch.setattr(worker_plugin, "WorkerSite", refuse)
+        cluster.scale(2)
+        assert poll_for(lambda: log.exists() and "no room" in log.read_text(), 60)
+        (tmp_path / "go").touch()
+
+    options = {**IN_PROCESS, "n_workers": 1, "threads_per_worker": 1}
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+        adding = threading.Thread(target=add_worker)
+        adding.start()
+        result = daskprs.parallel_run(
+            pd.DataFrame({"n": range(4)}),
+            tmp_path / "script.py",
+            client=client,
+            job_dir=tmp_path / "job",
+            mini_batch_size=2,
+        )
+        adding.join()
+    assert result.status == "Completed"
+    assert log.read_text().count("cannot run agents: OSError: no room") == 1

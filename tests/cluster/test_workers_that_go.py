@@ -101,6 +101,11 @@ class Struck:
         with report.open() as file:
             return {row["Status"] for row in csv.DictReader(file)}
 
+    def logged(self, text: str) -> list[str]:
+        """Return the driver's messages with a text."""
+        log = self.folder / "job/logs/sys/master_role.txt"
+        return [line for line in log.read_text().splitlines() if text in line]
+
 
 @pytest.fixture
 def struck(tmp_path: Path) -> Iterator[Struck]:
@@ -138,6 +143,7 @@ def test_a_worker_that_is_told_to_go_hands_back_what_it_has_uncharged(
     result = struck.end()
     pd.testing.assert_frame_equal(result.to_pandas(), FRAME)
     assert struck.statuses() == {"RUN_DONE"}
+    assert len(struck.logged("the worker tcp")) == 1
 
 
 def test_a_worker_whose_lifetime_ends_hands_back_what_it_has(struck: Struck) -> None:
@@ -159,6 +165,10 @@ def test_what_a_killed_worker_was_at_is_a_loss(struck: Struck) -> None:
     first.kill()
     result = struck.end()
     assert struck.statuses() <= {"RUN_DONE", "NODE_LOST"}
+    (told,) = struck.logged("the worker tcp")
+    assert "|WARNING|" in told
+    assert " was lost: what it has not handed back runs again" in told
+    assert struck.logged("|1 node, ")[-1].endswith(" 1 slot")
     lost = list(result.failed["mini_batch"])
     assert len(lost) <= 1
     left = FRAME.drop(index=lost).reset_index(drop=True)

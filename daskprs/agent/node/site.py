@@ -13,17 +13,22 @@ import hashlib
 import os
 import secrets
 import shutil
+import socket
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.script.side_inputs import placed, version_of
 from daskprs.agent.script.snapshot import extract
+from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.system.file_lock import boot_id, is_still_there
 from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.log_cap import LIMIT_BYTES, give_back
 from daskprs.system.private_folder import keep_private
+from daskprs.system.regular_files import OTHERS_WRITE
+from daskprs.system.remove_tree import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -156,6 +161,7 @@ class NodeFolder:
 
     def __init__(self, root: Path, job_id: str) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_planted(root)
         self.job = JobFolder(root / job_id)
         self._lock = root / f"{job_id}{LOCK}"
         self._held = _shared(self._lock)
@@ -256,6 +262,30 @@ class NodeFolder:
             os.close(held)
 
 
+def _refuse_planted(root: Path) -> None:
+    """Refuse a folder that another user has put into its place, or could change later.
+
+    The name is known beforehand, and scratch spaces are often open to all, as `/tmp` is.
+    """
+    status, around = root.lstat(), root.parent.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        why = "it is a link, and not a folder"
+    elif status.st_uid != os.geteuid():
+        why = f"it belongs to another user, uid {status.st_uid}"
+    elif status.st_mode & OTHERS_WRITE:
+        why = "other users may write to it"
+    elif around.st_mode & stat.S_IWOTH and not around.st_mode & stat.S_ISVTX:
+        why = f"every user may replace it, since all may write to {root.parent}"
+    else:
+        return
+    msg = (
+        f"the scratch folder {root} on {socket.gethostname()} cannot be used: {why}. Workers keep "
+        "there what a driver sends them, such as scripts. Remove it, or start the workers with a "
+        "scratch folder of their own: dask worker --local-directory FOLDER."
+    )
+    raise JobFolderError(msg)
+
+
 def _from(at: int, size: int) -> int:
     """Return the offset of the next bytes of a log that was sent up to `at`."""
     half = LIMIT_BYTES // 2
@@ -278,7 +308,8 @@ def _shared(lock: Path) -> int:
 def _remove_if_last(fd: int, lock: Path) -> None:
     with suppress(BlockingIOError):
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(lock.with_suffix(""))
         lock.unlink(missing_ok=True)
 
 

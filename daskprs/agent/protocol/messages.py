@@ -1,6 +1,7 @@
 """The wire protocol between an agent and its supervisor, and an agent's start specification.
 
-Pickled named tuples over a socket pair (`multiprocessing.connection.Connection`):
+Named tuples over a socket pair (`multiprocessing.connection.Connection`). Those of the supervisor
+are pickled, and those of the agent are plain values (`agent.protocol.answers`):
 
 ======================  =========================================================================
 supervisor → agent
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from daskprs.system.masks import Mask
 
 
-PROTOCOL = 5
+PROTOCOL = 6
 THREADS_LEFT = "ThreadsLeft"
 """The kind of a failure in `Stopped`: threads of the script keep the process from its end."""
 

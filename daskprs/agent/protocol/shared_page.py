@@ -62,6 +62,9 @@ class Phase(IntEnum):
     """`run` is over; what it made waits to be sent: the supervisor may be between two leases."""
 
 
+_PHASES = {int(phase): phase for phase in Phase}
+
+
 class Activity(NamedTuple):
     """A consistent look at the page."""
 
@@ -224,7 +227,7 @@ class SharedPage:
     def _read(self, record: int) -> Activity:
         cells = self._cells
         return Activity(
-            Phase(cells[record + _PHASE]),
+            _PHASES.get(cells[record + _PHASE], Phase.IDLE),  # the script can write here, too
             cells[record + _POSITION],
             cells[record + _SINCE_NS],
             cells[_LEASE],

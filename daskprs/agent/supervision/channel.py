@@ -5,7 +5,8 @@ and both had much to send, each would wait for ever until the other one reads. A
 is stopped in the middle of a message must not block the thread that watches its deadlines.
 
 The form is that of `Connection`: the length as four bytes, big-endian (or -1 and then the length
-as eight), and a pickle.
+as eight), and the message. Messages to an agent are pickles. What comes from it is parsed, since
+its script may have written it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
 _SHORT = struct.Struct("!i")
@@ -33,10 +35,14 @@ class Channel:
     an agent that was idle when its job failed is never dismissed, only killed.
     """
 
-    def __init__(self, end: Connection) -> None:
+    def __init__(
+        self, end: Connection, parse: Callable[[bytes | bytearray], Any] = pickle.loads
+    ) -> None:
         self.closed = False
         """Whether the agent has closed its end; messages sent before can still be received."""
         self._end = end
+        self._parse = parse
+        """Makes a message of bytes; unpickles those of a process that runs no script."""
         self._fd = end.fileno()
         os.set_blocking(self._fd, False)
         self._unsent: deque[memoryview] = deque()
@@ -106,7 +112,7 @@ class Channel:
                     count = os.readv(self._fd, [memoryview(self._body)[self._there :]])
                     self._there += count
                     if self._there == len(self._body):
-                        messages.append(pickle.loads(self._body))
+                        messages.append(self._parse(self._body))
                         self._body = None
                 self._ended = count == 0
         except BlockingIOError:
@@ -127,7 +133,7 @@ class Channel:
                 self._body[: self._there] = self._begun[head:]
                 self._begun.clear()
                 break
-            messages.append(pickle.loads(self._begun[head : head + size]))
+            messages.append(self._parse(self._begun[head : head + size]))
             del self._begun[: head + size]
         return messages
 

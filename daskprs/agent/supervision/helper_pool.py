@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -163,5 +164,6 @@ class HelperPool:
                 spool=None,
                 environment={},
                 program=PROGRAM,
-            )
+            ),
+            parse=pickle.loads,  # it runs no script
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.protocol.shared_page import Activity, Phase
 from daskprs.core.columnar import ColumnBatch
@@ -64,6 +64,16 @@ class LeaseRun:
         first = self.kept + 1
         self.kept += len(work)
         self._work.append((first, self.kept + 1, work))
+
+    def expects(self, message: Outcomes) -> bool:
+        """Say whether outcomes are those of the next mini-batches of the order."""
+        outcomes = message.results.outcomes
+        stop, expected = self.received + len(outcomes), list[tuple[Any, ...]]()
+        for first, beyond, work in self._work:
+            place = slice(max(0, self.received - first), max(0, min(beyond, stop) - first))
+            columns = (work.column(name)[place] for name in ("mini_batch.index", "attempt"))
+            expected += zip(*columns, strict=True)
+        return list(outcomes.columns("index", "attempt")) == expected
 
     def receive(self, message: Outcomes, below: int | None = None) -> None:
         """Record the agent's outcomes; with `below`, only those before that position."""
@@ -197,7 +207,7 @@ def blame_timeout(
     culprit is unknown: loading code that keeps the GIL, or stops the process, holds up `run`.
     Then both run again alone, as after a death.
     """
-    if judged.lease_id != run.order or judged.position < run.received:
+    if judged.lease_id != run.order or not run.received <= judged.position <= run.kept:
         return Blame(None, None, run.left)
     running = judged.phase is Phase.RUNNING
     status = Status.RUN_TIMEOUT if running else Status.LOAD_TIMEOUT
@@ -214,7 +224,7 @@ def blame_death(
     """Return the attempts that may have ended the agent: the running one and the one loading."""
     if last.lease_id != run.order:
         return Blame(None, None, run.left)
-    lost = list(range(run.received, last.done))
+    lost = list(range(run.received, min(last.done, run.kept + 1)))
     suspects = _at_hand(run, last) or lost[-1:]
     alone = () if not lost or lost[-1] in suspects else run.indexes(lost[-1], lost[-1] + 1)
     if not suspects:
@@ -257,7 +267,7 @@ def _outcome(
         index=mini_batch.index,
         attempt=attempt,
         status=status,
-        total=(last.total if at_hand else 0) or mini_batch.items or 0,
+        total=max(0, last.total if at_hand else 0) or mini_batch.items or 0,
         succeeded=0,
         started=time.time() - seconds,
         elapsed_s=seconds,

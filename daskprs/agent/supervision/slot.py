@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.agent.protocol.messages import ExtendLease, Outcomes, RunLease, TruncateLease
@@ -27,6 +28,7 @@ from daskprs.core.usage import ProcessUsage
 from daskprs.system.linux import descendants
 from daskprs.system.log_cap import cut
 from daskprs.system.process_tree import pss_bytes
+from daskprs.system.remove_tree import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -173,7 +175,8 @@ class Slot:
         spec = self._agent.spec
         for log in () if spec.far else (spec.stdout, spec.stderr):
             cut(log)
-        shutil.rmtree(spec.working_dir, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(Path(spec.working_dir))
         self._agent = None
 
     def _taken_events(self) -> tuple[AgentEvent, ...]:
@@ -202,7 +205,7 @@ class Slot:
         while True:
             due_in_s = run.due_in_s()
             wait_s = LOOK_EVERY_S if due_in_s is None else min(LOOK_EVERY_S, due_in_s)
-            self._receive(agent.receive(wait_s), run)
+            self._receive(agent, agent.receive(wait_s), run)
             if run.finished:
                 return self._returned(lease)
             if agent.gone:
@@ -216,11 +219,19 @@ class Slot:
             if run.due_in_s() == 0.0 and (returned := self._hand_back(lease, agent, run)):
                 return returned
 
-    def _receive(self, messages: list[object], run: LeaseRun, below: int | None = None) -> None:
+    def _receive(
+        self, agent: Supervisor, messages: list[object], run: LeaseRun, below: int | None = None
+    ) -> None:
+        spool = agent.spec.spool
         for message in messages:
             # Outcomes of an order that was taken back before it began are stale.
             if isinstance(message, Outcomes) and message.lease_id == run.order:
+                if message.results.spool not in ("", spool and spool.name):
+                    return agent.distrust("rows in the spool of another agent")
+                if not run.expects(message):
+                    return agent.distrust("outcomes of mini-batches that are not its own")
                 run.receive(message, below)
+        return None
 
     def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
         """Hand back finished results; also the work behind a mini-batch that takes long."""
@@ -239,7 +250,7 @@ class Slot:
         self, lease: Lease, agent: Supervisor, run: LeaseRun, why: Failure | None = None
     ) -> LeaseReturned:
         returncode = agent.end(grace_s=0.0 if why else EXIT_GRACE_S)
-        self._receive(agent.drain(), run)
+        self._receive(agent, agent.drain(), run)
         failure = why or agent.death(returncode, "while it was at work")
         last = agent.page.look()
         blame = blame_death(run, last, failure, agent.printed())
@@ -255,7 +266,7 @@ class Slot:
         self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Activity
     ) -> LeaseReturned:
         returncode = agent.end(dump=True)
-        self._receive(agent.drain(), run, below=overdue.position)
+        self._receive(agent, agent.drain(), run, below=overdue.position)
         seconds = overdue.age_s()
         failure = agent.timeout(overdue)
         blame = blame_timeout(run, overdue, failure, agent.printed())

@@ -66,6 +66,11 @@ FEWER = (
     "Let the script keep less, use smaller mini-batches (mini_batch_size) or fewer processes on "
     "each node (process_count_per_node), or give the nodes more memory."
 )
+FORGED = "its socket to daskprs had bytes that an agent does not send"
+NOT_YOURS = (
+    "The script, or a process that it has started, writes to descriptors that it has not opened. "
+    "Let it close or write only to its own."
+)
 TAIL_CHARS = 2000
 """Characters from the end of the stderr log that a message about a death quotes."""
 CRASHES = {
@@ -204,6 +209,8 @@ class Supervisor:
         self._script = job.script
         self._dump = ""
         """The stacks that the agent has dumped at its end, on request or in a crash."""
+        self._forged = ""
+        """What was wrong with a message of the agent; empty while all were right."""
         self._asked_s = self._looked_s = time.monotonic()
         self.process = zygote.start_agent(process, job.mask)
         self.page = self.process.page
@@ -269,9 +276,15 @@ class Supervisor:
         """Return the messages that are there, also those of a dead agent; wait for the first."""
         try:
             return self.process.channel.receive(within_s, self.process.sentinel.fileno())
-        except Exception:  # noqa: BLE001 - bytes of a script instead of a message
-            self.process.channel.close()
+        except Exception as error:  # noqa: BLE001 - bytes of a script instead of a message
+            self.distrust(str(error) or type(error).__name__)
             return []
+
+    def distrust(self, why: str) -> None:
+        """Hear no more of an agent that has sent what no agent sends: it is `gone`."""
+        self._forged = self._forged or why
+        self.process.channel.close()
+        self.gone = True
 
     def alive(self) -> bool:
         """Say whether the process lives and its socket is open."""
@@ -379,6 +392,9 @@ class Supervisor:
 
     def death(self, returncode: int, when: str) -> Failure:
         """Return the failure for a dead agent, with the end of its stderr log."""
+        if self._forged:
+            message = f"{self.spec.name} was ended {when}: {FORGED} ({self._forged}). {NOT_YOURS}"
+            return Failure("PROCESS_DIED", message)
         if self.page.lacked_memory():
             return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
         exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"

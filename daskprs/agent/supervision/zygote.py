@@ -6,6 +6,7 @@ this process.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -16,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from daskprs.agent.protocol.answers import parsed
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.agent.supervision.channel import Channel
 from daskprs.agent.supervision.masked_log import MaskedLog
@@ -27,7 +29,7 @@ from daskprs.system.masks import Mask
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from daskprs.agent.protocol.messages import ProcessSpec
 
@@ -71,8 +73,16 @@ class Zygote:
         """Whether the zygote can start agents."""
         return not self._gone
 
-    def start_agent(self, spec: ProcessSpec, mask: Mask | None = None) -> AgentProcess:
-        """Start an agent process, whose logs are masked, and return its handle."""
+    def start_agent(
+        self,
+        spec: ProcessSpec,
+        mask: Mask | None = None,
+        parse: Callable[[bytes | bytearray], Any] = parsed,
+    ) -> AgentProcess:
+        """Start an agent process, whose logs are masked, and return its handle.
+
+        `parse` makes a message of what the process sends.
+        """
         try:
             page_fd = new_page()
             logs: list[MaskedLog] = []
@@ -83,7 +93,7 @@ class Zygote:
                 with self._fork_lock, ours, theirs:
                     fds = [theirs.fileno(), page_fd, *(log.writer for log in logs)]
                     pid = self._forked(spec, fds)
-                    channel = Channel(Connection(ours.detach()))
+                    channel = Channel(Connection(ours.detach()), parse)
                     return self._adopted(pid, spec, channel, page_fd, logs)
             finally:
                 for fd in (page_fd, *(log.writer for log in logs)):
@@ -167,7 +177,7 @@ class Zygote:
     def _listen(self) -> None:
         with suppress(OSError):
             while packet := self._control.recv(PACKET_BYTES):
-                self._note(pickle.loads(packet))
+                self._note(json.loads(packet))
         with self._news:
             self._gone = True
             for pid, agent in self._agents.items():
@@ -177,7 +187,7 @@ class Zygote:
             self._agents.clear()
             self._news.notify_all()
 
-    def _note(self, message: tuple[Any, ...]) -> None:
+    def _note(self, message: Any) -> None:
         with self._news:
             match message:
                 case ("exited", int(pid), int(returncode), int(peak_bytes)):
@@ -186,8 +196,8 @@ class Zygote:
                         self._early[pid] = returncode
                     else:
                         agent.ended(returncode, peak_bytes)
-                case _:
-                    self._replies.append(message)
+                case ("forked", int()) | ("refused", str()):
+                    self._replies.append(tuple(message))
                     self._news.notify_all()
 
     def _obituary(self) -> str:

@@ -23,6 +23,7 @@ import faulthandler
 import gc
 import importlib
 import io
+import json
 import os
 import pickle
 import select
@@ -195,7 +196,7 @@ class Nursery:
 
     def _send(self, message: tuple[object, ...]) -> None:
         with contextlib.suppress(OSError):  # the owner has closed its end: the next read shows that
-            self._control.send(pickle.dumps(message))
+            self._control.send(json.dumps(message).encode())
 
 
 def boot(role: str, *words: str) -> int:

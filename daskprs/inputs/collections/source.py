@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from daskprs.inputs.collections.staging_form import WHOLE
 from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.inputs.source.source import TableSource
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.regular_files import keep_to_owner, open_unshared
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -246,6 +248,7 @@ class CollectionSource(TableSource):
     def keep_labels(self, number: int, cut: PartitionCut, labels: pd.Index | str) -> None:
         """Keep the labels of a partition's rows, or why there are none, until all are known."""
         with whole_file(self._labels_of(number, cut)) as file:
+            keep_to_owner(file)
             pickle.dump(labels, file)
 
     def finish_labels(self) -> Path:
@@ -256,7 +259,7 @@ class CollectionSource(TableSource):
         with LabelWriter(self._scratch) as writer:
             # The labels of no rows may have another type; of a table without rows they are all.
             for number in [one for one in there if cuts[one].rows] or there[:1]:
-                with self._labels_of(number, cuts[number]).open("rb") as file:
+                with open_unshared(self._labels_of(number, cuts[number]), os.geteuid()) as file:
                     writer.add(pickle.load(file))
             for cut in cuts:
                 first = bounds[-1]

@@ -1,20 +1,26 @@
 """Staged partitions, as agents read them.
 
 The file of a partition ends with the pickle of what reads it, and with the length of that pickle.
+That pickle is loaded only if its checksum is the one that came with the mini-batch, by messages of
+Dask. It has the checksums of all other pickles in the file.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from daskprs.arrow.exact_frames import frame_of_labelled
+from daskprs.errors import JobFolderError
 from daskprs.inputs.frames.caller_frame import FrameReader
-from daskprs.inputs.source.pickled_rows import PickledReader
+from daskprs.inputs.source.pickled_rows import unpickled
 from daskprs.inputs.source.pieces import Uncomputed
+from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +29,10 @@ if TYPE_CHECKING:
     from daskprs.arrow.arrow_pandas import SliceForm
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.folders.row_labels import Numbers
+    from daskprs.inputs.source.pieces import StagedPiece
 
 LENGTH_BYTES = 8
+CHECKSUM_BYTES = 16
 
 
 class StagedReader:
@@ -41,7 +49,7 @@ class StagedReader:
             raise piece.error()
         if piece.path != self._path or self._slices is None:
             self.close()
-            self._slices = _slices_of(piece.path)
+            self._slices = _slices_of(piece)
             self._path = piece.path
         return self._slices.load(mini_batch)
 
@@ -64,21 +72,41 @@ class Slices(Protocol):
         ...
 
 
-def append_reader(path: Path, slices: Slices) -> None:
-    """Append to a file what reads it."""
+def append_reader(path: Path, slices: Slices) -> bytes:
+    """Append to a file what reads it, and return the checksum of that."""
     body = pickle.dumps(slices, protocol=5)
     with path.open("ab") as file:
         file.write(body)
         file.write(len(body).to_bytes(LENGTH_BYTES, "little"))
+    return checksum_of(body)
 
 
-def _slices_of(path: str) -> Slices:
-    with Path(path).open("rb") as file:
+def _slices_of(piece: StagedPiece) -> Slices:
+    with open_regular(Path(piece.path)) as file:
         end = file.seek(-LENGTH_BYTES, 2)
-        length = int.from_bytes(file.read(), "little")
-        file.seek(end - length)
-        slices: Slices = pickle.loads(file.read(length))
+        begin = end - int.from_bytes(file.read(), "little")
+        body = _checked(file, max(0, begin), end, piece.checksum)
+    slices: Slices = pickle.loads(body)
     return slices
+
+
+def checksum_of(body: bytes) -> bytes:
+    """Return the checksum of a pickle."""
+    return hashlib.blake2b(body, digest_size=CHECKSUM_BYTES).digest()
+
+
+def _checked(file: IO[bytes], begin: int, end: int, checksum: bytes) -> bytes:
+    """Return a pickle in a file, unless another program has changed it."""
+    file.seek(begin)
+    body = file.read(end - begin)
+    if hmac.compare_digest(checksum_of(body), checksum):
+        return body
+    msg = (
+        f"{file.name}: its rows are not those that a worker of this job has written there, so they "
+        "are not loaded. Another program has changed the file, or the disk has lost a part of it. "
+        "Give the workers a --local-directory that only their user can write to."
+    )
+    raise JobFolderError(msg)
 
 
 class ArrowSlices:
@@ -91,7 +119,7 @@ class ArrowSlices:
 
     def load(self, mini_batch: MiniBatch) -> Any:
         """Return rows, with a new index."""
-        path, start, stop = mini_batch.piece
+        path, start, stop, _ = mini_batch.piece
         if self._reader is None:
             self._reader = FrameReader(path, self._form, self._end)
         return self._reader.load(mini_batch._replace(piece=(start, stop - start)))
@@ -114,7 +142,7 @@ class ArraySlices:
 
     def load(self, mini_batch: MiniBatch) -> Any:
         """Return rows."""
-        path, start, stop = mini_batch.piece
+        path, start, stop, _ = mini_batch.piece
         return np.asarray(np.lib.format.open_memmap(path, mode="c")[start:stop])
 
     def close(self) -> None:
@@ -128,20 +156,23 @@ class PickledSlices:
     ----------
     bounds, offsets
         The first row of each pickle, and its first byte; then the ends.
+    checksums
+        The checksum of each pickle.
 
     """
 
-    def __init__(self, bounds: Numbers, offsets: Numbers) -> None:
+    def __init__(self, bounds: Numbers, offsets: Numbers, checksums: list[bytes]) -> None:
+        self._checksums = checksums
         self._bounds = bounds
         self._offsets = offsets
 
     def load(self, mini_batch: MiniBatch) -> Any:
         """Return rows, or items."""
-        path, start, _ = mini_batch.piece
+        path, start, _, _ = mini_batch.piece
         at = int(np.searchsorted(self._bounds[:-1], start))
         begin, end = map(int, self._offsets[at : at + 2])
-        folder, name = Path(path).parent, Path(path).name
-        return PickledReader(folder).load(mini_batch._replace(piece=(name, begin, end - begin)))
+        with open_regular(Path(path)) as file:
+            return unpickled(pickle.loads, _checked(file, begin, end, self._checksums[at]))
 
     def close(self) -> None:
         """Do nothing: no file stays open."""

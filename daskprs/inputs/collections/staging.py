@@ -30,6 +30,7 @@ from daskprs.inputs.collections.staged_reader import (
     PickledSlices,
     Slices,
     append_reader,
+    checksum_of,
 )
 from daskprs.inputs.collections.staging_form import WHOLE
 from daskprs.inputs.frames.caller_frame import (
@@ -96,8 +97,9 @@ class PartitionDescription(NamedTuple):
 class StagedPartition:
     """The file of a partition: the result of a Dask task, and a dependency of leases."""
 
-    def __init__(self, file: NodeFile, description: PartitionDescription) -> None:
+    def __init__(self, file: NodeFile, description: PartitionDescription, checksum: bytes) -> None:
         self._file = file
+        self._checksum = checksum
         self.description = description
 
     def placed(self, piece: PartitionSlice, folder: Path) -> StagedPiece | Uncomputed:
@@ -108,7 +110,7 @@ class StagedPartition:
         is_whole = (piece.start, piece.stop) == (0, self.description.rows)
         if piece.digest != self.description.digest and not is_whole:
             return Uncomputed.of(LoadError(_other_rows(piece.partition)), piece.partition)
-        return StagedPiece(str(self._file.at(folder)), piece.start, piece.stop)
+        return StagedPiece(str(self._file.at(folder)), piece.start, piece.stop, self._checksum)
 
     def remove(self) -> None:
         """Remove the file: the job is over."""
@@ -151,7 +153,7 @@ def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPa
     path = folder / new_name()
     try:
         written = _written(value, form, path)
-        append_reader(path, written.slices)
+        checksum = append_reader(path, written.slices)
     except InputError as error:
         path.unlink(missing_ok=True)
         msg = f"partition {number}: "
@@ -162,7 +164,7 @@ def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPa
     labels = _labels(value.index) if form.keep_labels else None
     bounds, sizes = written.bounds, written.sizes_bytes
     description = PartitionDescription(int(bounds[-1]), bounds, sizes, written.digest, labels)
-    return StagedPartition(NodeFile(path), description)
+    return StagedPartition(NodeFile(path), description, checksum)
 
 
 class _Written(NamedTuple):
@@ -346,15 +348,16 @@ def _write_pickles(
 ) -> _Written:
     bounds = _bounds(rows, step)
     offsets = np.zeros(len(bounds), np.int64)
-    digest = hashlib.blake2b()
+    digest, checksums = hashlib.blake2b(), []
     with whole_file(path, durable=False) as file:
         for at, (start, stop) in enumerate(_pairs(bounds)):
             piece = value if stop - start == rows else (cut or _slice)(value, start, stop)
             body = _pickle(piece, start)
             digest.update(_digest(piece, body))
             file.write(body)
+            checksums.append(checksum_of(body))
             offsets[at + 1] = file.tell()
-    slices = PickledSlices(bounds, offsets)
+    slices = PickledSlices(bounds, offsets, checksums)
     return _Written(slices, bounds, np.diff(offsets), digest.hexdigest()[:24])
 
 

@@ -15,6 +15,7 @@ from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.file_versions import version_of
 from daskprs.inputs.source.input_file import InputFile, is_url
 from daskprs.suggest import nearest
+from daskprs.system.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -208,10 +209,8 @@ def _glob_root(path: str) -> str:
 def _remote(url: str) -> MatchedFiles:
     if url.startswith(LOCAL_URL):
         return _local(url.removeprefix(LOCAL_URL))
-    import fsspec
-
     try:
-        filesystem, place = fsspec.core.url_to_fs(url)
+        filesystem, place = open_store(url)
     except (ImportError, ValueError) as error:
         msg = f"{url!r} cannot be opened: {error}"
         raise InputError(msg) from error

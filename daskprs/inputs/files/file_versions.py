@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from daskprs.errors import InputChanged, InputError
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.source.input_file import InputFile, is_url, open_binary
+from daskprs.system.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -180,9 +181,7 @@ def _info_now(url: str) -> dict[str, Any]:
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
-    import fsspec
-
-    filesystem, place = fsspec.core.url_to_fs(url)
+    filesystem, place = open_store(url)
     filesystem.invalidate_cache()
     return filesystem, place.rstrip("/")
 

@@ -20,6 +20,7 @@ from daskprs.inputs.files.file_versions import (
 from daskprs.inputs.files.partition_format import PartitionFormat, Values, check_keys
 from daskprs.inputs.source.input_file import InputFile, files_fingerprint, is_url
 from daskprs.inputs.source.source import Source
+from daskprs.system.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -157,12 +158,10 @@ class FilesReader:
             self._folders.pop().cleanup()
 
     def _fetch(self, file: InputFile, below: str) -> str:
-        import fsspec
-
         target = Path(self._folders[-1].name, below, file.name)
         target.parent.mkdir()
         try:
-            filesystem, place = fsspec.core.url_to_fs(file.path)
+            filesystem, place = open_store(file.path)
             filesystem.get_file(place, str(target))
         except FileNotFoundError as error:
             msg = f"{file.path} has gone since the job began."

@@ -38,6 +38,7 @@ from daskprs.inputs.source.given_types import with_dtypes
 from daskprs.inputs.source.pickled_rows import PickledReader, Place
 from daskprs.inputs.source.source import TableSource
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.regular_files import keep_to_owner, owner_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -394,6 +395,7 @@ class ObjectFrameSource(SlicedFrame):
         self._path = path
         digest = hashlib.blake2b()
         with whole_file(path, durable=False) as file:
+            keep_to_owner(file)
             for start in range(0, self._total, self._rows):
                 piece = self._frame.iloc[start : start + self._rows].reset_index(drop=True)
                 body = _pickled(piece, start)
@@ -410,7 +412,7 @@ class ObjectFrameSource(SlicedFrame):
 
     def reader(self) -> PickledReader:
         """Return the reader for the agents (after `prepare`)."""
-        return PickledReader(self._path.parent)
+        return PickledReader(self._path.parent, owner_in(self._path.parent))
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""

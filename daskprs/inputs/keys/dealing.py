@@ -2,7 +2,8 @@
 
 A dealt file begins with the number of rows and of parts. Then comes the place at which each part
 begins, and the end of the last. Then come the rows of each part, as a pickle: their numbers in the
-piece, and the rows themselves.
+piece, and the rows themselves. Behind each pickle is its checksum, by a key of the job that no file
+has.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from daskprs.inputs.keys.hashing import keys_of, part_of
-from daskprs.inputs.keys.rows import PickleFile, Rows, cut, joined
+from daskprs.inputs.keys.rows import Rows, SealedPickleFile, cut, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source.source import TableReader
+    from daskprs.system.seal import SealKey
 
 _HEAD = struct.Struct("<qq")
 _PLACE = struct.Struct("<q")
@@ -47,6 +49,7 @@ def deal(
     keys: Sequence[str],
     parts: int,
     path: Path,
+    seal_key: SealKey,
 ) -> int:
     """Load the mini-batches of a piece, deal their rows out, and return the number of rows."""
     loaded = [reader.load(one) for one in mini_batches]
@@ -54,7 +57,7 @@ def deal(
     del loaded
     rows = joined(some) if some else None
     del some
-    return deal_frame(rows, keys, parts, path)
+    return deal_frame(rows, keys, parts, path, seal_key)
 
 
 def deal_by(
@@ -63,6 +66,7 @@ def deal_by(
     keys: Sequence[str],
     parts: int,
     path: Path,
+    seal_key: SealKey,
     keep: bool,  # noqa: FBT001 - passed on by position
 ) -> int:
     """Do as `deal`, with a pickled reader, which this process may keep for its next piece.
@@ -70,9 +74,9 @@ def deal_by(
     A reader that is kept has its file open: a compressed one is not read from its begin again.
     """
     if keep:
-        return deal(_reader(reader), mini_batches, keys, parts, path)
+        return deal(_reader(reader), mini_batches, keys, parts, path, seal_key)
     with closing(pickle.loads(reader)) as own:
-        return deal(own, mini_batches, keys, parts, path)
+        return deal(own, mini_batches, keys, parts, path, seal_key)
 
 
 @lru_cache(1)
@@ -81,14 +85,16 @@ def _reader(pickled: bytes) -> TableReader:
     return reader
 
 
-def deal_frame(rows: Rows | None, keys: Sequence[str], parts: int, path: Path) -> int:
+def deal_frame(
+    rows: Rows | None, keys: Sequence[str], parts: int, path: Path, seal_key: SealKey
+) -> int:
     """Write the rows of a piece by part, and return their number."""
     count = 0 if rows is None else len(rows)
     places = np.zeros(parts + 1, np.int64)
     body_begin = _HEAD.size + places.nbytes
     with path.open("wb") as file:
         file.seek(body_begin)
-        pickles = PickleFile(file)
+        pickles = SealedPickleFile(file, seal_key)
         if rows is None:
             places[:] = body_begin
         else:

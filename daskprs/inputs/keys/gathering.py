@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from daskprs.errors import LoadError, Option
 from daskprs.inputs.keys.hashing import comparable, keys_of
-from daskprs.inputs.keys.rows import PickleFile, Rows, cut, joined, taken
+from daskprs.inputs.keys.rows import PickleFile, Rows, cut, joined, taken, unsealed_rows
+from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from daskprs.inputs.keys.dealing import DealtPart
+    from daskprs.system.seal import SealKey
 
 AT_ONCE_BYTES = 64 << 20
 """Bytes of pickled rows that are brought together at once; a key with more is alone."""
@@ -57,6 +58,7 @@ def gather(
     part: int,
     pieces: Sequence[DealtPart],
     path: Path,
+    seal_key: SealKey,
     memory_bytes: int | None = None,
     labelled: bool = True,  # noqa: FBT001, FBT002 - passed on by position
 ) -> Gathered:
@@ -72,13 +74,15 @@ def gather(
         The part's place in each piece of the table, in input order.
     path
         The file to write.
+    seal_key
+        The key of the checksums in the pieces.
     memory_bytes
         What this process may use; a key whose rows need more is a `LoadError`.
     labelled
         Whether the input has row labels: the rows' numbers are returned for them alone.
 
     """
-    dealt = _Dealt(pieces)
+    dealt = _Dealt(pieces, seal_key)
     only, numbers, bounds = dealt.look(keys)
     if not only:
         path.touch()
@@ -115,8 +119,9 @@ def gather(
 class _Dealt:
     """The rows of a part: in memory if they are few, else read from the disk each time."""
 
-    def __init__(self, pieces: Sequence[DealtPart]) -> None:
+    def __init__(self, pieces: Sequence[DealtPart], key: SealKey) -> None:
         self._pieces = pieces
+        self._key = key
         self.size_bytes = sum(piece.length for piece in pieces)
         self._held: list[Any] | None = [] if self.size_bytes <= AT_ONCE_BYTES else None
 
@@ -153,9 +158,10 @@ class _Dealt:
         first = 0
         for piece in self._pieces:
             if piece.length:
-                with open(piece.path, "rb") as file:  # noqa: PTH123 - each of many
+                with open_regular(Path(piece.path)) as file:
                     file.seek(piece.offset)
-                    yield first, *pickle.load(file)
+                    body = file.read(piece.length)
+                yield first, *unsealed_rows(body, self._key, piece.path)
             first += piece.rows_of_piece
 
 

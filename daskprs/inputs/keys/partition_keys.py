@@ -11,6 +11,7 @@ from daskprs.inputs.keys.shuffle import file_of, shuffle
 from daskprs.inputs.source.pickled_rows import PickledReader
 from daskprs.inputs.source.pieces import Uncomputed
 from daskprs.inputs.source.source import TableSource
+from daskprs.system.regular_files import owner_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -172,7 +173,7 @@ class ShuffledKeySource(KeySource):
 
     def reader(self) -> KeyReader:
         """Return the reader for the agents."""
-        return KeyReader(self._scratch)
+        return KeyReader(self._scratch, owner_in(self._scratch))
 
 
 class KeyPiece(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import itertools
 import pickle
 import zlib
@@ -12,10 +13,14 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from daskprs.errors import LoadError, Option
+from daskprs.errors import JobFolderError, LoadError, Option
+from daskprs.system.regular_files import keep_to_owner
+from daskprs.system.seal import TAG_BYTES, checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from daskprs.system.seal import SealKey
 
 Rows: TypeAlias = "pd.DataFrame | pa.Table"
 
@@ -66,6 +71,7 @@ class PickleFile:
     """Writes pickles to a file without a copy in memory, each with its place and checksum."""
 
     def __init__(self, file: IO[bytes]) -> None:
+        keep_to_owner(file)
         self._file = file
         self._checksum = 0
 
@@ -87,3 +93,37 @@ class PickleFile:
             )
             raise LoadError(msg) from error
         return offset, self._file.tell() - offset, self._checksum
+
+
+class SealedPickleFile(PickleFile):
+    """Writes pickles that are read by `unsealed_rows`: behind each is its keyed checksum."""
+
+    def __init__(self, file: IO[bytes], key: SealKey) -> None:
+        super().__init__(file)
+        self._key = key
+
+    def write(self, data: Any) -> int:
+        """Write a piece of a pickle (called by `pickle`)."""
+        self._tag.update(data)
+        return self._file.write(data)
+
+    def add(self, value: Any) -> tuple[int, int, int]:
+        """Write a pickle and its checksum, and return their offset and length, and 0."""
+        self._tag = checksum(self._key)
+        offset, length, _ = super().add(value)
+        return offset, length + self._file.write(self._tag.digest()), 0
+
+
+def unsealed_rows(body: bytes, key: SealKey, path: str) -> Any:
+    """Return what a `SealedPickleFile` holds at a place, unless another program has changed it."""
+    view = memoryview(body)
+    right = checksum(key)
+    right.update(view[:-TAG_BYTES])
+    if not hmac.compare_digest(right.digest(), view[-TAG_BYTES:]):
+        msg = (
+            f"{path}: its rows are not those that this job has written there, so they are not "
+            "loaded. Another program has changed the file, or the disk has lost a part of it. "
+            "Start the job again in a folder that only you can write to."
+        )
+        raise JobFolderError(msg)
+    return pickle.loads(view[:-TAG_BYTES])

@@ -17,6 +17,7 @@ import numpy as np
 from daskprs.folders.row_labels import prepared_labels, reorder_labels
 from daskprs.inputs.keys.dealing import deal, dealt_part
 from daskprs.inputs.keys.gathering import Gathered, Group, gather
+from daskprs.system.seal import new_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +76,7 @@ def shuffle(
     Null is a key of its own, NaN equals NaN, and −0.0 equals 0.0. The progress is reported in a few
     words, and the groups are returned in order of first appearance.
     """
-    cut = Cut.of(source)
+    cut, seal_key = Cut.of(source), new_key()
     dealt: list[str] = []
     rows = 0
     # A pickle has an object once that it finds twice. Workers get a pickled reader: with another
@@ -83,13 +84,13 @@ def shuffle(
     with closing(pickle.loads(pickle.dumps(source.reader()))) as reader:
         for number, piece in enumerate(cut.pieces(source)):
             path = scratch / f"dealt.{number}"
-            rows += deal(reader, piece, keys, cut.parts, path)
+            rows += deal(reader, piece, keys, cut.parts, path, seal_key)
             dealt.append(str(path))
             report(f"{rows:,} rows are dealt out by key")
     found: list[Gathered] = []
     for part in range(cut.parts):
         places = [dealt_part(path, part) for path in dealt]
-        found.append(gather(keys, part, places, scratch / file_of(part)))
+        found.append(gather(keys, part, places, scratch / file_of(part), seal_key))
         report(f"rows of each key are put together, {part + 1} of {cut.parts} parts")
     for number in range(len(dealt)):
         (scratch / f"dealt.{number}").unlink()

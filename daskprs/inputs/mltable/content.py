@@ -170,7 +170,7 @@ def _instead(path: str) -> str:
         )
     same = path.partition("://")[2].replace(".blob.", ".dfs.", 1)
     same = f"abfss://{same}"
-    return f"fsspec opens it by another name, with the package adlfs: {same}. {mapped}"
+    return f"fsspec opens it by another name, with the extra daskprs[azure]: {same}. {mapped}"
 
 
 def _order(written: MLTableContent) -> Iterator[Mistake]:

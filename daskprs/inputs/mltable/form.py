@@ -296,7 +296,7 @@ class Traits(Form):
 class MLTableForm(Form):
     """The keys of an MLTable."""
 
-    schema_: str | None = without_effect("for editors", alias="$schema")
+    schema_: str | None = works(None, "says what kind of file this is", alias="$schema")
     type: Literal["mltable"] = works("mltable")
     paths: list[PathEntry] = works(min_length=1)
     transformations: list[Annotated[Transformation, BeforeValidator(_as_mapping)]] | None = works(

@@ -205,7 +205,7 @@ def _samples(base: _Base) -> list[pd.DataFrame]:
         for one in picked:
             try:
                 frames.append(reader.load(one))
-            except Exception:  # noqa: BLE001, S112 - its own mini-batch reports the error
+            except Exception:  # noqa: BLE001, S112 - its own mini-batch reports the error  # nosec B112
                 continue
     return frames
 

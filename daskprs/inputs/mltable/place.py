@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from daskprs.inputs.source.input_file import is_url, name_of
+from daskprs.system.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -81,11 +82,9 @@ def _remote(url: str) -> str | None:
         return url
     if "::" in url or not {"*", "?", "["}.isdisjoint(url) or "." in name_of(url.rstrip("/")):
         return None
-    import fsspec
-
     inside = f"{url.rstrip('/')}/{NAME}"
     try:
-        filesystem, place = fsspec.core.url_to_fs(inside)
+        filesystem, place = open_store(inside)
         filesystem.invalidate_cache()  # what it has listed before may have changed
         return inside if filesystem.isfile(place) else None
     except Exception:  # noqa: BLE001 - each store has its own; listing it reports the error

@@ -6,6 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
+from daskprs.system.stores import open_store
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -63,7 +65,5 @@ def open_binary(path: str) -> IO[bytes]:
     """Open a file for reading, wherever it is."""
     if not is_url(path):
         return Path(path).open("rb")
-    import fsspec
-
-    filesystem, place = fsspec.core.url_to_fs(path)
+    filesystem, place = open_store(path)
     return cast("IO[bytes]", filesystem.open(place, "rb"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from daskprs.errors import LoadError
+from daskprs.system.regular_files import open_regular, open_unshared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from daskprs.core.mini_batch import MiniBatch
 
@@ -31,35 +32,47 @@ def pickled(value: Any) -> bytes:
 
 
 class PickledReader:
-    """Loads one pickle for each mini-batch."""
+    """Loads one pickle for each mini-batch, from files that only their owner can write.
 
-    def __init__(self, folder: Path) -> None:
+    The `owner` is the driver, which makes the reader; None on a mount without owners and modes.
+    """
+
+    def __init__(self, folder: Path, owner: int | None) -> None:
         self._folder = folder
+        self._owner = owner
 
     def load(self, mini_batch: MiniBatch) -> Any:
         """Return the rows of a mini-batch, without a copy of their pickle in memory."""
         name, offset, _ = mini_batch.piece
-        with (self._folder / name).open("rb") as file:
+        with self._opened(name) as file:
             file.seek(offset)
-            return _unpickled(pickle.load, file)
+            return unpickled(pickle.load, file)
 
     def pack(self, piece: Place) -> bytes:
         """Return the pickle of a mini-batch."""
         name, offset, length = piece
-        with (self._folder / name).open("rb") as file:
+        with self._opened(name) as file:
             file.seek(offset)
             return file.read(length)
 
     def unpack(self, piece: Place, body: bytes) -> Any:
         """Return the rows that were pickled."""
         del piece
-        return _unpickled(pickle.loads, body)
+        return unpickled(pickle.loads, body)
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
 
+    def _opened(self, name: str) -> IO[bytes]:
+        """Open a file of the folder; or one of a worker's own, which other users cannot enter."""
+        path = self._folder / name
+        if self._owner is None or Path(name).is_absolute():
+            return open_regular(path)
+        return open_unshared(path, self._owner)
 
-def _unpickled(load: Callable[[Any], Any], pickled: Any) -> Any:
+
+def unpickled(load: Callable[[Any], Any], pickled: Any) -> Any:
+    """Load a pickle; a class that is not there is a `LoadError`."""
     try:
         return load(pickled)
     except (AttributeError, ImportError) as error:

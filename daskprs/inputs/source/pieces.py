@@ -24,6 +24,8 @@ class StagedPiece(NamedTuple):
     path: str
     start: int
     stop: int
+    checksum: bytes
+    """From the reader at the end of the file. No file has it: messages of Dask bring it."""
 
 
 class Uncomputed(NamedTuple):

@@ -7,17 +7,20 @@ folders of all others.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import secrets
 import shutil
 from contextlib import chdir
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs.output.journal.history import PublishedFile, PublishedPart
 
 if TYPE_CHECKING:
     from daskprs.output.dataset.part_file import PartPlan
-    from daskprs.output.journal.history import PublishedPart
 
 SWEEPS = 5
 """How often the driver tries to remove a folder into which an attempt still writes."""
@@ -31,6 +34,20 @@ class PartAttempt(NamedTuple):
     pid: int
     """The process that has written the files."""
     made: PublishedPart
+
+    @classmethod
+    def parsed(cls, report: bytes, number: int) -> PartAttempt:
+        """Return the attempt of a number that a process reports; else raise a `ValueError`."""
+        folder, pid, mini_batches, files = json.loads(report)
+        made = [PublishedFile(*file) for file in files]
+        places = [PurePosixPath(folder), *(PurePosixPath(one.name) for one in made)]
+        if any(".." in place.parts or place.is_absolute() for place in places):
+            msg = "its files lie outside of its folder"
+            raise ValueError(msg)
+        if not re.fullmatch(rf"{number}\.[0-9a-f]+", folder):
+            msg = f"{folder!r} is another attempt's folder"
+            raise ValueError(msg)
+        return cls(folder, int(pid), PublishedPart(int(mini_batches), made))
 
     def is_whole(self, attempts: Path) -> bool:
         """Say whether the files are there with the sizes that were written."""
@@ -50,7 +67,7 @@ class PartAttempt(NamedTuple):
 
 
 def write_aside(attempts: str, number: int, plan: bytes) -> bytes:
-    """Write the part of a pickled plan into a new folder; return the attempt, pickled.
+    """Write the part of a pickled plan into a new folder; return the attempt, as JSON.
 
     That is the only work of its process, and the owner of the process loads neither plan nor
     attempt. The process writes by paths relative to its folder. When the driver has removed the
@@ -64,7 +81,7 @@ def write_aside(attempts: str, number: int, plan: bytes) -> bytes:
     own.mkdir()
     with chdir(own):
         made = write_part(pickle.loads(plan)._replace(folder="."))
-    return pickle.dumps(PartAttempt(folder, os.getpid(), made))
+    return json.dumps((folder, os.getpid(), *made)).encode()
 
 
 def sweep(attempts: Path, number: int | None = None) -> None:

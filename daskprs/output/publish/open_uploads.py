@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.regular_files import open_regular, read_json
+from daskprs.system.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -289,9 +290,7 @@ def _for_each(items: Iterable[Any], do: Callable[[Any], None]) -> None:
 
 
 def _filesystem(told: dict[str, Any]) -> Any:
-    import fsspec
-
-    return fsspec.core.url_to_fs(told["url"])[0]
+    return open_store(told["url"])[0]
 
 
 def _place(filesystem: Any, told: dict[str, Any]) -> dict[str, str]:

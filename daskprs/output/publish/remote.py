@@ -20,6 +20,7 @@ from daskprs.output.publish.output_file import it_exists, it_is_a_folder
 from daskprs.output.spool import checksum_of
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.regular_files import read_json
+from daskprs.system.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -320,14 +321,10 @@ def is_remote(output_dir: object) -> bool:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    import fsspec
-
     try:
-        filesystem, place = fsspec.core.url_to_fs(url)
+        return open_store(url)
     except (ImportError, ValueError) as error:
-        hint = " (daskprs[s3])" if url.startswith("s3") else ""
-        raise OutputError(Option("output_dir", url), f" cannot be used: {error}{hint}") from error
-    return filesystem, place
+        raise OutputError(Option("output_dir", url), f" cannot be used: {error}") from error
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:

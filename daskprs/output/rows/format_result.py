@@ -88,7 +88,7 @@ class _Writer:
         )
         form = ArrowRows if spec.is_dataset else TextRows
         self._text = form(spec, lines) if spec.text else None
-        self._typed = TypedRows(values) if spec.typed else None
+        self._typed = TypedRows(values, spec.key) if spec.typed else None
         self._forms = [form for form in (self._text, self._typed) if form is not None]
         self._given = None if spec.schema is None else GivenSchema(spec.schema, mini_batch)
         self._succeeded = 0

@@ -1,21 +1,27 @@
 """Rows with their types: written in agents, read back by whoever reads a result.
 
 The rows of one attempt are a run of pieces, so that those of different mini-batches can be put
-together in any order. A piece is a pickled tuple. Its first value says what it is:
+together in any order. The first byte of a piece says what it is:
 
-- ``"arrow"``: an Arrow stream follows the tuple. Its rows are those of a frame that Arrow gives
-  back exactly, of an Arrow table, or elements of one type.
-- ``"frame"``, ``"array"`` or ``"element"``: the tuple itself holds what Arrow would change, such
-  as a frame with Python objects in it. Earlier versions kept all rows like that.
+- ``A``: the length of a msgpack array (what the rows are, and their numbers), the array, and an
+  Arrow stream. The rows are those of a frame that Arrow gives back exactly, of an Arrow table, or
+  elements of one type.
+- ``V``: the length of a msgpack array, and the array: a few numbers, texts or nulls.
+- ``P``: pickles of what Arrow would change, such as a frame with Python objects in it. They come
+  in blocks, each after its length; after a block without bytes comes a keyed checksum.
+- The beginning of a pickle: a piece of an earlier version, in which all pieces were pickles.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
+import msgpack
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -23,12 +29,16 @@ import pyarrow as pa
 from daskprs.arrow.exact_frames import NO_ARROW, frame_of_labelled, labelled_table
 from daskprs.errors import JournalError, ReturnTypeError, class_name
 from daskprs.output.rows.blocks import apart, frames_of
+from daskprs.system.seal import TAG_BYTES, checksum, unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from _typeshed import ReadableBuffer
+
     from daskprs.output.rows.blocks import Block
     from daskprs.output.spool import Sink
+    from daskprs.system.seal import Seal, SealKey
 
 Kind = Literal["frame", "array", "element"]
 WRITE_BYTES = 1 << 16
@@ -42,6 +52,15 @@ MOST_LENGTH = 1_000
 """Length of the longest strings and bytes that are held so."""
 CELLS_IN_A_BATCH = 1 << 17
 """Cells of a record batch: large tables are written in pieces."""
+_ARROW, _VALUES, _PICKLES, _EARLIER = b"AVP\x80"
+EARLIER = bytes((_EARLIER,))
+"""The first byte of pickles, which earlier versions wrote."""
+_LENGTH = struct.Struct("<I")
+MOST_BLOCK_BYTES = 1 << 30
+MOST_PICKLES_BYTES = 1 << 20
+"""Bytes of pickles from which a piece is full: a reader holds all of a piece."""
+_PLAIN = {int, float, bool, str, bytes, type(None)}
+"""Classes of elements that msgpack gives back as they were."""
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.large_string()}
 _TYPES[bytes] = pa.large_binary()
@@ -108,11 +127,21 @@ class TypedPiece(NamedTuple):
 
 
 class TypedRows:
-    """Writes frames, tables, arrays and elements one after the other."""
+    """Writes frames, tables, arrays and elements one after the other.
 
-    def __init__(self, sink: Sink) -> None:
+    Parameters
+    ----------
+    sink
+        Where the bytes go.
+    key
+        The key of the checksums of pickles.
+
+    """
+
+    def __init__(self, sink: Sink, key: SealKey) -> None:
         self._buffer = io.BufferedWriter(sink, WRITE_BYTES)
-        self._pickler = pickle.Pickler(self._buffer, protocol=5)
+        self._blocks = _SealedBlocks(self._buffer, key)
+        self._pickler = pickle.Pickler(self._blocks, protocol=5)
         self._stream = ""
         """The type of the values whose Arrow stream is open; empty: no stream is."""
         self._gathered: list[Any] = []
@@ -153,15 +182,14 @@ class TypedRows:
         if kind in (int, float, bool) or (kind in (str, bytes) and len(element) <= MOST_LENGTH):
             self._gathered.append(element)
         else:
-            self._dump(("element", element))
+            self._dump_elements([element])
 
     def elements(self, elements: list[Any], kinds: set[type]) -> None:
         """Keep elements of a list."""
         (kind, *others) = kinds
         is_many = len(elements) >= FEWEST_IN_ARROW or bool(self._stream)
         if others or not is_many or not self._elements(elements, kind):
-            for element in elements:
-                self._dump(("element", element))
+            self._dump_elements(elements)
 
     def _elements(self, elements: list[Any], kind: type) -> bool:
         """Keep elements of one class as Arrow; say whether that is exact."""
@@ -181,10 +209,11 @@ class TypedRows:
         """Write the buffered rest."""
         self._end_gathering()
         self._end_stream()
+        self._blocks.end()
         self._buffer.flush()
 
     def _table(self, kind: str, table: pa.Table, numbers: RowNumbers) -> None:
-        self._dump(("arrow", kind, numbers))
+        self._head(_ARROW, (kind, _written(numbers)))
         rows = max(1, CELLS_IN_A_BATCH // max(1, table.num_columns))
         if has_dictionary(table.schema):
             with pa.ipc.new_stream(self._buffer, table.schema) as stream:
@@ -199,7 +228,7 @@ class TypedRows:
         """Keep values of one type in a stream, which goes on with the next ones of this type."""
         batch = pa.record_batch([values], names=["result"])
         if self._stream != kind:
-            self._dump(("arrow", kind, NO_INDEX))
+            self._head(_ARROW, (kind, NO_INDEX))
             self._buffer.write(batch.schema.serialize())
             self._stream = kind
         self._buffer.write(batch.serialize())
@@ -214,21 +243,126 @@ class TypedRows:
             gathered, self._gathered = self._gathered, []
             self.elements(gathered, {type(gathered[0])})
 
+    def _head(self, piece: int, values: Any) -> None:
+        self._end_gathering()
+        self._end_stream()
+        self._blocks.end()
+        body = msgpack.packb(values, unicode_errors="surrogatepass")
+        self._buffer.write(bytes((piece,)) + _LENGTH.pack(len(body)) + body)
+
+    def _dump_elements(self, elements: list[Any]) -> None:
+        """Keep some elements of any classes."""
+        if _PLAIN.issuperset(map(type, elements)):
+            with suppress(OverflowError):  # an integer of more than 64 bits
+                self._head(_VALUES, elements)
+                return
+        self._dump(("array", elements))
+
     def _dump(self, piece: tuple[Any, ...]) -> None:
         self._end_gathering()
         self._end_stream()
+        self._blocks.begin()
         try:
             self._pickler.dump(piece)
         except OSError:
             raise
         except Exception as error:
+            culprit = _culprit(piece[1]) if type(piece[1]) is list else piece[1]
             msg = (
-                f"run() returned a {class_name(type(piece[1]))} that cannot be kept with its type: "
+                f"run() returned a {class_name(type(culprit))} that cannot be kept with its type: "
                 f"{type(error).__name__}: {error}. Return plain values, or write text: output_dir "
                 "without keep_rows."
             )
             raise ReturnTypeError(msg) from error
         self._pickler.clear_memo()
+        self._blocks.end_pickle()
+
+
+class _SealedBlocks:
+    """The file of a pickler: it writes pickles in blocks, and a keyed checksum of some of them."""
+
+    def __init__(self, file: IO[bytes], key: SealKey) -> None:
+        self._file = file
+        self._key = key
+        self._checksum: Any = None
+        """The checksum of the open piece; None: no piece is open."""
+        self._held = bytearray()
+        self._written = 0
+
+    def begin(self) -> None:
+        """Begin a pickle, in the open piece or in a new one."""
+        if self._checksum is None:
+            self._checksum = checksum(self._key)
+            self._written = 0
+            self._file.write(bytes((_PICKLES,)))
+
+    def write(self, block: ReadableBuffer) -> int:
+        """Write a block of the pickle."""
+        view = memoryview(block).cast("B")
+        if len(view) >= WRITE_BYTES:
+            self._put_held()
+            for start in range(0, len(view), MOST_BLOCK_BYTES):
+                self._put(view[start : start + MOST_BLOCK_BYTES])
+            return len(view)
+        self._held += view
+        if len(self._held) >= WRITE_BYTES:
+            self._put_held()
+        return len(view)
+
+    def end_pickle(self) -> None:
+        """End a pickle; end the piece, too, when it is large."""
+        if self._written >= MOST_PICKLES_BYTES:
+            self.end()
+
+    def end(self) -> None:
+        """End the open piece."""
+        if self._checksum is not None:
+            self._put_held()
+            self._file.write(_LENGTH.pack(0) + self._checksum.digest())
+            self._checksum = None
+
+    def _put_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, bytearray()
+            self._put(memoryview(held))
+
+    def _put(self, block: memoryview) -> None:
+        self._checksum.update(block)
+        self._file.write(_LENGTH.pack(len(block)))
+        self._file.write(block)
+        self._written += len(block)
+
+
+def _culprit(elements: list[Any]) -> Any:
+    """Return the first element that has no pickle."""
+    for element in elements:
+        try:
+            pickle.dumps(element, protocol=5)
+        except Exception:  # noqa: BLE001 - a class may raise anything
+            return element
+    return elements
+
+
+def _written(numbers: RowNumbers) -> Any:
+    """Return row numbers as plain values."""
+    if isinstance(numbers, str):
+        return numbers
+    if isinstance(numbers, range):
+        return numbers.start, numbers.stop, numbers.step
+    return numbers.dtype.str, numbers.tobytes()
+
+
+def _read_numbers(written: Any) -> RowNumbers:
+    """Return the row numbers that `_written` has made plain values of."""
+    match written:
+        case str():
+            return written
+        case (int(start), int(stop), int(step)):
+            return range(start, stop, step)
+        case (str(kind), bytes(values)):
+            return np.frombuffer(values, kind)
+    msg = "its row numbers are none"
+    raise ValueError(msg)
 
 
 def _arrow_of(array: np.ndarray[Any, Any]) -> pa.Array | None:
@@ -273,15 +407,20 @@ def row_numbers(index: pd.Index) -> RowNumbers:
     return smaller if np.array_equal(smaller, numbers) else numbers
 
 
-def decode(file: IO[bytes], length: int) -> Iterator[TypedPiece]:
+def decode(
+    file: IO[bytes], length: int, seal: Seal, what: str = "what run() returned"
+) -> Iterator[TypedPiece]:
     """Yield the pieces in the next `length` bytes.
 
-    Raise `JournalError` when they cannot be read here, above all for a class of the entry script.
+    Raise `JournalError` when they cannot be read here, above all for a class of the entry script,
+    and for pickles that the seal refuses. `what` names the rows in that error.
     """
     end = file.tell() + length
     while file.tell() < end:
         try:
-            piece = _read(file)
+            yield from _read(file, seal, what)
+        except JournalError:
+            raise
         except Exception as error:
             msg = (
                 f"typed rows cannot be read here: {type(error).__name__}: {error}. If "
@@ -289,14 +428,83 @@ def decode(file: IO[bytes], length: int) -> Iterator[TypedPiece]:
                 "folder on sys.path), or return plain values."
             )
             raise JournalError(msg) from error
-        yield piece
 
 
-def _read(file: IO[bytes]) -> TypedPiece:
-    piece = pickle.load(file)
+def _read(file: IO[bytes], seal: Seal, what: str) -> Iterator[TypedPiece]:
+    piece = file.read(1)[0]
+    if piece == _ARROW:
+        kind, numbers = _read_head(file)
+        yield _read_stream(file, kind, _read_numbers(numbers))
+    elif piece == _VALUES:
+        yield TypedPiece("array", _read_head(file))
+    elif piece == _PICKLES:
+        body, tag = _read_blocks(file)
+        seal.check(body, tag, what)
+        pickles = io.BytesIO(body)
+        while pickles.tell() < len(body):
+            yield TypedPiece(*pickle.load(pickles))
+    elif piece == _EARLIER:
+        file.seek(-1, io.SEEK_CUR)
+        yield _read_earlier(file, seal, what)
+    else:
+        msg = f"a piece begins with the byte {piece}"
+        raise ValueError(msg)
+
+
+def _read_head(file: IO[bytes]) -> list[Any]:
+    (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+    head: list[Any] = msgpack.unpackb(file.read(length), unicode_errors="surrogatepass")
+    return head
+
+
+def _read_blocks(file: IO[bytes]) -> tuple[bytearray, bytes]:
+    """Return pickles and their checksum."""
+    body = bytearray()
+    while (length := _LENGTH.unpack(file.read(_LENGTH.size))[0]) > 0:
+        block = file.read(length)
+        if len(block) < length:
+            raise EOFError
+        body += block
+    return body, file.read(TAG_BYTES)
+
+
+def _read_earlier(file: IO[bytes], seal: Seal, what: str) -> TypedPiece:
+    """Read a piece of an earlier version; objects in it have no checksum."""
+    unpickler = pickle.Unpickler(file) if seal.is_trusted else _PlainUnpickler(file, what)
+    piece = unpickler.load()
     if piece[0] != "arrow":
         return TypedPiece(*piece)
     _, kind, numbers = piece
+    return _read_stream(file, kind, numbers)
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Loads plain values, ranges and arrays of numbers; calls nothing else."""
+
+    def __init__(self, file: IO[bytes], what: str) -> None:
+        super().__init__(file)
+        self._what = what
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what row numbers need; refuse all others."""
+        if (module, name) == ("builtins", "range"):
+            return range
+        if (module, name) == ("numpy", "dtype"):
+            return np.dtype
+        if module.startswith("numpy.") and name == "_frombuffer":
+            return _array_of
+        raise unsealed(self._what)
+
+
+def _array_of(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray[Any, Any]:
+    """Return an array of numbers, as pickles of NumPy ask for it."""
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "iufb":
+        msg = "an array of other values than numbers"
+        raise TypeError(msg)
+    return np.frombuffer(data, dtype).reshape(shape, order=order)
+
+
+def _read_stream(file: IO[bytes], kind: str, numbers: RowNumbers) -> TypedPiece:
     with pa.ipc.open_stream(file) as stream:
         table = stream.read_all()
     if kind in ("frame", "table"):

@@ -1,0 +1,51 @@
+"""Stores of objects: the file system behind a URL, or the extra that brings it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+
+class StoreExtra(NamedTuple):
+    """An extra of daskprs that opens a store."""
+
+    name: str
+    package: str
+    """What fsspec opens the store with."""
+    protocols: tuple[str, ...]
+    """The beginnings of its URLs."""
+
+
+STORE_EXTRAS = (
+    StoreExtra("s3", "s3fs", ("s3", "s3a")),
+    StoreExtra("azure", "adlfs", ("az", "abfs", "abfss")),
+    StoreExtra("gcs", "gcsfs", ("gs", "gcs")),
+)
+
+
+def open_store(url: str) -> tuple[Any, str]:
+    """Return the file system of fsspec that a URL names, and the path in it.
+
+    Raises
+    ------
+    ImportError
+        Where its package is not installed; the message names the extra that brings it.
+    ValueError
+        When fsspec does not know such URLs, or lacks what the store needs.
+
+    """
+    import fsspec
+
+    try:
+        filesystem, place = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        protocol = url.rpartition("::")[2].partition("://")[0]
+        for extra in STORE_EXTRAS:
+            if protocol in extra.protocols and find_spec(extra.package) is None:
+                msg = (
+                    f"{extra.package}, which opens {protocol}://, is not installed. Install the "
+                    f'extra: pip install "daskprs[{extra.name}]"'
+                )
+                raise ImportError(msg) from error
+        raise
+    return filesystem, place

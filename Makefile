@@ -1,7 +1,7 @@
 # All that a person needs: `make demo` and `make test`. Both set up a virtual environment first.
 #
-# Another Python:      make test PYTHON=/path/to/python3.12
-# Fewer test workers:  make test WORKERS=2
+# The suite under another Python, beside .venv:  make test-python PYTHON=/path/to/python3.12
+# Fewer test workers:                            make test WORKERS=2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,6 +21,19 @@ EXTRAS := .venv-extras
 EXTRA_TESTS := tests/inputs/test_mltable_delta.py tests/azure/test_mlflow_model.py \
 	tests/report/test_exporters.py tests/report/test_notebook.py tests/serve/test_openapi.py \
 	tests/serve/test_sdk_client.py
+# One environment for each Python that `make test-python` is given.
+OTHER = .venv-$(shell $(PYTHON) -c "import sys; print('%d.%d' % sys.version_info[:2])")
+# What `pip install` of the built wheel gives a user today: nothing in it is locked.
+WHEEL := .venv-wheel
+# The tests that the wheel is tried with; without the package, which is the installed one.
+UNPACKED := $(WHEEL)/source
+# What looks at the project from outside, and is no part of it.
+TOOLS := .venv-tools
+LOCKS := locks/development.txt locks/image.txt
+# One lock for each Python and system. Hashes make a file that was replaced on its way be refused.
+LOCK ?= --upgrade
+LOCK_FORM = --quiet $(LOCK) --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock"
 # Arguments for pytest:   make suite ARGS="-k lock"
 ARGS ?=
 # Arguments for chaos:    make chaos CHAOS="--cell 'agent killed | run | append_row | frame | 1' 1 1"
@@ -32,7 +45,8 @@ BENCH ?=
 LARGE_MB ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-large test-oldest test-extras chaos style docs suite bench bench-full clean
+.PHONY: help demo test test-long test-large test-python test-oldest test-extras test-wheel
+.PHONY: attack chaos style docs suite package audit lock bench bench-full clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -53,8 +67,14 @@ test-long: $(READY)  ## The tests that take minutes, and properties on many more
 test-large: $(READY)  ## A result of 10 GB: minutes, and 35 GB of room where TMPDIR is
 	@LARGE_RESULT_MB=$(LARGE_MB) $(BIN)/python -m pytest tests/output/test_large_results.py $(ARGS)
 
+attack: $(READY)  ## All attacks on folders, agents and the service, the long ones too: minutes
+	@$(BIN)/python -m pytest -n $(WORKERS) -m attack --timeout 1800 $(ARGS)
+
 chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random: half an hour
 	@$(BIN)/python tests/chaos/everything.py $(CHAOS)
+
+test-python:  ## The suite under another Python: make test-python PYTHON=python3.13
+	@$(MAKE) --no-print-directory suite VENV=$(OTHER)
 
 test-oldest: $(OLDEST)/ready  ## The suite with the lowest versions that pyproject.toml allows
 	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
@@ -62,6 +82,17 @@ test-oldest: $(OLDEST)/ready  ## The suite with the lowest versions that pyproje
 test-extras: $(EXTRAS)/ready  ## What the suite skips for want of a package: delta, MLflow, notebooks, SDK
 	@PATH="$(CURDIR)/$(EXTRAS)/bin:$$PATH" $(EXTRAS)/bin/python -m pytest -n $(WORKERS) \
 	    -p no:schemathesis $(EXTRA_TESTS) $(ARGS)
+
+test-wheel: package $(WHEEL)/ready  ## The suite of the sdist against the installed wheel
+	@rm -rf $(UNPACKED) && mkdir $(UNPACKED)
+	@tar --extract --file dist/daskprs-*.tar.gz --strip-components 1 --directory $(UNPACKED)
+	@rm -r $(UNPACKED)/daskprs
+	@cd $(UNPACKED) && PATH="$(abspath $(WHEEL))/bin:$$PATH" python -m pytest -n $(WORKERS) \
+	    -m "not long" $(ARGS)
+
+package: $(READY)  ## Wheel and sdist into dist/: of the same files, the same bytes
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build
 
 style: $(READY)  ## Lint, format and types
 	@$(BIN)/ruff check --quiet
@@ -72,6 +103,15 @@ docs: $(READY)  ## Build the documentation into site/; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/."
 
+audit: $(TOOLS)/ready  ## Known faults of what is locked, and a search of our own code for insecure calls
+	@$(TOOLS)/bin/bandit --quiet --recursive daskprs examples deploy --configfile pyproject.toml
+	@for lock in $(LOCKS); do \
+	    $(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes --requirement $$lock || exit 1; done
+
+lock: $(TOOLS)/ready  ## Lock the newest versions that pyproject.toml allows; LOCK=--upgrade-package=dask: one
+	@$(TOOLS)/bin/uv pip compile pyproject.toml $(LOCK_FORM) --group dev --output-file locks/development.txt
+	@$(TOOLS)/bin/uv pip compile pyproject.toml $(LOCK_FORM) --group build --output-file locks/image.txt
+
 bench: $(READY)  ## Speed beside peers: the quick set, minutes
 	@$(BIN)/python -m benchmarks.environments $(or $(PEERS),joblib mpire dask)
 	@$(BIN)/python -m benchmarks run $(BENCH)
@@ -81,17 +121,17 @@ bench-full: $(READY)  ## The full set: gigabytes, all peers, an hour or two on a
 	@$(BIN)/python -m benchmarks run --preset full $(BENCH)
 
 clean:  ## Remove what all of these have made
-	rm -rf $(VENV) $(OLDEST) $(EXTRAS) site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml locks/development.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \
 	    "daskprs needs Python 3.11 or newer; here is '$(PYTHON)'. Name one: make PYTHON=/path/to/python3.11"; \
 	    exit 1; }
 	@echo "Setting up $(VENV) with $$($(PYTHON) --version): a minute or two, once."
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(PIP) install --upgrade "pip>=25.1"
 	@echo "  daskprs, its dependencies, and what tests, style and documentation need ..."
-	@$(PIP) install --editable . --group dev
+	@$(PIP) install --no-deps --require-hashes --requirement locks/development.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(OLDEST)/ready: pyproject.toml
@@ -100,6 +140,20 @@ $(OLDEST)/ready: pyproject.toml
 	@$(OLDEST)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
 	@sed -n '/^dependencies/,/^]/s/^ *"\([^>"]*\)>=\([0-9.]*\)".*/\1==\2.*/p' pyproject.toml > $(OLDEST)/lowest
 	@$(OLDEST)/bin/python -m pip --disable-pip-version-check --quiet install --editable . --group test --constraint $(OLDEST)/lowest
+	@touch $@
+
+$(WHEEL)/ready: package
+	@echo "Setting up $(WHEEL) with $$($(PYTHON) --version): a minute or two."
+	@$(PYTHON) -m venv --clear $(WHEEL)
+	@$(WHEEL)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
+	@$(WHEEL)/bin/python -m pip --disable-pip-version-check --quiet install dist/*.whl --group test
+	@touch $@
+
+$(TOOLS)/ready: pyproject.toml
+	@echo "Setting up $(TOOLS) with $$($(PYTHON) --version): a minute, once."
+	@$(PYTHON) -m venv --clear $(TOOLS)
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install --group tools
 	@touch $@
 
 $(EXTRAS)/ready: pyproject.toml

@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PATTERNS = {
     "a number or a time as in 'so many'": r"\b[Ss]o (many|long)\b",
-    "'is no x', where the thing is 'not an x'": r"\b(is|are) no (?!longer|more)[a-z]+",
+    "'is no x', where the thing is 'not an x'": r"(?<!here )\b(is|are) no (?!longer|more)[a-z]+",
     "a person who is nobody": r"\b([Nn]obody|[Ss]omebody)\b",
     "'told' for logged, reported, received": r"\b(is|are|be|been) told\b|\b[Tt]ells? (of|that)\b",
     "an 'Of' in front of its sentence": r"(?m)(^|[.:;] |\"\"\")\s*Of (a|all|each|the|those|what)\b",
 }
 LEFT = {
     "a number or a time as in 'so many'": 0,
-    "'is no x', where the thing is 'not an x'": 6,
+    "'is no x', where the thing is 'not an x'": 0,
     "a person who is nobody": 0,
     "'told' for logged, reported, received": 0,
     "an 'Of' in front of its sentence": 0,

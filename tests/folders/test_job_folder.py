@@ -56,6 +56,18 @@ def test_a_job_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         JobFolder(tmp_path / "job").create()
 
 
+@pytest.mark.parametrize("name", ["snapshot", "work", "dropped", "scratch"])
+def test_files_that_a_job_would_remove_are_refused(tmp_path: Path, name: str) -> None:
+    """A project has such folders, too; an empty one is in nobody's way."""
+    (tmp_path / name).mkdir()
+    JobFolder(tmp_path).refuse_files_in_the_way()
+    (tmp_path / name / "thesis.txt").touch()
+    with pytest.raises(JobFolderError, match=rf"{name} is there, and no job has made it"):
+        JobFolder(tmp_path).refuse_files_in_the_way()
+    (tmp_path / "lock").touch()  # a job was here
+    JobFolder(tmp_path).refuse_files_in_the_way()
+
+
 def test_a_folder_that_is_closed_with_other_files_in_it_is_named(tmp_path: Path) -> None:
     """Once: with what is in it, and how it is kept open. A model of a deployment is its own."""
     job = JobFolder(tmp_path / "job")
@@ -215,6 +227,7 @@ def test_whoever_opened_a_claim_before_it_was_removed_does_not_hold_it(tmp_path:
         ("test.<locals>.Scorer.run", "Scorer.run"),
         ("a b/c", "abc"),
         ("<>", "job"),
+        ("x" * 300, "x" * 50),
     ],
 )
 def test_a_job_folder_is_named_after_what_people_call_the_script(script: str, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -84,6 +85,16 @@ def nested(depth: int) -> str:
     return f'{{"k": 1, "a": {"[" * depth}{"]" * depth}}}'
 
 
+def too_deep_to_pickle() -> int:
+    """Return a depth that this Python reads as JSON, and does not pickle."""
+    for depth in range(900, 100_000, 100):
+        try:
+            pickle.dumps(json.loads(nested(depth)))
+        except RecursionError:
+            return depth
+    raise AssertionError
+
+
 @pytest.mark.parametrize("drops", [False, True])
 def test_a_row_that_is_nested_too_deeply_is_named(tmp_path: Path, drops: bool) -> None:  # noqa: FBT001 - a case
     """It is JSON, so that dropping invalid lines keeps it; the other rows give the columns."""
@@ -109,7 +120,7 @@ def test_the_rows_of_a_refused_mini_batch_are_counted_without_dropped_lines(tmp_
 def test_a_row_that_cannot_be_moved_to_its_key_is_refused(tmp_path: Path) -> None:
     """Values that are read may be nested too deeply to be written."""
     path = tmp_path / "rows.jsonl"
-    path.write_text(f"{nested(1)}\n{nested(900)}\n")
+    path.write_text(f"{nested(1)}\n{nested(too_deep_to_pickle())}\n")
     assert len(together(open_source(path, ReadOptions()))) == 2
     source = open_source(path, ReadOptions(partition_keys=("k",)))
     with pytest.raises(LoadError, match=r"partition_keys: .* nested too deeply .* by columns"):

@@ -16,17 +16,21 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from daskprs.errors import LoadError
+from daskprs.errors import JobFolderError, LoadError
 from daskprs.inputs.keys import gathering
 from daskprs.inputs.keys.dealing import deal_frame, dealt_part
 from daskprs.inputs.keys.gathering import Group, gather
 from daskprs.inputs.keys.hashing import part_of
+from daskprs.inputs.keys.rows import SealedPickleFile
+from daskprs.system.seal import new_key
+from tests.support.canary import Canary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
 PARTS = 7
+KEY = new_key()
 
 
 class Colour(enum.Enum):
@@ -90,7 +94,7 @@ def dealt(folder: Path, pieces: Sequence[Any], keys: Sequence[str]) -> list[Path
     """Deal pieces out, and return their files."""
     paths = [folder / f"dealt.{number}" for number in range(len(pieces))]
     for path, piece in zip(paths, pieces, strict=True):
-        deal_frame(piece, keys, PARTS, path)
+        deal_frame(piece, keys, PARTS, path, KEY)
     return paths
 
 
@@ -102,7 +106,7 @@ def gathered(
     for part in range(PARTS):
         places = [dealt_part(str(path), part) for path in paths]
         path = folder / f"keyed.{part}"
-        for group in gather(keys, part, places, path, **options).groups:
+        for group in gather(keys, part, places, path, KEY, **options).groups:
             with path.open("rb") as file:
                 file.seek(group.offset)
                 found.append((group, pickle.load(file)))
@@ -156,14 +160,16 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from daskprs.inputs.keys.dealing import deal_frame, dealt_part
 from daskprs.inputs.keys import gathering
+from daskprs.system.seal import new_key
 
 gathering.AT_ONCE_BYTES = 8 << 20
 folder, rows, pieces, parts = Path(sys.argv[1]), 100_000, 20, 64
+key_of_job = new_key()
 random = np.random.default_rng(0)
 for number in range(pieces):
     key = np.where(random.random(rows) < 0.5, -1, random.integers(0, 1000, rows))
     frame = pd.DataFrame({"key": key, **{f"x{n}": random.random(rows) for n in range(4)}})
-    deal_frame(frame, ["key"], parts, folder / str(number))
+    deal_frame(frame, ["key"], parts, folder / str(number), key_of_job)
 del frame, key
 paths = [str(folder / str(number)) for number in range(pieces)]
 large = max(
@@ -171,7 +177,7 @@ large = max(
     key=lambda places: sum(one.length for one in places),
 )
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-index = gathering.gather(["key"], 0, large, folder / "keyed")
+index = gathering.gather(["key"], 0, large, folder / "keyed", key_of_job)
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print((after - before) * 1024 / max(group.length for group in index.groups))
 """
@@ -183,3 +189,22 @@ def test_a_key_with_half_of_all_rows_takes_little_more_than_its_rows(tmp_path: P
         [sys.executable, "-c", MEMORY, str(tmp_path)], check=True, capture_output=True, text=True
     )
     assert float(told.stdout) < 2.5
+
+
+@pytest.mark.attack
+def test_rows_that_another_program_has_put_there_are_not_loaded(tmp_path: Path) -> None:
+    """Neither a pickle that was planted, nor one with the checksum of another job."""
+    canary, frame = tmp_path / "canary", pd.DataFrame({"town": ["Ulm"] * 9})
+    for key in (None, new_key()):
+        (path,) = dealt(tmp_path, [frame], ["town"])
+        place = next(one for n in range(PARTS) if (one := dealt_part(str(path), n)).length)
+        with path.open("r+b") as file:
+            file.seek(place.offset)
+            if key is None:
+                file.write(pickle.dumps(Canary(canary)))
+            else:
+                SealedPickleFile(file, key).add(Canary(canary))
+                place = place._replace(length=file.tell() - place.offset)
+        with pytest.raises(JobFolderError, match=r"dealt\.0: its rows are not those that this job"):
+            gather(["town"], 0, [place], tmp_path / "keyed", KEY)
+    assert not canary.exists()

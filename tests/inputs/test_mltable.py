@@ -854,7 +854,7 @@ transformations:
 - read_parquet
 """
     folder = mltable(tmp_path, content, {"a.csv": "name,age\nx,1\n"})
-    with pytest.raises(YamlError, match=r"adlfs: abfss://c@a\.dfs\.") as caught:
+    with pytest.raises(YamlError, match=r"daskprs\[azure\]: abfss://c@a\.dfs\.") as caught:
         rows_of(folder)
     places = [line.split(": ")[0] for line in str(caught.value).splitlines()]
     assert [place.removeprefix(f"{folder}/") for place in places] == [

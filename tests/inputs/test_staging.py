@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 
 from daskprs.agent.child.failure import failure_of
 from daskprs.core.mini_batch import MiniBatch
-from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.collections.staged_reader import StagedReader
+from daskprs.errors import InputError, JobFolderError, LoadError, OptionError
+from daskprs.inputs.collections.staged_reader import StagedReader, append_reader
 from daskprs.inputs.collections.staging import StagedPartition, staged
 from daskprs.inputs.collections.staging_form import (
     StagingForm,
@@ -40,6 +40,7 @@ from daskprs.inputs.source.batch_format import BatchForm, rows_in
 from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.inputs.source.read_options import ReadOptions
 from daskprs.system.masks import mask_of
+from tests.support.canary import Canary
 from tests.support.frames_of_all_kinds import frames
 
 if TYPE_CHECKING:
@@ -580,3 +581,21 @@ def test_rows_have_one_digest_wherever_they_lie_in_memory(
     copied = pickle.loads(pickle.dumps(some))
     digests = {staged(one, 0, form, tmp_path).description.digest for one in (some, copied)}
     assert len(digests) == 1
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("place", ["rows", "reader"])
+def test_a_staged_partition_that_was_changed_is_not_loaded(tmp_path: Path, place: str) -> None:
+    """Its checksum is not in the file: it comes with the mini-batch."""
+    form = form_of_objects(ReadOptions(mini_batch_size=1), is_bag=True)
+    canary = tmp_path / "canary"
+    partition = staged(["a" * 200, "b" * 200], 0, form, tmp_path)
+    (file,) = tmp_path.iterdir()
+    if place == "rows":
+        with file.open("r+b") as changed:
+            changed.write(pickle.dumps(Canary(canary)))
+    else:
+        append_reader(file, Canary(canary))  # type: ignore[arg-type]
+    with pytest.raises(JobFolderError, match="not those that a worker of this job has written"):
+        list(_loaded(partition, tmp_path))
+    assert not canary.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 
 import daskprs
 from daskprs.folders.job_folder import JobFolder
+from daskprs.job import leftovers
 from daskprs.job.leftovers import drop_leftovers
 from daskprs.system.disk_space import used_bytes
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FRAME = pd.DataFrame({"n": range(40), "town": ["Lima", "Oslo"] * 20}, index=range(100, 140))
-KEPT = {"epoch.1", "job.json", "journal.1", "labels.1", "lock", "logs", "output", "typed.1"}
+KEPT = {"epoch.1", "job.json", "journal.1", "labels.1", "lock", "logs", "output", "salt", "typed.1"}
 SCRIPT = "def run(rows):\n    return rows[rows['n'] % 2 == 0]\n"
 
 
@@ -221,11 +223,14 @@ daskprs.parallel_run(frame, {str(script)!r}, job_dir={str(tmp_path / "job")!r}, 
 
 
 def test_what_cannot_be_removed_is_a_warning_and_the_job_is_completed(
-    script: Path, tmp_path: Path
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named, and the output stands."""
-    (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "dropped").write_text("a file where a folder belongs")
+
+    def fail(path: Path) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+
+    monkeypatch.setattr(leftovers, "remove_tree", fail)
     result = run(FRAME, script, tmp_path / "job")
     assert result.status == "Completed"
     log = JobFolder(tmp_path / "job").master_log.read_text()

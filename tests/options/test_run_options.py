@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import MISSING, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("accept_changes", "outputs"),
     ("accept_changes", ["script", 1]),
     ("accept_changes", 7),
+    ("trust", "yes"),
     ("retain", "logs"),
     ("retain", None),
     ("progress", "bar"),
@@ -228,6 +230,7 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
         ),
         ({"output_format": "jsonl", "output_action": "summary_only"}, "not with output_action"),
         ({"accept_changes": "script"}, "only with resume=True"),
+        ({"trust": True}, "only with resume=True"),
         ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
         ({"include_columns": ["a"], "output_action": "summary_only"}, "not with output_action"),
         ({"schema": {"a": "int8"}, "output_action": "summary_only"}, "not with output_action"),
@@ -389,6 +392,11 @@ def test_digests_stand_for_values() -> None:
     assert plain.comparable({"environment_variables": {"A": "1"}}, keyed_digest) == {
         "environment_variables": {"A": digest}
     }
+    of_job = partial(keyed_digest, key=b"of a job")
+    for value, is_same in (("1", True), ("2", False)):  # an earlier version used the user's key
+        now = RunOptions(environment_variables={"A": value})
+        then = now.comparable({"environment_variables": {"A": digest}}, of_job)
+        assert (then["environment_variables"] == {"A": of_job(f"A={value}")}) is is_same
     assert RunOptions().of_results()["environment_variables"] is None
     kept = RunOptions(environment_variables={"AZUREML_MODEL_DIR": "/m"}).of_results()
     assert kept["environment_variables"] == {"AZUREML_MODEL_DIR": "/m"}

@@ -31,8 +31,8 @@ def attempts(tmp_path: Path) -> Path:
 
 def attempt(attempts: Path, number: int, plan: PartPlan) -> PartAttempt:
     """Return a finished attempt."""
-    made: PartAttempt = pickle.loads(write_aside(str(attempts), number, pickle.dumps(plan)))
-    return made
+    told = write_aside(str(attempts), number, pickle.dumps(plan))
+    return PartAttempt.parsed(told, number)
 
 
 @pytest.fixture(params=[(), ("kind",)])
@@ -89,3 +89,22 @@ def test_what_attempts_with_a_number_have_left_is_removed(attempts: Path, plan: 
     assert first.folder != second.folder
     sweep(attempts, 1)
     assert [one.name for one in attempts.iterdir()] == [other.folder]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    "told",
+    [
+        pickle.dumps(("1.ab", 7, 1, [])),
+        b'["1.ab/../../keys", 7, 1, []]',
+        b'["2.ab", 7, 1, []]',
+        b'["1.ab", 7, 1, [["../../keys", 1, 2, 3, [1]]]]',
+        b'["1.ab", 7, 1, [["/etc/passwd", 1, 2, 3, [1]]]]',
+        b'["1.ab", 7, 1, [["a", 1]]]',
+        b"[]",
+    ],
+)
+def test_a_forged_attempt_is_refused(told: bytes) -> None:
+    """It is neither unpickled, nor are files of others moved into the data set."""
+    with pytest.raises((ValueError, TypeError)):
+        PartAttempt.parsed(told, 1)

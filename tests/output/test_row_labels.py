@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import zlib
@@ -24,13 +25,22 @@ import daskprs
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Results
 from daskprs.core.outcomes import Extent
-from daskprs.errors import JobChanged, JobFolderError
+from daskprs.errors import JobChanged, JobFolderError, JournalError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.row_labels import LabelWriter, prepared_labels, row_bounds
+from daskprs.folders.row_labels import (
+    LabelWriter,
+    RowLabels,
+    prepared_labels,
+    row_bounds,
+)
+from daskprs.folders.rows_seal import labels_key, labels_seal
 from daskprs.output.read_rows import RowMatcher, read_rows
 from daskprs.output.rows.format_result import FormattedRows, format_result
 from daskprs.output.rows.typed_rows import decode
-from tests.support.store_driver import TYPED, driving, mini_batch, outcome_of
+from daskprs.system.private_folder import DEFAULT_ACL
+from daskprs.system.seal import Seal, SealKey
+from tests.support.canary import Canary
+from tests.support.store_driver import KEY, TYPED, driving, mini_batch, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -245,7 +255,7 @@ def test_a_resume_that_is_refused_leaves_the_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", ["index.pickles", "bounds.npy"])
+@pytest.mark.parametrize("name", ["index.labels", "bounds.npy"])
 def test_a_pipe_in_place_of_labels_is_an_error(tmp_path: Path, name: str) -> None:
     """To open it would wait for a writer."""
     result = run(FILTERED, odd, tmp_path / "job")
@@ -290,6 +300,11 @@ def test_a_folder_of_an_earlier_version_is_read_and_resumed(tmp_path: Path) -> N
             [mini_batch(0)], Results(ColumnBatch([outcome_of(0, rows)]), rows.payload)
         )
     folder = JobFolder(tmp_path / "job")
+    folder.path.chmod(0o755)  # another user may have put rows there
+    with pytest.raises(JournalError, match=r"mini-batch 0 in .* is not one of your key"):
+        read_rows(folder)
+    assert_frame_equal(read_rows(JobFolder(folder.path, is_trusted=True)), WHOLE[:2])
+    folder.path.chmod(0o700)  # one's own private folder
     assert_frame_equal(read_rows(folder), WHOLE[:2])
     with LabelWriter(folder.scratch) as labels:
         labels.add(pd.Index([7, 8, 9, 10]))
@@ -302,6 +317,76 @@ def test_a_folder_of_an_earlier_version_is_read_and_resumed(tmp_path: Path) -> N
         assert_index_equal(read_rows(folder).index, pd.RangeIndex(4))
 
 
+PLAIN_INDEXES = {
+    "range": pd.RangeIndex(3, 30, 9, name="n"),
+    "numbers": pd.Index([3, 1, 2], dtype="int16"),
+    "floats": pd.Index([0.5, np.nan, -0.0], name=7),
+    "texts": pd.Index(["a", "b", None], name="half \ud800"),
+    "times": pd.date_range("2026-01-01", periods=3, freq="D", tz="Europe/Berlin"),
+    "odd times": pd.DatetimeIndex(["2026-01-01", None, "1999-01-01"]),
+    "spans": pd.timedelta_range("1h", periods=3),
+    "categories": pd.CategoricalIndex(["b", "a", "b"], categories=["b", "a", "c"], ordered=True),
+    "levels": pd.MultiIndex.from_arrays([["a", "a", "b"], [1, 2, 1]], names=["town", None]),
+}
+
+
+def labels_of(scratch: Path, index: pd.Index, seal: Seal) -> Any:
+    """Return what is read of labels that were written in two pieces."""
+    scratch.mkdir(exist_ok=True)
+    with LabelWriter(scratch) as labels:
+        labels.add(index[:2])
+        labels.add(index[2:])
+        labels.finish(row_bounds(len(index), 1))
+    return RowLabels(prepared_labels(scratch), seal).of(np.arange(len(index)))
+
+
+@pytest.mark.parametrize("name", PLAIN_INDEXES)
+def test_plain_labels_need_no_seal(tmp_path: Path, name: str) -> None:
+    """Whoever may read the folder has them as they were."""
+    index = PLAIN_INDEXES[name]
+    assert_index_equal(labels_of(tmp_path, index, Seal()), index, exact=True)
+    body = (prepared_labels(tmp_path) / "index.labels").read_bytes()
+    assert b"pickle" not in body
+
+
+@pytest.mark.attack
+def test_labels_that_are_objects_are_sealed(tmp_path: Path) -> None:
+    """Of a frame in a folder of another user they are not loaded."""
+    index = pd.Index(
+        [("a", 1), Canary(tmp_path / "canary"), None], dtype=object, tupleize_cols=False
+    )
+    with pytest.raises(JournalError, match="is not one of your key"):
+        labels_of(tmp_path, index, Seal(SealKey(b"of another user")))
+    assert not (tmp_path / "canary").exists()
+    back = RowLabels(prepared_labels(tmp_path), Seal(labels_key())).of(np.arange(3))
+    assert list(back)[::2] == [("a", 1), None]
+    assert (tmp_path / "canary").exists()
+
+
+@pytest.mark.attack
+def test_objects_are_read_without_a_key_only_where_no_one_else_can_have_put_them(
+    tmp_path: Path,
+) -> None:
+    """In a private folder that daskprs made here: not in a copy, nor in one that was open."""
+    index = pd.Index([("a", 1), ("b", 2)], dtype=object, tupleize_cols=False)
+    folder = JobFolder(tmp_path / "job", SealKey(b"another home"))
+    folder.create()
+    seal = labels_seal(folder)._replace(key=SealKey(b"another home"))
+    assert list(labels_of(folder.scratch, index, seal)) == list(index)
+    file = prepared_labels(folder.scratch) / "index.labels"
+    shutil.copytree(folder.path, tmp_path / "copy")
+    (tmp_path / "copy").chmod(0o700)
+    copied = JobFolder(tmp_path / "copy")
+    os.removexattr(copied.path, DEFAULT_ACL)  # no archive brings it unasked, but `copytree` does
+    for one in (folder, copied):
+        if one is folder:
+            file.chmod(0o620)
+        labels = prepared_labels(one.scratch)
+        other = labels_seal(one)._replace(key=SealKey(b"another home"))
+        with pytest.raises(JournalError, match="is not one of your key"):
+            RowLabels(labels, other).of(np.arange(2))
+
+
 # ---- the rules ----
 
 
@@ -310,7 +395,7 @@ def placed(*results: Any, rows: int = 3) -> list[int] | str:
     matcher = RowMatcher(row_bounds(rows * len(results), rows))
     for index, result in enumerate(results):
         made = format_result(result, TYPED)
-        for piece in decode(io.BytesIO(made.payload), len(made.payload)):
+        for piece in decode(io.BytesIO(made.payload), len(made.payload), Seal(KEY)):
             matcher.add(index, piece)
     places = matcher.finish()
     return matcher.misfit if places is None else places.tolist()

@@ -125,7 +125,7 @@ def test_outcomes_are_sent_once_their_rows_can_be_read(tmp_path: Path, synced: b
     told: list[str] = []
 
     class Connection:
-        def send(self, _: object) -> None:
+        def send_bytes(self, _: object) -> None:
             told.append(f"sent {(tmp_path / 'text').stat().st_size}")
 
     spool = spool_of(tmp_path, synced=synced)

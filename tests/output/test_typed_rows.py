@@ -22,9 +22,11 @@ from daskprs.output.read_rows import one_frame, read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.rows.result_tables import column_of
 from daskprs.output.rows.typed_rows import decode
+from daskprs.system.seal import NO_KEY, Seal, SealKey
 from tests.support.arrow_of_all_kinds import tables
+from tests.support.canary import Canary
 from tests.support.frames_of_all_kinds import frames
-from tests.support.store_driver import BOTH, TYPED, driving
+from tests.support.store_driver import BOTH, KEY, TYPED, driving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +51,7 @@ def test_a_frame_comes_back_with_its_types(frame: pd.DataFrame, tmp_path_factory
     file.write_bytes(b"before" + rows.payload + b"behind")
     with file.open("rb") as opened:
         opened.seek(6)
-        (piece,) = decode(opened, rows.typed.length)
+        (piece,) = decode(opened, rows.typed.length, Seal(KEY))
         assert opened.read() == b"behind"
     assert piece.kind == "frame"
     back = one_frame([(0, piece)])
@@ -214,18 +216,80 @@ def test_objects_of_the_scripts_own_classes_need_the_script(
         read_rows(JobFolder(tmp_path / "job"))
 
 
+def earlier_file(tmp_path: Path, *pieces: tuple[Any, ...]) -> Path:
+    """Return a file of rows as earlier versions wrote them; those as Arrow have their stream."""
+    file = tmp_path / "rows"
+    with file.open("wb") as rows:
+        for piece in pieces:
+            pickle.dump(piece[:3], rows, protocol=5)
+            if piece[0] == "arrow":
+                with pa.ipc.new_stream(rows, piece[3].schema) as stream:
+                    stream.write_table(piece[3])
+    return file
+
+
+def read(file: Path, seal: Seal) -> list[Any]:
+    """Return the pieces in a file."""
+    with file.open("rb") as rows:
+        return list(decode(rows, file.stat().st_size, seal))
+
+
 def test_rows_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    """They were pickles without row numbers, and later ones with."""
+    """Plain rows by everybody; Python objects, which had no checksum, by who trusts the folder."""
+    table = pa.table({"a": [1, 2]})
+    taken = np.array([5, 2], np.int32)
+    plain = [("arrow", "table", taken, table), ("element", 5), ("array", [1.5])]
+    plain += [("arrow", "table", range(2), table), ("arrow", "table", "no index", table)]
+    (first, *middle), *rest = [read(earlier_file(tmp_path, *plain), Seal(KEY))]
+    assert first.value.table == table
+    assert first.numbers.tolist() == [5, 2]
+    assert [(piece.kind, piece.value) for piece in middle[:2]] == [("element", 5), ("array", [1.5])]
+    assert [piece.numbers for piece in middle[2:]] == [range(2), "no index"]
+    assert not rest
     frame = pd.DataFrame({"a": [1, 2]})
-    pieces = [("frame", frame), ("frame", frame, range(2)), ("element", 5), ("array", [1.5])]
-    (tmp_path / "rows").write_bytes(b"".join(map(pickle.dumps, pieces)))
-    with (tmp_path / "rows").open("rb") as file:
-        first, second, *rest = decode(file, (tmp_path / "rows").stat().st_size)
-    joined = one_frame([(0, first), (1, second)])
+    file = earlier_file(tmp_path, ("frame", frame), ("frame", frame, range(2)))
+    with pytest.raises(JournalError, match="not one of your key"):
+        read(file, Seal(KEY))
+    one, other = read(file, Seal(is_trusted=True))
+    joined = one_frame([(0, one), (1, other)])
     assert joined is not None
     assert joined["a"].tolist() == [1, 2, 1, 2]
-    assert [first.numbers, second.numbers] == ["unknown", range(2)]
-    assert [(piece.kind, piece.value) for piece in rest] == [("element", 5), ("array", [1.5])]
+    assert [one.numbers, other.numbers] == ["unknown", range(2)]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    "key", [SealKey(b"another user's"), NO_KEY], ids=["another key", "a folder without one"]
+)
+def test_pickles_of_others_are_not_loaded(tmp_path: Path, key: SealKey) -> None:
+    """Neither those that are forged, nor those that were changed; plain rows can be read."""
+    canary, file = tmp_path / "canary", tmp_path / "rows"
+    evil = Canary(canary)
+    made = format_result(iter([1, evil, "a"]), TYPED).payload
+    forged = format_result([evil], TYPED._replace(key=key or KEY)).payload
+    changed = format_result([{"n": 5}], TYPED).payload.replace(b"K\x05", b"K\x06")
+    earlier = pickle.dumps(("element", evil), protocol=5)
+    for body, seal in ((forged, Seal(key and KEY)), (changed, Seal(KEY)), (earlier, Seal(KEY))):
+        file.write_bytes(body)
+        with pytest.raises(JournalError, match="not one of your key"):
+            read(file, seal)
+    for cut in (1, 20, len(made) // 2, len(made) - 3):
+        file.write_bytes(made[:-cut])
+        with pytest.raises(JournalError):
+            read(file, Seal(SealKey(b"another")))
+    assert not canary.exists()
+    file.write_bytes(made)
+    assert [piece.value for piece in read(file, Seal(KEY))][::2] == [[1], ["a"]]
+    assert canary.exists()  # the owner's own objects are loaded
+
+
+def test_lists_of_few_values_come_back_as_they_were(tmp_path: Path) -> None:
+    """Also where one of them has no form but a pickle."""
+    for values in ([1, "a", None, 2.5, b"b", True, "\ud800"], [1, 2**70, (1, 2)], [{1: "a"}, [2]]):
+        (tmp_path / "rows").write_bytes(format_result(values, TYPED).payload)
+        (piece,) = read(tmp_path / "rows", Seal(KEY))
+        assert piece.value == values
+        assert [*map(type, piece.value)] == [*map(type, values)]
 
 
 def test_only_the_owner_reads_typed_rows(tmp_path: Path) -> None:

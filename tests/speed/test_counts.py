@@ -17,6 +17,8 @@ import pytest
 
 import daskprs
 from daskprs.agent.child.outbox import Outbox
+from daskprs.agent.protocol.answers import parsed
+from daskprs.agent.protocol.messages import Outcomes
 from daskprs.core.actions import Commit, SlotAdded, SlotId, Submit
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import MiniBatchesDone, Place
@@ -233,7 +235,7 @@ def test_a_group_of_outcomes_is_one_message() -> None:
     sent = []
 
     class Connection:
-        def send(self, message: Any) -> None:
+        def send_bytes(self, message: Any) -> None:
             sent.append(message)
 
     outbox: Any = Outbox(Connection(), None)  # type: ignore[arg-type] # all that it needs of one
@@ -243,7 +245,9 @@ def test_a_group_of_outcomes_is_one_message() -> None:
         outcome = Outcome(index, 1, Status.RUN_DONE, 1, 1, 0.0, 0.0, 0.0, 0.0, Extent(2, 0))
         outbox.add(outcome, b"x\n")
     outbox.flush()
-    assert [len(message.results.outcomes) for message in sent] == [COUNT]
+    (message,) = map(parsed, sent)
+    assert isinstance(message, Outcomes)
+    assert len(message.results.outcomes) == COUNT
 
 
 @pytest.fixture

@@ -81,6 +81,19 @@ def test_a_supervised_process_ends_with_who_started_it_and_another_outlives_it(
             child.kill()
 
 
+def test_what_a_supervised_process_leaves_in_the_background_may_end(tmp_path: Path) -> None:
+    """Its last lines are kept; what does not end by itself is killed."""
+    line = "while kill -0 $$ 2>/dev/null; do sleep 0.01; done; echo last"
+    path = tmp_path / "output"
+    with path.open("ab") as output:
+        program = ["bash", "-c", f"({line}) & sleep 600 & echo $!"]
+        process = ChildProcess(program, output, is_supervised=True)
+    assert poll_for(lambda: process.poll() == 0)
+    sleeper, last = path.read_text().split()
+    assert last == "last"
+    assert not psutil.pid_exists(int(sleeper))
+
+
 def _is_zombie(process: psutil.Process) -> bool:
     try:
         return process.status() == psutil.STATUS_ZOMBIE

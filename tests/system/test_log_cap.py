@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from daskprs.system.log_cap import cut, punch, read_part
@@ -56,10 +57,11 @@ def test_a_log_that_cannot_be_put_together_anew_stays_as_it_is(tmp_path: Path) -
     """A full disk, say: it must not hide what the process came to."""
     log = tmp_path / "log"
     log.write_bytes(b"x" * 2 * LIMIT)
-    (tmp_path / f".log.{os.getpid()}.part").mkdir()  # in the place of the new one
+    part = tmp_path / f".log.{os.getpid()}-{threading.get_native_id()}.part"
+    part.mkdir()  # in the place of the new one
     cut(str(log), LIMIT)
     assert log.stat().st_size == 2 * LIMIT
-    (tmp_path / f".log.{os.getpid()}.part").rmdir()
+    part.rmdir()
 
 
 def test_a_growing_log_gives_its_middle_back_while_it_is_appended_to(tmp_path: Path) -> None:

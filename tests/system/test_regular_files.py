@@ -117,7 +117,7 @@ def test_a_file_of_another_kind_is_named_and_holds_up_nothing(
     try:
         commands = ["resume"] if name == "job.json" else COMMANDS
         for command in commands:
-            assert re.search(rf"^2 .*{name}: it is a {kind}, ", said(command, failed_job))
+            assert re.search(rf"(?s)^2 .*{name}: it is a {kind}, ", said(command, failed_job))
     finally:
         path.unlink()
         if aside.exists():

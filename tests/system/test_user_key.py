@@ -43,3 +43,16 @@ def test_the_key_is_kept_for_later_processes(
     assert list(file.parent.iterdir()) == [file]
     user_key.user_key.cache_clear()
     assert user_key.user_key() == key
+
+
+def test_a_key_that_cannot_be_kept_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, with what follows from it, and what to do."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert user_key.user_key() == user_key.user_key()
+    (record,) = caplog.records
+    told = record.getMessage()
+    assert f"cannot be kept in {tmp_path}/file/daskprs/key: Not a directory." in told
+    assert "cannot resume a job that has environment variables. Set XDG_STATE_HOME" in told

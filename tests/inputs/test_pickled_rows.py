@@ -1,0 +1,74 @@
+"""Input that the driver has pickled for its agents, and that others may have changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.errors import JobFolderError
+from daskprs.inputs.source.pickled_rows import PickledReader
+from daskprs.system.regular_files import keep_to_owner, owner_in
+from tests.support.canary import Canary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ANOTHER = 54321
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("how", ["group", "all", "owner", "link"])
+def test_input_that_others_may_write_is_not_loaded(tmp_path: Path, how: str) -> None:
+    """Neither by an agent, nor by the driver for a node without the folder."""
+    canary, file = tmp_path / "canary", tmp_path / "frame.pickles"
+    file.write_bytes(pickle.dumps(Canary(canary)))
+    file.chmod({"group": 0o664, "all": 0o646}.get(how, 0o644))
+    if how in ("owner", "link"):
+        if os.geteuid() != 0:
+            pytest.skip("only root gives files to another user")
+        os.chown(file, ANOTHER, ANOTHER)
+    if how == "link":
+        file = file.rename(tmp_path / "planted")
+        (tmp_path / "frame.pickles").symlink_to(file)
+    reader, length = PickledReader(tmp_path, owner_in(tmp_path)), file.stat().st_size
+    mini_batch = MiniBatch(0, ("frame.pickles", 0, length), "")
+    for read in (lambda: reader.load(mini_batch), lambda: reader.pack(mini_batch.piece)):
+        with pytest.raises(JobFolderError, match=r"(has made|may write to) it, and it has"):
+            read()
+    assert not canary.exists()
+    if how in ("group", "all"):
+        file.chmod(0o644)
+        reader.load(mini_batch)
+        assert canary.exists()  # what only its owner writes is loaded
+
+
+def test_a_mount_without_owners_and_modes_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the mode of a file says nothing, and a job over objects has to run."""
+
+    class Squashed(NamedTuple):
+        st_uid: int = 65534
+        st_mode: int = 0o100777
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "not on this mount")
+
+    with monkeypatch.context() as mount:
+        mount.setattr(os, "fchmod", refuse)
+        with (tmp_path / "frame.pickles").open("wb") as file:
+            keep_to_owner(file)
+            pickle.dump(["a"], file)
+        assert owner_in(tmp_path) == os.geteuid()
+        mount.setattr(os, "fstat", lambda _: Squashed())
+        assert owner_in(tmp_path) is None
+    (tmp_path / "frame.pickles").chmod(0o777)
+    length = (tmp_path / "frame.pickles").stat().st_size
+    mini_batch = MiniBatch(0, ("frame.pickles", 0, length), "")
+    assert PickledReader(tmp_path, None).load(mini_batch) == ["a"]
+    assert owner_in(tmp_path / "none") == os.geteuid()

@@ -1,0 +1,78 @@
+"""A store whose package is not installed names the extra that brings it."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fsspec.registry import _registry, known_implementations
+from packaging.requirements import Requirement
+
+import daskprs
+from daskprs.errors import InputError, OutputError
+from daskprs.system.stores import STORE_EXTRAS, StoreExtra, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+URLS = [(extra, protocol) for extra in STORE_EXTRAS for protocol in extra.protocols]
+
+
+def miss(protocol: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a package be one that is not installed."""
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(_registry, protocol, raising=False)
+
+
+def read(url: str) -> None:
+    """Read from a store."""
+    daskprs.plan(url)
+
+
+def write(url: str) -> None:
+    """Write into a store."""
+    daskprs.parallel_run([__file__], sorted, output_dir=url)
+
+
+@pytest.mark.parametrize(("call", "error"), [(read, InputError), (write, OutputError)])
+@pytest.mark.parametrize(("extra", "protocol"), URLS)
+def test_a_missing_package_is_named_with_its_extra(
+    extra: StoreExtra,
+    protocol: str,
+    call: Callable[[str], None],
+    error: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Before anything starts, whether the URL is read from or written to."""
+    monkeypatch.chdir(tmp_path)
+    miss(protocol, extra.package, monkeypatch)
+    told = rf"{extra.package}, which .* pip install \"daskprs\[{extra.name}\]\""
+    with pytest.raises(error, match=told):
+        call(f"{protocol}://place/in")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_extra_brings_what_opens_its_urls() -> None:
+    """The package that fsspec looks for; `abfss` is known to fsspec once adlfs is installed."""
+    extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
+    for extra, protocol in URLS:
+        assert [Requirement(one).name for one in extras[extra.name]] == [extra.package]
+        known = known_implementations.get(protocol)
+        assert known is None or known["class"].startswith(f"{extra.package}.")
+
+
+def test_no_extra_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other stores keep the message of fsspec, and so does what another mistake is."""
+    miss("hf", "huggingface_hub", monkeypatch)
+    with pytest.raises(ImportError, match=r"^Install huggingface_hub to access HfFileSystem$"):
+        open_store("hf://place/in")
+    with pytest.raises(ValueError, match=r"^Protocol not known: nothing$"):
+        open_store("nothing://place/in")
+    miss("gs", "gcsfs", monkeypatch)
+    with pytest.raises(ImportError, match=r"daskprs\[gcs\]"):
+        open_store("zip://in.csv::gs://place/in.zip")

@@ -137,6 +137,15 @@ def test_a_token_may_do_what_its_roles_say(role: str) -> None:
         assert (b"RoleMissing" in body) == (needed != role)
 
 
+@pytest.mark.attack
+@pytest.mark.parametrize("path", ["/jobs/a/cancel\n", "/jobs/a/cancel\r", "/jobs/a\n/cancel"])
+def test_a_line_break_in_a_path_leads_around_no_role(path: str) -> None:
+    """The routes of the framework match with a line break behind their last word."""
+    for role in ("read", "run", "cancel"):
+        status, _ = answered(EMPTY, through=guarded(roles=(role,)), method="POST", path=path)
+        assert status == 404
+
+
 def test_a_limit_lets_a_burst_through_and_then_so_many_a_second() -> None:
     """It says how long to wait, and who waits that long is admitted."""
     now_s = [0.0]

@@ -217,3 +217,42 @@ def test_a_forged_record_makes_the_folder_none_of_a_job(
         forged = path.read_text().removesuffix("}") + f", {forged}}}"
     path.write_text(forged)
     assert ServedJob.read(job.folder) is None
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    "forged", ["Infinity", '{"exit_code": Infinity}', '{"exit_code": {}}', "{}", "[" * 100_000, "1"]
+)
+def test_a_forged_exit_code_is_none(job: ServedJob, forged: str) -> None:
+    """The job counts as one that died without a word."""
+    job.folder.joinpath("ended.1").write_text('{"exit_code": 3}')
+    assert job.exit_code() == 3
+    job.folder.joinpath("ended.1").write_text(forged)
+    assert job.exit_code() is None
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("name", ["job.json", "journal.1", "epoch.1", "lock"])
+def test_a_forged_job_folder_has_no_state_and_fails_no_request(job: ServedJob, name: str) -> None:
+    """A link to itself, a link to nothing, a folder, and deep JSON in the place of each record."""
+    job.job.path.mkdir()
+    path = job.job.path / name
+    for is_over in (False, True):
+        path.symlink_to(name)
+        assert job.job_state(is_over=is_over) is None
+        path.unlink()
+    path.mkdir()
+    assert ServedJob.read(job.folder) is not None
+    assert job.job_state(is_over=False) is None
+    path.rmdir()
+    path.write_text("[" * 100_000)
+    assert job.job_state(is_over=False) is None
+
+
+@pytest.mark.attack
+def test_a_turn_whose_record_is_a_link_to_itself_was_started(job: ServedJob) -> None:
+    """Otherwise the service would start it a second time."""
+    job.folder.joinpath("process.1").unlink(missing_ok=True)
+    job.folder.joinpath("process.1").symlink_to("process.1")
+    assert job.is_alive() is False
+    assert job._was_started() is True

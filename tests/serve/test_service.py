@@ -544,3 +544,33 @@ def test_a_compressed_body_is_not_unpacked(service: LightService) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     bomb = gzip.compress(b" " * 10_000_000)
     assert service.client.post("/jobs", content=bomb, headers=headers).status_code in {400, 413}
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"InputData": {f"1-{n}": n for n in range(2000)}},
+        {"OutputData": {f"out{n}": {} for n in range(2000)}},
+        {"tags": {f"tag{n}": n for n in range(2000)}},
+        {f"key{n}": n for n in range(2000)},
+        {"InputData": {"it": {f"key{n}": n for n in range(2000)}}},
+    ],
+)
+def test_thousands_of_mistakes_cost_one_message(
+    service: LightService, properties: dict[str, Any]
+) -> None:
+    """Checking and reporting each of them took seconds, in which every other caller waited."""
+    answer = service.client.post("/jobs", json={"properties": properties})
+    assert code(answer, 400) == "BadRequest"
+    assert len(answer.json()["error"]["details"]) <= 100
+    assert "2000 entries; at most 100 are taken" in answer.json()["error"]["message"]
+
+
+@pytest.mark.attack
+def test_a_path_that_is_too_long_is_not_found(service: LightService) -> None:
+    """The system refuses to look for it; that is not an error of the service."""
+    for path in ("/" + "a" * 300, "/a" * 2000):
+        answer = service.client.post("/jobs", json=body(f"{service.home}/data{path}"))
+        assert 400 <= answer.status_code < 500, answer.text
+    assert code(service.client.get("/jobs/none/outputs/" + "a" * 300), 404) == "NotFound"

@@ -7,6 +7,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import pytest
+
 from daskprs.system.file_lock import holder_of, in_turn
 
 if TYPE_CHECKING:
@@ -36,3 +38,15 @@ def test_a_lock_holds_between_processes(tmp_path: Path) -> None:
         other.communicate("")
         waiting.result(timeout=60)
     assert holder_of(lock) is None
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("forged", ["[" * 3000, "1", '{"pid": 1}', "\0", ""])
+def test_a_forged_lock_file_is_held_by_a_process_without_a_name(
+    tmp_path: Path, forged: str
+) -> None:
+    """Whoever holds the lock may write anything into its file."""
+    lock = tmp_path / "lock"
+    with in_turn(lock):
+        lock.write_text(forged)
+        assert holder_of(lock) == "a process that has not said its name"

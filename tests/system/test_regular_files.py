@@ -38,6 +38,15 @@ def test_what_is_no_regular_file_is_neither_waited_for_nor_read(tmp_path: Path) 
                 act(tmp_path / name)
 
 
+@pytest.mark.attack
+def test_a_link_to_itself_is_refused_as_what_it_is(tmp_path: Path) -> None:
+    """A script has put it in the place of a record."""
+    (tmp_path / "loop").symlink_to("loop")
+    for act in (open_regular, read_regular, append_regular):
+        with pytest.raises(JobFolderError, match=r"loop: it is .*Remove it"):
+            act(tmp_path / "loop")
+
+
 def test_a_file_larger_than_any_of_ours_is_refused(tmp_path: Path) -> None:
     """By its size, before a byte of it is read."""
     path = tmp_path / "record"

@@ -49,6 +49,12 @@ def main() -> None:
     while _are_left() and not asked and time.monotonic() < until_s:
         if select.select([sys.stdin.fileno()], [], [], LOOK_EVERY_S)[0]:
             break
+    else:
+        if not asked and (left := descendants(os.getpid())):
+            what = "process" if len(left) == 1 else "processes"
+            told = f"daskprs: killed {len(left)} {what} that the command had left in the background"
+            with suppress(OSError):  # its log is full, or gone
+                os.write(2, f"{told}, {GRACE_S:g} s after its end.\n".encode())
     _end_all()
     sys.exit(code if code >= 0 else FROM_SIGNAL - code)
 

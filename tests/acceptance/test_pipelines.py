@@ -522,6 +522,17 @@ def test_a_command_that_takes_too_long_is_ended() -> None:
         run("jobs: {a: {command: sleep 300, limits: {timeout: 0.2}}}")
 
 
+def test_a_command_that_is_too_long_for_the_system_fails_its_step_alone() -> None:
+    """In words, and the record of the run names it."""
+    text = 'jobs: {a: {command: "echo ${{inputs.i}}", inputs: {i: LONG}}, b: {command: "true"}}'
+    with pytest.raises(
+        PipelineFailed, match=r"The step 'a' failed: .* too long for the system"
+    ) as it:
+        run("settings: {continue_on_step_failure: true}\n" + text.replace("LONG", "x" * 200_000))
+    assert it.value.result is not None
+    assert it.value.result.steps["b"].status == "Completed"
+
+
 def test_an_output_that_was_not_written_is_told_to_who_needs_it() -> None:
     """By name of both steps, and the place."""
     text = """\

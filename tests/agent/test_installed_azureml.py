@@ -26,7 +26,9 @@ INSTALLED = {
     "core/__init__": "from azureml.core.run import Run\nfrom azureml.core.model import Model\n",
     "core/run": (
         "class Run:\n    id = 'theirs'\n    def own(self):\n        return 'theirs'\n"
-        "    @classmethod\n    def get_context(cls, allow_offline=True):\n        return cls()\n"
+        "    @classmethod\n    def get_context(cls, allow_offline=True):\n"
+        "        run = cls()\n        run.id = 'offline' if allow_offline else 'theirs'\n"
+        "        return run\n"
     ),
     "core/model": (
         "class Model:\n    @staticmethod\n"
@@ -55,7 +57,7 @@ def run(mini_batch):
     found += [Model.get_model_path(name) for name in ("given", "registered", "theirs")]
     found += [Model.get_model_path("registered", version=1)]
     del os.environ["DASKPRS_RUN"]
-    return [*found, Run.get_context().id]
+    return [*found, Run.get_context(False).id]
 
 if __name__ == "__main__":
     print(json.dumps(run([])))

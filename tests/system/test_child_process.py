@@ -89,8 +89,9 @@ def test_what_a_supervised_process_leaves_in_the_background_may_end(tmp_path: Pa
         program = ["bash", "-c", f"({line}) & sleep 600 & echo $!"]
         process = ChildProcess(program, output, is_supervised=True)
     assert poll_for(lambda: process.poll() == 0)
-    sleeper, last = path.read_text().split()
+    sleeper, last, killed = path.read_text().splitlines()
     assert last == "last"
+    assert killed.startswith("daskprs: killed 1 process that the command had left in the backgr")
     assert not psutil.pid_exists(int(sleeper))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,10 @@ from urllib.parse import unquote, urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Self  # the hints alone need it
+
+
+_PART = re.compile(r"\..*\.[0-9]+\.part")
+"""The names of blobs that are being written."""
 
 
 class UnknownContainer(ValueError):  # noqa: N818 - it says what is wrong
@@ -118,7 +123,9 @@ class ContainerClient:
 
     def list_blobs(self, name_starts_with: str | None = None, **_: Any) -> Iterator[BlobProperties]:
         """Yield the blobs whose names begin so, in the order of their names."""
-        files = (one for one in self._root.rglob("*") if one.is_file())
+        files = (
+            one for one in self._root.rglob("*") if one.is_file() and not _PART.match(one.name)
+        )
         for path in sorted(files, key=lambda one: one.relative_to(self._root).as_posix()):
             name = path.relative_to(self._root).as_posix()
             if name.startswith(name_starts_with or ""):

@@ -219,12 +219,12 @@ class AskedFirst(importlib.abc.MetaPathFinder):
 def _change_run(real: Any, ours: Callable[[str], Any]) -> None:
     real_context = real.get_context
 
-    def get_context(*_: Any, **given: Any) -> Any:
+    def get_context(*words: Any, **given: Any) -> Any:
         """Return the run of the step; outside of one, what the real package has."""
         if "DASKPRS_RUN" not in os.environ:
-            return real_context(**given)
+            return real_context(*words, **given)
         OwnRun.real_context = staticmethod(real_context)
-        return ours("Run").get_context(**given)
+        return ours("Run").get_context(*words, **given)
 
     real.get_context = staticmethod(get_context)
 

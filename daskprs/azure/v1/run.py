@@ -63,7 +63,7 @@ class Run(StepRun):
         return type(self)(folder, self._workspace, experiment_name=self._name())
 
     @classmethod
-    def get_context(cls, allow_offline: bool = True, **_: Any) -> Run:
+    def get_context(cls, allow_offline: bool = True, *_: Any, **__: Any) -> Run:
         """Return the run that this process is part of.
 
         Raises

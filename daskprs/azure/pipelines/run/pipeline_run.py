@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -173,7 +174,12 @@ class PipelineRun:
             place = bound.path.parent if bound.is_file else bound.path
             place.mkdir(parents=True, exist_ok=True)
         self._show(f"{step.name}: started")
-        self._running[step.name] = StepProcess(self._as_resumed(step), self._folder, self._secrets)
+        try:
+            process = StepProcess(self._as_resumed(step), self._folder, self._secrets)
+        except OSError as error:
+            self._fail(step.name, f"its process cannot be started: {_why_not_started(error)}")
+            return
+        self._running[step.name] = process
         self._status[step.name] = "Running"
         self._keep_record()
 
@@ -322,3 +328,12 @@ def _definition(step: Step, variables: Mapping[str, Any]) -> str:
             record["options"].pop(name, None)
     text = json.dumps(record, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _why_not_started(error: OSError) -> str:
+    if error.errno == errno.E2BIG:
+        return (
+            "its command, or its variables, are too long for the system (128 KiB for one argument)."
+            " Pass a long value by a file, as an input of the type uri_file."
+        )
+    return str(error)

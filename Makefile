@@ -100,7 +100,7 @@ style: $(READY)  ## Lint, format and types
 	@$(BIN)/mypy
 
 docs: $(READY)  ## Build the documentation into site/; a warning is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/python -m tests.support.site
 	@echo "The documentation is in site/."
 
 audit: $(TOOLS)/ready  ## Known faults of what is locked, and a search of our own code for insecure calls

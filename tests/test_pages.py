@@ -115,6 +115,12 @@ def test_a_reason_stands_before_a_block_that_is_not_run() -> None:
         ("first\n…", "first\n1\n2", True),
         ("first\n…\nlast", "first\n1\n2", False),
         ("job-20260101-101010-ab12cd34", "job-20261123-073158-b491f396", True),
+        (
+            "4c946f50-fc9f-467b-9579-165f033e303f",
+            "351ef49f-9457-42a4-a84a-e7ce4348b27f",
+            True,
+        ),
+        ("2.0\nbash: line 3:  7 Killed  sleep", "2.0", True),
         ("2.0\ndaskprs: 3/3 mini-batches, 2 s", "daskprs: 1/3 mini-batches, 1 s\n2.0", True),
         ("(1 + 2)", "(1 + 2)", True),
     ],

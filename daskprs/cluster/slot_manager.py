@@ -369,6 +369,7 @@ class SlotManager:
             departure = _departure(news.worker, is_loss=is_loss)
             self._say("warning" if is_loss else "info", departure)
         self._drop(gone, expected=news.expected, begun=news.leases)
+        self._report_standing()
 
     def _report_usage(self, worker: str, usage: NodeUsage | str) -> None:
         """Report what a worker has measured; of several on a node, one speaks for the node."""
@@ -410,10 +411,7 @@ class SlotManager:
         threads = {slot.worker: offered[slot].threads for slot in new if self._prepares}
         for worker, count in threads.items():
             self._calls.ask([worker], "prepare", count)
-        standing = SlotsChanged(len(set(self.workers.values())), len(self._slots))
-        if standing != self._standing:
-            self._standing = standing
-            self._listeners.tell(standing)
+        self._report_standing()
         if self._worker_registry.is_complete and offered != self._remarked:
             self._remarked = offered
             remarks = without_device(offered, self._job.limits.gpus_per_process)
@@ -421,6 +419,13 @@ class SlotManager:
                 if self._without_device.get(node) != remark:
                     self._say("warning", remark)
             self._without_device |= remarks
+
+    def _report_standing(self) -> None:
+        """Report how many nodes and slots there are, if that has changed."""
+        standing = SlotsChanged(len(set(self.workers.values())), len(self._slots))
+        if standing != self._standing:
+            self._standing = standing
+            self._listeners.tell(standing)
 
     # ---- the connection ----
 

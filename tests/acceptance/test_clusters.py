@@ -98,7 +98,7 @@ def test_a_cluster_may_talk_tls(tmp_path: Path) -> None:
 
 def test_what_is_no_client_is_refused(tmp_path: Path) -> None:
     """The message says what is taken."""
-    with pytest.raises(OptionError, match=r"client: a distributed\.Client or an address"):
+    with pytest.raises(OptionError, match=r"client: a distributed\.Client, an address such"):
         daskprs.parallel_run(FRAME, print, job_dir=tmp_path / "job", client=5)
 
 

@@ -246,7 +246,7 @@ def test_a_folder_that_stays_half_removed_does_not_keep_the_others(
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", refused)
+        patch.setattr(cleaning, "remove_tree", refused)
         assert clean("--older-than", "7d", "--status", "Failed").exit_code == 42
         done = clean("--older-than", "7d", "--status", "Failed")
         assert done.exit_code == 42

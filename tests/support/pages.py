@@ -270,9 +270,12 @@ def _answer(shell: subprocess.Popen[str], command: str) -> tuple[str, int]:
 
 PROGRESS = re.compile(r"^daskprs: \d+/\d+ mini-batches.*\n?", re.MULTILINE)
 """The lines of progress; how many there are rests on the speed of the machine."""
+REAPED = re.compile(r"^bash: line \d+: +\d+ (Killed|Terminated) .*\n?", re.MULTILINE)
+"""The notice of the shell that a process in the background has ended, whenever it sees that."""
 CHANGES = [
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]"), ""),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|\+00:00)?"), "<time>"),
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<id>"),
     (re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{6,}\b"), "<id>"),
     (re.compile(r"\b\d{8}\b(?=\.txt)"), "<date>"),
     (re.compile(r"(?<=(?:127\.0\.0\.1|localhost):)\d+"), "<port>"),
@@ -304,7 +307,7 @@ def agree(shown: str, came: str) -> bool:
 
 def _settled(text: str) -> str:
     """Return a text in which whatever differs from run to run is equal."""
-    text = PROGRESS.sub("", text)
+    text = REAPED.sub("", PROGRESS.sub("", text))
     for pattern, equal in CHANGES:
         text = pattern.sub(equal, text)
     return text.strip("\n") + "\n"

@@ -20,7 +20,7 @@ OLDEST_PYTHON ?= python3.11
 EXTRAS := .venv-extras
 EXTRA_TESTS := tests/inputs/test_mltable_delta.py tests/azure/test_mlflow_model.py \
 	tests/report/test_exporters.py tests/report/test_notebook.py tests/serve/test_openapi.py \
-	tests/serve/test_sdk_client.py
+	tests/serve/test_sdk_client.py tests/test_notebooks.py
 # One environment for each Python that `make test-python` is given.
 OTHER = .venv-$(shell $(PYTHON) -c "import sys; print('%d.%d' % sys.version_info[:2])")
 # What `pip install` of the built wheel gives a user today: nothing in it is locked.

@@ -1,4 +1,4 @@
-"""The site, built: pages of HTML, and for programs each page as Markdown and an ``llms.txt``.
+"""The site, built: pages of HTML, notebooks, and for programs Markdown and an ``llms.txt``.
 
 ``python -m tests.support.site`` builds it into ``site/``, and fails with each warning.
 ``python -m tests.support.site --publish FOLDER`` also puts it into ``FOLDER/VERSION``, beside the
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 import daskprs
+from tests.support import notebooks
 from tests.support.pages import FENCE
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def build() -> Path:
         if FETCHED.search(text):
             page.write_text(FETCHED.sub("", text))
     _write_texts(site)
+    notebooks.add_to_site(site)
     return site
 
 

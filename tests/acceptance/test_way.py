@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "how-it-works.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "inside-path.md"
 THERE, BACK = "### From the plan to `run`", "### From a row to the file"
 MOST_THERE, MOST_BACK = 18, 16
 BELOW = {

@@ -16,7 +16,11 @@ from benchmarks.results import Results
 from benchmarks.session import Session
 
 T = TypeVar("T")
-PAGE = ROOT / "docs" / "explanation" / "performance.md"
+EXPLANATION = ROOT / "docs" / "explanation"
+SHORT, TABLES, PHASES = (
+    EXPLANATION / name
+    for name in ("performance.md", "performance-tables.md", "inside-performance.md")
+)
 FIGURES, CLUSTER_FIGURES, PROFILES = "", "_cluster", "_profiles"
 """What there is to publish, as it stands in the names of files."""
 
@@ -27,7 +31,7 @@ def latest(kind: str) -> Path:
 
 
 def published(kind: str) -> Path:
-    """Return the file of the results that the page shows."""
+    """Return the file of the results that the pages show."""
     return ROOT / "benchmarks" / f"published{kind}.json"
 
 
@@ -143,16 +147,31 @@ def publish() -> None:
     for kind in (FIGURES, CLUSTER_FIGURES, PROFILES):
         if latest(kind).exists():
             shutil.copyfile(latest(kind), published(kind))
-            click.echo(f"{PAGE.relative_to(ROOT)} shows {latest(kind).relative_to(ROOT)}.")
-    PAGE.write_text(published_page())
+            click.echo(f"The documentation shows {latest(kind).relative_to(ROOT)}.")
+    for page, text in published_pages().items():
+        page.write_text(text)
 
 
-def published_page() -> str:
-    """Return the page of the documentation with the figures of what is published."""
-    page = PAGE.read_text()
-    for mark, kind in (("figures", FIGURES), ("figures of clusters", CLUSTER_FIGURES)):
-        page = tables.page_with(page, mark, tables.everything(Results.load(published(kind))))
-    return tables.page_with(page, "phases", tables.phases(Profiles.load(published(PROFILES))))
+def published_pages() -> dict[Path, str]:
+    """Return the pages of the documentation with the figures of what is published."""
+    alone, clusters = (Results.load(published(kind)) for kind in (FIGURES, CLUSTER_FIGURES))
+    profiles = Profiles.load(published(PROFILES))
+    texts = {
+        SHORT: {
+            "summary": tables.summary(alone, "daskprs"),
+            "summary of clusters": tables.summary(clusters, "daskprs-cluster"),
+        },
+        TABLES: {
+            "figures": tables.everything(alone),
+            "figures of clusters": tables.everything(clusters),
+        },
+        PHASES: {"phases": tables.phases(profiles)},
+    }
+    pages = {page: page.read_text() for page in texts}
+    for page, marks in texts.items():
+        for mark, text in marks.items():
+            pages[page] = tables.page_with(pages[page], mark, text)
+    return pages
 
 
 def _names(given: str | None, default: tuple[str, ...]) -> list[str]:

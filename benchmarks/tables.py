@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine import GB
 from benchmarks.phases import ORDER
-from benchmarks.results import Results, Spread
+from benchmarks.results import LIMIT, Results, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from benchmarks.phases import Profile, Profiles
     from benchmarks.results import Run
 
+OWN = ("daskprs", "daskprs-cluster")
+"""The peers that are daskprs."""
 NO_RATIO = 100
 """Beside next to nothing, a ratio says nothing."""
 
@@ -49,6 +51,42 @@ def everything(results: Results) -> str:
     }
     told = [f"### {head}\n\n{text}" for head, text in sections.items() if text]
     return "\n\n".join([circumstances(results), *told])
+
+
+def summary(results: Results, own: str) -> str:
+    """Return daskprs beside the hand-written loop and the fastest library, for each work.
+
+    Parameters
+    ----------
+    results
+        What was measured.
+    own
+        The peer that is daskprs.
+
+    """
+    rows = []
+    for workload, title in results.titles.items():
+        found = {
+            peer: spread.median
+            for peer in results.peers()
+            if (spread := Spread.of(run.seconds for run in results.good(workload, peer)))
+        }
+        if own not in found:
+            continue
+        others = {peer: value for peer, value in found.items() if peer not in {LIMIT, *OWN}}
+        fastest = min(others, key=lambda peer: others[peer])
+        limit = [_seconds(found[LIMIT])] if LIMIT in results.peers() else []
+        rows.append(
+            [
+                title,
+                *limit,
+                _seconds(found[own]),
+                f"{fastest}: {_seconds(others[fastest])}",
+                f"{found[own] / others[fastest]:.2g}",
+            ]
+        )
+    loop = ["hand-written loop, s"] if LIMIT in results.peers() else []
+    return _table(["work", *loop, "daskprs, s", "fastest library, s", "times as long"], rows)
 
 
 def circumstances(results: Results) -> str:

@@ -24,7 +24,6 @@ RUN = ("python", "console")
 WITH_CODE = [page for page in PAGES if any(one.language in RUN for one in blocks(page.read_text()))]
 COMMANDS_NOT_RUN = {
     "README.md",
-    "docs/explanation/performance.md",
     "docs/how-to/azure-v1.md",
     "docs/how-to/azure-v2.md",
     "docs/how-to/batch-deployments.md",

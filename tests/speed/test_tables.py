@@ -5,16 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks import tables
-from benchmarks.__main__ import PAGE, published_page
+from benchmarks.__main__ import published_pages
 from benchmarks.results import Results, Run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_page_shows_the_published_results() -> None:
-    """Nobody has changed a figure by hand."""
-    assert PAGE.read_text() == published_page()
+def test_the_pages_show_the_published_results() -> None:
+    """No figure was changed by hand."""
+    pages = published_pages()
+    assert len(pages) == 3
+    assert {page: page.read_text() for page in pages} == pages
+
+
+def test_the_summary_has_the_fastest_library_that_passed() -> None:
+    """It leaves out the loop by hand, daskprs itself, and wrong outputs."""
+    results = Results(scale=1, repeats=1, titles={"w": "work"}, versions={}, unavailable={})
+    results.runs += [_run("limit", 0, 1.0), _run("daskprs", 0, 3.0), _run("joblib", 0, 2.0)]
+    results.runs += [_run("daskprs-cluster", 0, 1.5), _run("mpire", 0, 0.1, "wrong output")]
+    assert "| work | 1.0 | 3.0 | joblib: 2.0 | 1.5 |" in tables.summary(results, "daskprs")
 
 
 def test_ratios_are_of_runs_of_the_same_turn(tmp_path: Path) -> None:

@@ -69,6 +69,9 @@ def test_every_error_has_a_section() -> None:
     }
     assert classes
     assert classes <= headings(DOCS / "errors.md")
+    details = set().union(*map(headings, (DOCS / "reference").glob("errors-*.md")))
+    at_the_end = {"DaskprsError", "ParallelRunFailed", "ParallelRunCanceled", "PipelineFailed"}
+    assert classes - details == at_the_end
 
 
 def test_pages_name_modules_that_exist() -> None:

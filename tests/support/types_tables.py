@@ -1,4 +1,4 @@
-"""The tables of the page of inputs that say what becomes of each type, made by loading a batch.
+"""The tables of the page of types that say what becomes of each type, made by loading a batch.
 
 ``python -m tests.support.types_tables`` writes them anew.
 """
@@ -40,7 +40,7 @@ from tests.support.reference_page import filled
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "input.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "input-types.md"
 NOON = dt.datetime(2026, 1, 2, 12)  # noqa: DTZ001 - of no zone
 REFUSED = "refused"
 FORMATS: tuple[BatchFormat, ...] = ("pandas", "numpy", "pyarrow", "polars")

@@ -211,7 +211,8 @@ def plan(
 ) -> Plan:
     """Return the mini-batches that `parallel_run` would make of an input.
 
-    Parameters are those of `parallel_run` that say how the input is read and cut.
+    The parameters are `data` and the options of `parallel_run` that say how the input is read and
+    cut into mini-batches.
 
     Returns
     -------

@@ -154,17 +154,16 @@ class NoOtherOptions(TypedDict):
     """
 
 
+# Its fields are the table of options: checks, the command line, the reference and `plan` come from
+# them. CONTRIBUTING.md says how an option is added.
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """All options of `daskprs.parallel_run`, checked, for use more than once.
 
-    It is a mapping, so that ``parallel_run(data, script, **options)`` takes it, and
+    It is a mapping: ``parallel_run(data, script, **options)`` takes it, and
     ``RunOptions(**options, run_max_try=1)`` or `replace` changes it. Names, meanings and defaults
-    are those of `daskprs.parallel_run`. A call that takes it regards an option at its default as
-    not given: there Dask's config may say another value.
-
-    Its fields are the table of options: checks, the command line, the reference and `plan` come
-    from it. How an option is added stands in CONTRIBUTING.md.
+    are those of `daskprs.parallel_run`. In such a call, an option at its default counts as not
+    given, so Dask's config may set another value.
 
     Raises
     ------

@@ -302,10 +302,12 @@ def test_a_plan_takes_every_option_of_the_input() -> None:
     assert spelled == {"data": inspect.Parameter.empty, **of_input, "unknown": spelled["unknown"]}
 
 
-def test_the_page_of_options_is_made_from_the_table() -> None:
-    """``python -m tests.support.options_page`` writes it anew after the table has changed."""
-    page = options_page.PAGE.read_text()
-    assert page == options_page.written(page), "run .venv/bin/python -m tests.support.options_page"
+def test_the_pages_of_options_and_of_python_are_made_from_the_table() -> None:
+    """``python -m tests.support.options_page`` writes them anew after the table has changed."""
+    page, api = options_page.PAGE.read_text(), options_page.API_PAGE.read_text()
+    anew = "run .venv/bin/python -m tests.support.options_page"
+    assert page == options_page.written(page), anew
+    assert api == options_page.written_api(api), anew
 
 
 def test_options_are_listed_in_one_table() -> None:

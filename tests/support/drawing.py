@@ -19,6 +19,7 @@ text{font:14px system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif}
 .mono{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px}
 .small{font-size:12px}
 .bold{font-weight:600}
+.good{fill:#1a7f37}
 @media (prefers-color-scheme:dark){
 .card{fill:#0d1117;stroke:#3d444d}
 .text{fill:#f0f6fc}
@@ -30,6 +31,7 @@ text{font:14px system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif}
 .red{fill:#5a1a1a;stroke:#da3633}
 .line{stroke:#9198a1}
 .head{fill:#9198a1}
+.good{fill:#3fb950}
 }"""
 LINE_PX = 18
 """From one line of a text to the next."""

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 import tempfile
 from contextlib import chdir
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 import daskprs
-from tests.support.drawing import Drawing
+from tests.support.drawing import LINE_PX, Drawing
+from tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +26,22 @@ if TYPE_CHECKING:
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 ORDERS = {"order": range(1, 13), "price": [3, 8, 5, 9, 2, 7, 4, 6, 1, 9, 5, 8]}
 MINI_BATCH_BYTES = 24
+COLUMNS, HALF, BAR = 190, 0.55, "━"
+"""Of the terminal; the share of its work that it has done; what its bar is made of."""
+SCORE = """\
+import time
+from pathlib import Path
+
+
+def run(mini_batch):
+    for path in map(Path, mini_batch):
+        time.sleep(0.01)
+        tried = path.parents[1] / "tried"
+        if path.name == "digit_0950.pgm" and not tried.exists():
+            tried.touch()
+            raise ValueError(f"{path.name} is not a whole PGM picture")
+    return mini_batch
+"""
 COLORS = ("blue", "green", "amber")
 
 
@@ -162,6 +181,40 @@ def notebook() -> str:
     return drawing.svg()
 
 
+def run() -> str:
+    """Draw a terminal in the middle of a run, after the first error of the script."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        Path("pictures").mkdir()
+        for number in range(898, 1797):
+            Path(f"pictures/digit_{number:04}.pgm").write_text("P2 1 1 15 0\n")
+        Path("score.py").write_text(SCORE)
+        program = shutil.which("daskprs") or "daskprs"
+        command = [program, "run", "score.py", "pictures/"]
+        with Terminal(command, columns=COLUMNS) as terminal:
+            terminal.read_until(lambda: _share(terminal.screen.lines) >= HALF)
+            lines = [line for line in terminal.screen.lines if line]
+            terminal.read_to_the_end()
+    lines = [re.sub(r"/\S*/(daskprs-jobs/score)-[^/]*", r"\1-…", line) for line in lines]
+    height = 40 + (len(lines) + 1) * LINE_PX
+    drawing = Drawing(1060, height, "A run in a terminal: the first error, and the progress")
+    drawing.text(24, 36, "$ daskprs run score.py pictures/", "text mono bold")
+    for number, line in enumerate(lines, 1):
+        y = 36 + number * LINE_PX
+        bar, rest = BAR * line.count(BAR), line.replace(BAR, "")
+        drawing.text(24, y, " " * len(bar) + rest, "text mono")
+        if bar:
+            done = round(len(bar) * _share([line]))
+            drawing.text(24, y, " " * done + bar[done:], "quiet mono")
+            drawing.text(24, y, bar[:done], "good mono")
+    return drawing.svg()
+
+
+def _share(lines: list[str]) -> float:
+    """Return the share of the mini-batches that are done, as the progress shows it."""
+    found = re.findall(r"(\d+)/90 mini-batches", "\n".join(lines))
+    return int(found[-1]) / 90 if found else 0.0
+
+
 def _add_tax(rows: pd.DataFrame) -> pd.DataFrame:
     if 5 in rows["order"].to_numpy():
         message = "order 5 has no tax"
@@ -203,7 +256,7 @@ class _Table(HTMLParser):
 
 FIXED: dict[str, Callable[[], str]] = {"job": job, "plan": plan, "lease": lease}
 """Pictures that are the same in each run."""
-OF_A_RUN: dict[str, Callable[[], str]] = {"notebook": notebook}
+OF_A_RUN: dict[str, Callable[[], str]] = {"notebook": notebook, "run": run}
 """Pictures with times in them."""
 
 

@@ -60,4 +60,7 @@ def test_the_newest_version_opens_by_itself_and_the_others_stay(
 
 def test_what_a_page_would_fetch_is_found() -> None:
     """The generator adds it to each page."""
-    assert FETCHED.sub("", 'a<script src="https://example.com/x"></script>b') == "ab"
+    assert (
+        FETCHED.sub("", 'a<script src="https://example.com/x" type="text/javascript"></script>b')
+        == "ab"
+    )

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOME = Path(__file__).parents[2]
-FETCHED = re.compile(r'<script src="https://[^"]*"></script>')
+FETCHED = re.compile(r'<script src="https://[^"]*"[^>]*></script>')
 """What the generator has a page fetch for the search of a page that was opened from a file."""
+OWN = "javascripts/search-from-a-file.js"
+"""What does the same, and is part of the site."""
 FIRST = "index.html"
 
 
@@ -74,9 +76,8 @@ def build() -> Path:
     if done.returncode:
         raise SystemExit(done.stdout.partition("Traceback (most recent call last)")[0])
     for page in site.rglob("*.html"):
-        text = page.read_text()
-        if FETCHED.search(text):
-            page.write_text(FETCHED.sub("", text))
+        up = "../" * (len(page.relative_to(site).parts) - 1)
+        page.write_text(FETCHED.sub(f'<script src="{up}{OWN}"></script>', page.read_text()))
     _write_texts(site)
     notebooks.add_to_site(site)
     return site

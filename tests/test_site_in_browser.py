@@ -1,0 +1,89 @@
+"""The built site as readers see it: wide and narrow, light and dark, from a server and a disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.browser import CHROMIUM, VIEWS, Browser, served, wrong_with
+from tests.support.cloning import copy_clone
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+SOME = [
+    "index.html",
+    "errors.html",
+    "reference/api.html",
+    "reference/azure-files.html",
+    "tutorials/first-job.html",
+]
+FAULTY = """<!doctype html><meta name="viewport" content="width=device-width">
+<body data-md-color-scheme="default" style="margin: 0"><div class="md-content">
+<div style="overflow: hidden; width: 300px"><table><tr><td><div style="width: 900px">hidden</table>
+</div><div style="overflow: auto; width: 300px"><table><tr><td><div style="width: 900px">scrolls
+</table></div><p style="width: 2000px">wide</p>
+<script>console.error("oh no")</script><script src="http://192.0.2.1/far.js" async></script>
+"""
+SEARCH = "document.querySelector('.md-search__button').click()"
+FOUND = "document.body.innerText.includes('took longer than run_invocation_timeout')"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site in a copy of the clone."""
+    pytest.importorskip("zensical", reason="the group docs is not installed")
+    clone = tmp_path_factory.mktemp("clone")
+    copy_clone(clone)
+    words = [sys.executable, "-m", "tests.support.site"]
+    subprocess.run(words, cwd=clone, check=True, env={**os.environ, "PYTHONPATH": str(clone)})
+    return clone / "site"
+
+
+def test_some_pages_show_all_that_is_on_them(site: Path, tmp_path: Path) -> None:
+    """Nothing is cut off, wrong on the console, or fetched from elsewhere."""
+    with served(site) as address, Browser() as browser:
+        assert [
+            line for page in SOME for line in wrong_with(browser, address, page, tmp_path)
+        ] == []
+    assert len(list(tmp_path.glob("*.png"))) == len(SOME) * len(VIEWS)
+
+
+@pytest.mark.long
+def test_all_pages_show_all_that_is_on_them(site: Path) -> None:
+    """As above."""
+    pages = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html"))]
+    with served(site) as address, Browser() as browser:
+        assert [line for page in pages for line in wrong_with(browser, address, page)] == []
+
+
+@pytest.mark.parametrize("from_disk", [False, True])
+def test_the_search_finds_a_word(site: Path, *, from_disk: bool) -> None:
+    """Also on pages that were opened from a disk, where a browser starts no workers."""
+    with served(site) as address, Browser() as browser:
+        start = f"file://{site}/" if from_disk else address
+        browser.open(f"{start}how-to/failures.html", VIEWS[0])
+        browser.value(SEARCH)
+        browser.wait_for("document.activeElement?.tagName === 'INPUT'")
+        browser.call("Input.insertText", text="timeout")
+        browser.wait_for(FOUND)
+        assert browser.complaints(start) == []
+
+
+def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
+    """A table that is cut off, a page that scrolls sideways, errors, scripts of others, colours."""
+    (tmp_path / "faulty.html").write_text(FAULTY)
+    with served(tmp_path) as address, Browser() as browser:
+        found = wrong_with(browser, address, "faulty.html")
+    for words in [
+        "at 390 px, light: the page scrolls sideways",
+        "at 390 px, light: cut off: TABLE hidden",
+        "at 1280 px, light: cut off: P wide",
+        "at 1280 px, light: on the console: ['oh no']",
+        "at 1280 px, light: fetched from elsewhere: http://192.0.2.1/far.js",
+        "at 1280 px, dark: the other colours are shown",
+    ]:
+        assert f"faulty.html {words}" in found
+    assert not [line for line in found if "scrolls\n" in line or line.endswith("scrolls")]

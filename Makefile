@@ -46,7 +46,7 @@ LARGE_MB ?= 10000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-large test-python test-oldest test-extras test-wheel
-.PHONY: attack chaos style docs suite package audit lock bench bench-full clean
+.PHONY: attack chaos style docs suite package sbom lint-package audit lock bench bench-full clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -93,6 +93,21 @@ test-wheel: package $(WHEEL)/ready  ## The suite of the sdist against the instal
 package: $(READY)  ## Wheel and sdist into dist/: of the same files, the same bytes
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build
+
+sbom: $(TOOLS)/ready  ## What the image holds, with versions and hashes, into dist/: CycloneDX
+	@mkdir -p dist
+	@PYTHONWARNINGS=ignore $(TOOLS)/bin/cyclonedx-py requirements locks/image.txt --pyproject pyproject.toml --mc-type library \
+	    --output-reproducible --output-format JSON --output-file dist/daskprs-sbom.json
+	@echo "The list is dist/daskprs-sbom.json."
+
+lint-package: $(TOOLS)/ready  ## Workflows, templates, CITATION.cff; public types by pyright
+	@$(TOOLS)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(TOOLS)/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	@$(TOOLS)/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms \
+	    .github/ISSUE_TEMPLATE/fault.yml .github/ISSUE_TEMPLATE/wish.yml
+	@$(TOOLS)/bin/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
+	@$(TOOLS)/bin/zizmor --offline --quiet --no-progress .github/workflows
+	@$(TOOLS)/bin/pyright --pythonpath $(BIN)/python tests/typed_calls.py
 
 style: $(READY)  ## Lint, format and types
 	@$(BIN)/ruff check --quiet

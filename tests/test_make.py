@@ -27,6 +27,8 @@ TARGETS = {
     "style": [],
     "docs": [],
     "package": [],
+    "sbom": [],
+    "lint-package": [],
     "test-long": [ONE_TEST],
     "test-large": ["LARGE_MB=50", "ARGS=-k large_result"],
     "test-oldest": [ONE_TEST],
@@ -49,9 +51,11 @@ OWN_ENVIRONMENTS = {
     "test-wheel": ("WHEEL", ".venv-wheel"),
     "audit": ("TOOLS", ".venv-tools"),
     "lock": ("TOOLS", ".venv-tools"),
+    "sbom": ("TOOLS", ".venv-tools"),
+    "lint-package": ("TOOLS", ".venv-tools"),
 }
 LONG = {"test-large", "bench-full", "test-python"}
-NEEDED = {"docs": "mkdocs", "style": "mypy"}
+NEEDED = {"docs": "zensical", "style": "mypy"}
 """The lowest versions are tested without what documentation and style need."""
 
 

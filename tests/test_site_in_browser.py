@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.browser import CHROMIUM, VIEWS, Browser, served, wrong_with
 from tests.support.cloning import copy_clone
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 SOME = [

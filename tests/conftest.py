@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 settings.register_profile(
     "suite",
     deadline=None,  # the machine may be busy
-    max_examples=60,
+    max_examples=40,
     print_blob=True,  # a failure elsewhere can be repeated here
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

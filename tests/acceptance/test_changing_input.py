@@ -9,6 +9,7 @@ import pytest
 
 import daskprs
 from daskprs.errors import JobChanged
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,15 +119,18 @@ def parquet(frame: pd.DataFrame, path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("write", "suffix", "how"),
-    [
-        (csv, "csv", "rewritten"),
-        (csv, "csv", "grown"),
-        (csv, "csv", "replaced"),
-        (csv, "csv", "truncated"),
-        (csv, "csv.gz", "truncated"),
-        (json_lines, "jsonl", "rewritten"),
-        (parquet, "parquet", "replaced"),
-    ],
+    mostly_long(
+        [
+            (csv, "csv", "rewritten"),
+            (csv, "csv", "grown"),
+            (csv, "csv", "replaced"),
+            (csv, "csv", "truncated"),
+            (csv, "csv.gz", "truncated"),
+            (json_lines, "jsonl", "rewritten"),
+            (parquet, "parquet", "replaced"),
+        ],
+        suite=[(csv, "csv", "grown"), (parquet, "parquet", "replaced")],
+    ),
 )
 def test_a_file_that_changes_fails_the_job_and_only_its_mini_batches_run_again(
     table: Table, write: Callable[[pd.DataFrame, Path], None], suffix: str, how: str

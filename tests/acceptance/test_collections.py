@@ -29,6 +29,7 @@ from daskprs.cluster.partition_feed import PartitionFeed
 from daskprs.cluster.staged_in_use import PARTITIONS as STAGED
 from daskprs.core import leasing
 from tests.support.by_hand import ByHand
+from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
@@ -137,7 +138,10 @@ PANDAS_OF: dict[str, Callable[[Any], pd.DataFrame]] = {
 
 @pytest.mark.parametrize(
     ("batch_format", "size"),
-    [("pandas", None), ("pandas", 80), ("pyarrow", 80), ("polars", None), ("numpy", 80)],
+    mostly_long(
+        [("pandas", None), ("pandas", 80), ("pyarrow", 80), ("polars", None), ("numpy", 80)],
+        suite=[("pandas", 80), ("polars", None)],
+    ),
 )
 def test_a_dask_frame_gives_the_bytes_and_labels_of_its_rows(
     tmp_path: Path, client: Client, batch_format: str, size: int | None
@@ -161,6 +165,7 @@ def lines(items: Any) -> list[str]:
     return [f"{type(items).__name__} {item}" for item in (items if len(items) else ["nothing"])]
 
 
+@pytest.mark.long
 def test_every_kind_of_collection(tmp_path: Path, client: Client) -> None:
     """On a cluster; the list of one is a mini-batch, unless it is cut."""
     for name in "abc":
@@ -259,6 +264,7 @@ def test_persisted_partitions_are_used_where_they_lie(
     assert client.who_has(futures) == where
 
 
+@pytest.mark.long
 def test_partitions_of_a_worker_without_slots_are_cut_in_order(
     tmp_path: Path, client: Client
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 import daskprs
+from tests.support.cases import mostly_long
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
@@ -83,7 +85,7 @@ def serial(frame: pd.DataFrame, column: str) -> str:
     ("column", "ways"),
     [
         pytest.param("run", ENDS, id="run-ends"),
-        pytest.param("run", HANGS, id="run-hangs"),
+        pytest.param("run", HANGS, id="run-hangs", marks=pytest.mark.long),
         pytest.param("return", ENDS, id="return-ends"),
         pytest.param("return", HANGS, id="return-hangs", marks=pytest.mark.long),
     ],
@@ -103,7 +105,10 @@ def test_a_death_in_run_costs_its_own_mini_batch_and_nothing_else(
         assert WHAT_IS_READ[frame.loc[number, column]] in failed[number]
 
 
-@pytest.mark.parametrize("ways", [ENDS, HANGS], ids=["ends", "hangs"])
+@pytest.mark.parametrize(
+    "ways",
+    [pytest.param(ENDS, id="ends"), pytest.param(HANGS, id="hangs", marks=pytest.mark.long)],
+)
 def test_a_death_while_loading_costs_its_own_mini_batch_and_nothing_else(
     tmp_path: Path, ways: tuple[str, ...]
 ) -> None:
@@ -120,8 +125,18 @@ def test_a_death_while_loading_costs_its_own_mini_batch_and_nothing_else(
         assert WHAT_IS_READ[frame.loc[number, "load"]] in error
 
 
-@pytest.mark.parametrize("how", list(deeds.DEEDS))
-@pytest.mark.parametrize("where", ["import", "init"])
+@pytest.mark.parametrize(
+    ("where", "how"),
+    mostly_long(
+        product(["import", "init"], deeds.DEEDS),
+        suite=[
+            ("import", "SIGSTOP"),
+            ("import", "raise"),
+            ("init", "hang with the GIL"),
+            ("init", "close descriptors"),
+        ],
+    ),
+)
 def test_a_death_before_the_first_mini_batch_costs_an_agent(
     tmp_path: Path, where: str, how: str
 ) -> None:
@@ -135,7 +150,9 @@ def test_a_death_before_the_first_mini_batch_costs_an_agent(
     assert WHAT_IS_READ[how] in main_log
 
 
-@pytest.mark.parametrize("how", list(deeds.DEEDS))
+@pytest.mark.parametrize(
+    "how", mostly_long(deeds.DEEDS, suite=["raise", "hang", "flood stdout", "leave a grandchild"])
+)
 def test_a_death_in_shutdown_is_a_warning(tmp_path: Path, how: str) -> None:
     """The output is complete, the log says what happened."""
     frame = pd.DataFrame({"number": range(4), "run": ""})

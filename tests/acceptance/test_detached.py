@@ -182,6 +182,7 @@ def test_the_death_of_the_driver_alone_starts_another(home: Path, address: str) 
     assert "ended with -9 (SIGKILL)" in job.driver_output.read_text()
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_keeps_what_it_has_done(home: Path, address: str) -> None:
     """Submitted again, it does the rest."""
     result = submitted(home, address)

@@ -15,6 +15,7 @@ import pytest
 from distributed import Client
 
 import daskprs
+from tests.support.cases import mostly_long
 from tests.support.separate_nodes import SeparateNodes, separate_nodes, why_not
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ HELD = {
 """What only the driver has."""
 
 
-@pytest.mark.parametrize("kind", HELD)
+@pytest.mark.parametrize("kind", mostly_long(HELD, suite=["keys of a frame", "any objects"]))
 def test_what_the_driver_holds_travels_with_leases(
     tmp_path: Path, client: Client, kind: str
 ) -> None:

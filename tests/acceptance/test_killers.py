@@ -10,6 +10,7 @@ import pytest
 from distributed import LocalCluster
 
 import daskprs
+from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def run(rows):
 """
 
 
-@pytest.mark.parametrize(("workers", "slots"), [(2, 2), (1, 8)])
+@pytest.mark.parametrize(("workers", "slots"), mostly_long([(2, 2), (1, 8)], suite=[(2, 2)]))
 def test_what_kills_its_worker_is_failed_after_some_workers(
     workers: int, slots: int, tmp_path: Path
 ) -> None:

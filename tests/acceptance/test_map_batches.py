@@ -126,6 +126,7 @@ def test_dask_needs_no_cluster(scheduler: str) -> None:
     assert same_rows(in_tasks(frame(), square).compute(scheduler=scheduler))
 
 
+@pytest.mark.long
 def test_every_kind_of_collection() -> None:
     """What run gets and gives is what it would be in a job."""
     bag = db.from_sequence(range(5), npartitions=2)

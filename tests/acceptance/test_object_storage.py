@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
+from tests.support.cases import mostly_long
 from tests.support.object_store import SIGNED, ObjectStore, object_store
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def daskprs(
     )
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", mostly_long(["csv", "parquet"], suite=["parquet"]))
 def test_tables_are_read_there_and_the_output_is_put_there(
     store: ObjectStore, tmp_path: Path, kind: str
 ) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import mostly_long
+
 PROGRAM = Path(__file__).with_name("publish_at_every_step.py")
 STEPS = {
     "kill": (3, 30),
@@ -31,19 +33,13 @@ def run_program(folder: Path, how: str, *words: int | str) -> None:
     assert int(done.stdout.split()[0]) > 30
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        pytest.param(one, marks=[] if one in {"kill", "ENOSPC"} else [pytest.mark.long])
-        for one in STEPS
-    ],
-)
+@pytest.mark.parametrize("how", mostly_long(STEPS, suite=["kill"]))
 def test_a_job_is_completed_if_and_only_if_its_output_stands(tmp_path: Path, how: str) -> None:
     """Whatever strikes while it is published and told; its resume is Completed."""
     run_program(tmp_path, how, *STEPS[how])
 
 
-@pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", mostly_long(["kill", "interrupt"], suite=[]))
 def test_the_same_holds_for_a_data_set(tmp_path: Path, how: str) -> None:
     """From its last commit on, parts and manifest included."""
     first, stride = STEPS[how]

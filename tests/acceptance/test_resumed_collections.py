@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from daskprs.errors import JobChanged
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.history import History
 from tests.acceptance.test_collections import COUNT, FRAME, ROWS, TEXT, Made, options_in, text_of
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,9 +130,13 @@ def run(data: Any, folder: Path, **options: Any) -> daskprs.ParallelRunResult:
     return daskprs.parallel_run(data, lambda rows: rows, **given)
 
 
-@pytest.mark.parametrize("resume", [True, "failed"])
-@pytest.mark.parametrize("is_cut", [False, True], ids=["whole", "cut"])
-@pytest.mark.parametrize("kind", ["frame", "delayed"])
+@pytest.mark.parametrize(
+    ("kind", "is_cut", "resume"),
+    mostly_long(
+        product(["frame", "delayed"], [False, True], [True, "failed"]),
+        suite=[("frame", False, True), ("frame", True, "failed"), ("delayed", True, True)],
+    ),
+)
 def test_partitions_that_failed_before(
     tmp_path: Path, kind: str, resume: Any, *, is_cut: bool
 ) -> None:

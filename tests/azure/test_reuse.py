@@ -142,6 +142,7 @@ def test_the_name_of_a_run_is_no_value_of_its_steps(project: Project) -> None:
     assert sum(": reused, " in line for line in reused) == 1
 
 
+@pytest.mark.long
 def test_files_that_are_named_by_words_or_assets_count(project: Project) -> None:
     """Though they are no inputs: a script can open them."""
     words, model = project.root / "words.txt", project.root / "model"

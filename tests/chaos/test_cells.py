@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import mostly_long
 from tests.support.mounting import NAMESPACE, can_mount
 from tests.support.separate_nodes import why_not
 
@@ -45,24 +46,10 @@ CELLS = {
     ],
 }
 """Some of each row of the table; `make chaos` plays all, and strikes at random besides."""
-LONG = {
-    "node cut off",
-    "scheduler killed",
-    "agent stopped",
-    "worker stopped",
-    "nanny killed",
-    "scheduler paused",
-    "caller interrupted",
-    "caller paused",
-}
-"""Rows that `make test-long` plays."""
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    "strike",
-    [pytest.param(one, marks=[pytest.mark.long] if one in LONG else []) for one in CELLS],
-)
+@pytest.mark.parametrize("strike", mostly_long(CELLS, suite=["agent killed", "disk full"]))
 def test_nothing_is_lost_doubled_or_charged_to_the_innocent(tmp_path: Path, strike: str) -> None:
     """A cluster of two workers started by hand, a caller in a process of its own."""
     within: list[str] = []

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import product
 from typing import TYPE_CHECKING
 
 import dask
@@ -22,6 +23,7 @@ from daskprs.cluster.connect import IN_PROCESS, QUIET, check_scheduler, connecte
 from daskprs.cluster.session import Session
 from daskprs.errors import DaskprsError, OptionError
 from tests.support.by_hand import ByHand
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,17 +83,23 @@ def test_a_client_of_the_running_event_loop_is_refused_and_works_from_a_thread(
 
 
 IN_TIME_S = 60.0
+UNREACHABLE = [
+    ("localhost", "missing port number in address 'localhost'"),
+    ("127.0.0.1", "missing port number in address '127.0.0.1'"),
+    ("foo://x:1", "unknown address scheme 'foo'"),
+    ("tcp://127.0.0.1:1", "Timed out trying to connect to tcp://127.0.0.1:1"),
+]
 
 
-@pytest.mark.parametrize("command", ["run", "submit"])
 @pytest.mark.parametrize(
-    ("address", "why"),
-    [
-        ("localhost", "missing port number in address 'localhost'"),
-        ("127.0.0.1", "missing port number in address '127.0.0.1'"),
-        ("foo://x:1", "unknown address scheme 'foo'"),
-        ("tcp://127.0.0.1:1", "Timed out trying to connect to tcp://127.0.0.1:1"),
-    ],
+    ("command", "address", "why"),
+    mostly_long(
+        [(command, *case) for command, case in product(["run", "submit"], UNREACHABLE)],
+        suite=[
+            ("run", "foo://x:1", "unknown address scheme 'foo'"),
+            ("submit", "tcp://127.0.0.1:1", "Timed out trying to connect to tcp://127.0.0.1:1"),
+        ],
+    ),
 )
 def test_an_address_without_a_scheduler_is_refused_before_anything_starts(
     tmp_path: Path, command: str, address: str, why: str

@@ -25,6 +25,7 @@ from daskprs.inputs.keys.partition_keys import ShuffledKeySource
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.by_hand import ByHand
+from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 from tests.support.separate_nodes import separate_nodes, why_not
 
@@ -112,7 +113,10 @@ def _parts_of(exchange: KeyExchange) -> list[Future]:
     return [held.staged for _, held in sorted(exchange.staged.held.items())]
 
 
-@pytest.mark.parametrize("moment", ["never", "dealing", "gathering", "afterwards"])
+@pytest.mark.parametrize(
+    "moment",
+    mostly_long(["never", "dealing", "gathering", "afterwards"], suite=["never", "gathering"]),
+)
 def test_a_lost_worker_costs_what_it_held(
     tmp_path: Path,
     cluster: ByHand,

@@ -29,6 +29,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.output.dataset.part_file import write_part
 from daskprs.output.publish.open_uploads import OpenUploads
 from tests.support.by_hand import ByHand
+from tests.support.cases import mostly_long
 from tests.support.datasets import manifest, part_plan
 from tests.support.hand_cluster import leftovers
 from tests.support.object_store import object_store
@@ -275,7 +276,7 @@ def worker_of(writer: psutil.Process) -> psutil.Process:
     return worker
 
 
-@pytest.mark.parametrize("folders", [None, "kind"])
+@pytest.mark.parametrize("folders", mostly_long([None, "kind"], suite=["kind"]))
 def test_a_stopped_worker_that_goes_on_after_publishing_leaves_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, folders: str | None
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_worker_that_is_told_to_go_hands_back_what_it_has_uncharged(
     assert len(struck.logged("the worker tcp")) == 1
 
 
+@pytest.mark.long
 def test_a_worker_whose_lifetime_ends_hands_back_what_it_has(struck: Struck) -> None:
     """And another one comes to take it."""
     first = struck.cluster.worker("--lifetime", "8s")

@@ -256,6 +256,7 @@ except InputChanged as error:
 """
 
 
+@pytest.mark.long
 def test_another_host_compares_sizes_and_its_own_times(tmp_path: Path) -> None:
     """A replica with another time is taken; with another size it is not, nor when it changes."""
     path = tmp_path / "one.csv"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -17,6 +18,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.job import leftovers
 from daskprs.job.leftovers import drop_leftovers
 from daskprs.system.disk_space import used_bytes
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,8 +87,15 @@ def test_all_of_it_stays_where_the_call_says_so_or_something_failed(
     assert not left & {"scratch", "snapshot", "work", "failed.parquet"}
 
 
-@pytest.mark.parametrize("how", [True, "extend", "failed"])
-@pytest.mark.parametrize("kind", ["frame", "keys", "collection", "keys of a collection"])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    mostly_long(
+        product(
+            ["frame", "keys", "collection", "keys of a collection"], [True, "extend", "failed"]
+        ),
+        suite=[("frame", "extend"), ("keys", True), ("keys of a collection", "failed")],
+    ),
+)
 def test_a_job_goes_on_from_what_is_left(how: Any, kind: str, script: Path, tmp_path: Path) -> None:
     """Nothing runs twice, and labels are those of the frame."""
     data = collection if "collection" in kind else lambda: FRAME

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import mostly_long
+
 PROGRAM = Path(__file__).with_name("kill_at_every_step.py")
 GROWING = Path(__file__).with_name("grow_at_every_step.py")
 DATA_SET = Path(__file__).with_name("strike_data_set.py")
@@ -46,7 +48,7 @@ def run(program: Path, *words: str) -> int:
     return int(done.stdout.split()[0])
 
 
-@pytest.mark.parametrize("how", STEPS)
+@pytest.mark.parametrize("how", mostly_long(STEPS, suite=["kill", "interrupt"]))
 def test_what_strikes_at_a_file_operation_of_commit_and_publish_changes_no_byte(
     tmp_path: Path, how: str
 ) -> None:
@@ -64,7 +66,7 @@ def test_a_resume_may_be_killed_as_well(tmp_path: Path) -> None:
     assert run_program(tmp_path, "kill", 3, 2, 11) > 50
 
 
-@pytest.mark.parametrize("how", GROWING_STEPS)
+@pytest.mark.parametrize("how", mostly_long(GROWING_STEPS, suite=["kill"]))
 def test_what_strikes_while_a_published_output_is_written_anew_changes_no_byte(
     tmp_path: Path, how: str
 ) -> None:
@@ -72,7 +74,7 @@ def test_what_strikes_while_a_published_output_is_written_anew_changes_no_byte(
     assert run(GROWING, str(tmp_path), how, *map(str, GROWING_STEPS[how])) > 50
 
 
-@pytest.mark.parametrize("how", DATA_SET_STEPS)
+@pytest.mark.parametrize("how", mostly_long(DATA_SET_STEPS, suite=["kill", "ENOSPC"]))
 def test_readers_of_a_data_set_see_the_old_or_the_new(tmp_path: Path, how: str) -> None:
     """Whatever strikes while parts are written, and exchanged for those of before."""
     steps = map(str, DATA_SET_STEPS[how])

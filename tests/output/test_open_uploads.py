@@ -19,6 +19,7 @@ from daskprs.output.journal.commits import CommitTable
 from daskprs.output.publish import open_uploads
 from daskprs.output.publish.open_uploads import OpenUploads
 from daskprs.output.spec import OutputSpec
+from tests.support.cases import mostly_long
 from tests.support.failing_store import HOW
 from tests.support.object_store import SENDS, ObjectStore, object_store
 
@@ -132,12 +133,7 @@ def test_all_pages_of_open_uploads_are_read(
 
 
 @pytest.mark.parametrize(
-    "how",
-    [
-        "kill after",
-        "gone",
-        *(pytest.param(one, marks=pytest.mark.long) for one in ("kill before", "500")),
-    ],
+    "how", mostly_long(["kill after", "gone", "kill before", "500"], suite=["gone"])
 )
 def test_a_reader_by_the_manifest_sees_the_old_data_set_or_the_new(
     store: ObjectStore, tmp_path: Path, how: str

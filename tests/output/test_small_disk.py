@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import mostly_long
 from tests.support.mounting import NAMESPACE, can_mount
 
 PROGRAM = Path(__file__).with_name("small_disk.py")
@@ -25,7 +26,9 @@ STORIES = {
 """Where the disk gets full."""
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize(
+    "story", mostly_long(STORIES, suite=["of_a_job", "output", "spool", "journal", "part"])
+)
 def test_a_full_disk_loses_nothing(tmp_path: Path, story: str) -> None:
     """The job fails clearly, nothing half stands under the final name, and it can go on."""
     if not can_mount():

@@ -25,7 +25,7 @@ RUNS = [
 
 DASK = replace(peer_list.BY_NAME["dask"], environment=None)  # ours has the same package
 ON_CLUSTER = [
-    (DASK, "lazy-cheap"),
+    pytest.param(DASK, "lazy-cheap", marks=pytest.mark.long),
     (peer_list.BY_NAME["daskprs-cluster"], "lazy-cheap"),
     *(
         pytest.param(peer, workload, marks=pytest.mark.long)

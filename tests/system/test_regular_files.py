@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import zlib
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import daskprs
 from daskprs.errors import JobFolderError
 from daskprs.system.regular_files import append_regular, open_regular, read_json, read_regular
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,8 +112,13 @@ def test_a_name_with_a_number_holds_up_nothing(failed_job: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["FIFO", "device"])
-@pytest.mark.parametrize("name", ["lock", "journal.1", "job.json", "pipeline.json"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    mostly_long(
+        product(["lock", "journal.1", "job.json", "pipeline.json"], ["FIFO", "device"]),
+        suite=[("lock", "FIFO"), ("journal.1", "device"), ("job.json", "FIFO")],
+    ),
+)
 def test_a_file_of_another_kind_is_named_and_holds_up_nothing(
     failed_job: Path, name: str, kind: str
 ) -> None:

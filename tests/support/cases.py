@@ -1,0 +1,30 @@
+"""Cases of one test, most of which only `make test-long` plays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from _pytest.mark import ParameterSet
+
+
+def mostly_long(cases: Iterable[Any], *, suite: Iterable[Any]) -> list[ParameterSet]:
+    """Return the cases as parameters; those that the suite does not play are marked long.
+
+    Parameters
+    ----------
+    cases
+        A value or a tuple of values for each case.
+    suite
+        Those among them that the suite plays.
+    """
+    kept, found = list(suite), []
+    for case in cases:
+        values = case if isinstance(case, tuple) else (case,)
+        marks = [] if case in kept else [pytest.mark.long]
+        found.append(pytest.param(*values, marks=marks))
+    return found

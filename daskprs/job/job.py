@@ -19,7 +19,7 @@ from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
 from daskprs.core.plan_entries import with_first_item_deadline
 from daskprs.errors import AgentError, DaskprsError, InputChanged, Option, worded
-from daskprs.folders.job_lock import has_begun, locked
+from daskprs.folders.job_lock import begun_epochs, has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.folders.rows_seal import make_salt, rows_key
 from daskprs.inputs.files.file_versions import refuse_changed_files
@@ -353,7 +353,7 @@ class Job:
                 call.source.unit,
                 time.time(),
                 expected,
-                bool(call.options.resume),
+                any(epoch < store.epoch for epoch in begun_epochs(call.folder)),
                 call.options.changed(),
                 call.options.limits(),
                 self._sizes(expected, store),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,16 @@ def test_a_job_that_has_not_come_to_its_end_is_resumed_as_a_whole(place: Place) 
         place.run(allowed_failed_count=0, process_count_per_node=1)
     with pytest.raises(JobFolderError, match=r"has not come to its end.*resume=True"):
         place.run(resume="failed")
+
+
+def test_a_job_that_is_to_go_on_in_a_new_folder_starts(place: Place) -> None:
+    """The same call begins and goes on; the log says which of both it did."""
+    place.add("a", "b")
+    for verb in ("starts", "resumes"):
+        result = place.run(resume=True)
+        lines = (result.logs_dir / "sys" / "master_role.txt").read_text().splitlines()
+        (*_, last) = [line for line in lines if re.search(r"\|job \S+ (starts|resumes): ", line)]
+        assert f" {verb}: " in last
 
 
 def test_typed_rows_of_what_failed_come_in_their_places(place: Place) -> None:

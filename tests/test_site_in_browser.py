@@ -20,7 +20,7 @@ SOME = [
     "index.html",
     "errors.html",
     "reference/api.html",
-    "reference/azure-files.html",
+    "reference/azure-pipeline-files.html",
     "tutorials/first-job.html",
 ]
 FAULTY = """<!doctype html><meta name="viewport" content="width=device-width">

@@ -70,7 +70,7 @@ SYSTEM_FLAGS = (
     SystemFlag("append_row_dataframe_sep", "append_row_dataframe_sep", str),
     SystemFlag("copy_logs_to_parent", None, _switch, "copy the logs to the pipeline's folder"),
     SystemFlag("push_metrics_to_parent", None, _switch, "log metrics to the parent's run"),
-    SystemFlag("metrics_name_prefix", None, str, "before the names of those metrics"),
+    SystemFlag("metrics_name_prefix", None, str, "a prefix for the names of those metrics"),
     SystemFlag("output-dir", None, str, f"{NO_EFFECT}: logs are in the folder of the step"),
     SystemFlag("resume_from", None, str, f"{NO_EFFECT}: a pipeline is resumed as a whole"),
     SystemFlag("profiling_module", "profiling_module", str),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from tests.support.reference_page import PAGE, written
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.reference_page import PAGES, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def test_the_tables_are_those_of_the_forms() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_tables_are_those_of_the_forms(page: Path) -> None:
     """``python -m tests.support.reference_page`` writes them anew after a form has changed."""
-    page = PAGE.read_text()
-    assert page == written(page), "run python -m tests.support.reference_page"
+    assert page.read_text() == written(page), "run python -m tests.support.reference_page"

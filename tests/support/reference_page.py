@@ -1,4 +1,4 @@
-"""The tables of the reference of Azure's files and classes, made from the forms and signatures."""
+"""The tables of the pages on Azure's files and classes, made from the forms and signatures."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from pydantic_core import PydanticUndefined
 
 from daskprs.azure.assets import AssetFile
 from daskprs.azure.deployments.batch_deployment import BatchDeployment
-from daskprs.azure.deployments.form import ModelDeployment, PipelineDeployment
+from daskprs.azure.deployments.form import (
+    DeploymentSettings,
+    ModelDeployment,
+    PipelineDeployment,
+)
 from daskprs.azure.deployments.invocation_file import InvocationForm
 from daskprs.azure.pipelines.forms import (
     CommandForm,
     ComponentJobForm,
     InnerPipelineForm,
     InputForm,
+    JobForm,
     OutputForm,
     ParallelForm,
     PipelineForm,
+    SettingsForm,
+    StepForm,
 )
 from daskprs.azure.system_flags import SYSTEM_FLAGS
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
@@ -30,30 +37,51 @@ from daskprs.yaml_files.form import Effect, Form, keys_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "azure-files.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 BEGIN, END = "<!-- begin: {} -->", "<!-- end: {} -->"
-FILES: dict[str, type[Form]] = {
-    "pipeline": PipelineForm,
-    "pipeline job": ComponentJobForm,
-    "inner pipeline": InnerPipelineForm,
-    "parallel": ParallelForm,
-    "command": CommandForm,
-    "input": InputForm,
-    "output": OutputForm,
-    "batch deployment of a model": ModelDeployment,
-    "batch deployment of a pipeline": PipelineDeployment,
-    "invocation": InvocationForm,
-    "assets": AssetFile,
-    "parallel_run_config": ConfigFileForm,
-    "mltable": MLTableForm,
+
+
+class File(NamedTuple):
+    """The form of a file, or of a part of one."""
+
+    form: type[Form]
+    shared: type[Form] | None = None
+    """A form whose keys stand in a table of their own, and not in this one too."""
+
+
+FILES: dict[str, dict[str, File]] = {
+    "azure-files.md": {"assets": File(AssetFile)},
+    "azure-pipeline-files.md": {
+        "all": File(JobForm),
+        "pipeline": File(PipelineForm, JobForm),
+        "pipeline job": File(ComponentJobForm, PipelineForm),
+        "settings": File(SettingsForm),
+        "inner pipeline": File(InnerPipelineForm, JobForm),
+        "step": File(StepForm, JobForm),
+        "parallel": File(ParallelForm, StepForm),
+        "command": File(CommandForm, StepForm),
+        "input": File(InputForm),
+        "output": File(OutputForm),
+    },
+    "azure-deployment-files.md": {
+        "batch deployment of a model": File(ModelDeployment, DeploymentSettings),
+        "settings of a deployment": File(DeploymentSettings),
+        "batch deployment of a pipeline": File(PipelineDeployment),
+        "invocation": File(InvocationForm),
+    },
+    "azure-v1-classes.md": {"parallel_run_config": File(ConfigFileForm, ConfigForm)},
+    "mltable.md": {"mltable": File(MLTableForm)},
 }
-CLASSES: dict[str, tuple[Any, type[Form] | None]] = {
-    "BatchDeployment": (BatchDeployment, ModelDeployment),
-    "ParallelRunConfig": (ParallelRunConfig, ConfigForm),
-    "ParallelRunStep": (ParallelRunStep, None),
+CLASSES: dict[str, dict[str, tuple[Any, type[Form] | None]]] = {
+    "azure-deployment-files.md": {"BatchDeployment": (BatchDeployment, ModelDeployment)},
+    "azure-v1-classes.md": {
+        "ParallelRunConfig": (ParallelRunConfig, ConfigForm),
+        "ParallelRunStep": (ParallelRunStep, None),
+    },
 }
-PORTS = (InputForm, OutputForm)
-"""Forms with tables of their own: they stand wherever something has inputs and outputs."""
+PAGES = [REFERENCE / name for name in FILES]
+APART = (InputForm, OutputForm, SettingsForm, DeploymentSettings)
+"""Forms with tables of their own: they stand in several files."""
 NO_NOTE = "&nbsp;"
 
 
@@ -70,11 +98,19 @@ class Row(NamedTuple):
         return f"| `{self.name}` | {self.default} | {self.effect} | {self.note or NO_NOTE} |"
 
 
-def tables() -> dict[str, str]:
-    """Return each table by its name."""
-    found = {name: _table("key", rows_of(form)) for name, form in FILES.items()}
-    found["flags"] = _table("flag", of_flags())
-    return found | {name: _table("parameter", of_class(*one)) for name, one in CLASSES.items()}
+def tables(page: str) -> dict[str, str]:
+    """Return each table of a page by its name."""
+    found = {name: _table("key", of_file(one)) for name, one in FILES[page].items()}
+    if page == "azure-pipeline-files.md":
+        found["flags"] = _table("flag", of_flags())
+    classes = CLASSES.get(page, {})
+    return found | {name: _table("parameter", of_class(*one)) for name, one in classes.items()}
+
+
+def of_file(file: File) -> Iterator[Row]:
+    """Yield the keys of a file, without those that are shared and mean the same here."""
+    shared = set() if file.shared is None else set(rows_of(file.shared))
+    return (row for row in rows_of(file.form) if row not in shared)
 
 
 def rows_of(form: type[Form], prefix: str = "") -> Iterator[Row]:
@@ -85,7 +121,7 @@ def rows_of(form: type[Form], prefix: str = "") -> Iterator[Row]:
             default = "required"
         yield Row(prefix + key.name, default, key.effect.value, key.note)
         for inside in _forms_in(field.annotation):
-            if inside in PORTS or key.effect is not Effect.WORKS:
+            if inside in APART or key.effect is not Effect.WORKS:
                 continue
             yield from rows_of(inside, f"{prefix}{key.name}.")
 
@@ -130,9 +166,9 @@ def _told(one: Any, name: str) -> str:
     return ""
 
 
-def written(page: str) -> str:
-    """Return the page with its tables as they ought to be."""
-    return filled(page, tables())
+def written(page: Path) -> str:
+    """Return the text of a page with its tables as they ought to be."""
+    return filled(page.read_text(), tables(page.name))
 
 
 def filled(page: str, made: Mapping[str, str]) -> str:
@@ -147,7 +183,9 @@ def filled(page: str, made: Mapping[str, str]) -> str:
 
 
 def _table(what: str, rows: Iterator[Row]) -> str:
-    return "\n".join([f"| {what} | default | | |", "|---|---|---|---|", *map(str, rows)])
+    return "\n".join(
+        [f"| {what} | default | effect | note |", "|---|---|---|---|", *map(str, rows)]
+    )
 
 
 def _forms_in(annotation: Any) -> Iterator[type[Form]]:
@@ -158,4 +196,5 @@ def _forms_in(annotation: Any) -> Iterator[type[Form]]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
+    for each in PAGES:
+        each.write_text(written(each))

@@ -60,7 +60,7 @@ class BatchDeployment:
     code_configuration
         ``{"code": folder, "scoring_script": file}``.
     code_path, scoring_script
-        The same in two parameters.
+        The two keys of `code_configuration`.
     settings
         The settings below, in a mapping.
     mini_batch_size

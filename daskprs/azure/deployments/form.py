@@ -64,7 +64,7 @@ class RetrySettings(Form):
 class DeploymentSettings(Form):
     """How a deployment of a model processes its files."""
 
-    mini_batch_size: int = works(10, "files", ge=1)
+    mini_batch_size: int = works(10, "files for one call of `run`", ge=1)
     max_concurrency_per_instance: int = works(1, "agent processes on each node", ge=1)
     instance_count: int | None = works(None, "as `resources.instance_count`", ge=1)
     output_action: OutputAction = works("append_row")
@@ -72,17 +72,17 @@ class DeploymentSettings(Form):
     retry_settings: RetrySettings = works(default_factory=RetrySettings)
     error_threshold: int = works(-1, "files that may fail; -1: any number", ge=-1)
     logging_level: LoggingLevel = works("info")
-    environment_variables: Variables | None = works(None, "Azure drops them; here they count")
+    environment_variables: Variables | None = works(None, "set for the script; Azure ignores them")
 
 
 class ModelForm(Form):
     """A model that is written out in the file."""
 
     schema_: str | None = works(None, KIND, alias="$schema")
-    name: str | None = works(None, "found by it in `Model.get_model_path`")
+    name: str | None = works(None, "its name for `Model.get_model_path`")
     version: str | None = without_effect(LABEL)
     path: str | None = works(None, "a file or folder, from the file's own folder, or an asset")
-    local_path: str | None = works(None, "the older word for `path`")
+    local_path: str | None = works(None, "an older name of `path`")
     type: Literal["custom_model", "mlflow_model", "triton_model"] | None = without_effect(
         "a folder with a file `MLmodel` is an MLflow model"
     )
@@ -97,7 +97,7 @@ class Code(Form):
     """The older way to name a folder."""
 
     path: str | None = works(None)
-    local_path: str | None = works(None, "the older word for `path`")
+    local_path: str | None = works(None, "an older name of `path`")
 
 
 class CodeConfiguration(Form):
@@ -131,7 +131,7 @@ class DeploymentForm(Form):
 
     schema_: str | None = works(None, KIND, alias="$schema")
     name: str | None = works(None, "names the job folder")
-    endpoint_name: str | None = works(None, "under which `daskprs serve` offers it")
+    endpoint_name: str | None = works(None, "the name under which `daskprs serve` offers it")
     description: str | None = without_effect(LABEL)
     tags: dict[str, Any] | None = without_effect(LABEL)
     properties: dict[str, Any] | None = without_effect(LABEL)

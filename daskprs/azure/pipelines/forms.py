@@ -31,7 +31,9 @@ IN_PLACE = "data is read where it lies, and written where it is to be"
 OLD_PLACE = "an older way to give `path`"
 RECORDED = "kept in the record of the run"
 SHOWN_IN_THE_STUDIO = "nothing shows it here"
-KIND = "says what kind of file this is"
+KIND = "the kind of the file"
+ITEMS_THAT_MAY_FAIL = "failed items that are allowed; default -1: any number"
+BATCHES_THAT_MAY_FAIL = "failed mini-batches that are allowed; default -1: any number"
 ALL = -1
 """As many nodes as there are."""
 
@@ -169,7 +171,7 @@ class JobForm(Form):
     schema_url: str | None = works(None, KIND, alias="$schema")
     compute: Any = without_effect(HERE)
     identity: Any = without_effect("no authorization is needed here")
-    services: Any = without_effect("nothing listens for it")
+    services: Any = without_effect("no service is started here")
 
 
 # ---- steps and components ----
@@ -210,7 +212,7 @@ class ResourcesForm(Form):
 class LimitsForm(Form):
     """``limits``."""
 
-    timeout: float | None = works(None, note="seconds, then the command is killed", gt=0)
+    timeout: float | None = works(None, note="seconds; after them the command is killed", gt=0)
 
 
 class CommandForm(StepForm):
@@ -231,8 +233,10 @@ class CommandForm(StepForm):
 class RetryForm(Form):
     """``retry_settings``."""
 
-    max_retries: int | None = works(None, note="tries, less one: default 2", ge=0)
-    timeout: float | None = works(None, note="seconds for run(): default 60", gt=0, le=LONGEST_S)
+    max_retries: int | None = works(None, note="attempts after the first one; default 2", ge=0)
+    timeout: float | None = works(
+        None, note="seconds for one call of `run`; default 60", gt=0, le=LONGEST_S
+    )
 
 
 class TaskForm(Form):
@@ -243,7 +247,9 @@ class TaskForm(Form):
     entry_script: str | None = works(None)
     program_arguments: str | None = works(None, note="system flags in it set options")
     args: str | None = works(None, note="an older name of `program_arguments`")
-    append_row_to: str | None = works(None, note="without it: summary_only")
+    append_row_to: str | None = works(
+        None, note="the output for the rows; without it the output action is `summary_only`"
+    )
     environment: Any = works(None, note=ENVIRONMENT)
     model: Any = without_effect("give the model as an input")
 
@@ -265,12 +271,12 @@ class ParallelForm(StepForm):
     )
     partition_keys: list[str] | str | None = works(None, note="wins over mini_batch_size")
     max_concurrency_per_instance: int | None = works(None, ge=1)
-    error_threshold: int | None = works(None, note="default -1: never", ge=-1)
-    mini_batch_error_threshold: int | None = works(None, note="default -1: never", ge=-1)
+    error_threshold: int | None = works(None, note=ITEMS_THAT_MAY_FAIL, ge=-1)
+    mini_batch_error_threshold: int | None = works(None, note=BATCHES_THAT_MAY_FAIL, ge=-1)
     logging_level: LoggingLevel | None = works(None)
     retry_settings: RetryForm | None = works(None)
     resources: ResourcesForm | None = works(None)
-    append_row_to: str | None = works(None, note="another place for that of `task`")
+    append_row_to: str | None = works(None, note="the same as `task.append_row_to`")
 
     @model_validator(mode="before")
     @classmethod
@@ -295,9 +301,15 @@ class SettingsForm(Form):
     default_compute: Any = without_effect(HERE)
     compute: Any = without_effect(HERE)
     environment: Any = without_effect("each step has an environment of its own")
-    force_rerun: bool | None = works(None, note="run each step, whatever was done before")
-    continue_run_on_step_failure: bool | None = works(None, note="as continue_on_step_failure")
-    continue_run_on_failed_optional_input: bool | None = without_effect("no step goes on so")
+    force_rerun: bool | None = works(
+        None, note="true: each step runs again, and reuses no earlier result"
+    )
+    continue_run_on_step_failure: bool | None = works(
+        None, note="the same as `continue_on_step_failure`"
+    )
+    continue_run_on_failed_optional_input: bool | None = without_effect(
+        "a step after a failed one does not start"
+    )
 
 
 def as_overrides(settings: SettingsForm | None) -> tuple[str, ...]:
@@ -313,9 +325,13 @@ class InnerPipelineForm(JobForm):
     """A step that is a pipeline, or a pipeline component."""
 
     component: Any = works(None, note="a file, a reference, or the component itself")
-    jobs: dict[str, Any] | None = works(None, note="steps, by name; those over a component's win")
+    jobs: dict[str, Any] | None = works(
+        None, note="steps, by name; beside `component`, they change its steps"
+    )
     settings: SettingsForm | None = works(None)
-    is_deterministic: bool | None = works(None, note="false: each of its steps runs again")
+    is_deterministic: bool | None = works(
+        None, note="default true; false: each of its steps runs again"
+    )
 
 
 class PipelineJobForm(JobForm):
@@ -325,7 +341,7 @@ class PipelineJobForm(JobForm):
     settings: SettingsForm | None = works(None)
     name: str | None = works(None, note=RECORDED)
     display_name: str | None = works(None, note=RECORDED)
-    schedule: Any = without_effect("it runs when it is called")
+    schedule: Any = without_effect("the pipeline runs once, when you run it")
 
 
 class PipelineForm(PipelineJobForm):

@@ -51,17 +51,20 @@ class ConfigForm(Form):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     environment: Any = works(
-        note="its environment_variables; its Python is the one of the workspace, or this one"
+        note=(
+            "its `environment_variables` are set; its Python is the one that the workspace "
+            "names for it, or the one that runs daskprs"
+        )
     )
     entry_script: str = works()
     error_threshold: int = works()
     output_action: str = works()
     compute_target: Any = without_effect("it runs here, or on the cluster of `client`", ...)
-    node_count: int = works(note="as many nodes at most")
+    node_count: int = works(note="the largest number of nodes")
     process_count_per_node: int | None = works(None)
     mini_batch_size: int | str | None = works(None)
     source_directory: str | None = works(None)
-    description: str | None = without_effect("for people")
+    description: str | None = without_effect("a label")
     logging_level: str = works("INFO")
     run_invocation_timeout: int | float = works(60)
     run_max_try: int = works(3)
@@ -153,15 +156,15 @@ class EnvironmentForm(Form):
 class ConfigFileForm(ConfigForm):
     """The keys below the root key, which have two ways to name an environment and a compute."""
 
-    environment: EnvironmentForm | str | None = works(None, "or its name, or its folder")
+    environment: EnvironmentForm | str | None = works(None, "a mapping, or a name, or a folder")
     environment_name: str | None = works(None)
-    environment_version: str | None = works(None, "for people")
+    environment_version: str | None = works(None, "a label")
     environment_dir_path: str | None = works(
-        None, "the name and the variables of its `azureml_environment.json`"
+        None, "a folder; its `azureml_environment.json` gives the name and the variables"
     )
     compute_target: str | None = without_effect("it runs here, or on the cluster of `client`")
-    compute_target_name: str | None = without_effect("the same")
-    input_format: Any = without_effect("the dataset says it")
+    compute_target_name: str | None = without_effect("it runs here, or on the cluster of `client`")
+    input_format: Any = without_effect("the dataset defines it")
 
     @model_validator(mode="after")
     def _complete(self) -> ConfigFileForm:

@@ -113,7 +113,7 @@ class _ModelDeployment(Entity):
 class ModelBatchDeployment(_ModelDeployment):
     """A deployment of a model, whose settings are an object of their own.
 
-    Its keys are those of [the file](../reference/azure-files.md).
+    Its keys are those of [the file](../reference/azure-deployment-files.md).
     """
 
     PARTS: ClassVar[Mapping[str, type[Entity]]] = {

@@ -56,7 +56,7 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
 
 @click.command("serve", context_settings=CONTEXT, epilog=AFTER_SERVE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--default", metavar="NAME", help="The deployment of requests that name none.")
+@click.option("--default", metavar="NAME", help="The deployment for requests that name none.")
 @click.option(
     "--traffic",
     multiple=True,
@@ -72,14 +72,14 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     multiple=True,
     required=True,
     metavar=FORM,
-    help="A folder that input may lie in: azureml://datastores/NAME/paths/, or its path.",
+    help="A folder with input for callers: azureml://datastores/NAME/paths/, or its path.",
 )
 @click.option(
     "--output-root",
     "output_roots",
     multiple=True,
     metavar=FORM,
-    help="A folder that callers may have output written to. Default: none, it stays with the job.",
+    help="A folder for the output of callers. Default: none; output stays with the job.",
 )
 @click.option(
     "--input-host",
@@ -93,28 +93,46 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     type=click.IntRange(1),
     default=MOST_INPUT_MB,
     show_default=True,
-    help="Size of a file that is fetched.",
+    help="The largest size of a file that is fetched.",
 )
 @click.option(
     "--tokens",
     metavar="FILE",
     help="The valid tokens. Default: the environment variable DASKPRS_SERVE_TOKENS.",
 )
-@click.option("--audience", default=AUDIENCE, show_default=True, help="What tokens are for.")
 @click.option(
-    "--folder", default=FOLDER, show_default=True, help="Where jobs live; also after a restart."
+    "--audience",
+    default=AUDIENCE,
+    show_default=True,
+    help="The audience that tokens must have, if they name one.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option(
+    "--folder",
+    default=FOLDER,
+    show_default=True,
+    help="The folder of the jobs; a later service finds them there.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="The port to listen on; 0 takes a free one.",
+)
 @click.option(
     "--public-url",
     metavar="URL",
-    help="The address by which callers reach the service, such as that of a proxy before it.",
+    help="The address that callers know, such as that of a proxy. Default: that of each request.",
 )
-@click.option("--certificate", metavar="FILE", help="For https, with --key.")
-@click.option("--key", metavar="FILE", help="For https, with --certificate.")
+@click.option("--certificate", metavar="FILE", help="The certificate for https, with --key.")
+@click.option("--key", metavar="FILE", help="The private key for https, with --certificate.")
 @click.option(
-    "--max-jobs", type=click.IntRange(1), default=1, show_default=True, help="Jobs at a time."
+    "--max-jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Jobs that run at a time.",
 )
 @click.option(
     "--max-queued", type=click.IntRange(0), default=1000, show_default=True, help="Jobs that wait."
@@ -124,7 +142,7 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     type=click.IntRange(1),
     default=MOST_BODY_KB,
     show_default=True,
-    help="Size of a request.",
+    help="The largest size of a request's body.",
 )
 @click.option(
     "--max-connections",
@@ -138,25 +156,25 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     type=click.IntRange(1),
     default=MOST_PER_ADDRESS,
     show_default=True,
-    help="Open connections of one address. Behind a proxy, that is all of them.",
+    help="Open connections of one address. All callers behind a proxy have one address.",
 )
 @click.option(
     "--requests-per-s",
     type=click.FloatRange(0, MOST_PER_S, min_open=True),
     callback=_no_nan,
     metavar="N",
-    help="How often a token may ask, if its file says nothing else. Default: without limit.",
+    help="Requests a second of a token without a limit of its own. Default: no limit.",
 )
 @click.option(
     "--audit-log",
     metavar="FILE",
-    help="Who started, canceled and read what. Default: audit.jsonl in --folder.",
+    help="The log of who started, canceled and read what. Default: audit.jsonl in --folder.",
 )
 @click.option(
     "--keep-days",
     type=click.IntRange(1),
     metavar="N",
-    help="Remove jobs that ended N days ago. Default: keep all.",
+    help="Remove jobs that ended more than N days ago. Default: keep all.",
 )
 @click.option(
     "--keep-jobs",
@@ -171,13 +189,14 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     default=DRAIN_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long requests in flight may go on after SIGTERM.",
+    help="Time for requests in flight after SIGTERM.",
 )
 @click.option(
     "--run-as",
     multiple=True,
     metavar="USER",
-    help="Run jobs as this user, a name or a number; once for each job that runs at a time.",
+    help="Run jobs as this user, a name or a number. Give one user for each of --max-jobs. "
+    "Default: the user of the service.",
 )
 @with_assets
 @client(" for the jobs. Default: the cores of this machine.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -123,7 +124,12 @@ def started(home: Path, *lines: str, users: tuple[int, ...] = (ONE,)) -> Service
 
 def processes_of(uid: int) -> list[str]:
     """Return the processes of a user."""
-    return [one.name for one in Path("/proc").glob("[0-9]*") if one.stat().st_uid == uid]
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+            if one.stat().st_uid == uid:
+                found.append(one.name)
+    return found
 
 
 @pytest.mark.attack

@@ -78,7 +78,7 @@ class PathEntry(Form):
     """One entry of `paths`."""
 
     file: str | None = works(None)
-    folder: str | None = works(None, "with all that lies below it")
+    folder: str | None = works(None, "with all files below it")
     pattern: str | None = works(None, "with `*`, `?`, `[abc]`, and `**` for any folders")
 
     @model_validator(mode="before")
@@ -108,7 +108,7 @@ class BooleanType(Form):
     true_values: Names | None = works(None)
     false_values: Names | None = works(None)
     mismatch_as: Literal["error", "true", "false"] | None = works(
-        None, "`error` unless it is said; never a null"
+        None, "default `error`; the value never becomes a null"
     )
 
     @model_validator(mode="after")
@@ -127,7 +127,7 @@ class DatetimeType(Form):
 
     formats: Names = works(min_length=1)
     date_constant: str | None = works(
-        None, "the day of values that are times only", pattern=r"^\d{4}-\d{2}-\d{2}$"
+        None, "the date of values that have only a time", pattern=r"^\d{4}-\d{2}-\d{2}$"
     )
 
 
@@ -168,14 +168,14 @@ class ReadDelimited(Form):
     delimiter: Annotated[str, AfterValidator(_delimiter)] = works(",")
     header: Header = works("all_files_same_headers")
     encoding: Encoding = works("utf8")
-    support_multi_line: bool = works(False, "a quoted line break is an error then, with its line")
+    support_multi_line: bool = works(False, "with `False`, a quoted line break is an error")
     empty_as_string: bool = works(False)
     infer_column_types: Annotated[
         Annotated[bool, Tag("plain")] | Annotated[Inference, Tag("form")], BY_FORM
     ] = works(True)
     include_path_column: bool = works(False)
     path_column: str = works("Path", "the name of that column")
-    partition_size: int = works(20 << 20, "what `select_partitions` counts in", gt=0)
+    partition_size: int = works(20 << 20, "bytes of a partition for `select_partitions`", gt=0)
 
     @property
     def overrides(self) -> dict[str, AnyType]:
@@ -198,13 +198,13 @@ class ReadJsonLines(Form):
     invalid_lines: Literal["error", "drop"] = works("error")
     include_path_column: bool = works(False)
     path_column: str = works("Path", "the name of that column")
-    partition_size: int = works(20 << 20, "what `select_partitions` counts in", gt=0)
+    partition_size: int = works(20 << 20, "bytes of a partition for `select_partitions`", gt=0)
 
 
 class ReadDeltaLake(Form):
     """Options of a Delta table."""
 
-    version_as_of: Count | None = works(None, "neither of the two: the latest version")
+    version_as_of: Count | None = works(None, "without either, the latest version")
     timestamp_as_of: str | None = works(None)
     include_path_column: bool | None = refused("a Delta table has no paths of its own")
 
@@ -245,7 +245,7 @@ class TakeRandomSample(Form):
     """A part of the rows."""
 
     probability: float = works(ge=0, le=1)
-    seed: int | None = works(None, "0 unless it is said: each run draws the same rows")
+    seed: int | None = works(None, "default 0; each run draws the same rows")
 
 
 class Transformation(Form):

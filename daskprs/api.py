@@ -116,9 +116,9 @@ def parallel_run(
 ) -> ParallelRunResult:
     """Run an entry script over the mini-batches of a table or a list of files.
 
-    The input is cut into mini-batches, and the script's ``run(mini_batch)`` is called for each of
-    them in agent processes, in parallel. Each mini-batch contributes the rows of exactly one
-    successful attempt, in input order, to an output that is there whole or not at all.
+    The input is cut into mini-batches. Agent processes call the script's ``run(mini_batch)`` for
+    each of them, in parallel. The output has the rows of exactly one successful attempt at each
+    mini-batch, in input order. It appears as a whole, or not at all.
 
     An option that is not given has the default of Dask's config under ``daskprs:``, if there is
     one, else the default shown here.
@@ -135,68 +135,68 @@ def parallel_run(
         ``MLTable`` is read as that file says.
     script
         The entry script: a path (``"score.py"``), a dotted module (``"src.score"``), a callable,
-        which is then `run`, or an object or class with ``run`` and, if it likes, ``init`` and
+        which is then `run`, or an object or class with ``run`` and optionally ``init`` and
         ``shutdown``.
     client
         A ``distributed.Client``, the address of a scheduler, or a scheduler file
-        (``"cluster.json"``), which has the address. Default: the current client if
-        there is one, else an in-process cluster with a slot for each usable core.
+        (``"cluster.json"``). Default: the current client if there is one, else an in-process
+        cluster with a slot for each usable core.
     job_dir
         The job folder: logs, journal, and what a resume needs. Default:
-        ``./daskprs-jobs/<script>-<utc>-<id>/``, where Dask's config names no other ``job-root``.
+        ``./daskprs-jobs/<script>-<utc>-<id>/``, unless Dask's config names another ``job-root``.
     output_dir
         The folder of the output, or its URL (``"s3://bucket/folder"``). Default: no text is
-        written, and what `run` returned is kept with its types for `ParallelRunResult.to_pandas`.
-        A data set lies in the folder ``output`` of the job folder then.
+        written, and the rows of `run` are kept with their types for `ParallelRunResult.to_pandas`.
+        A data set then lies in the folder ``output`` of the job folder.
     source_directory
         The folder that the script imports from. A snapshot of it goes to the agents. Default: the
         script's folder.
     arguments
-        What the script finds in ``sys.argv`` after the system's own flags.
+        Arguments for the script. They stand in ``sys.argv`` after the system flags.
     python
         Another interpreter for the script, or the folder of its environment, of venv or conda. It
-        has to be Python 3.8 or newer, and needs none of the packages of daskprs; rows of tables
-        need pandas there. The script has to be a file. Default: the interpreter of the workers.
+        has to be Python 3.8 or newer. It needs no package of daskprs, but pandas for rows of
+        tables. The script has to be a file. Default: the interpreter of the workers.
     environment_variables
-        Set in the agents before their first import. Thread counts (``OMP_NUM_THREADS`` and the
-        like) follow the agent's share of the cores unless they are set here. The job folder keeps
-        their names, not their values: a resume takes these from its caller.
+        Variables that are set in the agents before their first import. Thread counts
+        (``OMP_NUM_THREADS`` and the like) follow the agent's share of the cores unless they are set
+        here. The job folder keeps the names, not the values: a resume takes the values from its
+        caller.
     secrets
         Names of environment variables of the caller that the agents get, too. Their values are
-        masked in all that the job writes, but for the rows that `run` returns and the files that
-        the script writes.
+        masked in all that the job writes, except the rows that `run` returns and the files that the
+        script writes.
     side_inputs
-        Files and folders that the script reads besides, by name, such as a model. A node that does
-        not see one gets a copy. The script finds it by ``EntryScript().side_inputs["name"]``;
-        `arguments` and `environment_variables` that are its absolute path, or a path below, are
-        set to where it is.
+        Other files and folders that the script reads, by name, such as a model. A node that does
+        not see one gets a copy. The script finds it by ``EntryScript().side_inputs["name"]``. A
+        value of `arguments` or `environment_variables` that is its absolute path, or a path below,
+        becomes the path on the agent's node.
     batch_format
         What `run` gets for a table: a ``"pandas"`` frame, a ``"pyarrow"`` Table, a ``"polars"``
         frame, or for ``"numpy"`` a dict with an array for each column.
     logging_level
         Level of the root logger in the agents.
     input_type
-        ``"table"``, ``"files"``, or ``"auto"``: a table if all paths have one table suffix, files
-        if none has, and an error for a mixture.
+        ``"table"``, ``"files"``, or ``"auto"``. With ``"auto"``, the input is a table if all paths
+        have one table suffix, and files if none has. A mixture is an error.
     mini_batch_size
-        Bytes for tables, with or without a unit of 1024 (``"10 MB"``); a count for files. A
-        partition of a dask collection is one mini-batch unless a size is given. Default: 1 MB, or
-        10 files.
+        Bytes for tables, with or without a unit of 1024 (``"10 MB"``); a count for files. Without a
+        size, each partition of a dask collection is one mini-batch. Default: 1 MB, or 10 files.
     partition_keys
-        Names of columns: one mini-batch for each existing combination of their values, with all
-        its rows in input order. For files, names of `partition_format`. Not together with
+        Names of columns: each existing combination of their values is one mini-batch, with all its
+        rows in input order. For files, names of `partition_format`. Not together with
         `mini_batch_size`.
     partition_format
-        How paths carry values, as in ``"{user}/{season}/{genre}.wav"``. The values become columns,
-        appended last.
+        The form of paths that carry values, as in ``"{user}/{season}/{genre}.wav"``. The values
+        become columns, which come last.
     columns
         The columns to read, in this order. Default: all.
     dtypes
-        Types of columns, by name. Tables other than text have types of their own. Default: types
-        of text are fixed by samples before the start.
+        Types of columns, by name. Tables other than text have types of their own, which this
+        converts. Default: types of text are fixed by samples before the start.
     meta
-        The columns of frames that a list of Delayed objects or futures gives: a frame without rows,
-        or types by column name. Default: `run` gets what each of them gives, as it is.
+        The columns of the frames in a list of Delayed objects or futures: a frame without rows, or
+        types by column name. Default: `run` gets the value of each object as it is.
     delimiter
         The character between the fields of delimited text. Default: a tab for ``.tsv``, else a
         comma.
@@ -211,58 +211,60 @@ def parallel_run(
     include_path_column
         Add the path of each row's file as the column ``Path``.
     node_count
-        How many nodes to use. Default: all of the cluster.
+        The largest number of nodes to use. Default: all nodes of the cluster.
     process_count_per_node
-        Agent processes on each node. Default: the threads that its Dask workers declare;
-        in-process the usable cores, by affinity and cgroup; on a GPU node 1.
+        Agent processes on each node. Default: on a cluster, the threads that the node's Dask
+        workers declare; without one, the usable cores, by affinity and cgroup; on a GPU node 1.
     gpus_per_process
-        GPUs of each agent process: a whole number, or a part such as 0.5, so that two share one.
-        0 hides them. Agents find theirs in ``CUDA_VISIBLE_DEVICES``. It has no effect on nodes
-        without GPUs.
+        GPUs of each agent process: a whole number, or a part such as 0.5, so that two processes
+        share one. 0 hides all GPUs. Agents find theirs in ``CUDA_VISIBLE_DEVICES``. It has no
+        effect on nodes without GPUs.
     start_method
         ``"fork"``: agents are forked from a process that has imported pandas and pyarrow once.
         ``"spawn"``: each agent is a fresh interpreter, for libraries that do not survive a fork.
     agent_memory_limit
-        Bytes, or with a unit as in ``"2 GB"``. An agent that holds more, its sub-processes
+        Bytes, or with a unit as in ``"2 GB"``. An agent that holds more memory, its sub-processes
         included, is killed. Default: none.
     run_max_try
         Attempts at one mini-batch.
     allowed_failed_count
-        The job fails when more mini-batches than this have failed; -1: never for that.
+        The number of mini-batches that may fail. The job fails when more have failed; -1: any
+        number may fail.
     allowed_failed_percent
-        The same in percent of all mini-batches, judged once each of them has been tried.
+        The same in percent of all mini-batches. It is checked once each mini-batch has been tried.
     error_threshold
-        The job fails when more items than this have failed; -1: never for that.
+        The number of items that may fail. The job fails when more have failed; -1: any number may
+        fail.
     max_node_losses
-        A mini-batch fails when it was running on this many lost workers: it may be the cause.
+        A mini-batch that was running on this many lost workers fails, since it may be the cause.
     fail_on_timeout
-        A mini-batch that runs out of time in each of its attempts fails the job, whatever the
-        thresholds say. Batch deployments work like this.
+        A mini-batch that times out in each of its attempts fails the job, even if the thresholds
+        allow failures. Batch deployments work like this.
     run_invocation_timeout
-        Seconds for one call of `run`, iterating its result included. Then the agent is killed, and
-        the attempt has failed.
+        Seconds for one call of `run`, including the time to iterate over its result. After them the
+        agent is killed, and the attempt has failed.
     task_overhead_timeout
-        Seconds for loading one mini-batch; with `partition_keys` also for dealing out a piece of
+        Seconds for loading one mini-batch. With `partition_keys` also for dealing out a piece of
         the table, or gathering a part of it.
     init_timeout
         Seconds for importing the script and ``init()``. Default: 3 × `run_invocation_timeout` + 30.
     shutdown_timeout
         Seconds for ``shutdown()``.
     first_task_creation_timeout
-        Seconds within which the input must give its first mini-batch.
+        Seconds in which the input must give its first mini-batch.
     progress_update_timeout
-        The job fails when no mini-batch was settled for this many seconds. Time without workers
-        does not count. Default: 2 × (`task_overhead_timeout` + `run_invocation_timeout`) +
+        The job fails when no mini-batch has succeeded or failed for this many seconds. Time without
+        workers does not count. Default: 2 × (`task_overhead_timeout` + `run_invocation_timeout`) +
         `init_timeout`.
     no_workers_timeout
-        Seconds to wait for workers. Default: for ever; progress says that the job waits.
+        Seconds to wait for workers. Default: no limit; progress says that the job waits.
     output_action
-        ``"append_row"``: what `run` returns is output. ``"summary_only"``: it is counted and
-        dropped, and the script writes files of its own.
+        ``"append_row"``: the rows of `run` are the output. ``"summary_only"``: the rows are counted
+        and dropped, and the script writes files of its own.
     output_format
         ``"text"``: one file of lines. ``"parquet"``, ``"arrow"`` or ``"jsonl"``: a data set, which
-        is a folder of part files with typed rows, in input order by name. The suffix of a name
-        decides nothing.
+        is a folder of part files with typed rows. The names of the files are in input order. The
+        suffix of a file name does not choose the format.
     append_row_file_name
         Name of the output in `output_dir`. Default for a data set: ``"parallel_run_step"`` with the
         format as its suffix.
@@ -271,56 +273,61 @@ def parallel_run(
     append_row_dataframe_sep
         The character between the fields of frames.
     output_file_size
-        The size of the rows in a part file of a data set, in bytes of Arrow, before compression: a
-        part ends with the mini-batch that reaches it.
+        The size of the rows in a part file of a data set, in bytes of Arrow, before compression. A
+        part ends with the mini-batch that reaches this size.
     output_partition_by
-        Columns that make folders in a data set, as in ``town=Lima/part-….parquet``. The files lack
-        these columns. Whole numbers, text, booleans and dates make folders.
+        Columns that make folders in a data set, as in ``town=Lima/part-….parquet``. The files do
+        not contain these columns. Their types may be whole numbers, text, booleans and dates.
     output_single_file
-        Make one file in place of the folder of a data set.
+        Write a data set as one file instead of a folder.
     keep_rows
-        With `output_dir`, keep the rows with their types too, for `to_pandas` in Python.
+        With `output_dir`, also keep the rows with their types, for `to_pandas` in Python.
     include_columns
-        Columns of the input that stand before those that `run` returned, as many rows as it gets
-        or rows with the index of the mini-batch. ``"path"`` is the path of each file, or that of
-        each row's file, and ``"row_number"`` the number of each row in the input.
+        Columns of the input that are put before the columns that `run` returned. `run` has to
+        return one row for each row that it got, or rows with the index of the mini-batch.
+        ``"path"`` is the path of each file, or of each row's file. ``"row_number"`` is the number
+        of each row in the input.
     schema
         The columns and types of the rows: an Arrow schema, types by column name, or a frame without
-        rows. Each mini-batch is brought into it, and one that would lose a value fails. Default:
-        what `run` returns says the types. Not for text alone, which has no types.
+        rows. Each mini-batch is converted to it, and a mini-batch that would lose a value fails. It
+        cannot be used for output of text alone, which has no types. Default: the types of what
+        `run` returns.
     overwrite
-        Replace an existing output file, at the moment of publishing.
+        Replace an existing output file. This happens when the new one is published.
     resume
-        Continue the job in `job_dir`: what is committed does not run again, and the output is
-        written anew, with all rows in input order. True runs all that is left, and gives what has
-        failed fresh tries. ``"extend"`` runs what is new by content in an input that has grown.
-        ``"failed"`` runs what has failed in the end, by a script that may be a corrected one.
+        Continue the job in `job_dir`. Committed mini-batches do not run again, and the output is
+        written again, with all rows in input order. True runs all that is left, and gives failed
+        mini-batches new attempts. ``"extend"`` runs what is new by content in an input that has
+        grown. ``"failed"`` runs only the mini-batches that have failed in the end; the script may
+        be a corrected one.
     accept_changes
-        With `resume`: which of script, input and options may have changed. What is committed is
-        kept; of a changed input, what is the same by content. Default: none.
+        With `resume`: which of script, input and options may have changed. Committed mini-batches
+        are kept; after a change of the input, those whose content is the same. Default: none.
     trust
-        With `resume`: go on though `job_dir` belongs to another user, or though others may write
-        to the records that name the script. Python objects in the result are loaded, too, whoever
-        has written them.
+        With `resume`: continue even if `job_dir` belongs to another user, or if others may write to
+        the records that name the script. Python objects in the result are loaded, too, even if
+        another user has written them.
     retain
-        What stays of a Completed job in which no mini-batch has failed. ``"results"``: output and
-        rows, logs, journal, and the records of a resume. ``"all"``: what was written for the agents
-        too, such as a frame, rows by key and the snapshot of the script.
+        The files that stay when a job is Completed without failures. ``"results"``: output and
+        rows, logs, journal, and the records of a resume. ``"all"``: also what was written for the
+        agents, such as a frame, rows by key and the snapshot of the script.
     resource_monitor_interval
-        Seconds between two rows about the processor, memory, disk, network and GPUs of each node
-        and process, in ``logs/perf``. The first rows follow each other more closely. 0: no rows.
+        Seconds between two rows in ``logs/perf`` about the processor, memory, disk, network and
+        GPUs of each node and process. The first rows have shorter intervals. 0: no rows.
     profiling_module
-        ``"cProfile"`` or ``"profile"``: profile `run` in each process by this module of Python.
+        ``"cProfile"`` or ``"profile"``: the module of Python that profiles `run` in each process.
         The profile is in ``logs/sys/node/<node>/<process>.profile``. Default: none.
     shared
-        Make the job folder with the permissions that the umask allows. Otherwise only its owner
-        may enter a new job folder. The umask always decides for an `output_dir` elsewhere.
+        Make the job folder with the permissions that the umask allows. Without it, only its owner
+        may enter a new job folder. An `output_dir` elsewhere always has the permissions of the
+        umask.
     progress
-        Show progress. Default: in a terminal and in notebooks a live display, else a line now and
-        then.
+        Show progress. Default: a live display in a terminal and in notebooks, else a line from time
+        to time.
     show_output
-        Show what `run` prints while the job runs, each line with its mini-batch, as far as a
-        screen can hold it. `ParallelRunResult.stdout` has all that a mini-batch has printed.
+        Show what `run` prints while the job runs, each line with its mini-batch. Lines that come
+        too fast for a screen are left out. `ParallelRunResult.stdout` has the whole text of a
+        mini-batch.
     detach
         Hand the driver to the cluster and return at once, with a result that says ``"Running"``:
         `attach` and `cancel`, and the commands ``daskprs status``, ``attach``, ``cancel`` and

@@ -329,13 +329,13 @@ def parallel_run(
         too fast for a screen are left out. `ParallelRunResult.stdout` has the whole text of a
         mini-batch.
     detach
-        Hand the driver to the cluster and return at once, with a result that says ``"Running"``:
-        `attach` and `cancel`, and the commands ``daskprs status``, ``attach``, ``cancel`` and
-        ``result`` take it from there. Needs a cluster, a job folder that its workers see, and a
-        call that can be kept: paths as input, a file as script.
+        Hand the driver to the cluster, and return at once with a result whose status is
+        ``"Running"``. `attach` and `cancel`, and the commands ``daskprs status``, ``attach``,
+        ``cancel`` and ``result`` then work on the job folder. This needs a cluster, a job folder
+        that its workers see, paths as input, and a file as script.
     survive
-        With `detach`: the death of the worker that carries the driver moves it to another one, and
-        a job folder that only one worker sees is refused. False takes that risk.
+        With `detach`: if the worker that carries the driver dies, the driver moves to another
+        one. So a job folder that only one worker sees is refused. With False it is accepted.
     **unknown
         Refused, with the nearest known name.
 

@@ -64,13 +64,13 @@ class RunProgress(NamedTuple):
     Attributes
     ----------
     mini_batches : Counts
-        Mini-batches that are settled: `total` of them, `succeeded` and `failed` ones.
+        Mini-batches that have succeeded or failed in the end: `total`, `succeeded` and `failed`.
     items : Counts
         The same in rows (tables) or files.
     planned : int or None
         Number of all mini-batches of the job; None while it is unknown.
     running : int or None
-        Number of mini-batches that processes have; None for a job of another process that does
+        Number of mini-batches that processes work on; None for a job of another process that does
         not run.
 
     """
@@ -82,7 +82,7 @@ class RunProgress(NamedTuple):
 
 
 class ParallelRun:
-    """A job that runs, or has run: its state, its rows, its end.
+    """A job that runs or has ended.
 
     `daskprs.start` returns one. `ParallelRun.of` returns one for any job folder. All methods may
     be called from any thread. ``await run`` returns the result in a coroutine, as `result` does

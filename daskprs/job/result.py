@@ -33,7 +33,7 @@ PATHS = ("output_file", "output_dir", "logs_dir", "job_dir")
 
 @dataclass(frozen=True, repr=False)
 class ParallelRunResult:
-    """What a job did, and where everything is.
+    """The result of a job: counts, and the places of its output and logs.
 
     Attributes
     ----------
@@ -57,13 +57,13 @@ class ParallelRunResult:
     elapsed_s : float
         Seconds from the call to the result.
     not_returned : int
-        How many of the failed items belong to mini-batches that succeeded: `run` returned fewer
+        The number of failed items in mini-batches that succeeded: `run` returned fewer
         than it was given, one row for each key, say.
     left_out : tuple of str
         Processes that were replaced, and GPUs and nodes that were left out for a time, since
-        everything failed on them that worked elsewhere: ``("node 1",)``.
+        mini-batches failed on them that succeeded elsewhere: ``("node 1",)``.
     is_trusted : bool
-        Whether Python objects are loaded whoever has written them: see `trusted`.
+        Whether Python objects are loaded even if another user has written them: see `trusted`.
 
     """
 

@@ -72,7 +72,7 @@ def map_batches(
     job_dir: str | PathLike[str] | None = None,
     **options: Any,
 ) -> Any:
-    """Return a lazy Dask collection of what an entry script makes of mini-batches.
+    """Return a lazy Dask collection of the rows that an entry script returns for mini-batches.
 
     Nothing runs before Dask computes the collection. There are two forms.
 

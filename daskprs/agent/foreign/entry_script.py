@@ -19,7 +19,7 @@ LOG_FORMAT = "%(asctime)s|%(name)s|%(levelname)s|%(process)d|%(message)s"
 
 
 class EntryScript:
-    """The process of an entry script, seen from inside; there is one in each process.
+    """The process that runs an entry script, as the script sees it; one in each process.
 
     Outside of an agent it works as well, for debugging: logs go to stderr, and the folders are
     the working directory.
@@ -135,7 +135,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class MiniBatchContext:
-    """The second argument of `run`, for those that take one; it cannot be changed.
+    """The second argument of `run`, if `run` takes two; it cannot be changed.
 
     Attributes
     ----------
@@ -144,9 +144,9 @@ class MiniBatchContext:
     partition_key_value : dict
         Names and values of the partition keys, in the order of `partition_keys`.
     global_row_index_lower_bound : int or None
-        Offset of its first row or file in the whole input, where the plan knows it.
+        Number of rows or files of the input before it; None if the plan does not have it.
     dataset : Slice
-        What it is a slice of.
+        Its place in the input.
 
     """
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError
-from daskprs.system.file_lock import held, holder_of
+from daskprs.system.file_lock import held, holder_of, in_use
 from daskprs.system.private_folder import not_entered
 
 if TYPE_CHECKING:
@@ -102,6 +102,13 @@ def holder(folder: JobFolder) -> str | None:
         return holder_of(folder.lock)
     except OSError:
         return None
+
+
+def refuse_a_driver(folder: JobFolder) -> None:
+    """Refuse a job folder in which a driver is at work, as `locked` does."""
+    if (driver := holder(folder)) is not None:
+        what = f"the job folder {folder}"
+        raise in_use(what, driver)
 
 
 def has_begun(folder: JobFolder) -> bool:

@@ -22,7 +22,7 @@ from daskprs.agent.script.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
 from daskprs.folders.foreign_folder import refuse_foreign
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import has_begun
+from daskprs.folders.job_lock import has_begun, refuse_a_driver
 from daskprs.folders.rows_seal import variables_key
 from daskprs.inputs.files.discover import places_below
 from daskprs.inputs.open_source import open_source
@@ -195,6 +195,8 @@ def check_call(
         remote.check(folder.upload, overwrite=options.overwrite)
     elif target is not None and not options.resume:
         check_output_file(target, overwrite=options.overwrite, is_dataset=is_dataset)
+    if not options.resume:
+        refuse_a_driver(folder)  # else the advice is to resume a job that is at work
     refuse_an_old_folder(folder, options)
     kept = kept_call(data, checked, options, client=client, output_dir=output_dir, text=text)
     _refuse_secrets(kept, options)

@@ -71,16 +71,18 @@ def _lock(path: Path, what: str) -> int:
         except BlockingIOError as error:
             holder = _described(fd)
             os.close(fd)
-            msg = (
-                f"another driver is at work on {what}: {holder}. Wait for it, end it, or use "
-                "another folder."
-            )
-            raise JobFolderLocked(msg) from error
+            raise in_use(what, holder) from error
         except OSError as error:
             os.close(fd)
             msg = f"{what} cannot be locked: {error}. Use a folder on another file system."
             raise JobFolderError(msg) from error
         os.close(fd)
+
+
+def in_use(what: str, holder: str) -> JobFolderLocked:
+    """Return the error about a lock that another driver holds."""
+    msg = f"another driver is at work on {what}: {holder}. Wait for it, end it, or use another"
+    return JobFolderLocked(f"{msg} folder.")
 
 
 def _flock(fd: int) -> None:

@@ -204,8 +204,9 @@ def test_what_cannot_be_used_is_refused_at_once(tmp_path: Path, begin: Begin) ->
         daskprs.ParallelRun.of(tmp_path)
     run = begin()
     assert poll_for(lambda: run.progress.running)
-    with pytest.raises(daskprs.errors.JobFolderLocked):
-        begin(resume=True)
+    for resume in (True, False):
+        with pytest.raises(daskprs.errors.JobFolderLocked):
+            begin(resume=resume)
     called, started = map(inspect.signature, (daskprs.parallel_run, daskprs.start))
     assert called.parameters == started.parameters
 

@@ -122,6 +122,7 @@ def test_a_reason_stands_before_a_block_that_is_not_run() -> None:
         ),
         ("2.0\nbash: line 3:  7 Killed  sleep", "2.0", True),
         ("2.0\ndaskprs: 3/3 mini-batches, 2 s", "daskprs: 1/3 mini-batches, 1 s\n2.0", True),
+        ("2.0", "daskprs: preparing the input for 3 s: 3 of 7 parts\n2.0", True),
         ("(1 + 2)", "(1 + 2)", True),
     ],
 )

@@ -268,7 +268,9 @@ def _answer(shell: subprocess.Popen[str], command: str) -> tuple[str, int]:
 
 # ---- outputs ----
 
-PROGRESS = re.compile(r"^daskprs: \d+/\d+ mini-batches.*\n?", re.MULTILINE)
+PROGRESS = re.compile(
+    r"^daskprs: (\d+/\d+ mini-batches|preparing the input for ).*\n?", re.MULTILINE
+)
 """The lines of progress; how many there are rests on the speed of the machine."""
 REAPED = re.compile(r"^bash: line \d+: +\d+ (Killed|Terminated) .*\n?", re.MULTILINE)
 """The notice of the shell that a process in the background has ended, whenever it sees that."""

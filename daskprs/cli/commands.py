@@ -131,7 +131,8 @@ _of_a_call = stacked(
 def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: Any) -> None:
     """Run SCRIPT over INPUT...; the words after -- go to the script.
 
-    What run() returns is written to one text file, in input order.
+    What run() returns is written to one text file, in input order. A pipeline file of Azure
+    Machine Learning has other options: see daskprs run pipeline.yml --help.
     """
     values["progress"] = False if values.pop("quiet") else None
     with every_end():

@@ -188,6 +188,8 @@ class JobEnded(NamedTuple):
     """The published file; empty without one."""
     go_on_by: str = ""
     """The command or arguments that resume the job, as its caller would write them."""
+    go_on_mended_by: str = ""
+    """The same for a script that was mended; empty if the script has no part in the end."""
 
 
 Event = (

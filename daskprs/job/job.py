@@ -493,6 +493,13 @@ class Job:
 
     # ---- after ----
 
+    def _ways_to_go_on(self, ending: Ending) -> tuple[str, str]:
+        """Return what resumes the job, and what does so after the script was mended."""
+        folder, resume = self._call.folder.path, self._surface.resume
+        if ending.of_changed_input:
+            return resume(folder, "input"), ""
+        return resume(folder), resume(folder, "script") if ending.failure is not None else ""
+
     def _settle(
         self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners
     ) -> JobEnd:
@@ -505,9 +512,8 @@ class Job:
             output = self._output_file(store)
             result = self._result(ending.status, done, items, output)
             result = replace(result, left_out=standing.left_out, not_returned=standing.not_returned)
-            accept = "input" if ending.of_changed_input else ""
-            go_on_by = self._surface.resume(self._call.folder.path, accept)
-            ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)
+            ways = self._ways_to_go_on(ending)
+            ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways)
             end = self._end = JobEnd(result, end_message(ended, self._call.folder))
             store.end(result.record())
         if self._interrupts.taken:

@@ -397,11 +397,48 @@ jobs:
     with pytest.raises(PipelineFailed):
         run(text, job_dir="job")
     write(src__s_py="def run(files):\n    return ['new']\n")
-    with pytest.raises(PipelineFailed, match=r"s\.py has changed"):
+    with pytest.raises(PipelineFailed, match=r"s\.py has changed") as refused:
         run(text, job_dir="job", resume=True)
+    assert "AssertionError" not in str(refused.value), "the log of the run before"
     result = run(text, job_dir="job", resume=True, accept_changes=["script"])
     rows = result.steps["a"].outputs["rows"].read_text().split()
     assert (len(rows), rows[1]) == (2, "new")
+
+
+def test_what_read_an_output_that_a_retry_has_changed_runs_again_at_a_resume(home: Path) -> None:
+    """Else the pipeline is Completed with the sum of an output that is no more."""
+    write(
+        src__s_py="def run(files):\n    assert '2.txt' not in files[0]\n    return ['old']\n",
+        data__1_txt="",
+        data__2_txt="",
+    )
+    text = """\
+outputs: {count: {type: uri_file}}
+jobs:
+  a:
+    type: parallel
+    inputs: {d: {type: uri_folder, path: ./data}}
+    outputs: {rows: {type: uri_file}}
+    input_data: ${{inputs.d}}
+    mini_batch_size: "1"
+    retry_settings: {max_retries: 0}
+    task: {code: ./src, entry_script: s.py, append_row_to: "${{outputs.rows}}"}
+  b:
+    command: wc -l < ${{inputs.rows}} > ${{outputs.count}}
+    inputs: {rows: "${{parent.jobs.a.outputs.rows}}"}
+    outputs: {count: "${{parent.outputs.count}}"}
+"""
+    assert run(text, job_dir="job").outputs["count"].read_text().strip() == "1"
+    write(src__s_py="def run(files):\n    return ['new']\n")
+    retried = CliRunner().invoke(main, ["retry-failed", "job/a"], prog_name="daskprs")
+    assert retried.exit_code == 0, retried.output
+    lines: list[str] = []
+    resumed = run(text, job_dir="job", resume=True, show=lines.append)
+    assert resumed.outputs["count"].read_text().strip() == "2"
+    assert "b: was Completed, but what it read has changed since" in lines
+    lines.clear()
+    run(text, job_dir="job", resume=True, show=lines.append)
+    assert lines == ["a: kept, it is Completed", "b: kept, it is Completed"]
 
 
 def test_a_step_that_was_changed_is_run_again_with_what_needs_it(failing: str, home: Path) -> None:

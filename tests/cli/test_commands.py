@@ -127,7 +127,9 @@ def test_the_command_to_go_on_with_repeats_no_option(work: Path) -> None:
     assert call(*words).exit_code == 42
     for again in (call(*words, "--resume"), call("resume", "job")):
         assert again.exit_code == 42
-        assert again.stderr.rstrip().endswith(f": daskprs resume {work / 'job'}")
+        command = f": daskprs resume {work / 'job'}"
+        assert command in again.stderr.splitlines()[-2]
+        assert again.stderr.rstrip().endswith(f"{command} --accept-changes script")
 
 
 @pytest.mark.parametrize(

@@ -241,10 +241,22 @@ def test_the_result_of_a_failed_job_has_the_cause_first_and_then_where_to_look(
     lines = folder.job_result.read_text().splitlines()
     assert lines[:2] == ["ValueError: bad", "The job is Failed: 3 items failed."]
     assert str(folder.job_error) in lines[3]
-    assert lines[-1] == (
+    assert lines[-2:] == [
         "Nothing was published. To go on, with the same script and input: "
-        "resume=True, job_dir='/job'"
-    )
+        "resume=True, job_dir='/job'",
+        "To go on with a mended script: resume=True, job_dir='/job', accept_changes='script'",
+    ]
+
+
+def test_a_job_with_too_few_rows_says_which_mini_batches_and_that_a_resume_keeps_them(
+    folder: JobFolder,
+) -> None:
+    """A mended script alone cannot help: what was returned is committed."""
+    reason = "3 items failed, more than error_threshold=2"
+    job(folder, job_ended(JobStatus.FAILED, reason, not_returned=3))
+    text = folder.job_result.read_text()
+    assert f"under Failed in {folder.attempts}. A resume keeps what they returned" in text
+    assert "mended script: " not in text
 
 
 def test_a_resumed_job_that_is_killed_has_no_result_of_the_run_before(folder: JobFolder) -> None:

@@ -96,6 +96,6 @@ def job_ended(
 ) -> JobEnded:
     """Return the end of a job."""
     output = more.pop("output", "")
-    go_on_by = Surface().resume(Path("/job"))
-    ending = Ending(status, reason, failure)
-    return JobEnded(ending, standing(10, **more), 12.0, output, go_on_by)
+    resume = Surface().resume
+    ways = resume(Path("/job")), resume(Path("/job"), "script") if failure else ""
+    return JobEnded(Ending(status, reason, failure), standing(10, **more), 12.0, output, *ways)

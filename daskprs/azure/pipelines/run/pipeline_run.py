@@ -12,6 +12,7 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.script.side_inputs import version_of
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.parallel_step import written
 from daskprs.azure.pipelines.run.result import (
@@ -85,6 +86,8 @@ class PipelineRun:
         self._failures: list[str] = []
         self._began_s = time.monotonic()
         self._before: dict[str, Any] = {}
+        self._read: dict[str, dict[str, str]] = {}
+        """By step, the versions of its inputs that other steps have made, as it began."""
 
     def run(self) -> PipelineResult:
         """Run the pipeline to its end; raise PipelineFailed with the result when a step failed."""
@@ -159,10 +162,14 @@ class PipelineRun:
         before = self._before.get(step.name, {})
         known = _definitions(step, self._secrets)
         same = before.get("definition") in known and not step.needs & self._anew
+        self._read[step.name] = now = _versions_made(step)
         if same and before.get("status") == COMPLETED:
-            self._status[step.name] = COMPLETED
-            self._show(f"{step.name}: kept, it is Completed")
-            return True
+            if before.get("read", now) == now:  # earlier versions have recorded none
+                self._status[step.name] = COMPLETED
+                self._show(f"{step.name}: kept, it is Completed")
+                return True
+            self._show(f"{step.name}: was Completed, but what it read has changed since")
+            same = False
         if not same and before:
             shutil.rmtree(self._folder.step(step.name), ignore_errors=True)
         return False
@@ -254,6 +261,7 @@ class PipelineRun:
             name: {
                 "status": self._status[name],
                 "definition": _definitions(step, self._secrets)[0],
+                "read": self._read.get(name, {}),
             }
             for name, step in self._pipeline.steps.items()
         }
@@ -280,6 +288,16 @@ class PipelineRun:
         elapsed_s = time.monotonic() - self._began_s
         status = FAILED if self._failures else status
         return PipelineResult(status, steps, outputs, self._folder.path, elapsed_s)
+
+
+def _versions_made(step: Step) -> dict[str, str]:
+    """Return the versions of the inputs that other steps have made.
+
+    Other inputs do not count: the folder of a run may lie in one of them. Neither do those of a
+    step that writes into a folder of several steps: it may be the one that it reads.
+    """
+    made = () if step.shares else step.inputs.items()
+    return {name: version_of(bound.path) for name, bound in made if bound.makers}
 
 
 def _definitions(step: Step, secrets: Sequence[str]) -> tuple[str, ...]:

@@ -44,7 +44,8 @@ class StepProcess:
         """The reason why the process was ended; empty if it was not."""
         self._log = folder.log(step.name)
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        self._shown = self._log.stat().st_size if self._log.exists() else 0
+        self._begins_at = self._log.stat().st_size if self._log.exists() else 0
+        self._shown = self._begins_at
         self._timeout_s, self._grace_s = math.inf, JOB_GRACE_S
         self._masked: MaskedLog | None = None
         if isinstance(step.work, Command):
@@ -82,8 +83,10 @@ class StepProcess:
         yield from new.decode(errors="replace").splitlines()
 
     def last_lines(self) -> str:
-        """Return the end of the process's log."""
-        lines = self._log.read_text(errors="replace").rstrip().splitlines()
+        """Return the end of what this process has written to its log."""
+        with self._log.open("rb") as log:
+            log.seek(self._begins_at)
+            lines = log.read().decode(errors="replace").rstrip().splitlines()
         return "\n".join(lines[-LAST_LINES:])
 
 

@@ -28,7 +28,7 @@ OWN = (RESULTS, WORKSPACE, REGISTERED)
 RECORD = "pipeline.json"
 """Like all names of ours it begins with ``pipeline.``, which no folder of a step does."""
 Steps = dict[str, dict[str, Any]]
-"""By name: a ``status``, and ``definition`` and ``read`` for a resume: what the step was and read."""
+"""By name: a ``status``, and for a resume ``definition`` and ``read``: what a step was and read."""
 
 
 class PipelineFolder:

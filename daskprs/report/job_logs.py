@@ -227,13 +227,21 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
             f"Everything failed there that worked elsewhere: {bad}. See {folder.master_log}"
         )
     if ending.status is not JobStatus.COMPLETED:
-        lines.append(f"Logs: {folder.logs}")
-        if standing.not_returned and "error_threshold=" in ending.reason:
-            lines.append(_about_fewer(folder))
-        lines.append(f"Nothing was published. {_to_go_on(ending)}: {ended.go_on_by}")
-        if ended.go_on_mended_by:
-            lines.append(f"To go on with a mended script: {ended.go_on_mended_by}")
+        lines += [f"Logs: {folder.logs}", *_next_steps(ended, folder)]
     return "\n".join(lines)
+
+
+def _next_steps(ended: JobEnded, folder: JobFolder) -> Iterator[str]:
+    """Yield lines on how to go on with a job that is not Completed."""
+    if ended.standing.not_returned and "error_threshold=" in ended.ending.reason:
+        yield (
+            f"Mini-batches that returned fewer items have a number above 0 under Failed in "
+            f"{folder.attempts}. A resume keeps what they returned: raise error_threshold to "
+            "accept it, or run a mended script in a new job folder."
+        )
+    yield f"Nothing was published. {_to_go_on(ended.ending)}: {ended.go_on_by}"
+    if ended.go_on_mended_by:
+        yield f"To go on with a mended script: {ended.go_on_mended_by}"
 
 
 def _fewer(standing: Progress) -> str:
@@ -242,14 +250,6 @@ def _fewer(standing: Progress) -> str:
         return ""
     fewer = f"{standing.not_returned:,} fewer items than it was given"
     return f" run() returned {fewer}, which count as failed."
-
-
-def _about_fewer(folder: JobFolder) -> str:
-    return (
-        f"Mini-batches that returned fewer items have a number above 0 under Failed in "
-        f"{folder.attempts}. A resume keeps what they returned: raise error_threshold to accept "
-        "it, or run a mended script in a new job folder."
-    )
 
 
 def _to_go_on(ending: Ending) -> str:

@@ -92,7 +92,9 @@ def test_items_that_a_mini_batch_does_not_return_count(
         assert result.items == (20, 10, 10)
         assert result.mini_batches.failed == 0
     else:
-        reason = r"items failed, more than error_threshold=9[\s\S]*A resume keeps what they returned"
+        reason = (
+            r"items failed, more than error_threshold=9[\s\S]*A resume keeps what they returned"
+        )
         with pytest.raises(ParallelRunFailed, match=reason):
             run(half, tmp_path, **options)
 

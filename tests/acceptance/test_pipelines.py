@@ -405,7 +405,7 @@ jobs:
     assert (len(rows), rows[1]) == (2, "new")
 
 
-def test_what_read_an_output_that_a_retry_has_changed_runs_again_at_a_resume(home: Path) -> None:
+def test_what_read_an_output_that_a_retry_has_changed_runs_again_at_a_resume() -> None:
     """Else the pipeline is Completed with the sum of an output that is no more."""
     write(
         src__s_py="def run(files):\n    assert '2.txt' not in files[0]\n    return ['old']\n",

@@ -136,7 +136,17 @@ def _present(view: View) -> list[_Part]:
     if view.quiet_s >= (FIRST_S if is_first else QUIET_S):
         return _standstill(view)
     longest = next((slot for slot in view.now if slot.phase in OF_MINI_BATCHES), None)
-    return _of_slot(longest) if longest is not None and longest.for_s >= LONG_S else []
+    is_long = longest is not None and longest.for_s >= LONG_S
+    return [*_of_slot(longest), _too_few(view)] if longest is not None and is_long else []
+
+
+def _too_few(view: View) -> _Part:
+    """Return the part about slots that get no mini-batch, as the plan has too few."""
+    planned = view.standing.planned
+    if planned is None or planned >= view.slots:
+        return _Part(8, "")
+    count = f"{counted(planned, 'mini-batch')} for {counted(view.slots, 'slot')}"
+    return _Part(8, f"{count} (see mini_batch_size)")
 
 
 def _standstill(view: View) -> list[_Part]:
@@ -150,7 +160,8 @@ def _standstill(view: View) -> list[_Part]:
     longest = next(slot for slot in view.now if slot.phase == phase)
     alike = view.phases[phase]
     if longest.mini_batch is not None and phase in OF_MINI_BATCHES:
-        return [*_of_slot(longest), _Part(5, f"{alike - 1:,} more" if alike > 1 else "")]
+        few = [_too_few(view)] if longest.for_s >= LONG_S else []
+        return [*_of_slot(longest), _Part(5, f"{alike - 1:,} more" if alike > 1 else ""), *few]
     all_ = counted(sum(view.phases.values()), "process")
     for_s = longest.for_s or view.quiet_s  # a slot without a process has no phase of its own
     text = f"{PHASES[phase]} for {duration(for_s)} on {alike:,} of {all_}"

@@ -490,6 +490,31 @@ def test_the_order_of_inputs_counts_and_a_million_of_them_have_one_digest(
         pass
 
 
+def test_the_form_of_text_is_a_change_that_nothing_accepts(tmp_path: Path) -> None:
+    """What is done has no header: a file would begin without, or have fields of two kinds."""
+    header = "append_row_dataframe_header"
+    with driving(tmp_path / "job", None, TYPED, {"options": {header: False, "x": 1}}) as driver:
+        driver.commit(0, frame_of(0))
+    now = {"options": {header: True, "x": 2}}
+    accepting = Resumption(lambda: map(mini_batch, range(9)), accepted=["options"])
+    with (
+        pytest.raises(JobChanged, match=f"\n  {header} was False and is True\nPut") as refused,
+        driving(tmp_path / "job", None, TYPED, now, resumption=accepting),
+    ):
+        pass
+    assert "accept_changes" not in str(refused.value)
+
+
+def test_a_notebook_beside_the_script_is_no_change(tmp_path: Path) -> None:
+    """Its editor saves it every few minutes, and no script imports it."""
+    then = {"script": {"files": {"a.py": "1", "work.ipynb": "1"}}}
+    now = {"script": {"files": {"a.py": "1", "work.ipynb": "2"}}}
+    with driving(tmp_path / "job", None, TYPED, then) as driver:
+        driver.commit(0, frame_of(0))
+    with driving(tmp_path / "job", None, TYPED, now, resume=True):
+        pass
+
+
 def test_data_that_is_new_beside_the_script_is_no_change(tmp_path: Path) -> None:
     """The outputs of other jobs, notes, the price list that was missing; nor the job's own log."""
     then = {"script": {"files": {"a.py": "1", "log.txt": "", "last.txt": "1"}}}

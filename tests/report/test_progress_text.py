@@ -97,6 +97,16 @@ def test_obstacles_of_the_cluster_stand_behind_the_reason() -> None:
     assert now_text(alone, 80) == "1 of 4 slots waits"
 
 
+def test_a_plan_with_fewer_mini_batches_than_slots_is_said() -> None:
+    """The other processes have no work, which nobody sees in a table of less than 1 MB."""
+    look = stood(0, slots=STRAGGLER, quiet_s=50)
+    view = seen(look, 12)
+    assert now_text(view).endswith(
+        "2 tries left, 10 mini-batches for 12 slots (see mini_batch_size)"
+    )
+    assert "for 10 slots" not in now_text(seen(look, 10))
+
+
 def test_what_the_driver_does_in_the_end_is_said() -> None:
     """To upload takes an hour where the output is large; nothing remains to be estimated."""
     look = stood(10)._replace(doing="uploading to s3://b/out.csv: 5 of 9 MB")

@@ -195,6 +195,7 @@ class _Deadline(NamedTuple):
     seconds: float
     what: str
     option: str
+    instead: str = ""
 
 
 class Supervisor:
@@ -312,7 +313,7 @@ class Supervisor:
         else:
             message += ". It did not react, so that its stacks are unknown."
         if deadline.option:
-            message += f" Raise {deadline.option} if it needs longer."
+            message += f" Raise {deadline.option} if it needs longer{deadline.instead}."
         text = f"{stacks.traceback}TimeoutError: {message}\n" if stacks.traceback else ""
         return Failure("TimeoutError", message, text)
 
@@ -326,7 +327,8 @@ class Supervisor:
             return None
         message = (
             f"{self.spec.name} was killed: it held {used >> 20} MiB, and agent_memory_limit is "
-            f"{limit >> 20} MiB. Use smaller mini-batches, or raise the limit."
+            f"{limit >> 20} MiB. Use smaller mini-batches, raise the limit, or let the "
+            "script keep less from one mini-batch to the next."
         )
         return Failure("MemoryError", message)
 
@@ -459,13 +461,14 @@ class Supervisor:
 
 def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
     load = _Deadline(limits.load_timeout_s, "loading", "task_overhead_timeout")
+    smaller = ", or lower mini_batch_size"
     return {
         Phase.STARTING: _Deadline(START_TIMEOUT_S, "the start of the process", ""),
         Phase.INIT: _Deadline(limits.init_timeout_s, "init()", "init_timeout"),
         Phase.IDLE: load,
         Phase.LOADING: load,
         Phase.RETURNING: load._replace(what="returning what run() made"),
-        Phase.RUNNING: _Deadline(limits.run_timeout_s, "run()", "run_invocation_timeout"),
+        Phase.RUNNING: _Deadline(limits.run_timeout_s, "run()", "run_invocation_timeout", smaller),
         Phase.SHUTDOWN: _Deadline(limits.shutdown_timeout_s, "shutdown()", "shutdown_timeout"),
     }
 

@@ -17,12 +17,17 @@ SHOWN = 10
 LONGEST = 80
 CODE = (".py", ".pyc", ".so")
 """Suffixes of importable files: a new one beside the script can change what the script does."""
+NOTEBOOK = ".ipynb"
+"""The suffix of a file that no script imports, and that its editor writes every few minutes."""
 DIGESTS = {
     ("input", "content"): "the rows of the input have changed",
     ("script", "object"): "the function or object that is the script has changed",
 }
 """Parts that are compared by a digest, which means nothing to people."""
 ACCEPTABLE = ("input", "options", "script")
+OF_ROWS_AS_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
+"""Options of the form of text: rows in two forms would make one file."""
+FORM = "form"
 VARIABLES = ("options", "environment_variables")
 OF_ALL_ROWS = {"content", "rows", "partitions"}
 """Fingerprint entries of a table as a whole; rows grouped by key are compared by key instead."""
@@ -69,6 +74,7 @@ def check_unchanged(
         then = {**then, "options": {**(defaults or {}), **then["options"]}}
     now = json.loads(json.dumps(now))  # as it would have been written
     compared = _Comparison(extend=extend, is_input=is_input)
+    then, now = _with_form_apart(then), _with_form_apart(now)
     changed = {
         part: found
         for part in sorted({*then, *now})
@@ -77,6 +83,15 @@ def check_unchanged(
     }
     if changed:
         raise JobChanged(_message(changed, is_more=_is_only_more(then, now, changed)))
+
+
+def _with_form_apart(parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of a job with the form of its text as a part that nothing accepts."""
+    if "options" not in parts:
+        return parts
+    options = dict(parts["options"])
+    form = {name: options.pop(name) for name in OF_ROWS_AS_TEXT if name in options}
+    return {**parts, "options": options, FORM: form}
 
 
 def _is_only_more(then: Any, now: Any, changed: Collection[str]) -> bool:
@@ -163,10 +178,12 @@ class _Comparison:
             yield "the files of the input come in another order"
 
     def _is_apart(self, path: str, then: Any, now: Any, part: str) -> bool:
-        """Say whether a path is a log of the job, or no longer one of the script's files."""
+        """Say whether a path is a log of the job, a notebook, or no longer one of the script's."""
         if "" in (then.get(path), now.get(path)):
             return True
-        return part == "script" and path not in now and self._is_input(path)
+        if part != "script":
+            return False
+        return path.endswith(NOTEBOOK) or (path not in now and self._is_input(path))
 
 
 def _value(then: Any, now: Any, where: tuple[str, ...]) -> str:
@@ -175,7 +192,7 @@ def _value(then: Any, now: Any, where: tuple[str, ...]) -> str:
     if where[:-1] == ("input", "partitions"):
         return f"partition {where[-1]} of the input has changed"
     thing = " ".join(where)
-    if where[0] == "options":
+    if where[0] in ("options", FORM):
         thing = f"{Option(where[1])}{''.join(f' of {name}' for name in where[2:])}"
     return f"{thing} was {_short(then)} and is {_short(now)}"
 

@@ -300,8 +300,19 @@ def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
         lines.append(f"  failed        {folder.failed}")
     lines.append(f"  logs          {folder.logs}")
     if state.may_go_on:
-        lines.append(f"  to go on      {surface.resume(folder.path)}")
+        lines.append(f"  to go on      {_way_on(folder, surface)}")
     return lines
+
+
+def _way_on(folder: JobFolder, surface: Surface) -> str:
+    """Return the command that resumes a job, or what its program does, if only this can."""
+    from daskprs.job.request import in_its_program, read_call
+
+    try:
+        needs_program = bool(read_call(folder)["objects"])
+    except JobFolderError:  # it was made by another version, or this user may not read it
+        needs_program = False
+    return in_its_program(folder) if needs_program else surface.resume(folder.path)
 
 
 MOST_SLOTS = 8

@@ -69,16 +69,16 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         """The lease keys of each worker that is being removed."""
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Install the worker plugin on all workers, including later ones.
+        """Install the worker plugin on all workers; `add_worker` does so on later ones.
 
         This does not wait for the workers: a hanging worker must not hold up a job, and each
-        worker reports when it has the plugin.
+        worker reports when it has the plugin. The plugin is not among those that Dask gives to
+        each new worker: one that cannot load it, since it has no daskprs, would end.
         """
         self._scheduler = scheduler
         # The client's own subscription arrives later; the first events of workers would be lost.
         for topic in self.topics:
             scheduler.subscribe_topic(topic, self._client)
-        scheduler.worker_plugins[self.name] = self._worker_plugin
         self._tell(WorkersFound(tuple(scheduler.workers)))
         for worker in list(scheduler.workers):
             _go_on(self._set_up(worker))
@@ -99,11 +99,12 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
             self._leaving.discard(worker)
             self._tell(WorkerLost(worker, expected, frozenset(key[1] for key in lost)))
 
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
-        """Let the new worker have tasks that prefer workers which have gone.
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Install the worker plugin, and let the worker have tasks that prefer ones that have gone.
 
         Where no worker is left for a moment, Dask would keep these tasks for ever.
         """
+        _go_on(self._set_up(worker))
         for task in scheduler.unrunnable:
             if task.loose_restrictions and not scheduler.valid_workers(task):
                 task.worker_restrictions = None
@@ -141,12 +142,15 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         responses = await self._scheduler.broadcast(
             msg={"op": "plugin-add", "plugin": self._worker_plugin, "name": self.name},
             workers=[worker],
-            on_error="ignore",  # it has gone: the scheduler will say so
+            on_error="return",
         )
-        response = responses.get(worker, {})
+        response = responses.get(worker)
         if isinstance(response, dict) and response.get("status") == "error":
             why = response.get("exception_text") or response.get("text") or "it does not say why"
             self._tell(WorkerRefused(worker, str(why)))
+        elif isinstance(response, Exception) and not isinstance(response, OSError):
+            # An OSError means that it has gone, which the scheduler will say.
+            self._tell(WorkerRefused(worker, str(response)))
 
     def _tell(self, news: WorkersFound | WorkerLost | WorkerRefused) -> None:
         self._scheduler.log_event(self._topic, packed(news))
@@ -180,8 +184,7 @@ async def end_job(
         The scheduler, passed by Dask.
 
     """
-    dask_scheduler.plugins.pop(name, None)
-    known = dask_scheduler.worker_plugins.pop(name, None) is not None
+    known = dask_scheduler.plugins.pop(name, None) is not None
     removals = {
         worker: _go_on(_removed(dask_scheduler, worker, name))
         for worker in (list(dask_scheduler.workers) if known else ())

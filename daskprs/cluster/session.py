@@ -97,9 +97,15 @@ class Session:
         """Register the job with the cluster; workers send heartbeats once they are ready."""
         self._client.subscribe_topic(self._topic, partial(_hear, self._heard))
         agents = AgentsPlugin(self.name, self._topic, self._job, self._origin)
-        self._client.register_plugin(
-            JobPlugin(self.name, self._topics, self._client.id, dumps(agents))
-        )
+        plugin = JobPlugin(self.name, self._topics, self._client.id, dumps(agents))
+        try:
+            self._client.register_plugin(plugin)
+        except ModuleNotFoundError as error:
+            msg = (
+                f"the scheduler {self._connection.address} cannot take part: {error}. Install the "
+                "same versions of daskprs and of what it needs on the scheduler and on all workers."
+            )
+            raise DaskprsError(msg) from error
 
     def close(self, hanging: Collection[str] = ()) -> None:
         """Take the job off the cluster, and wait for its agents, except on hanging workers."""

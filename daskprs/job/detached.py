@@ -25,7 +25,7 @@ from daskprs.errors import (
 from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.folders.rows_seal import make_salt, rows_key, variables_key
-from daskprs.job.request import keep_call, refuse_objects
+from daskprs.job.request import keep_call
 from daskprs.job.result import RUNNING, ParallelRunResult
 from daskprs.job.status import state_of
 from daskprs.options.run_options import TABLE
@@ -84,7 +84,12 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     With `survive`, the job must survive the death of the worker that carries the driver, so that
     several workers must see the job folder.
     """
-    refuse_objects(call.folder, call.kept)
+    if objects := call.kept["objects"]:
+        msg = (
+            f"{Option('detach', value=True)}: a driver on the cluster cannot be given "
+            f"{'; '.join(objects)}. Give paths as data, and a file as script."
+        )
+        raise OptionError(msg)
     with _cluster(call.client) as client:
         call.folder.refuse_files_in_the_way()
         if closed := call.folder.create(shared=call.options.shared):
@@ -164,12 +169,28 @@ def cancel(job_dir: str | PathLike[str]) -> None:
     Raises
     ------
     JobFolderError
-        When no detached job was submitted in the folder.
+        When no detached job was submitted in the folder. The error names the process of a running
+        job that is not detached.
 
     """
     folder = JobFolder(job_dir)
+    if not folder.detached.exists() and (driver := holder(folder)) is not None:
+        raise JobFolderError(_of_another_process(folder, driver))
     Detachment.read(folder)
     folder.cancel.touch()
+
+
+def _of_another_process(folder: JobFolder, driver: str) -> str:
+    if folder.collection.exists():
+        return (
+            f"the job in {folder} belongs to a lazy collection, and a worker of Dask drives it "
+            f"({driver}). Interrupt the program that computes the collection: the worker's process "
+            "serves others, too."
+        )
+    return (
+        f"the job in {folder} is not detached, so that only its own process can cancel it: "
+        f"{driver}. Send that process a SIGINT, as Ctrl-C or kill -INT does."
+    )
 
 
 class Lookout:

@@ -18,7 +18,6 @@ from daskprs.core.events import Counts
 from daskprs.errors import (
     AgentError,
     FramesCut,
-    JobFolderError,
     ParallelRunCanceled,
     UsageError,
 )
@@ -427,14 +426,8 @@ class _OtherJob:
         return detached.told(self._result, self.folder)
 
     def cancel(self) -> None:
-        if self.folder.detached.exists():
+        if self.folder.detached.exists() or holder(self.folder) is not None:
             detached.cancel(self.folder.path)
-        elif (driver := holder(self.folder)) is not None:
-            msg = (
-                f"the job in {self.folder} is not detached, so that only its own process can "
-                f"cancel it: {driver}. Send that process a SIGINT (Ctrl-C)."
-            )
-            raise JobFolderError(msg)
 
 
 _own: set[_OwnJob] = set()

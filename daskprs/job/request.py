@@ -237,7 +237,7 @@ def check_kept_call(
     environment of this process.
     """
     call = read_call(folder)
-    refuse_objects(folder, call)
+    _refuse_objects(folder, call, resume)
     if not changes.get("trust"):
         refuse_foreign(folder, str(script or call["script"]))
     of_site = site_defaults()
@@ -378,15 +378,21 @@ def read_call(folder: JobFolder) -> dict[str, Any]:
     return call
 
 
-def refuse_objects(folder: JobFolder, call: Mapping[str, Any]) -> None:
+def _refuse_objects(folder: JobFolder, call: Mapping[str, Any], resume: bool | str) -> None:  # noqa: FBT001 - the option
     """Reject a call that needs objects of its caller's process; the error names these objects."""
     if call["objects"]:
         msg = (
             f"the job in {folder} was called with what only its caller has: "
-            f"{'; '.join(call['objects'])}. Go on with it there: "
-            f"parallel_run(…, job_dir={str(folder)!r}, resume=True)."
+            f"{'; '.join(call['objects'])}. To go on, {in_its_program(folder, resume)}."
         )
         raise JobFolderError(msg)
+
+
+def in_its_program(folder: JobFolder, resume: bool | str = True) -> str:  # noqa: FBT001, FBT002 - the option
+    """Return what resumes a job that was called with objects of a program."""
+    if folder.collection.exists():
+        return "compute its lazy collection again in its program"
+    return f"call parallel_run(…, job_dir={str(folder)!r}, resume={resume!r}) in its program"
 
 
 def _place_of(script: CheckedScript) -> str | None:

@@ -14,7 +14,7 @@ from dask.base import tokenize
 from dask.core import flatten
 
 from daskprs.errors import InputError, class_name
-from daskprs.inputs.collections.collection_graph import blocks_of_rows, kind_of
+from daskprs.inputs.collections.collection_graph import blocks_of_rows, kind_of, stable_name
 from daskprs.inputs.collections.opening import announced_frame, form_of
 from daskprs.inputs.collections.partition_graph import is_future
 from daskprs.inputs.open_source import open_source
@@ -52,6 +52,13 @@ class InputPartitions(NamedTuple):
         if isinstance(self.collection, list):
             return [one.key for one in self.collection]
         return list(flatten(self.collection.__dask_keys__()))
+
+    @property
+    def token(self) -> str:
+        """A text that is the same in each process for a collection made in the same way."""
+        if isinstance(self.collection, dd.DataFrame):
+            return str(tokenize(stable_name(self.collection.expr), len(self.keys)))
+        return str(tokenize(self.keys))
 
 
 def partitions_of(data: Any, options: RunOptions) -> InputPartitions:
@@ -115,7 +122,7 @@ def plan_of(data: Any, options: RunOptions) -> InputPlan:
     """Return what is known of the data of a job, after every check that costs little."""
     if _is_collection(data):
         parts = partitions_of(data, options.replace(partition_keys=None))
-        return InputPlan(len(parts.keys), has_partitions=True, token=tokenize(parts.keys))
+        return InputPlan(len(parts.keys), has_partitions=True, token=parts.token)
     reading = replace(options.reading(), batch_format=options.batch_format)
     if _is_read_once(data):
         msg = (

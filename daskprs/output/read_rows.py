@@ -19,7 +19,14 @@ from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
 from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.result_tables import column_of
-from daskprs.output.rows.typed_rows import EARLIER, NO_INDEX, KeptTable, decode, joined_frames
+from daskprs.output.rows.typed_rows import (
+    EARLIER,
+    NAMED,
+    NO_INDEX,
+    KeptTable,
+    decode,
+    joined_frames,
+)
 from daskprs.output.spool import OpenFiles, Region, holds
 from daskprs.system.regular_files import open_regular
 from daskprs.system.seal import unsealed
@@ -291,12 +298,7 @@ class RowMatcher:
     ) -> None:
         numbers = _joined(indexes)
         if numbers is None or not _are_rows(numbers, total):
-            earlier = " (earlier versions of daskprs kept no index)" if numbers is None else ""
-            self._refuse(
-                f"the index of the {count} rows from mini-batch {self._mini_batch} does not say "
-                f"which rows they are, as an index without a name and with different numbers out "
-                f"of 0 to {total - 1} would{earlier}"
-            )
+            self._refuse(self._why_not(indexes, count, total))
             return
         if count < total:
             if not np.array_equal(numbers, np.arange(count)):
@@ -304,6 +306,18 @@ class RowMatcher:
             elif self._first_unclear is None:
                 self._first_unclear = self._mini_batch
         self._places.append(numbers + first)
+
+    def _why_not(self, indexes: list[RowNumbers], count: int, total: int) -> str:
+        """Return why indexes do not number the rows of a mini-batch."""
+        whole = f"the index of the {count} rows from mini-batch {self._mini_batch}"
+        for one in indexes:
+            if isinstance(one, str) and one.startswith(NAMED):
+                names = one.removeprefix(NAMED)
+                return f"{whole} has the name {names}, and is not kept: reset_index() makes columns"
+        return (
+            f"{whole} does not say which rows they are, as an index without a name and with "
+            f"different numbers out of 0 to {total - 1} would"
+        )
 
     def _refuse(self, why: str) -> None:
         self.misfit = self.misfit or why

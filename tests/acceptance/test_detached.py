@@ -12,6 +12,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
@@ -19,6 +20,7 @@ import daskprs
 from daskprs import OptionError, ParallelRunCanceled, ParallelRunFailed
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import locked
 from daskprs.job.status import state_of
 from tests.support.local_servers import LOCAL_SERVERS
 from tests.support.polling import poll_for
@@ -259,6 +261,19 @@ def test_a_folder_that_one_worker_sees_is_refused_unless_it_may_die(home: Path) 
 
 
 def test_cancel_is_for_detached_jobs(tmp_path: Path) -> None:
-    """Others end by Ctrl-C."""
+    """Others end by Ctrl-C; that of a lazy collection is driven by a process of others, too."""
     with pytest.raises(JobFolderError, match="no detached job"):
         daskprs.cancel(tmp_path)
+    folder = JobFolder(tmp_path)
+    with locked(folder):
+        with pytest.raises(JobFolderError, match=r"cancel it: process \d+ on .*Send that process"):
+            daskprs.cancel(tmp_path)
+        folder.collection.touch()
+        with pytest.raises(JobFolderError, match="Interrupt the program that computes"):
+            daskprs.cancel(tmp_path)
+
+
+def test_a_frame_cannot_go_with_a_driver_to_the_cluster(tmp_path: Path) -> None:
+    """Nothing is begun, so no folder is named to go on with."""
+    with pytest.raises(OptionError, match=r"^detach=True: a driver on the cluster .*DataFrame"):
+        daskprs.parallel_run(pd.DataFrame({"n": [1]}), str, job_dir=tmp_path / "job", detach=True)

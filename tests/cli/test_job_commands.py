@@ -209,6 +209,23 @@ def test_a_folder_without_a_job_is_refused() -> None:
         assert re.search(r"no job .*in /.*in[:.]", refused.stderr), refused.stderr
 
 
+def test_a_job_over_a_frame_goes_on_in_its_program(work: Path) -> None:
+    """The command line has no frame: no command is advised that would be refused."""
+
+    def fails(_: pd.DataFrame) -> None:
+        raise ValueError
+
+    rows = pd.DataFrame({"n": [1]})
+    with pytest.raises(daskprs.ParallelRunFailed):
+        daskprs.parallel_run(rows, fails, job_dir="frames", run_max_try=1, progress=False)
+    way = f"call parallel_run(…, job_dir='{work / 'frames'}', resume={{}}) in its program"
+    assert f"to go on      {way.format(True)}\n" in call("status", "frames").stdout
+    assert f"To go on, {way.format(True)}." in call("resume", "frames").stderr
+    assert way.format("'failed'") in call("retry-failed", "frames").stderr
+    (work / "frames" / "collection.txt").touch()
+    assert "compute its lazy collection again" in call("status", "frames").stdout
+
+
 def test_the_status_is_what_the_folder_tells(work: Path) -> None:
     """Failed, and how to go on; Running, and who is at work; Completed; and Died."""
     assert call(*RUN, *OPTIONS).exit_code == 42

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -101,4 +104,58 @@ def test_a_worker_that_comes_later_and_cannot_run_agents_is_named(
         )
         adding.join()
     assert result.status == "Completed"
-    assert log.read_text().count("cannot run agents: OSError: no room") == 1
+    (told,) = [line for line in log.read_text().splitlines() if "cannot run agents" in line]
+    assert "no room" in told
+
+
+WITHOUT = """
+import sys
+
+class Without:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == "daskprs":
+            raise ModuleNotFoundError("No module named 'daskprs'", name="daskprs")
+
+sys.meta_path.insert(0, Without())
+"""
+
+
+def test_a_worker_without_daskprs_is_named_and_lives_on(tmp_path: Path) -> None:
+    """It is another one's worker; Dask would end it, as it cannot load what it is given."""
+    (tmp_path / "script.py").write_text(WAITS.format(folder=tmp_path))
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "sitecustomize.py").write_text(WITHOUT)
+    log = JobFolder(tmp_path / "job").master_log
+    options = {**IN_PROCESS, "n_workers": 1, "threads_per_worker": 1}
+    with LocalCluster(**options, protocol="tcp") as cluster:
+        program = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address]
+        words = [*program, "--no-nanny", "--no-dashboard", "--nthreads", "1"]
+        variables = {**os.environ, "PYTHONPATH": str(tmp_path / "path")}
+        worker: list[subprocess.Popen[bytes]] = []
+
+        def add_worker() -> None:
+            assert poll_for((tmp_path / "began").exists, 60)
+            worker.append(subprocess.Popen(words, env=variables, cwd=tmp_path))
+            assert poll_for(lambda: log.exists() and "cannot run" in log.read_text(), 60)
+            (tmp_path / "go").touch()
+
+        adding = threading.Thread(target=add_worker)
+        adding.start()
+        try:
+            result = daskprs.parallel_run(
+                pd.DataFrame({"n": range(4)}),
+                tmp_path / "script.py",
+                client=cluster.scheduler_address,
+                job_dir=tmp_path / "job",
+                mini_batch_size=2,
+            )
+            adding.join()
+            assert len(cluster.scheduler_info["workers"]) == 2
+            assert worker[0].poll() is None
+        finally:
+            for process in worker:
+                process.terminate()
+                process.wait()
+    assert result.status == "Completed"
+    (told,) = [line for line in log.read_text().splitlines() if "cannot run agents" in line]
+    assert "No module named 'daskprs'" in told

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
@@ -10,6 +13,8 @@ import pandas as pd
 import daskprs
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 
@@ -33,3 +38,28 @@ def test_the_value_of_a_secret_makes_no_other_keys(monkeypatch: pytest.MonkeyPat
         made.append((keys(secrets=["TOKEN"]), keys(environment_variables={"A": value})))
     assert made[0][0] == made[1][0]
     assert made[0][1] != made[1][1]
+
+
+def test_a_frame_of_parquet_has_the_same_name_in_each_process_until_its_files_change(
+    tmp_path: Path,
+) -> None:
+    """Dask's own name is another one each time, so that all would run again without a word."""
+    for number in range(2):
+        pd.DataFrame({"a": [number]}).to_parquet(tmp_path / f"{number}.parquet")
+    program = (
+        "import dask.dataframe as dd\n"
+        "from daskprs.inputs.collections.collection_graph import collection_graph, stable_name\n"
+        f"read = dd.read_parquet({str(tmp_path)!r})\n"
+        "frame = read[read.a > 0].merge(read, on='a')\n"
+        "print(collection_graph(frame).token, stable_name(read.expr), stable_name(frame.expr))\n"
+    )
+
+    def names() -> list[bytes]:
+        words = [sys.executable, "-c", program]
+        return subprocess.run(words, capture_output=True, check=True).stdout.split()
+
+    first = names()
+    assert len({*first}) == 3
+    assert names() == first
+    os.utime(tmp_path / "0.parquet")
+    assert not {*names()} & {*first}

@@ -313,7 +313,7 @@ def test_a_folder_of_an_earlier_version_is_read_and_resumed(tmp_path: Path) -> N
     with driving(tmp_path / "job", None, TYPED, resume=True, labels=prepared) as driver:
         assert driver.has(0)
         driver.commit(1, WHOLE[:2])
-    with pytest.warns(UserWarning, match="the 2 rows from mini-batch 0 .*earlier versions"):
+    with pytest.warns(UserWarning, match="the 2 rows from mini-batch 0 does not say"):
         assert_index_equal(read_rows(folder).index, pd.RangeIndex(4))
 
 
@@ -476,3 +476,13 @@ def test_a_match_is_the_truth(data: st.DataObject, sizes: list[int]) -> None:
     assert unclear or placed(*results, rows=rows) == truth
     renewed = [one.reset_index(drop=True) for one in results]
     assert isinstance(placed(*renewed, rows=rows), str) or not short
+
+
+def test_an_index_with_a_name_that_is_lost_is_named(tmp_path: Path) -> None:
+    """Such as that of a groupby, whose keys would be missed in silence."""
+    data = pd.DataFrame({"town": ["a", "b"], "n": [1, 2]})
+    result = run(data, lambda rows: rows.groupby("town")[["n"]].sum(), tmp_path / "job")
+    with pytest.warns(
+        UserWarning, match=r"mini-batch 0 has the name 'town', and is not kept: reset"
+    ):
+        assert list(result.to_pandas().columns) == ["n"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dask.base import get_annotations, tokenize
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 Kind = Literal["frame", "bag", "array", "delayed"]
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What Dask puts into the names of tasks that may give another result each time."""
+DATA_SET = "_dataset_info_cache"
+"""The operand in which ``read_parquet`` keeps a data set of pyarrow and a checksum of its files."""
+UNSTABLE = (DATA_SET, "_pq_length_stats")
+"""Operands whose hashes are other ones in each process."""
 
 
 class CollectionGraph(NamedTuple):
@@ -126,7 +130,46 @@ def _frame_graph(data: Any, columns: Sequence[str] | None) -> CollectionGraph:
         optimized = frame.optimize()
     tasks = optimized.__dask_graph__()
     meta = frame._meta  # noqa: SLF001 - Dask's name for it
-    return _made("frame", data, tasks, optimized.__dask_keys__(), {}, meta, tasks)
+    keys = optimized.__dask_keys__()
+    found = _made("frame", data, tasks, keys, {}, meta, tasks)
+    token = found.token and tokenize("frame", stable_name(frame.expr), len(keys))
+    return found._replace(token=token)
+
+
+def stable_name(expression: Any) -> str:
+    """Return a name of a dask DataFrame's expression that is the same in each process.
+
+    That is the name that Dask gives, a hash of all operands, unless the expression reads Parquet.
+    """
+    if all(DATA_SET not in one._parameters for one in expression.walk()):  # noqa: SLF001 - Dask's
+        name: str = expression._name  # noqa: SLF001 - Dask's name for it
+        return name
+    return _digest(expression, {})
+
+
+def _digest(expression: Any, known: dict[str, str]) -> str:
+    """Return a hash of an expression's operands, without those that are unstable."""
+    name = expression._name  # noqa: SLF001 - Dask's name for it
+    if name not in known:
+        parameters = expression._parameters  # noqa: SLF001 - Dask's name for it
+        of_files = (
+            expression._dataset_info["checksum"]  # noqa: SLF001 - Dask's name for it
+            if DATA_SET in parameters
+            else None
+        )
+        operands = [
+            _stable(value, known)
+            for parameter, value in zip_longest(parameters, expression.operands)
+            if parameter not in UNSTABLE
+        ]
+        known[name] = tokenize(type(expression).__name__, operands, of_files)
+    return known[name]
+
+
+def _stable(value: Any, known: dict[str, str]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_stable(one, known) for one in value]
+    return _digest(value, known) if hasattr(value, "operands") else value
 
 
 def blocks_of_rows(array: Any) -> Any:

@@ -71,6 +71,8 @@ UNKNOWN = "unknown"
 """The index does not hold row numbers, or was not kept (by jobs of earlier versions)."""
 NO_INDEX = "no index"
 """The rows are those of an array or an Arrow table, which have no index."""
+NAMED = "named "
+"""The beginning of the word for an index with names, which follow: its values are not kept."""
 
 
 @dataclass(frozen=True)
@@ -390,12 +392,12 @@ def _has_dictionary(type_: pa.DataType) -> bool:
 
 
 def row_numbers(index: pd.Index) -> RowNumbers:
-    """Return an index as row numbers, if it has no name and holds such; else `UNKNOWN`."""
-    if index.nlevels > 1 or index.name is not None:
-        return UNKNOWN
+    """Return an index as row numbers, if it has no name and holds such; else what it is."""
+    if any(name is not None for name in index.names):
+        return NAMED + ", ".join(repr(name) for name in index.names)
     if isinstance(index, pd.RangeIndex):
         return range(index.start, index.stop, index.step)
-    if pd.api.types.infer_dtype(index, skipna=False) != "integer":
+    if index.nlevels > 1 or pd.api.types.infer_dtype(index, skipna=False) != "integer":
         return UNKNOWN
     try:
         numbers = index.to_numpy(np.int64)

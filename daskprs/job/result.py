@@ -414,8 +414,8 @@ class ParallelRunResult:
 
 def _no_rows_kept(method: str) -> OptionError:
     msg = (
-        f"{method}: this job kept no typed rows. Call parallel_run without output_dir, or "
-        f"with {Option('keep_rows', value=True)}."
+        f"{method}: this job kept no typed rows, and a resume cannot add them. Call parallel_run "
+        f"without output_dir, or with {Option('keep_rows', value=True)}, and with another job_dir."
     )
     return OptionError(msg)
 

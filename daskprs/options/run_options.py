@@ -56,7 +56,7 @@ SCRIPT, INPUT, PROCESSES, FAILURES, TIMES, OUTPUT, THE_JOB = GROUPS = (
     "The job",
 )
 """The headings under which help and documentation show the options, in this order."""
-AZURE_ALIASES = {
+ALIASES = {
     "mini_batch_error_threshold": "allowed_failed_count",
     "max_concurrency_per_instance": "process_count_per_node",
     "instance_count": "node_count",
@@ -64,8 +64,12 @@ AZURE_ALIASES = {
     "timeout": "run_invocation_timeout",
     "output_file_name": "append_row_file_name",
     "program_arguments": "arguments",
+    **dict.fromkeys(("n_jobs", "num_workers", "max_workers"), "process_count_per_node"),
+    **dict.fromkeys(("timeout_s", "task_timeout"), "run_invocation_timeout"),
+    **dict.fromkeys(("batch_size", "chunk_size", "chunksize"), "mini_batch_size"),
+    **dict.fromkeys(("retries", "max_restarts"), "run_max_try (tries, one more than retries)"),
 }
-"""Option names of the YAML files: a name similar in spelling may differ in meaning."""
+"""Names of options in Azure's YAML files and in other libraries, and ours for them."""
 
 OF_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
 OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
@@ -379,7 +383,7 @@ class RunOptions:
         """Return options by name; an unknown name is an error with the nearest known one."""
         for name in given:
             if name not in TABLE:
-                alias = AZURE_ALIASES.get(name)
+                alias = ALIASES.get(name)
                 hint = f" Did you mean {alias}?" if alias else did_you_mean(name, TABLE)
                 msg = f"{name}: there is no such option.{hint}"
                 raise OptionError(msg)

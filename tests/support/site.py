@@ -33,6 +33,7 @@ FETCHED = re.compile(r'<script src="https://[^"]*"[^>]*></script>')
 OWN = "javascripts/search-from-a-file.js"
 """What does the same, and is part of the site."""
 FIRST = "index.html"
+MEMBERS = re.compile(r" +members: \[(.*)\]$")
 
 
 class Page(NamedTuple):
@@ -90,12 +91,17 @@ def twin(path: str) -> str:
     """Return the Markdown of a page, with the docstrings in place of what stands for them."""
     lines: list[str] = []
     fence = is_option = False
+    named = ""
     for line in (HOME / "docs" / path).read_text().splitlines():
         fence ^= bool(FENCE.match(line))
         is_option = is_option and (line.startswith(" ") or not line)
         if line.startswith("::: ") and not fence:
-            lines += [f"## {line[4:]}", "", *_documented(line[4:])]
+            named = line[4:]
+            lines += [f"## {named}", "", *_documented(named)]
             is_option = True
+        elif is_option and (members := MEMBERS.match(line)):
+            for member in filter(None, members[1].split(", ")):
+                lines += [f"### {named}.{member}", "", *_documented(f"{named}.{member}")]
         elif not is_option:
             lines.append(line)
     return "\n".join(lines).rstrip() + "\n"
@@ -104,7 +110,7 @@ def twin(path: str) -> str:
 def _documented(dotted: str) -> list[str]:
     """Return the signature and the docstring of a public name."""
     value: Any = pkgutil.resolve_name(dotted)
-    signature = [] if inspect.isclass(value) else [f"    {inspect.signature(value)}", ""]
+    signature = [f"    {inspect.signature(value)}", ""] if inspect.isroutine(value) else []
     return [*signature, *(inspect.getdoc(value) or "").splitlines(), ""]
 
 

@@ -176,11 +176,16 @@ def _is_other_content(folder: Path) -> bool:
 
 def _too_large(root: Path, found: dict[str, int]) -> str:
     largest = sorted(found, key=lambda path: -found[path])[:SHOWN]
-    shown = ", ".join(f"{path} ({found[path] / (1 << 20):.1f} MiB)" for path in largest)
+    shown = ", ".join(
+        f"{path} ({found[path] / (1 << 20):.1f} MiB)"
+        for path in largest
+        if found[path] > LARGEST_BYTES / 100
+    )
     return (
         f"the source directory {root} is too large to travel to the agents: more than "
-        f"{LARGEST_BYTES >> 20} MiB or {LARGEST_COUNT} files. The largest so far: {shown}. Give a "
-        "smaller source_directory, or list what is not source in a .amlignore file."
+        f"{LARGEST_BYTES >> 20} MiB or {LARGEST_COUNT} files"
+        f"{f'. The largest so far: {shown}' if shown else ''}. Give a smaller source_directory, or "
+        "list what is not source in a .amlignore or .gitignore file."
     )
 
 

@@ -117,6 +117,9 @@ def _is_glob(path: str) -> bool:
 # ---- on a disk ----
 
 
+TEXT = " Texts are paths here: put rows into a DataFrame."
+
+
 def _local(path: str) -> MatchedFiles:
     place = Path(path).absolute()
     if place.is_file():
@@ -126,7 +129,8 @@ def _local(path: str) -> MatchedFiles:
         return MatchedFiles(FileList(_below(str(place), "")), is_one_file=False)
     if _is_glob(path):
         return MatchedFiles(FileList(_matches(path)).in_order(), is_one_file=False)
-    msg = f"there is no file or folder {path!r}.{nearest(path)}"
+    hint = nearest(path) or (TEXT if " " in path else "")
+    msg = f"there is no file or folder {path!r}.{hint}"
     raise InputError(msg)
 
 

@@ -193,7 +193,8 @@ def test_a_lock_has_all_that_the_project_asks_for(lock: str, groups: list[str]) 
         assert all(one.specifier.contains(version) for version in versions), f"{one}: make lock"
 
 
-@pytest.mark.parametrize("system", ["slurm", pytest.param("pbs", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("system", ["slurm", "pbs"])
 def test_the_batch_example_runs_where_a_batch_system_does(tmp_path: Path, system: str) -> None:
     """With one that starts its jobs on this machine; called again, it finds all done."""
     submit, cancel, told = SUBMIT[system]

@@ -54,7 +54,7 @@ OWN_ENVIRONMENTS = {
     "sbom": ("TOOLS", ".venv-tools"),
     "lint-package": ("TOOLS", ".venv-tools"),
 }
-LONG = {"demo", "chaos", "bench", "test-long", "test-large", "bench-full", "test-python"}
+LONG = {"demo", "test", "chaos", "bench", "test-long", "test-large", "bench-full", "test-python"}
 """Others play what most of these run: the demo, a cell of the table, a benchmark."""
 NEEDED = {"docs": "zensical", "style": "mypy"}
 """The lowest versions are tested without what documentation and style need."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 SOME = [
     "index.html",
-    "errors.html",
-    "reference/api.html",
     "reference/azure-pipeline-files.html",
     "tutorials/first-job.html",
 ]

@@ -576,7 +576,7 @@ def test_a_partition_that_kills_its_worker_fails_alone(
     assert text_of(result).split() == ["0", "1", "3", "4", "5", "6", "7"]
 
 
-@pytest.mark.parametrize("how", ["killed", "retired"])
+@pytest.mark.parametrize("how", mostly_long(["killed", "retired"], suite=["killed"]))
 def test_a_worker_that_goes_costs_what_it_held(
     tmp_path: Path, workers: Workers, their_client: Client, how: str
 ) -> None:

@@ -132,6 +132,7 @@ def test_the_death_of_the_worker_that_carries_the_driver_moves_it(home: Path, ad
     assert state_of(job).runs == 2
 
 
+@pytest.mark.long
 def test_a_handle_follows_the_job_past_the_death_of_its_driver(home: Path, address: str) -> None:
     """Each line comes once, in order, from both drivers; the handle is awaited like any other."""
     run = daskprs.start(

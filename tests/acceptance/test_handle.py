@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster, get_client, worker_client
 import daskprs
 from daskprs.cluster.connect import IN_PROCESS
 from tests.acceptance.test_cancel import MARK, marked
+from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
 from tests.support.polling import poll_for
 
@@ -260,7 +261,7 @@ def test_an_asynchronous_client_in_its_own_loop(tmp_path: Path, begin: Begin) ->
     asyncio.run(work())
 
 
-@pytest.mark.parametrize("seceded", [True, False], ids=["worker_client", "get_client"])
+@pytest.mark.parametrize("seceded", mostly_long([True, False], suite=[True]))
 def test_a_run_inside_a_dask_task(tmp_path: Path, *, seceded: bool) -> None:
     """A worker of one thread carries the task, and the job of the task."""
 
@@ -326,7 +327,9 @@ class Program:
         return self.process.returncode, said
 
 
-@pytest.mark.parametrize(("how", "code"), [("ends", 0), ("raises", 3)])
+@pytest.mark.parametrize(
+    ("how", "code"), mostly_long([("ends", 0), ("raises", 3)], suite=[("raises", 3)])
+)
 def test_a_program_that_ends_cancels_its_runs_and_says_so(
     tmp_path: Path, how: str, code: int
 ) -> None:

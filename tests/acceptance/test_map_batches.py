@@ -32,6 +32,7 @@ from daskprs.job.status import state_of
 from daskprs.lazy import task_agents
 from daskprs.lazy.committed_parts import CommittedParts
 from tests.support.by_hand import ByHand
+from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 from tests.support.separate_nodes import separate_nodes, why_not
 
@@ -497,7 +498,7 @@ def test_workers_have_to_share_the_job_folder(tmp_path: Path) -> None:
 # ---- what is refused ----
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", mostly_long([True, False], suite=[True]))
 def test_rows_that_are_not_announced_are_refused(tmp_path: Path, committed: bool) -> None:  # noqa: FBT001 - a case
     """The error names mini-batch, column and both types."""
 

@@ -144,6 +144,7 @@ def test_parts_are_uploaded_while_the_job_runs_and_a_failed_one_leaves_none_of_t
     assert not (tmp_path / "job" / "uploads").exists()
 
 
+@pytest.mark.long
 def test_an_upload_that_fails_is_a_warning_before_the_job_ends(
     store: ObjectStore, tmp_path: Path
 ) -> None:

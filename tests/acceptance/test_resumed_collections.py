@@ -134,7 +134,7 @@ def run(data: Any, folder: Path, **options: Any) -> daskprs.ParallelRunResult:
     ("kind", "is_cut", "resume"),
     mostly_long(
         product(["frame", "delayed"], [False, True], [True, "failed"]),
-        suite=[("frame", False, True), ("frame", True, "failed"), ("delayed", True, True)],
+        suite=[("delayed", True, True)],
     ),
 )
 def test_partitions_that_failed_before(

@@ -115,7 +115,7 @@ def _parts_of(exchange: KeyExchange) -> list[Future]:
 
 @pytest.mark.parametrize(
     "moment",
-    mostly_long(["never", "dealing", "gathering", "afterwards"], suite=["never", "gathering"]),
+    mostly_long(["never", "dealing", "gathering", "afterwards"], suite=["gathering"]),
 )
 def test_a_lost_worker_costs_what_it_held(
     tmp_path: Path,
@@ -217,6 +217,7 @@ def run(rows):
 """
 
 
+@pytest.mark.long
 def test_a_job_goes_on_when_a_worker_takes_gathered_rows_with_it(
     tmp_path: Path, cluster: ByHand, source: ShuffledKeySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:

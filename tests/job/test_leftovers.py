@@ -117,6 +117,7 @@ def test_new_keys_are_run_after_the_old_ones_were_tidied_up(script: Path, tmp_pa
     assert 7 in result.to_pandas().index
 
 
+@pytest.mark.long
 def test_the_command_line_goes_on_by_the_folder_alone(script: Path, tmp_path: Path) -> None:
     """The saved call names the script itself, not its snapshot."""
     FRAME.to_csv(tmp_path / "in.csv", index=False)

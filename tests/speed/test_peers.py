@@ -10,6 +10,7 @@ import pytest
 from benchmarks import peer_list, workloads
 from benchmarks.data import DataSet, lazy_frame
 from benchmarks.lazy_frames import LazyFrame
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,18 +22,18 @@ RUNS = [
     (peer, workload)
     for peer in ("limit", "multiprocessing")
     for workload in ("nothing-10k", "parquet-1mb", "csv", "arrays", "keys", "frame", "pipeline")
-] + [("daskprs", workload) for workload in ("nothing-10k", "parquet-1mb", "csv", "keys", "frame")]
+]
+RUNS += mostly_long(
+    [("daskprs", workload) for workload in ("nothing-10k", "parquet-1mb", "csv", "keys", "frame")],
+    suite=[("daskprs", "nothing-10k"), ("daskprs", "keys")],
+)
 
 DASK = replace(peer_list.BY_NAME["dask"], environment=None)  # ours has the same package
 ON_CLUSTER = [
-    pytest.param(DASK, "lazy-cheap", marks=pytest.mark.long),
-    (peer_list.BY_NAME["daskprs-cluster"], "lazy-cheap"),
-    *(
-        pytest.param(peer, workload, marks=pytest.mark.long)
-        for peer in (DASK, peer_list.BY_NAME["daskprs-cluster"])
-        for workload in ("keys-cluster", "dataset", "groups")
-        if (peer, workload) != (DASK, "keys-cluster")
-    ),
+    (peer, workload)
+    for peer in (DASK, peer_list.BY_NAME["daskprs-cluster"])
+    for workload in ("lazy-cheap", "keys-cluster", "dataset", "groups")
+    if (peer, workload) != (DASK, "keys-cluster")
 ]
 
 
@@ -51,6 +52,7 @@ def quick_partitions(path: Path, count: int) -> Expected:
     return lazy_frame(path, LazyFrame(count))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("peer", "workload"), ON_CLUSTER)
 def test_starting_a_cluster_does_not_count(
     peer: peer_list.Peer, workload: str, session: Session

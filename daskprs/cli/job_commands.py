@@ -28,7 +28,7 @@ from daskprs.cli.options import (
 from daskprs.core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.folders.pipeline_folder import PipelineFolder, read_record
 from daskprs.job.result import items_text
 from daskprs.options.run_options import TABLE
 from daskprs.report.progress_text import at_work_text, counts_text, now_text, slot_text
@@ -305,10 +305,14 @@ def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
 
 
 def _way_on(folder: JobFolder, surface: Surface) -> str:
-    """Return the command that resumes a job, or what its program does, if only this can."""
+    """Return the command that resumes a job, or what its pipeline or its program does instead."""
+    from daskprs.cli.driver_process import resume_pipeline
     from daskprs.job.request import in_its_program, read_call
 
     try:
+        steps = read_record(PipelineFolder(folder.path.parent)) or {}
+        if "definition" in steps.get(folder.path.name, {}):  # else each step of SDK v1 by itself
+            return resume_pipeline(folder.path)
         needs_program = bool(read_call(folder)["objects"])
     except JobFolderError:  # it was made by another version, or this user may not read it
         needs_program = False

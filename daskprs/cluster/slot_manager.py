@@ -142,6 +142,7 @@ class SlotManager:
     def obstacles(self) -> tuple[str, ...]:
         """Return what keeps workers or their slots from work, in clauses for people."""
         return (
+            *(() if self._session.connected else ("no connection to the scheduler",)),
             *self._worker_registry.obstacles(),
             *(f"{worker} cannot run agents: {why}" for worker, why in self._refused.items()),
             *self._far.obstacles(),

@@ -62,8 +62,7 @@ class Detachment(NamedTuple):
         try:
             return cls(**read_json(folder.detached))
         except FileNotFoundError:
-            msg = f"no detached job was submitted in {folder}: it has no {folder.detached.name}."
-            raise JobFolderError(msg) from None
+            raise JobFolderError(_not_detached(folder)) from None
         except PermissionError:
             raise not_entered(folder.path) from None
         except (OSError, ValueError, TypeError) as error:
@@ -174,13 +173,14 @@ def cancel(job_dir: str | PathLike[str]) -> None:
 
     """
     folder = JobFolder(job_dir)
-    if not folder.detached.exists() and (driver := holder(folder)) is not None:
-        raise JobFolderError(_of_another_process(folder, driver))
     Detachment.read(folder)
     folder.cancel.touch()
 
 
-def _of_another_process(folder: JobFolder, driver: str) -> str:
+def _not_detached(folder: JobFolder) -> str:
+    driver = holder(folder)
+    if driver is None:
+        return f"no detached job was submitted in {folder}: it has no {folder.detached.name}."
     if folder.collection.exists():
         return (
             f"the job in {folder} belongs to a lazy collection, and a worker of Dask drives it "

@@ -14,6 +14,7 @@ from daskprs.inputs.open_source import open_source
 from daskprs.options.rules import working_directory
 from daskprs.options.run_options import TABLE, NoOtherOptions, RunOptions
 from daskprs.report.html_table import table_of
+from daskprs.report.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -177,17 +178,17 @@ class Plan:
 
     def _summary(self) -> str:
         count, items, size, largest = self.totals()
-        rows = "" if items is None else f"{items:,} {self.unit}s, "
+        rows = "" if items is None else f"{counted(items, self.unit)}, "
         return (
-            f"<daskprs plan: {count:,} mini-batches, {rows}{size:,} bytes, the largest {largest:,} "
-            "bytes>"
+            f"<daskprs plan: {counted(count, 'mini-batch')}, {rows}{size:,} bytes, the largest "
+            f"{largest:,} bytes>"
         )
 
     def _first(self) -> list[tuple[str, str]]:
         """Return the numbers and descriptions of the first mini-batches."""
         rows = []
         for one in islice(self, SHOWN + 1):
-            items = "" if one.items is None else f", {one.items:,} {self.unit}s"
+            items = "" if one.items is None else f", {counted(one.items, self.unit)}"
             rows.append((str(one.index), f"{one.label}{items}"))
         return [*rows[:SHOWN], ("…", "")] if len(rows) > SHOWN else rows
 

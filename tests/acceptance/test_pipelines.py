@@ -396,6 +396,9 @@ jobs:
 """
     with pytest.raises(PipelineFailed):
         run(text, job_dir="job")
+    shown = CliRunner().invoke(main, ["status", "job/a"], prog_name="daskprs").stdout
+    again = f"run the pipeline again with --resume --job-dir {Path.cwd()}/job"
+    assert f"to go on      {again}\n" in shown
     write(src__s_py="def run(files):\n    return ['new']\n")
     with pytest.raises(PipelineFailed, match=r"s\.py has changed") as refused:
         run(text, job_dir="job", resume=True)

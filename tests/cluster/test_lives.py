@@ -139,7 +139,10 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     it.open()
     first = it.session
     first.heard(a_worker("a"))
-    first.lost = True
+    first.lost, first.connected = True, False
+    assert "no connection to the scheduler" in it.obstacles()
+    first.connected = True
+    assert it.obstacles() == ()
     for _ in range(3):
         it.turn(0.0)
         it._looked_s -= slot_manager.LOOK_EVERY_S

@@ -160,6 +160,7 @@ def test_a_handle_follows_the_job_past_the_death_of_its_driver(home: Path, addre
     assert run.progress.mini_batches.succeeded == len(NUMBERS)
 
 
+@pytest.mark.long
 def test_a_handle_cancels_a_detached_job(home: Path, address: str) -> None:
     """It says so as a job of this process does."""
     submitted(home, address)

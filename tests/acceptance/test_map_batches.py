@@ -162,6 +162,7 @@ def len_of_table(rows: pa.Table) -> list[int]:
     return [len(rows)]
 
 
+@pytest.mark.long
 def test_frames_of_all_kinds_have_the_accessor() -> None:
     """Those of pandas and polars are cut into mini-batches."""
     for data in (frame(), FRAME, pl.from_pandas(FRAME)):

@@ -116,6 +116,7 @@ def run(rows):
 """
 
 
+@pytest.mark.long
 def test_parts_are_uploaded_while_the_job_runs_and_a_failed_one_leaves_none_of_them(
     store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -170,7 +170,7 @@ def test_a_collection_that_has_grown(tmp_path: Path) -> None:
     assert Counter(made.times()) == Counter([*range(6), 4, 5])
 
 
-@pytest.mark.parametrize("size", [None, HALF["delayed"]], ids=["whole", "cut"])
+@pytest.mark.parametrize("size", mostly_long([None, HALF["delayed"]], suite=[HALF["delayed"]]))
 def test_other_content(tmp_path: Path, size: int | None) -> None:
     """It is refused with the number of the partition, unless it is accepted."""
     parts = [delayed(FRAME[n * ROWS : (n + 1) * ROWS]) for n in range(3)]

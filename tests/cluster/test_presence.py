@@ -248,6 +248,7 @@ def seen(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(device=found[0], threads=found[1], process=daskprs.EntryScript().agent_name)
 
 
+@pytest.mark.long
 def test_workers_of_a_host_give_their_agents_different_devices(
     tmp_path: Path, cluster: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from distributed import Client
 import daskprs
 from daskprs.core import watchdog
 from tests.support.by_hand import ByHand
+from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def terminated(job: Struck, pid: int) -> None:  # noqa: ARG001
     os.kill(pid, signal.SIGTERM)
 
 
-@pytest.mark.parametrize("told", [retired, terminated])
+@pytest.mark.parametrize("told", mostly_long([retired, terminated], suite=[terminated]))
 def test_a_worker_that_is_told_to_go_hands_back_what_it_has_uncharged(
     struck: Struck, told: Callable[[Struck, int], None]
 ) -> None:

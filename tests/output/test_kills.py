@@ -48,7 +48,7 @@ def run(program: Path, *words: str) -> int:
     return int(done.stdout.split()[0])
 
 
-@pytest.mark.parametrize("how", mostly_long(STEPS, suite=["kill", "interrupt"]))
+@pytest.mark.parametrize("how", mostly_long(STEPS, suite=["kill"]))
 def test_what_strikes_at_a_file_operation_of_commit_and_publish_changes_no_byte(
     tmp_path: Path, how: str
 ) -> None:

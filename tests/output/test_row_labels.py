@@ -36,7 +36,7 @@ from daskprs.folders.row_labels import (
 from daskprs.folders.rows_seal import labels_key, labels_seal
 from daskprs.output.read_rows import RowMatcher, read_rows
 from daskprs.output.rows.format_result import FormattedRows, format_result
-from daskprs.output.rows.typed_rows import decode
+from daskprs.output.rows.typed_rows import decode, row_numbers
 from daskprs.system.private_folder import DEFAULT_ACL
 from daskprs.system.seal import Seal, SealKey
 from tests.support.canary import Canary
@@ -486,3 +486,13 @@ def test_an_index_with_a_name_that_is_lost_is_named(tmp_path: Path) -> None:
         UserWarning, match=r"mini-batch 0 has the name 'town', and is not kept: reset"
     ):
         assert list(result.to_pandas().columns) == ["n"]
+    assert row_numbers(pd.RangeIndex(2, name=Unshown())) == "named Unshown"
+    assert len(row_numbers(pd.Index([1], name="x" * 999))) < 80
+
+
+class Unshown:
+    """A name of an index that cannot be shown."""
+
+    def __repr__(self) -> str:
+        """Fail."""
+        raise ValueError

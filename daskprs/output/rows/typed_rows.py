@@ -59,6 +59,8 @@ _LENGTH = struct.Struct("<I")
 MOST_BLOCK_BYTES = 1 << 30
 MOST_PICKLES_BYTES = 1 << 20
 """Bytes of pickles from which a piece is full: a reader holds all of a piece."""
+MOST_NAME_CHARS = 60
+"""Characters of the name of an index that a message shows."""
 _PLAIN = {int, float, bool, str, bytes, type(None)}
 """Classes of elements that msgpack gives back as they were."""
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
@@ -391,10 +393,16 @@ def _has_dictionary(type_: pa.DataType) -> bool:
     return bool(pa.types.is_dictionary(type_)) or any(map(_has_dictionary, inner))
 
 
+def _shown(name: Any) -> str:
+    """Return the name of an index for a message: its class may be the script's own."""
+    known = type(name) in _PLAIN
+    return repr(name)[:MOST_NAME_CHARS] if known else type(name).__name__
+
+
 def row_numbers(index: pd.Index) -> RowNumbers:
     """Return an index as row numbers, if it has no name and holds such; else what it is."""
     if any(name is not None for name in index.names):
-        return NAMED + ", ".join(repr(name) for name in index.names)
+        return NAMED + ", ".join(map(_shown, index.names))
     if isinstance(index, pd.RangeIndex):
         return range(index.start, index.stop, index.step)
     if index.nlevels > 1 or pd.api.types.infer_dtype(index, skipna=False) != "integer":

@@ -268,6 +268,12 @@ def _users(values: dict[str, Any]) -> list[JobUser]:
             "lower --max-jobs."
         )
         raise OptionError(msg)
+    if len({one.gid for one in users}) < len(users):
+        msg = (
+            f"--run-as {' '.join(values['run_as'])}: two of them have one primary group, by which "
+            "their jobs could read each other's. Give each a group of its own."
+        )
+        raise OptionError(msg)
     return users
 
 

@@ -85,8 +85,10 @@ class Roots:
             raise not_found(name, uri, target)
         if path.is_dir():
             self._refuse_links(path, uri, target, own)
-        if kind == "MLTable":
-            _refuse_entries(path, uri, target)
+            if (
+                path / NAME
+            ).is_file():  # a step may read it as a table, whatever the caller calls it
+                _refuse_entries(path, uri, target)
         return path
 
     def _asset(self, uri: str, target: str) -> Path | None:

@@ -318,8 +318,26 @@ class Endpoint:
     def resume(self, name: JobName) -> Response:
         """Go on with a job that failed, was canceled or died: what it has done is not redone."""
         job = self._queue.get(name)
+        self._refuse_withdrawn(job.asked)
         self._queue.resume(job)
         return self._accepted(job)
+
+    def _refuse_withdrawn(self, asked: RequestedJob) -> None:
+        """Refuse a job whose deployment or places the operator no longer allows."""
+        if asked.deployment not in self._deployments.names:
+            message = f"The deployment {asked.deployment!r} is no longer served."
+            raise Refusal(409, "CannotResume", message, target="name")
+        for name, one in asked.inputs.items():
+            uri, target = one.get("Uri"), f"properties.InputData.{name}.Uri"
+            if isinstance(uri, str) and uri.startswith("https://"):
+                self._web_hosts.file(uri, name, one["JobInputType"], target)
+            elif isinstance(uri, str):
+                self._inputs.existing(uri, one["JobInputType"], target=target)
+        for name, one in asked.outputs.items():
+            is_folder = one.get("JobOutputType") == "UriFolder"
+            self._outputs.new(
+                one["Uri"], folder=is_folder, target=f"properties.OutputData.{name}.Uri"
+            )
 
     def _accepted(self, job: ServedJob, status: int = 202, *, is_detailed: bool = True) -> Response:
         answer = self._answer(job, is_detailed=is_detailed)

@@ -5,6 +5,7 @@ All state comes from the job folders, so that a restarted service knows the same
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -14,7 +15,6 @@ import uuid
 from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -107,7 +107,7 @@ class JobQueue:
         found = [ServedJob.read(path) for path in folders]
         for path, job in zip(folders, found, strict=True):
             if job is None and re.fullmatch(NAME_PATTERN, path.name) and is_remnant(path):
-                path.rename(self._folder / f"{REMOVED}{path.name}")
+                path.rename(self._removed(path.name))
         jobs = sorted((job for job in found if job), key=lambda job: job.number)
         for job in sorted(jobs, key=lambda job: (job.asked.created, job.number)):
             self._know(job)
@@ -229,7 +229,7 @@ class JobQueue:
             raise not_found("job", skip, "$skip")
         begin = 0 if skip is None else names.index(skip) + 1
         found = (job for job in jobs[begin:] if shows(job.asked) and job.folder.is_dir())
-        page = list(islice(found, top + 1))
+        page = list(itertools.islice(found, top + 1))
         return page[:top], page[top - 1].asked.name if len(page) > top else None
 
     def cancel(self, job: ServedJob) -> None:
@@ -362,13 +362,18 @@ class JobQueue:
                 with self._lock:
                     job = self._jobs[name]
                     if job.folder.is_dir() and self._has_ended(job):
-                        job.folder.rename(self._folder / f"{REMOVED}{name}")
+                        job.folder.rename(self._removed(name))
                         self._forget(job)
         for path in self._folder.glob(f"{REMOVED}*"):
             try:
                 remove_tree(path)
             except OSError as error:
                 LOG.error("%s cannot be removed: %s", path, error)  # noqa: TRY400 - it says why
+
+    def _removed(self, name: str) -> Path:
+        """Return the path of a job that is removed; a crash may have left one of its name."""
+        free = (self._folder / f"{REMOVED}{name}{'-' * count}" for count in itertools.count())
+        return next(path for path in free if not path.exists())
 
     def _forget(self, job: ServedJob) -> None:
         del self._jobs[job.asked.name]

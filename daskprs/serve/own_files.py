@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import daskprs
 from daskprs.errors import OptionError
+from daskprs.system.regular_files import OTHERS_WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -58,10 +61,12 @@ class OwnFiles(NamedTuple):
                 why = f"jobs could not {verb} {option} {root}: change its permissions."
                 needs += [(str(root), one, True, why) for one in (verb, "enter")]
         for option, path in self.code:
-            needs += [
-                (str(path), "read", True, f"jobs could not read {option} {path}."),
-                (str(path), "write", False, f"a script could change {option} {path} for others."),
-            ]
+            needs.append((str(path), "read", True, f"jobs could not read {option} {path}."))
+            why = f"a script could change {option} {path} for others: {{}} is open to this user."
+            needs += [(str(one), "write", False, why.format(one)) for one in _ways_to_change(path)]
+        for place in map(Path, _running()):
+            why = f"a script could change what the service runs: {place} is open to this user."
+            needs.append((str(place), "write", False, why))
         for option, path in self.secrets:
             needs.append((str(path), "read", False, f"a script could read {option} {path}."))
         above = next(one for one in self.folder.parents if one.is_dir())
@@ -85,11 +90,38 @@ def names_of(path: Path) -> set[Path]:
     return found
 
 
+def refuse_foreign(folder: Path) -> None:
+    """Refuse a folder of a service in which another user could put a job, or a link."""
+    status = folder.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        why = "is a link"
+    elif status.st_uid != os.geteuid():
+        why = f"belongs to the user with the number {status.st_uid}"
+    elif status.st_mode & OTHERS_WRITE:
+        why = "may be written by other users"
+    else:
+        return
+    msg = f"--folder {folder}: it {why}, who could have this service run code. Use another one."
+    raise OptionError(msg)
+
+
+def _ways_to_change(path: Path) -> Iterator[Path]:
+    """Yield the files of code, and the folders in which another one could take their place."""
+    real = path.resolve()
+    yield real
+    if real.is_dir():
+        yield from (one for one in real.rglob("*") if not one.is_symlink())
+    for one in real.parents:
+        if not one.stat().st_mode & stat.S_ISVTX:  # else only owners can rename what lies there
+            yield one
+
+
 def _running() -> Iterator[str]:
     """Yield the places of the code that the service and its jobs run."""
     yield sys.prefix
     yield sys.executable
     yield str(Path(daskprs.__file__).parent)
+    yield from {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     yield from (one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one)
 
 

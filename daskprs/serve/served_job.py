@@ -147,6 +147,7 @@ class ServedJob:
             job = cls(folder, asked)
             job.queue(number)
             with whole_file(folder / "request.json") as file:
+                os.fchmod(file.fileno(), 0o600)
                 file.write(json.dumps(asked._asdict()).encode())
             sync_folder(folder.parent)
         except BaseException:  # what is not accepted must not run after a restart

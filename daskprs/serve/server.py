@@ -18,6 +18,7 @@ from daskprs.serve.gate import Gate
 from daskprs.serve.health import Health
 from daskprs.serve.job_queue import JobQueue
 from daskprs.serve.listening_socket import CallerLimits, ListeningSocket
+from daskprs.serve.own_files import refuse_foreign
 from daskprs.system.file_lock import held
 from daskprs.system.linux import close_to_same_user
 
@@ -78,6 +79,7 @@ class Service(NamedTuple):
         """Serve until a signal ends the service; jobs continue without it."""
         close_to_same_user()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        refuse_foreign(self.folder)
         alone = held(self.folder / "lock", f"the folder of a service, {self.folder}")
         with alone, ListeningSocket(self.host, self.port, self.limits) as listener:
             queue = JobQueue(

@@ -38,6 +38,22 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_a_part_of_a_blob_is_that_part_and_options_that_count_are_not_ignored(store: Path) -> None:
+    """Other bytes than the client of Azure gives would be wrong without a word."""
+    container = ContainerClient(URL, "pictures")
+    container.upload_blob("x", b"0123456789", length=8, max_concurrency=4)
+    assert (store / "x").read_bytes() == b"01234567"
+    part = container.download_blob("x", 5, 9)
+    assert (part.readall(), part.size, [*part.chunks()]) == (b"567", 3, [b"567"])
+    assert container.download_blob("x", offset=1, length=2, encoding="utf-8").readall() == "12"
+    with pytest.raises(TypeError, match="version_id: not known"):
+        container.download_blob("x", version_id="1")
+    with pytest.raises(TypeError, match="if_match"):
+        container.upload_blob("x", b"", if_match="*")
+    with pytest.raises(ValueError, match="AppendBlob"):
+        container.upload_blob("x", b"", "AppendBlob")
+
+
 def test_blobs_are_written_listed_read_and_deleted(store: Path) -> None:
     """By every client; a name without slashes sorts before those of a folder."""
     container = BlobServiceClient(URL, credential=object()).get_container_client("pictures")

@@ -72,6 +72,7 @@ def test_a_value_is_an_argument_wherever_it_stands(folder: Path, value: str) -> 
         *(f"python a.py \\{X}", f'python a.py "\\{X}"', f"python a.py ${X}", f"python a.py # {X}"),
         *(f"python a.py $'{X}'", f'python a.py $"{X}"', f"python a.py '{X}", f'python a.py "{X}'),
         *("python a.py $AZURE_ML_INPUT_x", "python a.py $DASKPRS_VALUE_0"),
+        *('bash -c "ls $AZURE_ML_OUTPUT_x"', "ls ${AZUREML_OUTPUT_x}", f"echo hi >&1{X}"),
     ],
 )
 def test_a_command_that_might_read_a_value_as_shell_is_refused(command: str) -> None:

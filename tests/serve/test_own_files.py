@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ import pytest
 import daskprs
 from daskprs.errors import OptionError
 from daskprs.serve.allowed_paths import Roots
-from daskprs.serve.own_files import OwnFiles, names_of, startup_warnings
+from daskprs.serve.job_user import JobUser
+from daskprs.serve.own_files import OwnFiles, names_of, refuse_foreign, startup_warnings
 
 
 @pytest.fixture
@@ -97,3 +100,38 @@ def test_a_key_that_others_can_read_is_warned_of(home: Path) -> None:
     found = [*startup_warnings([], str(key))]
     assert ["jobs run as root" in one for one in found] == [True] * (os.geteuid() == 0)
     assert [*startup_warnings([], str(home / "none"))] == found
+
+
+@pytest.mark.attack
+def test_the_folder_of_a_service_is_its_own(home: Path) -> None:
+    """In one that others may write to they could plant a job, or a link in place of the lock."""
+    folder = home / "keys"
+    folder.chmod(0o711)
+    refuse_foreign(folder)
+    folder.chmod(0o771)
+    with pytest.raises(OptionError, match="may be written by other users"):
+        refuse_foreign(folder)
+    home.joinpath("link").symlink_to(home / "root")
+    with pytest.raises(OptionError, match="is a link"):
+        refuse_foreign(home / "link")
+    if os.geteuid() == 0:
+        os.chown(folder, 23456, 23456)
+        with pytest.raises(OptionError, match="belongs to the user with the number 23456"):
+            refuse_foreign(folder)
+
+
+@pytest.mark.attack
+def test_a_script_cannot_change_what_jobs_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files in a folder of code, folders in which another could take its place, and Python."""
+    needs: dict[str, str] = {}
+
+    def look(_: JobUser, paths: list[tuple[str, str, bool, str]]) -> None:
+        needs.update({path: verb for path, verb, may, _ in paths if verb == "write" and not may})
+
+    monkeypatch.setattr(JobUser, "refuse_unfit", look)
+    user = JobUser("user", 23456, 23456, (23456,))
+    OwnFiles([], [("--code", home / "code")], home / "jobs").refuse_to(user, Roots({}), Roots({}))
+    code = home.resolve() / "code"
+    python = {sys.prefix, sys.executable, sysconfig.get_path("purelib")}
+    assert {*map(str, (code, code / "score.py", code.parent, "/")), *python} <= needs.keys()
+    assert "/tmp" not in needs or not Path("/tmp").stat().st_mode & stat.S_ISVTX  # noqa: S108 - no file

@@ -162,6 +162,15 @@ def test_what_a_crash_left_is_removed_by_the_next_service(
         pass
 
 
+def test_what_a_crash_left_holds_up_no_other_removal(jobs: Jobs) -> None:
+    """Not even that of a later job of the same name."""
+    jobs.folder.joinpath(".removed-batchjob-old", "left").mkdir(parents=True)
+    jobs.add("old", done)
+    jobs.add("new", done)
+    with opened(jobs, "new"):
+        pass
+
+
 def test_what_a_crash_left_of_an_invocation_is_removed(jobs: Jobs) -> None:
     """The name is free again; a folder with anything else in it stays."""
     for name, entries in [

@@ -181,4 +181,5 @@ def test_the_paths_of_an_mltable_lie_in_its_folder(home: Path, entry: str, expec
     home.joinpath("root", "MLTable").write_text(f"paths:\n  - {entry}\n")
     roots = Roots({"store": str(home / "root")})
     assert status(roots, f"{home}/root", kind="MLTable") == expected
+    assert status(roots, f"{home}/root", kind="UriFolder") == expected, "a step may read a table"
     assert status(roots, f"{home}/root/inside", kind="MLTable") == 404

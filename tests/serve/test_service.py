@@ -285,6 +285,20 @@ def test_a_job_that_failed_tells_why_and_can_go_on(service: LightService) -> Non
     assert service.client.get(f"/jobs/{name}/stream").text == "it is bad\nit is good now\n"
 
 
+@pytest.mark.attack
+def test_a_resume_reaches_only_what_is_still_allowed(tmp_path: Path) -> None:
+    """The operator may have taken back a deployment, or a root, since."""
+    with LightService(tmp_path, names="first,second") as service:
+        name = service.invoke(service.data("bad", "exit 42")).json()["name"]
+        assert service.ended(name) == "Failed"
+    (tmp_path / "data" / "bad").rename(tmp_path / "bad")
+    (tmp_path / "data" / "bad").symlink_to(tmp_path / "bad")
+    with LightService(tmp_path, names="first,second") as service:
+        assert code(service.client.post(f"/jobs/{name}/resume"), 403) == "PathNotAllowed"
+    with LightService(tmp_path, names="second", default="second") as service:
+        assert code(service.client.post(f"/jobs/{name}/resume"), 409) == "CannotResume"
+
+
 def test_names_of_files_need_not_be_text(service: LightService) -> None:
     """To the system they are bytes."""
     name = service.invoke(service.data("strange", "strange")).json()["name"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
+import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -135,15 +135,15 @@ class ContainerClient:
         """Yield the names of the blobs that begin so, in their order."""
         return (one.name for one in self.list_blobs(name_starts_with))
 
-    def upload_blob(self, name: str, data: Any, *_: Any, **options: Any) -> BlobClient:
+    def upload_blob(self, name: str, data: Any, *more: Any, **options: Any) -> BlobClient:
         """Write a blob, and return it."""
         client = self.get_blob_client(name)
-        client.upload_blob(data, **options)
+        client.upload_blob(data, *more, **options)
         return client
 
-    def download_blob(self, blob: str | BlobProperties, **_: Any) -> BlobContent:
-        """Return the content of a blob."""
-        return self.get_blob_client(_name_of(blob)).download_blob()
+    def download_blob(self, blob: str | BlobProperties, *more: Any, **options: Any) -> BlobContent:
+        """Return the content of a blob, or of a part of it."""
+        return self.get_blob_client(_name_of(blob)).download_blob(*more, **options)
 
     def delete_blob(self, blob: str | BlobProperties, **_: Any) -> None:
         """Delete a blob."""
@@ -197,12 +197,34 @@ class BlobClient:
         size = self._found().stat().st_size
         return BlobProperties(self.blob_name, size, self.container_name)
 
-    def download_blob(self, **_: Any) -> BlobContent:
+    def download_blob(
+        self,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        encoding: str | None = None,
+        **options: Any,
+    ) -> BlobContent:
         """Return its content; a blob that does not exist is a ResourceNotFoundError."""
-        return BlobContent(self._found())
+        _refuse_unknown("download_blob", options)
+        return BlobContent(self._found(), offset or 0, length, encoding)
 
-    def upload_blob(self, data: Any, *_: Any, overwrite: bool = False, **__: Any) -> None:
+    def upload_blob(
+        self,
+        data: Any,
+        blob_type: Any = "BlockBlob",
+        length: int | None = None,
+        metadata: Any = None,  # noqa: ARG002 - of the client; a file has none
+        *,
+        overwrite: bool = False,
+        encoding: str = "utf-8",
+        **options: Any,
+    ) -> None:
         """Write it from bytes, text, a file or pieces of bytes; it is there whole or not at all."""
+        _refuse_unknown("upload_blob", options)
+        if str(getattr(blob_type, "value", blob_type)) != "BlockBlob":
+            msg = f"blob_type={blob_type!r}: a blob is a file here, so only BlockBlob is known."
+            raise ValueError(msg)
         if self._path.exists() and not overwrite:
             msg = f"the blob {self.blob_name!r} exists: {self._path}. Use overwrite=True."
             raise ResourceExistsError(msg)
@@ -210,8 +232,10 @@ class BlobClient:
         part = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         try:
             with part.open("wb") as file:
+                left = sys.maxsize if length is None else length
                 for piece in _pieces(data):
-                    file.write(piece.encode() if isinstance(piece, str) else piece)
+                    whole = piece.encode(encoding) if isinstance(piece, str) else piece
+                    left -= file.write(whole[:left])
             part.replace(self._path)
         finally:
             if part.exists():
@@ -229,35 +253,59 @@ class BlobClient:
 
 
 class BlobContent:
-    """The content of a blob."""
+    """The content of a blob, or a part of it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.size = path.stat().st_size
+    def __init__(
+        self, path: Path, offset: int = 0, length: int | None = None, encoding: str | None = None
+    ) -> None:
+        self._path, self._offset, self._encoding = path, offset, encoding
+        left = max(0, path.stat().st_size - offset)
+        self.size = left if length is None else min(length, left)
 
-    def readall(self) -> bytes:
+    def readall(self) -> bytes | str:
+        """Return all of it, as text if the blob was asked for with an encoding."""
+        content = b"".join(self.chunks())
+        return content if self._encoding is None else content.decode(self._encoding)
+
+    def content_as_bytes(self, **_: Any) -> bytes:
         """Return all of it."""
-        return self._path.read_bytes()
+        return b"".join(self.chunks())
 
-    content_as_bytes = readall
-
-    def content_as_text(self, encoding: str = "utf-8", **_: Any) -> str:
+    def content_as_text(self, max_concurrency: int = 1, encoding: str = "utf-8") -> str:  # noqa: ARG002 - of the client
         """Return all of it as text."""
-        return self._path.read_text(encoding)
+        return b"".join(self.chunks()).decode(encoding)
 
     def readinto(self, stream: IO[bytes]) -> int:
         """Write it to a file, and return its size."""
-        with self._path.open("rb") as file:
-            shutil.copyfileobj(file, stream)
+        for piece in self.chunks():
+            stream.write(piece)
         return self.size
 
     download_to_stream = readinto
 
     def chunks(self) -> Iterator[bytes]:
         """Yield it in pieces."""
+        left = self.size
         with self._path.open("rb") as file:
-            while piece := file.read(4 << 20):
+            file.seek(self._offset)
+            while left and (piece := file.read(min(left, 4 << 20))):
+                left -= len(piece)
                 yield piece
+
+
+HARMLESS = {
+    *("max_concurrency", "timeout", "validate_content", "progress_hook", "logging_enable"),
+    *("connection_timeout", "read_timeout", "content_settings", "standard_blob_tier", "tags"),
+}
+"""Options of the client that change no byte."""
+
+
+def _refuse_unknown(method: str, options: dict[str, Any]) -> None:
+    """Refuse an option that would be ignored: other bytes would come, without a word."""
+    unknown = sorted(set(options) - HARMLESS)
+    if unknown:
+        msg = f"{method}: {', '.join(unknown)}: not known where blobs are files. Leave it out."
+        raise TypeError(msg)
 
 
 def _pieces(data: Any) -> Iterable[bytes | str]:

@@ -26,14 +26,14 @@ PROGRAMS = {"cat", "cp", "echo", "ls", "mkdir", "mv", "touch"}
 """Programs that run nothing that their arguments say."""
 _PLAIN = re.compile(r"[\w./:,@%+=~!*?\[\]^-]")
 _VARIABLE = re.compile(r"\$[A-Za-z_]\w*")
-_REDIRECTION = re.compile(r"&>>?|[0-9]?>>|[0-9]?>(?:&[0-9])?(?!\|)|<(?![<(&])")
+_REDIRECTION = re.compile(r"&>>?|[0-9]?>>|[0-9]?>(?:&[0-9](?=[\s;&|<>]|\Z))?(?!\|)|<(?![<(&])")
 _OPERATOR = re.compile(r"&&|\|\||;(?!;)|\|(?!&)|\n")
 _SCRIPT = re.compile(r"[\w./-]+\.(?:py|R|r)")
 _MODULE = re.compile(r"[A-Za-z_][\w.]*")
 _OWN_PROGRAM = re.compile(r"[\w.-]+(?:/[\w.-]+)+")
 _SHELL = re.compile(r"(?:^|/)(?:\w*sh|env|python[\d.]*|perl|awk|xargs)$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-OF_AZURE = re.compile(r"AZURE_?ML_INPUT_|DASKPRS_VALUE_")
+OF_AZURE = re.compile(r"AZURE_?ML_(?:IN|OUT)PUT_|DASKPRS_VALUE_")
 VARIABLE = "DASKPRS_VALUE_{}"
 
 
@@ -58,7 +58,10 @@ def served_command(
     values: list[tuple[Reference, str]] = []
     whole = marked(text, resolve, values)
     if OF_AZURE.search(text):
-        msg = "a served command names its inputs by ${{inputs.<name>}}, not by variables of Azure"
+        msg = (
+            "a served command names its inputs and outputs by ${{inputs.<name>}} and "
+            "${{outputs.<name>}}, not by variables of Azure"
+        )
         raise ExpressionError(msg)
     if not values:
         return whole, {}

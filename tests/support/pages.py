@@ -275,6 +275,10 @@ PROGRESS = re.compile(
 REAPED = re.compile(r"^bash: line \d+: +\d+ (Killed|Terminated) .*\n?", re.MULTILINE)
 """The notice of the shell that a process in the background has ended, whenever it sees that."""
 CHANGES = [
+    (
+        re.compile(r"^[ \t]*[~^]+[ \t]*\n", re.MULTILINE),
+        "",
+    ),  # other marks in each version of Python
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]"), ""),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|\+00:00)?"), "<time>"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<id>"),

@@ -173,7 +173,7 @@ class BatchEndpointOperations(Operations):
             name: bound(one, declared.get(name, {}), f"the deployment {title!r}: {name}")
             for name, one in call.inputs.items()
         }
-        texts = {name: _text_of(one, assets) for name, one in inputs.items()}
+        texts = {name: _text_of(one, assets, declared.get(name)) for name, one in inputs.items()}
         places = {name: _place_of(one, assets) for name, one in call.outputs.items()}
         changes = (f"{key}={as_override(value)}" for key, value in call.changes.items())
         return self._client.jobs.run(
@@ -234,15 +234,24 @@ def _kind(given: Input) -> str | None:
     return given.type if given.type in ("uri_file", "uri_folder") else None
 
 
-def _text_of(given: GivenInput, assets: Assets) -> str | None:
-    """Return an input as the command line gives it; text is never a reference."""
+def _text_of(given: GivenInput, assets: Assets, declared: Any) -> str | None:
+    """Return an input as the command line gives it; text is never a reference.
+
+    Where the pipeline declares no type, the command line reads YAML: text is written as such.
+    """
     if given.path is not None and (given.type is None or takes_path(given.type)):
         return _place_of(given, assets)
     values = (given.value, given.path, given.default)
     value = next((one for one in values if one is not None), None)
     if value is None:
         return None
+    if isinstance(value, str) and _type_of(declared) is None:
+        return as_override(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _type_of(declared: Any) -> Any:
+    return declared.get("type") if isinstance(declared, dict) else None
 
 
 def _place_of(given: Input | Output, assets: Assets) -> str | None:

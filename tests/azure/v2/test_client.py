@@ -33,6 +33,7 @@ from daskprs.azure.v2 import (
     ResourceNotFoundError,
     RunFunction,
     command,
+    load_batch_deployment,
     load_component,
     parallel_run_function,
 )
@@ -539,6 +540,35 @@ def test_an_endpoint_runs_a_pipeline_that_a_function_makes(client: MLClient) -> 
                 name="x", endpoint_name="copies", component=copy().component
             )
         )
+
+
+SAYS = """
+type: pipeline
+inputs:
+  code: abc
+  word: {type: string, default: x}
+jobs:
+  one:
+    type: command
+    command: echo "${{inputs.code}} ${{inputs.word}}" > ${{outputs.o}}/w
+    inputs: {code: "${{parent.inputs.code}}", word: "${{parent.inputs.word}}"}
+    outputs: {o: }
+"""
+
+
+def test_text_for_an_input_without_a_type_stays_text(client: MLClient) -> None:
+    """On the command line it would be YAML, in which yes is true."""
+    Path("says.yml").write_text(SAYS)
+    Path("deployment.yml").write_text(
+        "name: says\nendpoint_name: says\ntype: pipeline\ncomponent: ./says.yml\n"
+    )
+    client.batch_endpoints.begin_create_or_update(BatchEndpoint(name="says")).result()
+    deployment = load_batch_deployment("deployment.yml")
+    client.batch_deployments.begin_create_or_update(deployment).result()
+    given = {"code": "yes", "word": "1_0"}
+    job = client.batch_endpoints.invoke("says", deployment_name="says", inputs=given)
+    (written,) = job.logs[0].parents[2].rglob("named-outputs/o/w")
+    assert written.read_text() == "yes 1_0\n"
 
 
 @pytest.mark.parametrize("name", ["..", ".", ""])

@@ -54,6 +54,7 @@ def test_a_job_uses_the_slots_of_all_workers(tmp_path: Path, client: Client) -> 
     assert client.run(lambda dask_worker: sorted(dask_worker.plugins)) == before
 
 
+@pytest.mark.long
 def test_process_count_per_node_is_dealt_out_to_the_workers_of_a_host(
     tmp_path: Path, client: Client
 ) -> None:

@@ -141,6 +141,7 @@ def test_a_schema_that_changes_fails_the_job_whatever_the_budgets(tmp_path: Path
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_command_line_makes_data_sets(tmp_path: Path) -> None:
     """Folders by column, or one file."""
     (tmp_path / "score.py").write_text("def run(rows):\n    return rows\n")

@@ -202,6 +202,7 @@ def test_a_job_that_is_cancelled_keeps_what_it_has_done(home: Path, address: str
     assert (home / "out" / "parallel_run_step.txt").read_text() == WHOLE
 
 
+@pytest.mark.long
 def test_a_failure_is_raised_where_it_is_waited_for(home: Path, address: str) -> None:
     """With the message that its own caller would have read."""
     (home / "score" / "squares.py").write_text("def run(rows):\n    raise ValueError('no')\n")

@@ -192,6 +192,7 @@ def test_text_alone_has_no_types(tmp_path: Path) -> None:
         daskprs.parallel_run(TABLE, fickle, schema=SCHEMA, output_dir=tmp_path / "out")
 
 
+@pytest.mark.long
 def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flag for each column; a resume takes them from the saved call."""
     monkeypatch.chdir(tmp_path)

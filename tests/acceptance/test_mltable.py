@@ -67,6 +67,7 @@ def test_a_folder_with_an_mltable_is_a_table(tmp_path: Path) -> None:
     assert len(plan) == result.mini_batches.total
 
 
+@pytest.mark.long
 def test_the_command_line_takes_the_folder_too(tmp_path: Path) -> None:
     """Without the package that Azure has for it."""
     score = script(tmp_path, "def run(rows):\n    return rows\n")

@@ -223,6 +223,7 @@ def test_an_object_that_is_replaced_during_the_job_fails_it(
     assert output == (new + kept if name == "0.csv" else kept + new)
 
 
+@pytest.mark.long
 def test_an_output_that_exists_is_replaced_only_when_that_is_said(
     store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -199,6 +199,7 @@ def test_a_step_is_run_each_time_if_the_file_says_so(
     assert reused == others
 
 
+@pytest.mark.long
 def test_a_step_that_failed_is_run_again(project: Project) -> None:
     """What was done before it is not."""
     (project.code / "square.py").write_text("def run(files): raise ValueError('no')")

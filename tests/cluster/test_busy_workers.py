@@ -84,6 +84,7 @@ def test_a_lease_that_waits_for_a_thread_moves_to_a_worker_that_has_one(
     assert result.mini_batches.failed == 0
 
 
+@pytest.mark.long
 def test_a_lease_begins_before_the_tasks_that_wait_for_the_thread_already(
     tmp_path: Path, cluster: ByHand
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_lost_worker_costs_what_it_held(
         assert poll_for(lambda: not any(client.run(_left).values()))
 
 
+@pytest.mark.long
 def test_an_error_of_a_piece_is_that_of_the_exchange(
     tmp_path: Path, cluster: ByHand, source: ShuffledKeySource
 ) -> None:

@@ -300,6 +300,7 @@ def test_a_stopped_worker_that_goes_on_after_publishing_leaves_nothing(
     assert names_in(made.output_dir) == [made.output_file.name]
 
 
+@pytest.mark.long
 def test_a_canceled_job_ends_what_writes_its_parts(stage: Stage) -> None:
     """And leaves nothing of them."""
     job = daskprs.start(

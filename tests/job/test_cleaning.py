@@ -281,6 +281,7 @@ def test_the_root_is_an_argument_or_that_of_dasks_config(root: Path) -> None:
     assert clean().exit_code == 2
 
 
+@pytest.mark.long
 def test_uploads_that_a_driver_left_open_are_aborted(root: Path, tmp_path: Path) -> None:
     """A store that does not answer keeps the folder, which alone knows of them."""
     pytest.importorskip("moto")

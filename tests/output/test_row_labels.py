@@ -201,6 +201,7 @@ def test_an_index_without_a_pickle_stops_no_job(tmp_path: Path) -> None:
 # ---- resumes ----
 
 
+@pytest.mark.long
 def test_another_process_resumes_with_the_same_labels(tmp_path: Path) -> None:
     """The rows of both have the labels of the input."""
     script = tmp_path / "source" / "score.py"

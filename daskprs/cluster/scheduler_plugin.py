@@ -151,6 +151,8 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         elif isinstance(response, Exception) and not isinstance(response, OSError):
             # An OSError means that it has gone, which the scheduler will say.
             self._tell(WorkerRefused(worker, str(response)))
+        if self._scheduler.plugins.get(self.name) is not self:  # the job has ended meanwhile
+            await _removed(self._scheduler, worker, self.name)
 
     def _tell(self, news: WorkersFound | WorkerLost | WorkerRefused) -> None:
         self._scheduler.log_event(self._topic, packed(news))

@@ -7,7 +7,7 @@ import pickle
 from queue import SimpleQueue
 from threading import Event, Thread
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
@@ -97,6 +97,26 @@ def test_tasks_of_others_may_have_any_key() -> None:
     plugin.log_event("all", event)
     assert plugin._scheduler.logged == [("topic", WorkerLost("a", False, frozenset({1})))]
     assert plugin._lost == {"a": [("job", 1, 0)]}
+
+
+def test_a_worker_that_joins_as_the_job_ends_keeps_no_plugin() -> None:
+    """Its agents would have nobody to end them."""
+    asked: list[str] = []
+
+    class Ending:
+        workers = ("a",)
+        plugins: ClassVar[dict[str, Any]] = {}
+
+        async def broadcast(self, *, msg: dict[str, Any], **_: Any) -> dict[str, Any]:
+            asked.append(msg["op"])
+            self.plugins.clear()  # the end of the job comes before the answer
+            return {"a": {"status": "OK"}}
+
+    plugin = JobPlugin("job", ("topic",), "client", b"")
+    plugin._scheduler = Ending()
+    plugin._scheduler.plugins["job"] = plugin
+    asyncio.run(plugin._set_up("a"))
+    assert asked == ["plugin-add", "plugin-remove"]
 
 
 class ASession:

@@ -51,7 +51,9 @@ def test_a_frame_of_parquet_has_the_same_name_in_each_process_until_its_files_ch
         "from daskprs.inputs.collections.collection_graph import collection_graph, stable_name\n"
         f"read = dd.read_parquet({str(tmp_path)!r})\n"
         "frame = read[read.a > 0].merge(read, on='a')\n"
-        "print(collection_graph(frame).token, stable_name(read.expr), stable_name(frame.expr))\n"
+        f"arrow = dd.read_parquet({tmp_path.as_uri()!r}, filesystem='arrow')\n"
+        "frames = [read, frame, arrow]\n"
+        "print(collection_graph(frame).token, *(stable_name(one.expr) for one in frames))\n"
     )
 
     def names() -> list[bytes]:
@@ -59,7 +61,7 @@ def test_a_frame_of_parquet_has_the_same_name_in_each_process_until_its_files_ch
         return subprocess.run(words, capture_output=True, check=True).stdout.split()
 
     first = names()
-    assert len({*first}) == 3
+    assert len({*first}) == 4
     assert names() == first
     os.utime(tmp_path / "0.parquet")
     assert not {*names()} & {*first}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daskprs.cli.serve import _users
 from daskprs.errors import JobFolderError, OptionError
 from daskprs.serve.job_user import JobUser
 from daskprs.system.linux import children
@@ -251,3 +252,14 @@ def test_a_user_is_named_by_name_or_number() -> None:
     for given in ("root", "0", "00", "no-such-user", "-1", "99999999999", ""):
         with pytest.raises(OptionError, match="--run-as"):
             JobUser.named(given)
+
+
+@pytest.mark.attack
+def test_users_of_one_group_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a job is open to the group of its user."""
+    known = {"a": JobUser("a", 1001, 100, (100,)), "b": JobUser("b", 1002, 100, (100,))}
+    monkeypatch.setattr(JobUser, "named", known.__getitem__)
+    with pytest.raises(OptionError, match="two of them have one primary group"):
+        _users({"run_as": ("a", "b"), "max_jobs": 2})
+    known["b"] = JobUser("b", 1002, 101, (101,))
+    assert [user.name for user in _users({"run_as": ("a", "b"), "max_jobs": 2})] == ["a", "b"]

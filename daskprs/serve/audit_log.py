@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError, OptionError
-from daskprs.serve.http_errors import Refusal
 from daskprs.serve.rate_limits import RateLimit
 from daskprs.system.regular_files import opened
 
@@ -61,7 +60,7 @@ class AuditLog:
         action, job = _action_on(scope["method"], path)
         is_repeated = status == TOO_MANY and state.get("is_repeated", False)
         is_left_out = is_repeated or (action == LOOK and status not in REFUSALS)
-        if is_left_out or (status == UNKNOWN and not self._has_room_for_stranger()):
+        if is_left_out or (status == UNKNOWN and not self._strangers.is_admitted()):
             return
         made = dict(message.get("headers", ())).get(b"location", b"").decode("latin-1")
         self._record(
@@ -72,13 +71,6 @@ class AuditLog:
             path=path,
             status=status,
         )
-
-    def _has_room_for_stranger(self) -> bool:
-        try:
-            self._strangers.admit("")
-        except Refusal:
-            return False
-        return True
 
     def _record(self, **values: str | int | None) -> None:
         short = {

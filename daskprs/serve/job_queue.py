@@ -283,14 +283,13 @@ class JobQueue:
 
     def _start_next(self) -> None:
         """Start the next jobs; try later when the system has no room."""
-        while (
-            self._queue
-            and len(self._running) < self._max_running
-            and not self._is_draining
-            and self._has_user()
-        ):
+        while self._queue and len(self._running) < self._max_running and not self._is_draining:
+            busy = {job.owner for job in self._running.values()}
+            free = [user for user in self._users if user.uid not in busy]
+            if self._users and not free:
+                return
             try:
-                self._start(self._queue[0])
+                self._start(self._queue[0], free)
             except OSError as error:
                 if error.errno in NO_ROOM or not self._give_up(error):
                     return
@@ -306,22 +305,11 @@ class JobQueue:
         for name in ended:
             self._running.pop(name).close()
 
-    def _start(self, job: ServedJob) -> None:
-        known = [one.uid for one in self._users]
-        self._processes.append(job.start(self._user_of(job), known))
+    def _start(self, job: ServedJob, free: Sequence[JobUser]) -> None:
+        """Start a job; as the user of its last turn, if this user is free."""
+        user = min(free, key=lambda one: one.uid != job.owner, default=None)
+        self._processes.append(job.start(user, [one.uid for one in self._users]))
         self._running[job.asked.name] = job
-
-    def _free_users(self) -> list[JobUser]:
-        busy = {job.owner for job in self._running.values()}
-        return [one for one in self._users if one.uid not in busy]
-
-    def _has_user(self) -> bool:
-        return not self._users or bool(self._free_users())
-
-    def _user_of(self, job: ServedJob) -> JobUser | None:
-        """Return the user for a job: that of its last turn, if no other job runs as this user."""
-        free = sorted(self._free_users(), key=lambda one: one.uid != job.owner)
-        return free[0] if free else None
 
     def _give_up(self, error: Exception) -> bool:
         """Fail the next job, which cannot be started; return False if that cannot be recorded.

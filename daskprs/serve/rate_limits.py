@@ -28,15 +28,19 @@ class RateLimit:
         self.is_refusing = False
         """Whether the last request was refused."""
 
-    def admit(self, whose: str) -> None:
-        """Count a request, or refuse it and say when to send the next one."""
+    def is_admitted(self) -> bool:
+        """Count a request if it is admitted, and say whether it is."""
         now_s = self._clock()
         self._left = min(self._most, self._left + (now_s - self._at_s) * self._per_s)
         self._at_s = now_s
         self.is_refusing = self._left < 1
-        if self.is_refusing:
+        self._left -= not self.is_refusing
+        return not self.is_refusing
+
+    def admit(self, whose: str) -> None:
+        """Count a request, or refuse it and say when to send the next one."""
+        if not self.is_admitted():
             wait_s = math.ceil((1 - self._left) / self._per_s)
             message = f"{whose} may send {self._per_s:g} requests a second; wait {wait_s} s."
             headers = {"Retry-After": str(wait_s)}
             raise Refusal(429, "TooManyRequests", message, headers=headers)
-        self._left -= 1

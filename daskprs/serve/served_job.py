@@ -192,10 +192,6 @@ class ServedJob:
 
     # ---- status ----
 
-    def status(self) -> ServedStatus:
-        """Return the status of this job; read the job folder only when needed."""
-        return self.end or self.own_status() or self.end_in_folder()
-
     @property
     def end(self) -> ServedStatus | None:
         """The status of this turn if it is known to have ended."""

@@ -136,7 +136,7 @@ def test_a_process_that_never_came_to_be_is_started_by_the_next_service(
     folder = tmp_path / "jobs" / "batchjob-1"
     job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
     folder.joinpath("process.1").touch()
-    assert job.status().status == "Queued"
+    assert job.own_status() == ("Queued", False)
     registry.open()
     assert poll_for(lambda: registry.status(registry.get("batchjob-1")).status == "Completed")
 
@@ -162,11 +162,11 @@ def test_a_resume_that_is_canceled_while_it_waits_is_canceled(tmp_path: Path) ->
     with pytest.raises(daskprs.ParallelRunFailed):
         daskprs.parallel_run(pd.DataFrame({"a": [1]}), _fails, job_dir=folder / "job")
     job.write_end(42)
-    assert job.status().status == "Failed"
+    assert job.own_status() == ("Failed", False)
     job.queue(2)
-    assert job.status().status == "Queued"
+    assert job.own_status() == ("Queued", False)
     job.cancel()
-    assert job.status() == ("Canceled", False)
+    assert job.own_status() == ("Canceled", False)
 
 
 def _fails(mini_batch: pd.DataFrame) -> None:
@@ -182,7 +182,7 @@ def test_a_wish_to_end_that_comes_before_the_process_is_heeded(
     folder.joinpath("cancel.1").touch()
     process = job.start()
     assert poll_for(lambda: process.poll() is not None)
-    assert job.status() == ("Canceled", False)
+    assert job.own_status() == ("Canceled", False)
     assert not folder.joinpath("output").exists()
     registry.open()
 

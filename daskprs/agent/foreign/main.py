@@ -143,7 +143,7 @@ class MessagePipes:
 def main(reader: int, writer: int, parent: int, dump_signal: int) -> int:
     """Serve the agent until it has asked for `shutdown`, or is gone; return the exit code."""
     _die_with_parent(parent)
-    sys.stdout, sys.stderr = _text(1), _text(2)
+    sys.stdout, sys.stderr = log_text(1), log_text(2)
     faulthandler.enable(2)
     if hasattr(faulthandler, "register"):  # PyPy has none
         faulthandler.register(dump_signal, 2, all_threads=True, chain=False)
@@ -180,7 +180,7 @@ def _die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _text(fd: int) -> IO[str]:
+def log_text(fd: int) -> IO[str]:
     """Return a text file over a log that never refuses a character."""
     return io.TextIOWrapper(
         os.fdopen(fd, "wb", closefd=False),

@@ -22,7 +22,6 @@ import errno
 import faulthandler
 import gc
 import importlib
-import io
 import json
 import os
 import pickle
@@ -33,7 +32,7 @@ import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from daskprs.system import linux
 from daskprs.system.scarcity import explain
@@ -263,23 +262,15 @@ def _become_agent(spec: ProcessSpec, zygote: int, keep: list[int], logs: list[in
 
 def _run_agent(connection_fd: int, page_fd: int, program: str) -> int:
     """Set up the interpreter, run the agent or another program, and return its exit code."""
+    from daskprs.agent.foreign.main import log_text
+
     main: Callable[[Connection, int], int] = importlib.import_module(program).main
-    sys.stdout, sys.stderr = _text(1), _text(2)
+    sys.stdout, sys.stderr = log_text(1), log_text(2)
     faulthandler.enable(2)
     faulthandler.register(linux.DUMP_SIGNAL, 2, all_threads=True, chain=False)
     if "numpy" in sys.modules:  # Python's own generator reseeds itself after a fork
         sys.modules["numpy"].random.seed()
     return main(Connection(connection_fd), page_fd)
-
-
-def _text(fd: int) -> IO[str]:
-    """Return a text file over a log that never refuses a character."""
-    return io.TextIOWrapper(
-        os.fdopen(fd, "wb", closefd=False),
-        encoding="utf-8",
-        errors="backslashreplace",
-        line_buffering=True,
-    )
 
 
 def _redirect(path: str, fd: int, flags: int) -> None:

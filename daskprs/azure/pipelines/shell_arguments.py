@@ -135,24 +135,23 @@ class _Scanner:
         self._at = end
 
     def _single(self) -> Iterator[str]:
-        """Read single quotes; a value in them stands between two of them."""
-        end = self._text.find("'", self._at + 1)
+        """Read single quotes; a value in them is between two pairs of them."""
+        text = self._text
+        end = text.find("'", self._at + 1)
         if end < 0:
             raise self._refused("'")
-        inside = self._text[self._at + 1 : end]
         self._is_quoted = True
+        self._at += 1
         yield "'"
-        while self._at + 1 < end and MARK in inside:
-            before, _, _ = inside.partition(MARK)
-            self._at += len(before)
-            self._word += before
-            self._at += 1
-            yield f"{before}'\"{self._value()}\"'"
-            self._at -= 1
-            inside = self._text[self._at + 1 : end]
-        self._word += inside
+        while self._at < end:
+            begin = self._at
+            if text[begin] == MARK:
+                yield f"'\"{self._value()}\"'"
+            else:
+                self._take(text[begin], begin + 1)
+                yield text[begin]
         self._at = end + 1
-        yield f"{inside}'"
+        yield "'"
 
     def _double(self) -> Iterator[str]:
         """Read double quotes, in which a value is expanded as it stands."""

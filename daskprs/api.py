@@ -126,28 +126,29 @@ def parallel_run(
     Parameters
     ----------
     data
-        What to work on. *Tables*: a DataFrame or Series of pandas or polars, a LazyFrame, a pyarrow
-        Table, any other Arrow stream (``__arrow_c_stream__``), a dask DataFrame or Series, or paths
-        of Parquet, delimited text (CSV, TSV) or JSON lines, plain or compressed (``.gz``,
+        The input. *Tables*: a pandas or polars DataFrame or Series, a LazyFrame, a pyarrow Table,
+        any other Arrow stream (``__arrow_c_stream__``), a dask DataFrame or Series, or paths of
+        Parquet, delimited text (CSV, TSV) or JSON lines files, plain or compressed (``.gz``,
         ``.zst``). *Files*: any other paths, or a dask Bag of paths. *Objects*: any other Bag, a
-        dask Array, and a list of Delayed objects or futures. A path may be a file, a folder
-        (searched recursively), a glob, or an fsspec URL; several make a list. A folder with a file
-        ``MLTable`` is read as that file says.
+        dask Array, or a list of Delayed objects or futures. A path may be a file, a folder
+        (searched recursively), a glob, or an fsspec URL. Give several paths as a list. If a folder
+        has a file ``MLTable``, the folder is read as that file describes.
     script
-        The entry script: a path (``"score.py"``), a dotted module (``"src.score"``), a callable,
-        which is then `run`, or an object or class with ``run`` and optionally ``init`` and
+        The entry script: a path (``"score.py"``), a dotted module (``"src.score"``), a callable
+        that is used as ``run``, or an object or class with ``run`` and optionally ``init`` and
         ``shutdown``.
     client
         A ``distributed.Client``, the address of a scheduler, or a scheduler file
         (``"cluster.json"``). Default: the current client if there is one, else an in-process
-        cluster with a slot for each usable core.
+        cluster with one slot for each usable core.
     job_dir
-        The job folder: logs, journal, and what a resume needs. Default:
+        The job folder. It has the logs, the journal, and everything that a resume needs. Default:
         ``./daskprs-jobs/<script>-<utc>-<id>/``, unless Dask's config names another ``job-root``.
     output_dir
-        The folder of the output, or its URL (``"s3://bucket/folder"``). Default: no text is
-        written, and the rows of `run` are kept with their types for `ParallelRunResult.to_pandas`.
-        A data set then lies in the folder ``output`` of the job folder.
+        The output folder, or its URL (``"s3://bucket/folder"``). Default: none. Then no text is
+        written, and the rows that `run` returns are kept with their types for
+        `ParallelRunResult.to_pandas`. A data set is written to the folder ``output`` of the job
+        folder.
     source_directory
         The folder that the script imports from. A snapshot of it goes to the agents, without what
         ``.amlignore`` or else ``.gitignore`` names; 300 MiB and 50,000 files at most. Default: the
@@ -330,13 +331,13 @@ def parallel_run(
         too fast for a screen are left out. `ParallelRunResult.stdout` has the whole text of a
         mini-batch.
     detach
-        Hand the driver to the cluster, and return at once with a result whose status is
-        ``"Running"``. `attach` and `cancel`, and the commands ``daskprs status``, ``attach``,
-        ``cancel`` and ``result`` then work on the job folder. This needs a cluster, a job folder
-        that its workers see, paths as input, and a file as script.
+        Hand the driver to the cluster, and return a result with the status ``"Running"`` at once.
+        Then the functions `attach` and `cancel` work on the job folder, and so do the commands
+        ``daskprs status``, ``attach``, ``cancel`` and ``result``. A detached job needs a cluster, a
+        job folder that the workers can see, paths as input, and a file as script.
     survive
-        With `detach`: if the worker that carries the driver dies, the driver moves to another
-        one. So a job folder that only one worker sees is refused. With False it is accepted.
+        With `detach`: if the worker that runs the driver dies, the driver moves to another worker.
+        So a job folder that only one worker can see is refused. False accepts such a folder.
     **unknown
         Refused, with the nearest known name.
 

@@ -42,11 +42,15 @@ class AssetFile(Form):
     """The mapping file."""
 
     assets: dict[str, str] = works(
-        default_factory=dict, note="paths by name, `name:version` or whole reference"
+        default_factory=dict,
+        note="local paths of assets; a key is a name, `name:version` or a whole reference",
     )
-    datastores: dict[str, str] = works(default_factory=dict, note="local roots of datastores")
+    datastores: dict[str, str] = works(
+        default_factory=dict, note="local root folders of datastores"
+    )
     environments: dict[str, str] = works(
-        default_factory=dict, note="interpreters of environments, or folders that have one"
+        default_factory=dict,
+        note="interpreters for environments, or folders that contain an interpreter",
     )
 
 

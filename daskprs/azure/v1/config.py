@@ -52,15 +52,15 @@ class ConfigForm(Form):
 
     environment: Any = works(
         note=(
-            "its `environment_variables` are set; its Python is the one that the workspace "
-            "names for it, or the one that runs daskprs"
+            "its `environment_variables` are set; the script runs under the Python that the "
+            "workspace names for the environment, or else under that of daskprs"
         )
     )
     entry_script: str = works()
     error_threshold: int = works()
     output_action: str = works()
-    compute_target: Any = without_effect("it runs here, or on the cluster of `client`", ...)
-    node_count: int = works(note="the largest number of nodes")
+    compute_target: Any = without_effect("runs here, or on the cluster of `client`", ...)
+    node_count: int = works(note="the maximum number of nodes")
     process_count_per_node: int | None = works(None)
     mini_batch_size: int | str | None = works(None)
     source_directory: str | None = works(None)
@@ -156,14 +156,14 @@ class EnvironmentForm(Form):
 class ConfigFileForm(ConfigForm):
     """The keys below the root key, which have two ways to name an environment and a compute."""
 
-    environment: EnvironmentForm | str | None = works(None, "a mapping, or a name, or a folder")
+    environment: EnvironmentForm | str | None = works(None, "a mapping, a name or a folder")
     environment_name: str | None = works(None)
     environment_version: str | None = works(None, "a label")
     environment_dir_path: str | None = works(
-        None, "a folder; its `azureml_environment.json` gives the name and the variables"
+        None, "a folder; the file `azureml_environment.json` in it gives the name and the variables"
     )
-    compute_target: str | None = without_effect("it runs here, or on the cluster of `client`")
-    compute_target_name: str | None = without_effect("it runs here, or on the cluster of `client`")
+    compute_target: str | None = without_effect("runs here, or on the cluster of `client`")
+    compute_target_name: str | None = without_effect("runs here, or on the cluster of `client`")
     input_format: Any = without_effect("the dataset defines it")
 
     @model_validator(mode="after")
@@ -234,7 +234,7 @@ class ParallelRunConfig:
     output_action : {'append_row', 'summary_only'}
         What to do with the return values of `run`.
     compute_target : AmlCompute or str
-        Without effect: it runs here, or on the cluster of `client` of `ParallelRunStep.run`.
+        Without effect: runs here, or on the cluster of `client` of `ParallelRunStep.run`.
     node_count : int
         Upper bound for the number of nodes.
     process_count_per_node : int, optional

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from daskprs.job.result import ParallelRunResult
 
 NAME = re.compile(r"[a-z][-a-z0-9]{1,30}[a-z0-9]")
-NAME_RULE = "3 to 32 lower case letters, digits and dashes, the first a letter and the last no dash"
+NAME_RULE = (
+    "3 to 32 lowercase letters, digits and dashes, the first a letter and the last not a dash"
+)
 
 
 class ParallelRunStep(PipelineStep):
@@ -56,23 +58,23 @@ class ParallelRunStep(PipelineStep):
     Parameters
     ----------
     name : str
-        3 to 32 lower case letters, digits and dashes, the first a letter and the last no dash.
+        3 to 32 lowercase letters, digits and dashes, the first a letter and the last not a dash.
     parallel_run_config : ParallelRunConfig
-        How the script is run.
+        Says how to run the script.
     inputs : list
-        Datasets, all of files or all tables; outputs of other steps too. A path is one of files, a
-        pandas DataFrame a table.
+        Datasets: all file datasets or all tables; outputs of other steps are also allowed. A path
+        is a file dataset, a pandas DataFrame a table.
     output : OutputFileDatasetConfig, PipelineData or path, optional
-        The place of the step's output. Default: in the job folder.
+        The location of the step's output. Default: in the job folder.
     side_inputs : list, optional
-        More datasets of files for the script, which finds their paths in `arguments` or
+        Additional file datasets for the script, which finds their paths in `arguments` or
         ``EntryScript().side_inputs``.
     arguments : list, optional
-        Words for the script; inputs and outputs among them become their paths.
+        Arguments for the script; an input or output among them is replaced by its path.
     allow_reuse : bool
         Reuse the result of an identical earlier run.
     models : list, optional
-        Without effect: scripts find all models of the workspace.
+        Without effect: scripts can find all models of the workspace.
 
     Raises
     ------

@@ -50,7 +50,7 @@ class PythonScriptStep(PipelineStep):
     name : str, optional
         Default: the name of the script.
     arguments : list, optional
-        Words for the script; inputs and outputs among them become their paths.
+        Arguments for the script; an input or output among them is replaced by its path.
     inputs, outputs : list, optional
         Inputs and outputs that are not among `arguments`.
     source_directory : str, optional
@@ -215,7 +215,7 @@ class ScriptRunConfig(PythonScriptStep):
     script : str
         The script, relative to `source_directory`.
     arguments : list, optional
-        Words for the script; inputs and outputs among them become their paths.
+        Arguments for the script; an input or output among them is replaced by its path.
     run_config, environment
         As those of `PythonScriptStep`.
     compute_target, **rest

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -128,3 +131,21 @@ def test_what_cannot_be_read_is_told_with_its_place(tmp_path: Path) -> None:
         with pytest.raises((YamlError, InputError)) as caught:
             rows_of(delta_table(tmp_path, **options))
         assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["{way}", "{path}", "file://{path}"])
+def test_a_log_that_names_a_file_outside_of_its_table_is_refused(tmp_path: Path, form: str) -> None:
+    """Whoever wrote the log must not choose which files are read. The message is plain text."""
+    folder = delta_table(tmp_path, version_as_of=0)
+    secret = tmp_path / "secret.parquet"
+    pq.write_table(pa.table({"a": [7], "key": ["x"]}), secret)
+    way = os.path.relpath(secret, folder / "data")
+    log = folder / "data" / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"] |= {"path": form.format(way=way, path=secret), "stats": None}
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(YamlError, match=r"the Delta table .* cannot be read") as refused:
+        open_source(folder, ReadOptions())
+    assert "\x1b" not in str(refused.value)

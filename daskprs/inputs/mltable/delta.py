@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Unit
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+"""A change of color in a terminal: messages of `deltalake` have some."""
 
 
 def open_delta(
@@ -59,8 +63,8 @@ def open_delta(
             table.load_as_version(options.timestamp_as_of)
         return DeltaSource(place, table, reading)
     except (DeltaError, OSError, ValueError) as error:
-        told = f"the Delta table {place} cannot be read: {error}"
-        refuse([written.mistake(written.read_at, told)])
+        message = f"the Delta table {place} cannot be read: {_COLOR.sub('', str(error))}"
+        refuse([written.mistake(written.read_at, message)])
         raise
 
 

@@ -150,61 +150,64 @@ def parallel_run(
         `ParallelRunResult.to_pandas`. A data set is written to the folder ``output`` of the job
         folder.
     source_directory
-        The folder that the script imports from. A snapshot of it goes to the agents, without what
-        ``.amlignore`` or else ``.gitignore`` names; 300 MiB and 50,000 files at most. Default: the
-        script's folder.
+        The folder that the script imports from. The agents get a snapshot of it. The snapshot
+        leaves out the files that ``.amlignore`` names, or those that ``.gitignore`` names if there
+        is no ``.amlignore``. It has at most 300 MiB and 50,000 files. Default: the script's folder.
     arguments
-        Arguments for the script. They stand in ``sys.argv`` after the system flags.
+        Arguments for the script. They come after the system flags in ``sys.argv``.
     python
-        Another interpreter for the script, or the folder of its environment, of venv or conda. It
-        has to be Python 3.8 or newer. It needs no package of daskprs, but pandas for rows of
-        tables. The script has to be a file. Default: the interpreter of the workers.
+        Another interpreter for the script, or the folder of its venv or conda environment. It must
+        be Python 3.8 or newer. It does not need daskprs, but it needs pandas if the input is a
+        table. The script must be a file. Default: the interpreter of the workers.
     environment_variables
-        Variables that are set in the agents before their first import. Thread counts
-        (``OMP_NUM_THREADS`` and the like) follow the agent's share of the cores unless they are set
-        here. The job folder keeps the names, not the values: a resume takes the values from its
+        Environment variables that are set in the agents before their first import. Thread counts
+        (``OMP_NUM_THREADS`` and similar variables) follow the agent's share of the cores unless
+        they are set here. The job folder keeps only the names: a resume takes the values from its
         caller.
     secrets
-        Names of environment variables of the caller that the agents get, too. Their values are
-        masked in all that the job writes, except the rows that `run` returns and the files that the
-        script writes.
+        Names of environment variables that the job passes from the caller to the agents. Their
+        values are masked in everything that the job writes, except in the rows that `run` returns
+        and in the files that the script writes.
     side_inputs
-        Other files and folders that the script reads, by name, such as a model. A node that does
-        not see one gets a copy. The script finds it by ``EntryScript().side_inputs["name"]``. A
-        value of `arguments` or `environment_variables` that is its absolute path, or a path below,
-        becomes the path on the agent's node.
+        Other files and folders that the script reads, such as a model, by name. A node that cannot
+        see a side input gets a copy of it. The script gets its path by
+        ``EntryScript().side_inputs["name"]``. If a value of `arguments` or `environment_variables`
+        is the absolute path of a side input, or a path below it, the agent gets the path on its own
+        node instead.
     batch_format
-        What `run` gets for a table: a ``"pandas"`` frame, a ``"pyarrow"`` Table, a ``"polars"``
-        frame, or for ``"numpy"`` a dict with an array for each column.
+        The type of the mini-batches of a table: a ``"pandas"`` frame, a ``"pyarrow"`` Table or a
+        ``"polars"`` frame. With ``"numpy"``, a mini-batch is a dict with an array for each column.
     logging_level
         Level of the root logger in the agents.
     input_type
         ``"table"``, ``"files"``, or ``"auto"``. With ``"auto"``, the input is a table if all paths
-        have one table suffix, and files if none has. A mixture is an error.
+        have the suffix of one kind of table, and files if no path has such a suffix. A mixture is
+        an error.
     mini_batch_size
-        Bytes for tables, with or without a unit of 1024 (``"10 MB"``); a count for files. Without a
-        size, each partition of a dask collection is one mini-batch. Default: 1 MB, or 10 files.
+        For tables, a size in bytes, or with a unit (``"10 MB"``; units are powers of 1024). For
+        files, a number of files. Without this option, each partition of a dask collection is one
+        mini-batch. Default: 1 MB, or 10 files.
     partition_keys
-        Names of columns: each existing combination of their values is one mini-batch, with all its
-        rows in input order. For files, names of `partition_format`. Not together with
-        `mini_batch_size`.
+        Names of columns. Each combination of their values that occurs is one mini-batch, with all
+        its rows in input order. For files, these are names from `partition_format`. This option
+        cannot be combined with `mini_batch_size`.
     partition_format
-        The form of paths that carry values, as in ``"{user}/{season}/{genre}.wav"``. The values
-        become columns, which come last.
+        The form of paths that contain values, as in ``"{user}/{season}/{genre}.wav"``. The values
+        become the last columns.
     columns
         The columns to read, in this order. Default: all.
     dtypes
-        Types of columns, by name. Tables other than text have types of their own, which this
-        converts. Default: types of text are fixed by samples before the start.
+        Types of columns, by name. Tables in other formats than text already have types, and are
+        converted. Default: for text, types that samples show before the start.
     meta
         The columns of the frames in a list of Delayed objects or futures: a frame without rows, or
-        types by column name. Default: `run` gets the value of each object as it is.
+        types by column name. Default: none, and `run` gets the value of each object unchanged.
     delimiter
         The character between the fields of delimited text. Default: a tab for ``.tsv``, else a
         comma.
     header
-        Which files have a header line. ``all_files_different_headers`` puts columns together by
-        name; the other choices are ``from_first_file`` and ``no_header``. Default:
+        Which files have a header line. With ``all_files_different_headers``, columns are matched by
+        name. The other choices are ``from_first_file`` and ``no_header``. Default:
         ``all_files_same_headers``.
     encoding
         The encoding of text input.
@@ -215,120 +218,129 @@ def parallel_run(
     node_count
         The largest number of nodes to use. Default: all nodes of the cluster.
     process_count_per_node
-        Agent processes on each node. Default: on a cluster, the threads that the node's Dask
-        workers declare; without one, the usable cores, by affinity and cgroup; on a GPU node 1.
+        The number of agent processes on each node. Default: on a GPU node 1; on any other node of a
+        cluster, the threads that its Dask workers declare; without a cluster, the usable cores, by
+        affinity and cgroup.
     gpus_per_process
-        GPUs of each agent process: a whole number, or a part such as 0.5, so that two processes
-        share one. 0 hides all GPUs. Agents find theirs in ``CUDA_VISIBLE_DEVICES``. It has no
-        effect on nodes without GPUs.
+        The number of GPUs of each agent process: a whole number, or a fraction. With 0.5, two
+        processes share a GPU. With 0, all GPUs are hidden. An agent finds its GPUs in
+        ``CUDA_VISIBLE_DEVICES``. The option has no effect on nodes without GPUs.
     start_method
         ``"fork"``: agents are forked from a process that has imported pandas and pyarrow once.
         ``"spawn"``: each agent is a fresh interpreter, for libraries that do not survive a fork.
     agent_memory_limit
-        Bytes, or with a unit as in ``"2 GB"``. An agent that holds more memory, its sub-processes
-        included, is killed. Default: none.
+        The memory limit of an agent together with its sub-processes, in bytes, or with a unit as in
+        ``"2 GB"``. An agent that exceeds it is killed. Default: none.
     run_max_try
-        Attempts at one mini-batch.
+        The largest number of attempts at one mini-batch.
     allowed_failed_count
-        The number of mini-batches that may fail. The job fails when more have failed; -1: any
-        number may fail.
+        The number of mini-batches that may fail. The job fails when more mini-batches have failed.
+        With -1, any number may fail.
     allowed_failed_percent
-        The same in percent of all mini-batches. It is checked once each mini-batch has been tried.
+        The percentage of all mini-batches that may fail. It is checked after every mini-batch has
+        been tried.
     error_threshold
-        The number of items that may fail. The job fails when more have failed; -1: any number may
-        fail.
+        The number of items (rows, files or elements of a list) that may fail. The job fails when
+        more items have failed. With -1, any number may fail.
     max_node_losses
-        A mini-batch that was running on this many lost workers fails, since it may be the cause.
+        The number of lost workers at which a mini-batch fails. A worker counts if it was lost while
+        it ran the mini-batch, since the mini-batch may be the cause.
     fail_on_timeout
         A mini-batch that times out in each of its attempts fails the job, even if the thresholds
-        allow failures. Batch deployments work like this.
+        allow failures. Batch deployments set this option.
     run_invocation_timeout
-        Seconds for one call of `run`, including the time to iterate over its result. After them the
-        agent is killed, and the attempt has failed.
+        Seconds for one call of `run`, including the time to iterate over its result. After this
+        time the agent is killed, and the attempt fails.
     task_overhead_timeout
-        Seconds for loading one mini-batch. With `partition_keys` also for dealing out a piece of
-        the table, or gathering a part of it.
+        Seconds for loading one mini-batch. With `partition_keys`, the limit also applies to each
+        step that brings the rows of a key together: dealing out a piece of the table, and gathering
+        a part.
     init_timeout
         Seconds for importing the script and ``init()``. Default: 3 × `run_invocation_timeout` + 30.
     shutdown_timeout
         Seconds for ``shutdown()``.
     first_task_creation_timeout
-        Seconds in which the input must give its first mini-batch.
+        Seconds until the first mini-batch of the input must be known.
     progress_update_timeout
         The job fails when no mini-batch has succeeded or failed for this many seconds. Time without
         workers does not count. Default: 2 × (`task_overhead_timeout` + `run_invocation_timeout`) +
         `init_timeout`.
     no_workers_timeout
-        Seconds to wait for workers. Default: no limit; progress says that the job waits.
+        Seconds to wait for workers. Default: no limit; the progress display says that the job
+        waits.
     output_action
-        ``"append_row"``: the rows of `run` are the output. ``"summary_only"``: the rows are counted
-        and dropped, and the script writes files of its own.
+        ``"append_row"``: the rows that `run` returns are the output. ``"summary_only"``: these rows
+        are counted and dropped, and the script writes its own files.
     output_format
         ``"text"``: one file of lines. ``"parquet"``, ``"arrow"`` or ``"jsonl"``: a data set, which
-        is a folder of part files with typed rows. The names of the files are in input order. The
-        suffix of a file name does not choose the format.
+        is a folder of part files with typed rows. The part files, sorted by name, are in input
+        order. The suffix of `append_row_file_name` has no effect on the format.
     append_row_file_name
         Name of the output in `output_dir`. Default for a data set: ``"parallel_run_step"`` with the
         format as its suffix.
     append_row_dataframe_header
-        Write the header of the frames, once.
+        Write the column names of the frames once, as a header line.
     append_row_dataframe_sep
-        The character between the fields of frames.
+        The character between the fields of a row in text output.
     output_file_size
-        The size of the rows in a part file of a data set, in bytes of Arrow, before compression. A
-        part ends with the mini-batch that reaches this size.
+        The size of the rows in a part file of a data set, measured in Arrow's format before
+        compression. A part ends with the mini-batch that reaches this size.
     output_partition_by
-        Columns that make folders in a data set, as in ``town=Lima/part-….parquet``. The files do
-        not contain these columns. Their types may be whole numbers, text, booleans and dates.
+        Columns whose values become names of folders in a data set, as in
+        ``town=Lima/part-….parquet``. The files do not contain these columns. They may hold whole
+        numbers, text, booleans or dates.
     output_single_file
         Write a data set as one file instead of a folder.
     keep_rows
         With `output_dir`, also keep the rows with their types, for `to_pandas` in Python.
     include_columns
-        Columns of the input that are put before the columns that `run` returned. `run` has to
-        return one row for each row that it got, or rows with the index of the mini-batch.
+        Columns of the input that the output has before the columns from `run`. `run` must return
+        one row for each row of the mini-batch, or rows that keep the index of the mini-batch.
         ``"path"`` is the path of each file, or of each row's file. ``"row_number"`` is the number
         of each row in the input.
     schema
-        The columns and types of the rows: an Arrow schema, types by column name, or a frame without
-        rows. Each mini-batch is converted to it, and a mini-batch that would lose a value fails. It
-        cannot be used for output of text alone, which has no types. Default: the types of what
-        `run` returns.
+        The columns and types of the output rows: an Arrow schema, types by column name, or a frame
+        without rows. The rows of each mini-batch are converted to this schema. If the conversion
+        would lose a value, the mini-batch fails. A job whose only output is text cannot have a
+        schema, because text has no types. Default: the types of the rows that `run` returns.
     overwrite
-        Replace an existing output file. This happens when the new one is published.
+        Replace an existing output file. It is replaced when the new file is published.
     resume
         Continue the job in `job_dir`. Committed mini-batches do not run again, and the output is
-        written again, with all rows in input order. True runs all that is left, and gives failed
-        mini-batches new attempts. ``"extend"`` runs what is new by content in an input that has
-        grown. ``"failed"`` runs only the mini-batches that have failed in the end; the script may
-        be a corrected one.
+        written again, with all rows in input order. True runs all remaining mini-batches, and gives
+        failed mini-batches new attempts. ``"extend"`` runs only the new content of an input that
+        has grown. ``"failed"`` runs only the mini-batches that have failed in the end. For this,
+        the script may be corrected.
     accept_changes
         With `resume`: which of script, input and options may have changed. Committed mini-batches
-        are kept; after a change of the input, those whose content is the same. Default: none.
+        are kept. After a change of the input, only those with the same content are kept. Default:
+        none.
     trust
         With `resume`: continue even if `job_dir` belongs to another user, or if others may write to
-        the records that name the script. Python objects in the result are loaded, too, even if
-        another user has written them.
+        the records that name the script. Python objects in the result are loaded even if another
+        user has written them.
     retain
-        The files that stay when a job is Completed without failures. ``"results"``: output and
-        rows, logs, journal, and the records of a resume. ``"all"``: also what was written for the
-        agents, such as a frame, rows by key and the snapshot of the script.
+        The files that remain in the job folder after the job is Completed without failures.
+        ``"results"``: the output, the rows, the logs, the journal, and the records that a resume
+        needs. ``"all"``: also the files that were written for the agents, such as a frame, rows by
+        key and the snapshot of the script.
     resource_monitor_interval
-        Seconds between two rows in ``logs/perf`` about the processor, memory, disk, network and
-        GPUs of each node and process. The first rows have shorter intervals. 0: no rows.
+        Seconds between two rows in ``logs/perf``, which record how each node and process uses the
+        processor, memory, disk, network and GPUs. The first intervals are shorter. With 0, no rows
+        are written.
     profiling_module
-        ``"cProfile"`` or ``"profile"``: the module of Python that profiles `run` in each process.
-        The profile is in ``logs/sys/node/<node>/<process>.profile``. Default: none.
+        The Python module that profiles `run` in each process: ``"cProfile"`` or ``"profile"``. The
+        profile is in ``logs/sys/node/<node>/<process>.profile``. Default: none.
     shared
-        Make the job folder with the permissions that the umask allows. Without it, only its owner
-        may enter a new job folder. An `output_dir` elsewhere always has the permissions of the
-        umask.
+        Make the job folder with the permissions that the umask allows. Without this option, only
+        the owner may enter a new job folder. An `output_dir` outside of the job folder always has
+        the permissions that the umask allows.
     progress
-        Show progress. Default: a live display in a terminal and in notebooks, else a line from time
-        to time.
+        Show progress. Default: a live display in a terminal or a notebook, otherwise a line from
+        time to time.
     show_output
-        Show what `run` prints while the job runs, each line with its mini-batch. Lines that come
-        too fast for a screen are left out. `ParallelRunResult.stdout` has the whole text of a
+        While the job runs, show what `run` prints, each line with its mini-batch. If lines come too
+        fast for a screen, some are left out. `ParallelRunResult.stdout` has the whole output of a
         mini-batch.
     detach
         Hand the driver to the cluster, and return a result with the status ``"Running"`` at once.

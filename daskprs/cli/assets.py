@@ -18,19 +18,19 @@ with_assets = stacked(
         "--asset",
         multiple=True,
         metavar="NAME=PATH",
-        help="Where azureml:NAME:1 or azureml:NAME@latest is; NAME:1 is that version alone.",
+        help="The place of azureml:NAME:1 or azureml:NAME@latest; NAME:1 names this version only.",
     ),
     click.option(
         "--assets",
         metavar="FILE",
-        help="A YAML file with places: assets: {NAME: PATH}, datastores: {NAME: FOLDER}, "
+        help="A YAML file of places: assets: {NAME: PATH}, datastores: {NAME: FOLDER}, "
         "environments: {NAME: PYTHON}.",
     ),
     click.option(
         "--datastore",
         multiple=True,
         metavar="NAME=FOLDER",
-        help="The folder that azureml://datastores/NAME/paths/ stands for.",
+        help="The folder that azureml://datastores/NAME/paths/ refers to.",
     ),
     click.option(
         "--environment",

@@ -61,7 +61,7 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     "--traffic",
     multiple=True,
     metavar="NAME=PERCENT",
-    help="Divide the requests that name no deployment, instead of --default.",
+    help="A share of the requests without a deployment for NAME; replaces --default.",
 )
 @click.option(
     "--name", metavar="NAME", help="Name of the endpoint. Default: the endpoint_name of the files."
@@ -86,7 +86,7 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     "input_hosts",
     multiple=True,
     metavar="HOST",
-    help="A host from which callers may have input fetched: https://HOST/…. Default: none.",
+    help="A host from which the service may fetch input: https://HOST/…. Default: none.",
 )
 @click.option(
     "--max-input-mb",
@@ -104,7 +104,7 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     "--audience",
     default=AUDIENCE,
     show_default=True,
-    help="The audience that tokens must have, if they name one.",
+    help="The audience of this service; a token that names an audience must name this one.",
 )
 @click.option(
     "--folder",
@@ -118,12 +118,12 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     type=click.IntRange(0, 65535),
     default=8000,
     show_default=True,
-    help="The port to listen on; 0 takes a free one.",
+    help="The port to listen on; with 0, any free port.",
 )
 @click.option(
     "--public-url",
     metavar="URL",
-    help="The address that callers know, such as that of a proxy. Default: that of each request.",
+    help="The address that callers use, such as a proxy. Default: the address of each request.",
 )
 @click.option("--certificate", metavar="FILE", help="The certificate for https, with --key.")
 @click.option("--key", metavar="FILE", help="The private key for https, with --certificate.")
@@ -168,7 +168,8 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
 @click.option(
     "--audit-log",
     metavar="FILE",
-    help="The log of who started, canceled and read what. Default: audit.jsonl in --folder.",
+    help="The log of who started, canceled or resumed jobs, or read files. "
+    "Default: audit.jsonl in --folder.",
 )
 @click.option(
     "--keep-days",
@@ -189,7 +190,7 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     default=DRAIN_S,
     show_default=True,
     metavar="SECONDS",
-    help="Time for requests in flight after SIGTERM.",
+    help="Time for the requests that are in progress at SIGTERM.",
 )
 @click.option(
     "--run-as",

@@ -89,10 +89,10 @@ UNKNOWN = pd.Series([], dtype=pd.CategoricalDtype([UNKNOWN_CATEGORIES]))
 """What Dask announces where each partition has categories of its own."""
 OF_DASK: list[tuple[str, pd.Series, pd.Series]] = [
     ("unknown categories", UNKNOWN, pd.Series(["x", None], dtype="category")),
-    ("`float64`, and the partition is `int64`", pd.Series([], dtype="float64"), pd.Series([1])),
-    ("`int64`, and the partition is `float64`", pd.Series([], dtype="int64"), pd.Series([1.5])),
+    ("`float64`, but the partition is `int64`", pd.Series([], dtype="float64"), pd.Series([1])),
+    ("`int64`, but the partition is `float64`", pd.Series([], dtype="int64"), pd.Series([1.5])),
     (
-        "categories, and the partition has others",
+        "categories, but the partition has others",
         pd.Series([], dtype=pd.CategoricalDtype(["x"])),
         pd.Series(["y"], dtype="category"),
     ),
@@ -144,7 +144,7 @@ def tables() -> dict[str, str]:
             code=False,
         ),
         "values of partitions": _table(
-            ["partition", "`run` gets", "items", "cut, with a size of 1"],
+            ["partition", "`run` gets", "items", "with `mini_batch_size=1`"],
             (_of_value(name, form, value) for name, form, value in VALUES),
             code=False,
         ),

@@ -158,7 +158,7 @@ class ConvertEntry(Form):
 class Inference(Form):
     """How types are found."""
 
-    sample_size: int | None = without_effect("samples are taken from all over the input")
+    sample_size: int | None = without_effect("samples come from the whole input")
     column_type_overrides: dict[str, AnyType] = works(default_factory=dict)
 
 
@@ -204,7 +204,9 @@ class ReadJsonLines(Form):
 class ReadDeltaLake(Form):
     """Options of a Delta table."""
 
-    version_as_of: Count | None = works(None, "without either, the latest version")
+    version_as_of: Count | None = works(
+        None, "without it and `timestamp_as_of`: the latest version"
+    )
     timestamp_as_of: str | None = works(None)
     include_path_column: bool | None = refused("a Delta table has no paths of its own")
 
@@ -229,7 +231,7 @@ class ExtractColumns(Form):
     """A partition format, as the `mltable` package writes it."""
 
     partition_format: FormatText = works()
-    path_column: str | None = without_effect("paths are known without a column of them")
+    path_column: str | None = without_effect("the paths are known without such a column")
     ignore_errors: bool = without_effect("a path that does not match is an error", False)
 
 

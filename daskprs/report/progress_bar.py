@@ -13,6 +13,7 @@ from daskprs.core.events import (
     ProgressReported,
 )
 from daskprs.core.lease import InitFailed
+from daskprs.core.outcomes import Status
 from daskprs.core.tracebacks import deepest_line
 from daskprs.report.evidence import evidence
 from daskprs.report.notebook import NotebookDisplay, in_notebook
@@ -83,7 +84,9 @@ class ProgressBar:
         """Show an event, if people should see it."""
         match event:
             case AttemptFailed():
-                if event.outcome.failure is not None:
+                # The loss of a worker has a message of its own, and may be no fault of the script.
+                is_loss = event.outcome.status is Status.NODE_LOST and not event.final
+                if event.outcome.failure is not None and not is_loss:
                     self._attempt_failed(event, event.outcome.failure)
             case ProgressReported():
                 self._display.show(self._watch)

@@ -13,7 +13,7 @@ import pytest
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import AgentChanged, MessageLogged, SlotsChanged
 from daskprs.core.lease import InitFailed
-from daskprs.core.outcomes import Failure
+from daskprs.core.outcomes import Failure, Status
 from daskprs.report.job_view import JobWatch
 from daskprs.report.listeners import Listeners, report_preparation
 from daskprs.report.progress_bar import PlainLines, ProgressBar, progress_for
@@ -76,6 +76,17 @@ def test_a_death_has_no_traceback_but_what_the_process_said_last(folder: JobFold
     first, where, _ = lines_of(folder, attempt(3, Failure("RUN_NULL_RETURN", "")), job_ended())
     assert first == "daskprs: first error: RUN_NULL_RETURN"
     assert where.endswith(f"its error log: {folder.tracebacks(0, 'process000')}")
+
+
+def test_a_lost_worker_is_no_error_of_the_script_unless_it_fails_a_mini_batch(
+    folder: JobFolder,
+) -> None:
+    """The loss has a warning of its own, and the first error of the script is still shown."""
+    lost = Failure("NODE_LOST", "the worker was lost")
+    events = [attempt(3, lost, final=False, status=Status.NODE_LOST), attempt(3, BAD)]
+    assert lines_of(folder, *events)[0] == "daskprs: first error: ValueError: bad"
+    given_up = attempt(3, lost, final=True, status=Status.NODE_LOST)
+    assert lines_of(folder, given_up)[0] == "daskprs: first error: NODE_LOST: the worker was lost"
 
 
 def test_an_init_that_fails_is_told_too(folder: JobFolder) -> None:

@@ -377,13 +377,20 @@ def test_an_output_that_is_there_is_refused_in_the_words_of_the_command(home: Pa
     assert not (home / "daskprs-jobs").exists()
 
 
+def write_script_that_fails_on_one_file_of_two() -> None:
+    """Write the data, too."""
+    script = "def run(files):\n    assert '2.txt' not in files[0]\n    return ['old']\n"
+    write(src__s_py=script, data__1_txt="", data__2_txt="")
+
+
+def mend_script() -> None:
+    """Let it take both files, and say that it is another one."""
+    write(src__s_py="def run(files):\n    return ['new']\n")
+
+
 def test_a_script_that_was_mended_goes_on_where_it_was_if_that_is_accepted() -> None:
     """Else the job of the step refuses it."""
-    write(
-        src__s_py="def run(files):\n    assert '2.txt' not in files[0]\n    return ['old']\n",
-        data__1_txt="",
-        data__2_txt="",
-    )
+    write_script_that_fails_on_one_file_of_two()
     text = """\
 jobs:
   a:
@@ -399,7 +406,7 @@ jobs:
     shown = CliRunner().invoke(main, ["status", "job/a"], prog_name="daskprs").stdout
     again = f"run the pipeline again with --resume --job-dir {Path.cwd()}/job"
     assert f"to go on      {again}\n" in shown
-    write(src__s_py="def run(files):\n    return ['new']\n")
+    mend_script()
     with pytest.raises(PipelineFailed, match=r"s\.py has changed") as refused:
         run(text, job_dir="job", resume=True)
     assert "AssertionError" not in str(refused.value), "the log of the run before"
@@ -410,11 +417,7 @@ jobs:
 
 def test_what_read_an_output_that_a_retry_has_changed_runs_again_at_a_resume() -> None:
     """Else the pipeline is Completed with the sum of an output that is no more."""
-    write(
-        src__s_py="def run(files):\n    assert '2.txt' not in files[0]\n    return ['old']\n",
-        data__1_txt="",
-        data__2_txt="",
-    )
+    write_script_that_fails_on_one_file_of_two()
     text = """\
 outputs: {count: {type: uri_file}}
 jobs:
@@ -432,7 +435,7 @@ jobs:
     outputs: {count: "${{parent.outputs.count}}"}
 """
     assert run(text, job_dir="job").outputs["count"].read_text().strip() == "1"
-    write(src__s_py="def run(files):\n    return ['new']\n")
+    mend_script()
     retried = CliRunner().invoke(main, ["retry-failed", "job/a"], prog_name="daskprs")
     assert retried.exit_code == 0, retried.output
     lines: list[str] = []

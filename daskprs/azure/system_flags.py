@@ -68,11 +68,25 @@ SYSTEM_FLAGS = (
     SystemFlag("first_task_creation_timeout", "first_task_creation_timeout", _number),
     SystemFlag("append_row_dataframe_header", "append_row_dataframe_header", _switch),
     SystemFlag("append_row_dataframe_sep", "append_row_dataframe_sep", str),
-    SystemFlag("copy_logs_to_parent", None, _switch, "copy the logs to the pipeline's folder"),
-    SystemFlag("push_metrics_to_parent", None, _switch, "log metrics to the parent's run"),
+    SystemFlag(
+        "copy_logs_to_parent", None, _switch, "copies the logs to the folder of the pipeline"
+    ),
+    SystemFlag(
+        "push_metrics_to_parent",
+        None,
+        _switch,
+        "copies the metrics of the step to the run of the parent pipeline",
+    ),
     SystemFlag("metrics_name_prefix", None, str, "a prefix for the names of those metrics"),
-    SystemFlag("output-dir", None, str, f"{NO_EFFECT}: logs are in the folder of the step"),
-    SystemFlag("resume_from", None, str, f"{NO_EFFECT}: a pipeline is resumed as a whole"),
+    SystemFlag(
+        "output-dir", None, str, f"{NO_EFFECT}: the logs are always in the folder of the step"
+    ),
+    SystemFlag(
+        "resume_from",
+        None,
+        str,
+        f"{NO_EFFECT}: a resume continues the whole pipeline, not one step",
+    ),
     SystemFlag("profiling_module", "profiling_module", str),
     SystemFlag("resource_monitor_interval", "resource_monitor_interval", _number),
 )

@@ -30,8 +30,8 @@ def test_what_has_no_effect_here_is_said() -> None:
     """It does not reach the script either."""
     flags, _ = split_flags(["--resume_from", "an-id"])
     assert flags.arguments == []
-    told = "--resume_from is accepted without effect: a pipeline is resumed as a whole"
-    assert flags.warnings == [told]
+    effect = "a resume continues the whole pipeline, not one step"
+    assert flags.warnings == [f"--resume_from is accepted without effect: {effect}"]
 
 
 def test_flags_of_the_logs_set_options() -> None:

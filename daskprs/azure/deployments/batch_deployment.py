@@ -84,7 +84,7 @@ class BatchDeployment:
     description, tags, properties, environment, compute, resources
         As in the file; of these, only the ``instance_count`` of `resources` has an effect.
     assets
-        Where assets are, by name: ``{"my-model": "models/1"}``.
+        The paths of assets, by name: ``{"my-model": "models/1"}``.
     environments
         The interpreter of the environment, or the folder that has one: ``{"my-env": "venvs/my"}``.
         Default: the Python that runs daskprs.
@@ -157,7 +157,7 @@ class BatchDeployment:
         path
             The path of the file, or its content. Paths in it are relative to its folder.
         assets
-            Where assets are, by name.
+            The paths of assets, by name.
         environments
             The interpreter of the environment, by its name in the file.
         changes

@@ -10,12 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 
-from daskprs.azure.pipelines.forms import KIND, SettingsForm, Variables
+from daskprs.azure.pipelines.forms import ENVIRONMENT, KIND, SettingsForm, Variables
 from daskprs.options.rules import LONGEST_S, check_file_name
 from daskprs.yaml_files.form import Form, without_effect, works
 
-HERE = "it runs on this machine, or on the Dask cluster that you name"
-PYTHON = "`--environment NAME=PYTHON` names its Python; default: the one that runs daskprs"
+HERE = "the deployment runs on this machine, or on the Dask cluster that you name"
 LABEL = "a label"
 
 
@@ -57,7 +56,9 @@ SHAPE = Discriminator(_shape)
 class RetrySettings(Form):
     """How often and how long a mini-batch is tried."""
 
-    max_retries: int = works(3, "attempts at a mini-batch, the first one included; 0 is one", ge=0)
+    max_retries: int = works(
+        3, "attempts at a mini-batch, including the first; 0 also means one attempt", ge=0
+    )
     timeout: int = works(30, "seconds for one call of `run`", gt=0, le=LONGEST_S)
 
 
@@ -66,27 +67,31 @@ class DeploymentSettings(Form):
 
     mini_batch_size: int = works(10, "files for one call of `run`", ge=1)
     max_concurrency_per_instance: int = works(1, "agent processes on each node", ge=1)
-    instance_count: int | None = works(None, "as `resources.instance_count`", ge=1)
+    instance_count: int | None = works(None, "the same as `resources.instance_count`", ge=1)
     output_action: OutputAction = works("append_row")
     output_file_name: FileName = works("predictions.csv")
     retry_settings: RetrySettings = works(default_factory=RetrySettings)
     error_threshold: int = works(-1, "files that may fail; -1: any number", ge=-1)
     logging_level: LoggingLevel = works("info")
-    environment_variables: Variables | None = works(None, "set for the script; Azure ignores them")
+    environment_variables: Variables | None = works(
+        None, "set for the script; Azure ignores this key"
+    )
 
 
 class ModelForm(Form):
     """A model that is written out in the file."""
 
     schema_: str | None = works(None, KIND, alias="$schema")
-    name: str | None = works(None, "its name for `Model.get_model_path`")
+    name: str | None = works(None, "the name of the model for `Model.get_model_path`")
     version: str | None = without_effect(LABEL)
-    path: str | None = works(None, "a file or folder, from the file's own folder, or an asset")
+    path: str | None = works(
+        None, "a file or a folder, relative to the folder of the deployment file, or an asset"
+    )
     local_path: str | None = works(None, "an older name of `path`")
     type: Literal["custom_model", "mlflow_model", "triton_model"] | None = without_effect(
-        "a folder with a file `MLmodel` is an MLflow model"
+        "a folder that contains a file `MLmodel` is an MLflow model"
     )
-    flavors: dict[str, Any] | None = without_effect("those in `MLmodel` count")
+    flavors: dict[str, Any] | None = without_effect("the flavors in the file `MLmodel` count")
     description: str | None = without_effect(LABEL)
     tags: dict[str, Any] | None = without_effect(LABEL)
     properties: dict[str, Any] | None = without_effect(LABEL)
@@ -104,7 +109,7 @@ class CodeConfiguration(Form):
     """The script that scores the files."""
 
     code: Annotated[Text | Annotated[Code, MAPPING], SHAPE] | None = works(
-        None, "the source directory; default: the script's own folder"
+        None, "the source directory; default: the folder of the deployment file"
     )
     scoring_script: str = works()
 
@@ -113,7 +118,7 @@ class Compute(Form):
     """The oldest way to name a cluster."""
 
     target: str | None = without_effect(HERE)
-    instance_count: int | None = works(None, "as `resources.instance_count`", ge=1)
+    instance_count: int | None = works(None, "the same as `resources.instance_count`", ge=1)
 
 
 class DeploymentResources(Form):
@@ -131,11 +136,13 @@ class DeploymentForm(Form):
 
     schema_: str | None = works(None, KIND, alias="$schema")
     name: str | None = works(None, "names the job folder")
-    endpoint_name: str | None = works(None, "the name under which `daskprs serve` offers it")
+    endpoint_name: str | None = works(
+        None, "the name under which `daskprs serve` offers the deployment"
+    )
     description: str | None = without_effect(LABEL)
     tags: dict[str, Any] | None = without_effect(LABEL)
     properties: dict[str, Any] | None = without_effect(LABEL)
-    environment: Any = works(None, PYTHON)
+    environment: Any = works(None, ENVIRONMENT)
 
 
 class ModelDeployment(DeploymentForm, DeploymentSettings):
@@ -143,13 +150,13 @@ class ModelDeployment(DeploymentForm, DeploymentSettings):
 
     type: Literal["model"] | None = works(None)
     model: Annotated[Text | Annotated[ModelForm, MAPPING], SHAPE] | None = works(
-        None, "`AZUREML_MODEL_DIR` is a folder that contains it"
+        None, "`AZUREML_MODEL_DIR` is the path of a folder that contains the model"
     )
     code_configuration: CodeConfiguration | None = works(
-        None, "not needed for an MLflow model: it is served through MLflow"
+        None, "not needed for an MLflow model, which is served through MLflow"
     )
     compute: Annotated[Text | Annotated[Compute, MAPPING], SHAPE] | None = without_effect(
-        f"{HERE}; an `instance_count` in it, as the oldest files have it, counts"
+        f"{HERE}; only an `instance_count` below `compute`, as in the oldest files, has an effect"
     )
     resources: DeploymentResources | None = works(None)
     settings: DeploymentSettings | None = works(None)

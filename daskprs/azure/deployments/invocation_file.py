@@ -21,7 +21,7 @@ class InvocationForm(Form):
     """The keys of the file that an endpoint is invoked with."""
 
     inputs: Inputs | None = works(None, "paths, references and values by name")
-    outputs: Outputs | None = works(None, "where outputs go, by name")
+    outputs: Outputs | None = works(None, "the places of outputs, by name")
 
 
 class Invocation(NamedTuple):

@@ -23,17 +23,20 @@ from daskprs.yaml_files.form import Form, ineffective, without_effect, works
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-ENVIRONMENT = "`--environment NAME=PYTHON` names its Python; default: the one that runs daskprs"
+ENVIRONMENT = (
+    "`--environment NAME=PYTHON` names the Python interpreter of the environment; default: the "
+    "interpreter that runs daskprs"
+)
 OWN_PYTHON = "the Python that runs daskprs is used; --environment NAME=PYTHON names another"
-HERE = "everything runs on this machine, or on the Dask cluster that is given"
+HERE = "everything runs on this machine, or on the Dask cluster that you name"
 ONCE = "a command runs once, on this machine"
-IN_PLACE = "data is read where it lies, and written where it is to be"
+IN_PLACE = "data is read and written in place"
 OLD_PLACE = "an older way to give `path`"
 RECORDED = "kept in the record of the run"
-SHOWN_IN_THE_STUDIO = "nothing shows it here"
+SHOWN_IN_THE_STUDIO = "daskprs does not show it"
 KIND = "the kind of the file"
-ITEMS_THAT_MAY_FAIL = "failed items that are allowed; default -1: any number"
-BATCHES_THAT_MAY_FAIL = "failed mini-batches that are allowed; default -1: any number"
+ITEMS_THAT_MAY_FAIL = "the number of failed items that are allowed; default -1: any number"
+BATCHES_THAT_MAY_FAIL = "the number of failed mini-batches that are allowed; default -1: any number"
 ALL = -1
 """As many nodes as there are."""
 
@@ -161,7 +164,9 @@ class JobForm(Form):
     type: str | None = works(None)
     inputs: Inputs | None = works(None)
     outputs: Outputs | None = works(None)
-    name: str | None = works(None, note="of a component: kept in the results of its steps")
+    name: str | None = works(
+        None, note="the name of a component is kept in the results of its steps"
+    )
     version: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     display_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
@@ -183,16 +188,24 @@ class StepForm(JobForm):
     component: Any = works(None, note="a file, a reference, or the component itself")
     environment_variables: Variables | None = works(None)
     queue_settings: Any = without_effect(HERE)
-    is_deterministic: bool | None = works(None, note="default true: results are reused")
+    is_deterministic: bool | None = works(
+        None, note="default true: earlier results of the step are reused"
+    )
     additional_includes: list[Any] | None = works(
-        None, note="files and folders beside the code; `x.zip` is an archive of the folder `x`"
+        None,
+        note=(
+            "files and folders that are put beside the code; `x.zip` puts an archive of the folder "
+            "`x` there"
+        ),
     )
 
 
 class ResourcesForm(Form):
     """``resources``."""
 
-    instance_count: int | None = works(None, note="nodes for a parallel step; -1: all")
+    instance_count: int | None = works(
+        None, note="the number of nodes for a parallel step; -1: all nodes"
+    )
     instance_type: Any = without_effect(HERE)
     properties: Any = without_effect(HERE)
     docker_args: Any = without_effect(HERE)
@@ -212,19 +225,21 @@ class ResourcesForm(Form):
 class LimitsForm(Form):
     """``limits``."""
 
-    timeout: float | None = works(None, note="seconds; after them the command is killed", gt=0)
+    timeout: float | None = works(
+        None, note="the time in seconds after which the command is killed", gt=0
+    )
 
 
 class CommandForm(StepForm):
     """A command step, or a command component."""
 
-    command: str | None = works(None, note="run by bash, in a copy of the code")
+    command: str | None = works(None, note="bash runs the command in a copy of the code")
     code: str | LocalPath | None = works(None)
     limits: LimitsForm | None = works(None)
     environment: Any = works(None, note=ENVIRONMENT)
     resources: ResourcesForm | None = without_effect(ONCE)
     distribution: Any = works(
-        None, note="a command runs once: pytorch, tensorflow and mpi find a world of one process"
+        None, note="a command runs once: pytorch, tensorflow and mpi see a world of one process"
     )
     job_tier: Any = without_effect("nothing is queued here")
     priority: Any = without_effect("nothing is queued here")
@@ -245,13 +260,19 @@ class TaskForm(Form):
     type: TaskType | None = works(None)
     code: str | LocalPath | None = works(None, note="the source directory")
     entry_script: str | None = works(None)
-    program_arguments: str | None = works(None, note="system flags in it set options")
+    program_arguments: str | None = works(
+        None, note="system flags among these arguments set options"
+    )
     args: str | None = works(None, note="an older name of `program_arguments`")
     append_row_to: str | None = works(
-        None, note="the output for the rows; without it the output action is `summary_only`"
+        None,
+        note=(
+            "the output that receives the rows; without this key, the output action is "
+            "`summary_only`"
+        ),
     )
     environment: Any = works(None, note=ENVIRONMENT)
-    model: Any = without_effect("give the model as an input")
+    model: Any = without_effect("pass the model to the step as an input")
 
     @property
     def arguments(self) -> tuple[str, str]:
@@ -269,7 +290,9 @@ class ParallelForm(StepForm):
     mini_batch_size: Annotated[str, AfterValidator(_size)] | None = works(
         None, note="default: 1 file, or 1 MB of a table"
     )
-    partition_keys: list[str] | str | None = works(None, note="wins over mini_batch_size")
+    partition_keys: list[str] | str | None = works(
+        None, note="takes precedence over mini_batch_size"
+    )
     max_concurrency_per_instance: int | None = works(None, ge=1)
     error_threshold: int | None = works(None, note=ITEMS_THAT_MAY_FAIL, ge=-1)
     mini_batch_error_threshold: int | None = works(None, note=BATCHES_THAT_MAY_FAIL, ge=-1)
@@ -295,20 +318,22 @@ class SettingsForm(Form):
 
     model_config = ConfigDict(extra="allow")
 
-    default_datastore: str | None = works(None, note="what `${{default_datastore}}` stands for")
+    default_datastore: str | None = works(
+        None, note="the value of the expression `${{default_datastore}}`"
+    )
     datastore: str | None = works(None, note="an older name of `default_datastore`")
     continue_on_step_failure: bool | None = works(None, note="default: false")
     default_compute: Any = without_effect(HERE)
     compute: Any = without_effect(HERE)
     environment: Any = without_effect("each step has an environment of its own")
     force_rerun: bool | None = works(
-        None, note="true: each step runs again, and reuses no earlier result"
+        None, note="if true, each step runs again and reuses no earlier result"
     )
     continue_run_on_step_failure: bool | None = works(
         None, note="the same as `continue_on_step_failure`"
     )
     continue_run_on_failed_optional_input: bool | None = without_effect(
-        "a step after a failed one does not start"
+        "a step that depends on a failed step does not start"
     )
 
 
@@ -326,11 +351,12 @@ class InnerPipelineForm(JobForm):
 
     component: Any = works(None, note="a file, a reference, or the component itself")
     jobs: dict[str, Any] | None = works(
-        None, note="steps, by name; beside `component`, they change its steps"
+        None,
+        note="steps, by name; together with `component`, they change the steps of the component",
     )
     settings: SettingsForm | None = works(None)
     is_deterministic: bool | None = works(
-        None, note="default true; false: each of its steps runs again"
+        None, note="default true; if false, each step of the inner pipeline runs again"
     )
 
 

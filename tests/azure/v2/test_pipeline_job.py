@@ -186,7 +186,7 @@ def test_a_job_is_the_same_by_way_of_its_file(home: Path, tmp_path_factory: Any)
     assert read(loaded).steps["prepared"].inputs["data"].path == home / "src"
     loaded.dump(other / "again.yml")
     again, made = read(other / "again.yml"), read(loaded)
-    labels = "Without effect here: description (nothing shows it here)."
+    labels = "Without effect here: description (daskprs does not show it)."
     assert [one for one in again.notices if one != labels] == made.notices  # no one wrote a key
     assert (again.files[0], made.files[0]) == (other / "again.yml", other / "job.yml")
     assert replace(again, notices=made.notices, files=made.files) == made

@@ -32,6 +32,8 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 LONGEST_S = 60.0
+COLOURS_S = 2.0
+"""Seconds until a page has the colours of its window, which a script sets after it is loaded."""
 FLAGS = [
     "--headless=new",
     "--no-sandbox",  # the pages are ours; a sandbox needs rights that containers do not give
@@ -160,10 +162,14 @@ class Browser:
 
     def wait_for(self, expression: str) -> None:
         """Wait until an expression of JavaScript is true."""
-        until = time.monotonic() + LONGEST_S
-        while not self.value(expression):
-            assert time.monotonic() < until, expression
+        assert self.becomes_true(expression), expression
+
+    def becomes_true(self, expression: str, within_s: float = LONGEST_S) -> bool:
+        """Wait for an expression of JavaScript, and say whether it was true in time."""
+        until = time.monotonic() + within_s
+        while not (is_true := bool(self.value(expression))) and time.monotonic() < until:
             time.sleep(0.05)
+        return is_true
 
     def value(self, expression: str) -> Any:
         """Return the value of an expression of JavaScript."""
@@ -228,10 +234,12 @@ def wrong_with(
     found: list[str] = []
     for view in VIEWS:
         browser.open(address + page, view)
+        scheme = "slate" if view.scheme == "dark" else "default"
+        has_colours = browser.becomes_true(
+            f"document.body.dataset.mdColorScheme === '{scheme}'", COLOURS_S
+        )
         wrong = [*browser.value(HIDDEN), *browser.complaints(address)]
-        is_dark = browser.value("document.body.dataset.mdColorScheme") == "slate"
-        if is_dark != (view.scheme == "dark"):
-            wrong.append("the other colours are shown")
+        wrong += [] if has_colours else ["the other colours are shown"]
         found += [f"{page} at {view.width} px, {view.scheme}: {one}" for one in wrong]
         if pictures is not None:
             name = page.replace("/", "-").removesuffix(".html")

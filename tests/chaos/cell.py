@@ -124,6 +124,8 @@ def play(cell: Cell, cluster: HandCluster | CutCluster, base: Path, disk: Path) 
                     os.kill(pid, signal.SIGKILL)
             cluster.mend()  # what has lived on behind a cut has to end now, too
             nobody_left(folder)
+    if cell.strike == CUT_OFF:  # a worker that did not answer is asked again, every five seconds
+        poll_for(lambda: not cluster.leftovers(), LEFT_S)
     left = cluster.leftovers()
     if left:
         raise Wrong("the cluster still has", left)

@@ -269,7 +269,7 @@ def _answer(shell: subprocess.Popen[str], command: str) -> tuple[str, int]:
 # ---- outputs ----
 
 PROGRESS = re.compile(
-    r"^daskprs: (\d+/\d+ mini-batches|preparing the input for ).*\n?", re.MULTILINE
+    r"^(\[\S+\] )?daskprs: (\d+/\d+ mini-batches|preparing the input for ).*\n?", re.MULTILINE
 )
 """The lines of progress; how many there are rests on the speed of the machine."""
 REAPED = re.compile(r"^bash: line \d+: +\d+ (Killed|Terminated) .*\n?", re.MULTILINE)
@@ -290,7 +290,7 @@ CHANGES = [
     (re.compile(r"\b(?=[a-z]*\d)[0-9a-f]{8,}\b"), "<id>"),
     (re.compile(r"\b\d+(\.\d+)? min( \d+(\.\d+)? s)?\b"), "<time>"),
     (re.compile(r"\b\d+(\.\d+)? ?(ms|s|h)\b"), "<time>"),
-    (re.compile(r"\b\d+(\.\d+)?/s\b"), "<rate>"),
+    (re.compile(r"\b[\d,]+(\.\d+)?/(s|min|h)\b"), "<rate>"),
     (re.compile(r"[━─╸╺]+"), "─"),
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r" $", re.MULTILINE), ""),

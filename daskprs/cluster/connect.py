@@ -286,4 +286,16 @@ def _in_process(threads: int) -> Iterator[Client]:
         LocalCluster(threads_per_worker=threads, **IN_PROCESS) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
+        cluster.loop.asyncio_loop.set_exception_handler(_report)
         yield client
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an error of the in-process cluster's loop, unless a wait was over when the loop ended.
+
+    Dask waits with a time limit for messages that it sends in batches. If the loop ends at the time
+    limit, no coroutine is left that would receive the error, and asyncio would print it.
+    """
+    is_of_a_future = str(context.get("message")).startswith("Future exception was never retrieved")
+    if not (is_of_a_future and isinstance(context.get("exception"), TimeoutError)):
+        loop.default_exception_handler(context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -213,3 +214,18 @@ def test_a_scheduler_with_tls_and_no_certificates_here_names_what_has_to_be_set(
     """Nothing is connected to: Dask has no certificates to connect with."""
     with pytest.raises(OptionError, match=r"TLS expects .* distributed\.comm\.tls\.ca-file"):
         check_scheduler("tls://127.0.0.1:1")
+
+
+def test_a_wait_that_was_over_when_the_loop_ended_is_not_printed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Any other error that nothing has received is."""
+    with connected(None, 1) as client:
+        loop = client.loop.asyncio_loop
+    for error in (TimeoutError("a wait"), ValueError("a mistake")):
+        future = loop.create_future()
+        future.set_exception(error)
+        del future
+    gc.collect()
+    assert "a mistake" in caplog.text
+    assert "a wait" not in caplog.text

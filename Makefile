@@ -70,7 +70,7 @@ test-large: $(READY)  ## A result of 10 GB: minutes, and 35 GB of room where TMP
 attack: $(READY)  ## All attacks on folders, agents and the service, the long ones too: minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) -m attack --timeout 1800 $(ARGS)
 
-chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random: half an hour
+chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random: an hour
 	@$(BIN)/python tests/chaos/everything.py $(CHAOS)
 
 test-python:  ## The suite under another Python: make test-python PYTHON=python3.13

@@ -102,6 +102,25 @@ def test_profiles_show_where_run_spends_its_time(tmp_path: Path) -> None:
         assert {stats[name].ncalls for name in ("run", "deep")} == {"4"}
 
 
+def test_a_profile_has_the_calls_of_run_alone(tmp_path: Path) -> None:
+    """From Python 3.12 on, `cProfile` takes the calls of other threads for those of `run`."""
+    path, script = tmp_path / "numbers.csv", tmp_path / "script.py"
+    pd.DataFrame({"number": range(2000)}).to_csv(path, index=False)
+    script.write_text(
+        "import time\n"
+        "def run(rows):\n    return deep(rows)\n"
+        "def deep(rows):\n    time.sleep(0.003)\n    return rows\n"
+    )
+    result = daskprs.parallel_run(
+        path, script, mini_batch_size=100, process_count_per_node=1, profiling_module="cProfile"
+    )
+    [profile] = (result.logs_dir / "sys" / "node" / "0").glob("*.profile")
+    functions = pstats.Stats(str(profile)).get_stats_profile().func_profiles
+    calls = {functions[name].ncalls for name in ("run", "deep")}
+    assert calls == {str(result.mini_batches.total)}
+    assert "_load" not in functions
+
+
 def test_a_profile_is_there_though_its_process_was_killed(tmp_path: Path) -> None:
     """It is written as the job goes on; the frames of the profiler are not the script's."""
     script = (

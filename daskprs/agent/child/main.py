@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
+SEE_ALL_THREADS = {"cProfile"} if sys.version_info >= (3, 12) else set[str]()
+"""Profilers that record the calls of all threads, and take them for calls of one: an agent that is
+profiled by one of them has no threads of its own."""
 
 
 def main(connection: Connection, page_fd: int) -> int:
@@ -104,9 +107,10 @@ class Agent:
         self._page = page
         self._peak = PeakMemory(page)
         self._outbox = Outbox(connection, reserve, self._spool)
-        self._outbox.start()
         self._loader = Loader(page, reserve)
-        self._loader.start()
+        if start.job.python is not None or start.job.profiling_module not in SEE_ALL_THREADS:
+            self._outbox.start()
+            self._loader.start()
         self._inbox = Inbox(connection, page, self._loader, self._outbox)
         self._print_marks = PrintMarks(page, start.process)
         load = load_entry_script if start.job.python is None else ForeignScript

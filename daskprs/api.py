@@ -142,13 +142,13 @@ def parallel_run(
         (``"cluster.json"``). Default: the current client if there is one, else an in-process
         cluster with one slot for each usable core.
     job_dir
-        The job folder. It has the logs, the journal, and everything that a resume needs. Default:
+        The job folder. It has the logs, the journal, and the records that a resume needs. Default:
         ``./daskprs-jobs/<script>-<utc>-<id>/``, unless Dask's config names another ``job-root``.
     output_dir
         The output folder, or its URL (``"s3://bucket/folder"``). Default: none. Then no text is
         written, and the rows that `run` returns are kept with their types for
-        `ParallelRunResult.to_pandas`. A data set is written to the folder ``output`` of the job
-        folder.
+        `ParallelRunResult.to_pandas`. A data set is then written to the folder ``output`` of the
+        job folder.
     source_directory
         The folder that the script imports from. The agents get a snapshot of it. The snapshot
         leaves out the files that ``.amlignore`` names, or those that ``.gitignore`` names if there
@@ -157,8 +157,9 @@ def parallel_run(
         Arguments for the script. They come after the system flags in ``sys.argv``.
     python
         Another interpreter for the script, or the folder of its venv or conda environment. It must
-        be Python 3.8 or newer. It does not need daskprs, but it needs pandas if the input is a
-        table. The script must be a file. Default: the interpreter of the workers.
+        be Python 3.8 or newer. It needs neither daskprs nor the packages of daskprs. If the
+        input is a table, it needs pandas, or the package of another `batch_format`. The script must
+        be a file. Default: the interpreter of the workers.
     environment_variables
         Environment variables that are set in the agents before their first import. Thread counts
         (``OMP_NUM_THREADS`` and similar variables) follow the agent's share of the cores unless
@@ -232,13 +233,14 @@ def parallel_run(
         The memory limit of an agent together with its sub-processes, in bytes, or with a unit as in
         ``"2 GB"``. An agent that exceeds it is killed. Default: none.
     run_max_try
-        The largest number of attempts at one mini-batch.
+        The largest number of charged attempts at one mini-batch. An attempt is not charged if its
+        machine was lost, or if it is only one of several possible causes of an agent's death.
     allowed_failed_count
         The number of mini-batches that may fail. The job fails when more mini-batches have failed.
         With -1, any number may fail.
     allowed_failed_percent
-        The percentage of all mini-batches that may fail. It is checked after every mini-batch has
-        been tried.
+        The percentage of all mini-batches that may fail. It is checked only when all mini-batches
+        have been tried.
     error_threshold
         The number of items (rows, files or elements of a list) that may fail. The job fails when
         more items have failed. With -1, any number may fail.
@@ -281,14 +283,15 @@ def parallel_run(
     append_row_dataframe_header
         Write the column names of the frames once, as a header line.
     append_row_dataframe_sep
-        The character between the fields of a row in text output.
+        The character between the fields of a row of a frame in text output.
     output_file_size
-        The size of the rows in a part file of a data set, measured in Arrow's format before
-        compression. A part ends with the mini-batch that reaches this size.
+        The size of the rows in a part file of a data set, in bytes of Arrow's format before
+        compression, or with a unit as in ``"256 MB"``. A part ends with the
+        mini-batch that reaches this size.
     output_partition_by
         Columns whose values become names of folders in a data set, as in
-        ``town=Lima/part-….parquet``. The files do not contain these columns. They may hold whole
-        numbers, text, booleans or dates.
+        ``town=Lima/part-….parquet``. The files do not contain these columns. The columns may hold
+        whole numbers, text, booleans or dates.
     output_single_file
         Write a data set as one file instead of a folder.
     keep_rows

@@ -281,13 +281,23 @@ def current_client() -> Client | None:
 
 @contextmanager
 def _in_process(threads: int) -> Iterator[Client]:
-    with (
-        _QUIET.held(),
-        LocalCluster(threads_per_worker=threads, **IN_PROCESS) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(_QUIET.held())
+        cluster = LocalCluster(threads_per_worker=threads, **IN_PROCESS)
+        stack.callback(_close, cluster)
         cluster.loop.asyncio_loop.set_exception_handler(_report)
-        yield client
+        yield stack.enter_context(Client(cluster, set_as_default=False))
+
+
+def _close(cluster: LocalCluster) -> None:
+    """Close the in-process cluster.
+
+    From Python 3.12 on, a program that ends starts no thread any more, and asyncio needs one for
+    the end of a loop. This error must not replace the interrupt of a job that such a program
+    cancels.
+    """
+    with suppress(RuntimeError):
+        cluster.close()
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -229,3 +229,19 @@ def test_a_wait_that_was_over_when_the_loop_ended_is_not_printed(
     gc.collect()
     assert "a mistake" in caplog.text
     assert "a wait" not in caplog.text
+
+
+def test_a_program_that_ends_and_can_start_no_thread_still_cancels_its_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From Python 3.12 on, the end of the cluster's loop fails there."""
+    close = LocalCluster.close
+
+    def closed(cluster: LocalCluster) -> None:
+        close(cluster)
+        msg = "can't create new thread at interpreter shutdown"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(LocalCluster, "close", closed)
+    with pytest.raises(KeyboardInterrupt), connected(None, 1):
+        raise KeyboardInterrupt

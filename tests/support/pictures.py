@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import tempfile
 from contextlib import chdir
@@ -28,6 +27,8 @@ ORDERS = {"order": range(1, 13), "price": [3, 8, 5, 9, 2, 7, 4, 6, 1, 9, 5, 8]}
 MINI_BATCH_BYTES = 24
 COLUMNS, HALF, BAR = 190, 0.55, "━"
 """Of the terminal; the share of its work that it has done; what its bar is made of."""
+CHARACTER_PX = 7.83
+"""Width of a character of the class `mono`."""
 SCORE = """\
 import time
 from pathlib import Path
@@ -37,7 +38,7 @@ def run(mini_batch):
     for path in map(Path, mini_batch):
         time.sleep(0.01)
         tried = path.parents[1] / "tried"
-        if path.name == "digit_0950.pgm" and not tried.exists():
+        if path.name == "0950.pgm" and not tried.exists():
             tried.touch()
             raise ValueError(f"{path.name} is not a whole PGM picture")
     return mini_batch
@@ -186,18 +187,18 @@ def run() -> str:
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         Path("pictures").mkdir()
         for number in range(898, 1797):
-            Path(f"pictures/digit_{number:04}.pgm").write_text("P2 1 1 15 0\n")
+            Path(f"pictures/{number:04}.pgm").write_text("P2 1 1 15 0\n")
         Path("score.py").write_text(SCORE)
-        program = shutil.which("daskprs") or "daskprs"
-        command = [program, "run", "score.py", "pictures/"]
-        with Terminal(command, columns=COLUMNS) as terminal:
+        program = str(Path(sys.executable).with_name("daskprs"))
+        arguments = ["run", "score.py", "pictures/", "--job-dir", "job"]
+        with Terminal([program, *arguments], columns=COLUMNS) as terminal:
             terminal.read_until(lambda: _share(terminal.screen.lines) >= HALF)
-            lines = [line for line in terminal.screen.lines if line]
+            lines = [line.replace(f"{Path.cwd()}/", "") for line in terminal.screen.lines if line]
             terminal.read_to_the_end()
-    lines = [re.sub(r"/\S*/(daskprs-jobs/score)-[^/]*", r"\1-…", line) for line in lines]
+    width = 48 + round(max(map(len, lines)) * CHARACTER_PX)
     height = 40 + (len(lines) + 1) * LINE_PX
-    drawing = Drawing(1060, height, "A run in a terminal: the first error, and the progress")
-    drawing.text(24, 36, "$ daskprs run score.py pictures/", "text mono bold")
+    drawing = Drawing(width, height, "A run in a terminal: the first error, and the progress")
+    drawing.text(24, 36, f"$ daskprs {' '.join(arguments)}", "text mono bold")
     for number, line in enumerate(lines, 1):
         y = 36 + number * LINE_PX
         bar, rest = BAR * line.count(BAR), line.replace(BAR, "")

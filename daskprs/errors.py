@@ -334,7 +334,8 @@ class ParallelRunFailed(_WithResult[JobOutcome], DaskprsError):  # noqa: N818 - 
     Parameters
     ----------
     message
-        The cause first: the error of the first mini-batch that failed in the end, if there is one.
+        The cause first: of the mini-batches that failed in the end, the first error of the most
+        frequent class.
     result
         The work that was done until then.
 

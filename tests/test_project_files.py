@@ -54,7 +54,7 @@ def test_the_suite_runs_under_each_python_that_is_declared() -> None:
     assert suite["strategy"]["matrix"]["python"] == declared
     *others, last = declared
     page = HOME.joinpath("docs/install.md").read_text()
-    assert f"Python {', '.join(others)} or {last}" in page
+    assert f"Python {', '.join(others)} and {last}" in page
 
 
 def test_workflows_call_targets_that_exist() -> None:

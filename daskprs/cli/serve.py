@@ -61,7 +61,7 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     "--traffic",
     multiple=True,
     metavar="NAME=PERCENT",
-    help="A share of the requests without a deployment for NAME; replaces --default.",
+    help="NAME gets this share of the requests that name no deployment; replaces --default.",
 )
 @click.option(
     "--name", metavar="NAME", help="Name of the endpoint. Default: the endpoint_name of the files."

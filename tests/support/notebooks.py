@@ -58,8 +58,12 @@ def file_of(page: Path) -> Path:
 
 
 def link_to(page: Path) -> str:
-    """Return the line with which a page offers its notebook."""
-    return f"[Download this page as a notebook]({_relative(file_of(page), page.parent)})."
+    """Return the line with which a page offers its notebook, or says how to do without."""
+    return (
+        f"[Download this page as a notebook]({_relative(file_of(page), page.parent)}), or work in "
+        "an empty folder: save each block that has a file name above it, and run the other blocks "
+        "in order."
+    )
 
 
 def linked(page: Path) -> str:

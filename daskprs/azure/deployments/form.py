@@ -91,7 +91,9 @@ class ModelForm(Form):
     type: Literal["custom_model", "mlflow_model", "triton_model"] | None = without_effect(
         "a folder that contains a file `MLmodel` is an MLflow model"
     )
-    flavors: dict[str, Any] | None = without_effect("the flavors in the file `MLmodel` count")
+    flavors: dict[str, Any] | None = without_effect(
+        "daskprs uses the flavors in the file `MLmodel`"
+    )
     description: str | None = without_effect(LABEL)
     tags: dict[str, Any] | None = without_effect(LABEL)
     properties: dict[str, Any] | None = without_effect(LABEL)
@@ -156,7 +158,7 @@ class ModelDeployment(DeploymentForm, DeploymentSettings):
         None, "not needed for an MLflow model, which is served through MLflow"
     )
     compute: Annotated[Text | Annotated[Compute, MAPPING], SHAPE] | None = without_effect(
-        f"{HERE}; only an `instance_count` below `compute`, as in the oldest files, has an effect"
+        f"{HERE}; only the key `compute.instance_count` of the oldest files has an effect"
     )
     resources: DeploymentResources | None = works(None)
     settings: DeploymentSettings | None = works(None)

@@ -135,7 +135,7 @@ class OutputForm(Form):
     """An output that is more than a name."""
 
     type: PathType | None = works(None)
-    path: str | None = works(None, note="where it goes; default: the folder of the run")
+    path: str | None = works(None, note="the place of the output; default: the folder of the run")
     mode: Mode | None = without_effect(IN_PLACE)
     description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     name: str | None = without_effect("no asset is registered")

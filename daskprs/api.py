@@ -157,14 +157,14 @@ def parallel_run(
         Arguments for the script. They come after the system flags in ``sys.argv``.
     python
         Another interpreter for the script, or the folder of its venv or conda environment. It must
-        be Python 3.8 or newer. It needs neither daskprs nor the packages of daskprs. If the
-        input is a table, it needs pandas, or the package of another `batch_format`. The script must
-        be a file. Default: the interpreter of the workers.
+        be Python 3.8 or newer. It needs neither daskprs nor the packages of daskprs. Unless
+        the input is files, it needs pandas, or the package of another `batch_format`. The script
+        must be a file. Default: the interpreter of the workers.
     environment_variables
         Environment variables that are set in the agents before their first import. Thread counts
         (``OMP_NUM_THREADS`` and similar variables) follow the agent's share of the cores unless
-        they are set here. The job folder keeps only the names: a resume takes the values from its
-        caller.
+        they are set here. The job folder keeps the names, and a keyed digest of each value, but not
+        the values: a resume takes these from its caller.
     secrets
         Names of environment variables that the job passes from the caller to the agents. Their
         values are masked in everything that the job writes, except in the rows that `run` returns
@@ -234,7 +234,8 @@ def parallel_run(
         ``"2 GB"``. An agent that exceeds it is killed. Default: none.
     run_max_try
         The largest number of charged attempts at one mini-batch. An attempt is not charged if its
-        machine was lost, or if it is only one of several possible causes of an agent's death.
+        machine was lost, if it ran in a process or on a node that daskprs has put into quarantine,
+        or if it is only one of several possible causes of an agent's death.
     allowed_failed_count
         The number of mini-batches that may fail. The job fails when more mini-batches have failed.
         With -1, any number may fail.
@@ -246,7 +247,7 @@ def parallel_run(
         more items have failed. With -1, any number may fail.
     max_node_losses
         The number of lost workers at which a mini-batch fails. A worker counts if it was lost while
-        it ran the mini-batch, since the mini-batch may be the cause.
+        it had only this mini-batch of the job, since the mini-batch may be the cause.
     fail_on_timeout
         A mini-batch that times out in each of its attempts fails the job, even if the thresholds
         allow failures. Batch deployments set this option.

@@ -123,7 +123,7 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
 @click.option(
     "--public-url",
     metavar="URL",
-    help="The address that callers use, such as a proxy. Default: the address of each request.",
+    help="The address that callers use, such as that of a proxy. Default: that of each request.",
 )
 @click.option("--certificate", metavar="FILE", help="The certificate for https, with --key.")
 @click.option("--key", metavar="FILE", help="The private key for https, with --certificate.")

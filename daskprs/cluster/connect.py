@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask
 from dask.utils import parse_timedelta
@@ -32,6 +32,8 @@ from daskprs.system.scarcity import explain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LOG = logging.getLogger("daskprs.cluster")
+T = TypeVar("T", Client, LocalCluster)
 LOOPBACK = "127.0.0.1:0"
 IN_PROCESS = {
     "processes": False,
@@ -215,7 +217,7 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
     forks.note_dask()
     if isinstance(client, str):
         check_scheduler(client)
-        with Client(scheduler_address(client), set_as_default=False) as own:
+        with _owned(Client(scheduler_address(client), set_as_default=False)) as own:
             yield own
     elif client is not None:
         yield client
@@ -281,27 +283,34 @@ def current_client() -> Client | None:
 
 @contextmanager
 def _in_process(threads: int) -> Iterator[Client]:
-    with ExitStack() as stack:
-        stack.enter_context(_QUIET.held())
-        cluster = LocalCluster(threads_per_worker=threads, **IN_PROCESS)
-        stack.callback(_close, cluster)
-        cluster.loop.asyncio_loop.set_exception_handler(_report)
-        yield stack.enter_context(Client(cluster, set_as_default=False))
+    with (
+        _QUIET.held(),
+        _owned(LocalCluster(threads_per_worker=threads, **IN_PROCESS)) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
 
 
-def _close(cluster: LocalCluster) -> None:
-    """Close the in-process cluster.
+@contextmanager
+def _owned(started: T) -> Iterator[T]:
+    """Yield a cluster or client whose loop is its own, and close it.
 
-    From Python 3.12 on, a program that ends starts no thread any more, and asyncio needs one for
-    the end of a loop. This error must not replace the interrupt of a job that such a program
-    cancels.
+    In a program that ends, Python 3.12.0 to 3.12.2 start no thread (CPython issue 113964), and the
+    end of a loop may need one. This error must not replace the interrupt of a job that such a
+    program cancels.
     """
-    with suppress(RuntimeError):
-        cluster.close()
+    started.loop.asyncio_loop.set_exception_handler(_report)
+    try:
+        yield started
+    finally:
+        try:
+            started.close()
+        except RuntimeError:
+            LOG.debug("the end of %s", started, exc_info=True)
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error of the in-process cluster's loop, unless a wait was over when the loop ended.
+    """Report an error of a loop, unless it is a wait that was over when the loop ended.
 
     Dask waits with a time limit for messages that it sends in batches. If the loop ends at the time
     limit, no coroutine is left that would receive the error, and asyncio would print it.

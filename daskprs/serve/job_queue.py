@@ -284,7 +284,7 @@ class JobQueue:
     def _start_next(self) -> None:
         """Start the next jobs; try later when the system has no room."""
         while self._queue and len(self._running) < self._max_running and not self._is_draining:
-            busy = {job.owner for job in self._running.values()}
+            busy = {job.owner for job in self._running.values()} if self._users else ()
             free = [user for user in self._users if user.uid not in busy]
             if self._users and not free:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
@@ -116,6 +117,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.continuing: set[int] = set()
         self.asked: set[int] = set()
         self.attempts: dict[int, int] = {}
+        self.leased: Counter[int] = Counter()
+        """How often mini-batches went to a worker that did not give their lease back."""
         self.items_failed = 0
         self.mini_batches_failed = 0
         self.end: Abort | Finish | None = None
@@ -176,6 +179,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert attempt >= self.attempts.get(mini_batch.index, 1)
             self.attempts[mini_batch.index] = attempt
         new = {one.mini_batch.index: one.attempt for one in lease.work}
+        self.leased.update(new.keys())
         self.flights[lease.id] = kept | new
         suspects = {index for index in self.flights[lease.id] if self.losses.get(index)}
         assert not suspects or len(self.flights[lease.id]) == 1
@@ -394,7 +398,9 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             self.tell(returned(lease_id, (), untouched=tuple(flight), withdrawn=True))
         assert (self.charged, self.losses) == (charged, losses)
-        if not self.runs_any_of(flight):  # a retry may wait for another node
+        self.leased.subtract(flight.keys())
+        is_retry = any(map(self.leased.get, flight))
+        if is_retry and not self.runs_any_of(flight):  # it may wait for another node
             self.now_s += ELSEWHERE_S
             self.tell(Ticked())
         assert self.end or self.runs_any_of(flight), "what was withdrawn comes next"

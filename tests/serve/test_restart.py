@@ -112,18 +112,20 @@ def test_one_service_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobQueue]:
-    """Yield a registry that was not opened yet, of one job at a time."""
+def registry(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[JobQueue]:
+    """Yield a registry that was not opened yet, of one job at a time unless the test says more."""
     paths = [str(PROGRAMS), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    one = JobQueue(tmp_path / "jobs")
+    one = JobQueue(tmp_path / "jobs", getattr(request, "param", 1))
     yield one
     one.close()
 
 
-def asked(name: str, created: str, folder: Path) -> RequestedJob:
+def asked(name: str, created: str, folder: Path, data: str = os.devnull) -> RequestedJob:
     """Return what makes a light job."""
-    words = ["light_job", os.devnull, str(folder / "output")]
+    words = ["light_job", data, str(folder / "output")]
     return RequestedJob(
         name, "first", created, "ours", {}, {}, {}, words, str(folder / "output"), {}
     )
@@ -203,6 +205,22 @@ def test_a_process_for_which_there_is_no_room_is_started_later(
     job = registry.submit(asked)
     assert poll_for(lambda: registry.status(job).status == "Completed")
     assert refusals == []
+
+
+@pytest.mark.parametrize("registry", [2], indirect=True)
+def test_a_script_that_spoils_the_folder_of_its_job_holds_up_no_other(
+    registry: JobQueue, tmp_path: Path
+) -> None:
+    """Without `--run-as`, the service looks for no user there."""
+    data, gate = tmp_path / "data", tmp_path / "gate"
+    data.write_text(f"link ../home home\nwait {gate}\n")
+    registry.open()
+    first = registry.submit(lambda *made: asked(*made, data=str(data)))
+    assert poll_for((first.folder / "home").is_symlink)
+    second = registry.submit(asked)
+    assert poll_for(lambda: registry.status(second).status == "Completed")
+    gate.touch()
+    assert poll_for(lambda: registry.status(first).status == "Completed")
 
 
 def test_a_process_that_cannot_be_started_fails_its_job(

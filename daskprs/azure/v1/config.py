@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.workspace import Workspace
     from daskprs.options.run_options import NoOtherOptions
 
+HERE = "the script runs here, or on the cluster of `client`"
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 """Other names of levels, which Python's logging has, too."""
 RULES = {"node_count": check_number(1)}
@@ -59,7 +60,7 @@ class ConfigForm(Form):
     entry_script: str = works()
     error_threshold: int = works()
     output_action: str = works()
-    compute_target: Any = without_effect("runs here, or on the cluster of `client`", ...)
+    compute_target: Any = without_effect(HERE, ...)
     node_count: int = works(note="the maximum number of nodes")
     process_count_per_node: int | None = works(None)
     mini_batch_size: int | str | None = works(None)
@@ -162,8 +163,8 @@ class ConfigFileForm(ConfigForm):
     environment_dir_path: str | None = works(
         None, "a folder; the file `azureml_environment.json` in it gives the name and the variables"
     )
-    compute_target: str | None = without_effect("runs here, or on the cluster of `client`")
-    compute_target_name: str | None = without_effect("runs here, or on the cluster of `client`")
+    compute_target: str | None = without_effect(HERE)
+    compute_target_name: str | None = without_effect(HERE)
     input_format: Any = without_effect("the dataset defines it")
 
     @model_validator(mode="after")
@@ -234,7 +235,8 @@ class ParallelRunConfig:
     output_action : {'append_row', 'summary_only'}
         What to do with the return values of `run`.
     compute_target : AmlCompute or str
-        Without effect: runs here, or on the cluster of `client` of `ParallelRunStep.run`.
+        Without effect: the script runs here, or on the cluster of `client` of
+        `ParallelRunStep.run`.
     node_count : int
         Upper bound for the number of nodes.
     process_count_per_node : int, optional

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,6 +65,20 @@ def open_source(data: Any, reading: ReadOptions) -> Source:
         f"glob, or a list of paths.{how_to_convert(data)}"
     )
     raise InputError(msg)
+
+
+def labels_of(data: Any, *, is_moved: bool) -> int | None:
+    """Return the number of rows of a pandas input if its labels number the output's rows from 0.
+
+    Return −1 for other labels, or if the rows are in another order (`is_moved`), and None for other
+    inputs.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(data, (pandas.DataFrame, pandas.Series)):
+        return None
+    numbers = pandas.RangeIndex(len(data))
+    is_plain = isinstance(data.index, pandas.RangeIndex) and data.index.equals(numbers)
+    return len(data) if is_plain and not is_moved else -1
 
 
 def _is_list_of_paths(data: Any) -> bool:

@@ -16,16 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.foreign.entry_script import IMPORTING
 from daskprs.agent.script.checked_interpreter import check_interpreter
 from daskprs.agent.script.checked_script import CheckedScript, check_script_of
 from daskprs.agent.script.side_inputs import check_side_inputs
-from daskprs.errors import JobFolderError, Option, OptionError
+from daskprs.errors import JobFolderError, Option, OptionError, ScriptError
 from daskprs.folders.foreign_folder import refuse_foreign
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun, refuse_a_driver
 from daskprs.folders.rows_seal import variables_key
 from daskprs.inputs.files.discover import places_below
-from daskprs.inputs.open_source import open_source
+from daskprs.inputs.open_source import labels_of, open_source
 from daskprs.inputs.source.included import PATH, Included, included_columns
 from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.sizes import parse_bytes
@@ -131,6 +132,7 @@ def check_call(
     """
     begun_s = time.monotonic()
     forks.refuse()
+    _refuse_import()
     options = options.with_secrets(os.environ)
     client = check_client(client, blocks=blocks)
     check_job_dir(job_dir)
@@ -168,6 +170,7 @@ def check_call(
         refuse_foreign(folder)
     far = is_remote(output_dir)
     place = check_output_dir(folder.output if far or not output_dir else output_dir)
+    is_moved = bool(options.partition_keys or options.output_partition_by)
     output = OutputSpec(
         text=rows and (text or output_dir is not None or is_dataset),
         typed=typed,
@@ -178,6 +181,7 @@ def check_call(
         file_size_bytes=parse_bytes(options.output_file_size, "output_file_size"),
         single_file=options.output_single_file,
         schema=options["schema"],
+        unlabelled=labels_of(data, is_moved=is_moved) if is_dataset and not typed else None,
     )
     if options.schema is not None and not (typed or is_dataset):
         msg = (
@@ -216,6 +220,17 @@ def check_call(
         included,
         digest=lambda text: keyed_digest(text, key or variables_key(folder)),
     )
+
+
+def _refuse_import() -> None:
+    """Refuse a job that an entry script starts while an agent imports it: each would start more."""
+    script = os.environ.get(IMPORTING)
+    if script is not None:
+        msg = (
+            f"parallel_run: an agent imports the entry script {Path(script).name}, which starts a "
+            'job while it is imported. Put the call under `if __name__ == "__main__":`.'
+        )
+        raise ScriptError(msg)
 
 
 def check_kept_call(

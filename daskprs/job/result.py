@@ -200,7 +200,9 @@ class ParallelRunResult:
         neither way, or if each frame that is shorter than its mini-batch has the index 0, 1, … as
         after ``reset_index``.
 
-        The rows of any other input are numbered from 0.
+        The rows of a data set are numbered from 0, since its files keep no index; of a pandas
+        input, with a warning, unless these numbers are the labels. Set ``keep_rows=True`` to have
+        the labels. The rows of any other input are numbered from 0.
 
         Parameters
         ----------
@@ -228,13 +230,15 @@ class ParallelRunResult:
             When the rows of a DataFrame are numbered from 0.
 
         """
-        from daskprs.output.read_rows import read_rows
+        from daskprs.output.read_rows import read_rows, warn_of_lost_labels
 
         folder = JobFolder(self.job_dir, is_trusted=self.is_trusted)
         rows = read_rows(folder, ignore_index=ignore_index)
         if rows is None:
             table = self._kept("to_pandas").reader().read_all()
             rows = table.to_pandas(integer_object_nulls=True)
+            if not ignore_index:
+                warn_of_lost_labels(folder, len(rows))
         return rows
 
     def to_arrow(self) -> pa.Table:

@@ -17,7 +17,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.history import History
 from daskprs.output.journal.recovery import publication_in_place
 from daskprs.output.kept_rows import MOST_READ, FrameForm, KeptPart, KeptRows, rows_removed
-from daskprs.output.rows.part_formats import groups_in, read_group
+from daskprs.output.rows.part_formats import groups_in, read_group, schema_read_back
 from daskprs.output.rows.row_schema import cast_exactly
 
 if TYPE_CHECKING:
@@ -88,7 +88,10 @@ class PublishedRows:
         self._published = published
         self._identity = _file_state(published.identity)
         self._format = format_
-        self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(published.schema))
+        written = pa.ipc.read_schema(pa.py_buffer(published.schema))
+        first = next((file.name for part in published.parts or () for file in part.files), "")
+        in_folders = {name.partition("=")[0] for name in first.split("/")[:-1]}
+        self.schema: pa.Schema = schema_read_back(format_, written, in_folders)
         """The schema of all rows."""
 
     def check(self) -> None:

@@ -117,12 +117,23 @@ def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:
         rows.index = index
         return
     why = matcher.misfit if index is None else f"the index of the input has no pickle ({index})"
+    _warn_of_numbers(why, "Let run() keep the index of mini_batch", 5)
+
+
+def warn_of_lost_labels(folder: JobFolder, count: int) -> None:
+    """Warn if `count` rows of a data set have other numbers than the labels of their input rows."""
+    if History(folder).unlabelled not in (None, count):
+        next_step = "Keep the rows in the job folder, too, by keep_rows=True"
+        _warn_of_numbers("a data set keeps no index", next_step, 4)
+
+
+def _warn_of_numbers(why: str, next_step: str, stacklevel: int) -> None:
     msg = (
         f"to_pandas: the rows are numbered from 0 and lack the labels of the input: {why}. Do not "
-        "assign them to columns of the input. Let run() keep the index of mini_batch, or accept "
-        "the numbers by to_pandas(ignore_index=True)."
+        f"assign them to columns of the input. {next_step}, or accept the numbers by "
+        "to_pandas(ignore_index=True)."
     )
-    warnings.warn(msg, stacklevel=4)
+    warnings.warn(msg, stacklevel=stacklevel)
 
 
 def one_frame(pieces: Iterable[tuple[int, TypedPiece]]) -> pd.DataFrame | None:

@@ -28,6 +28,9 @@ class OutputSpec(NamedTuple):
     """Make one file in place of the folder of a data set."""
     schema: str | None = None
     """The schema of what `run` returns, as text; None: what `run` returned says it."""
+    unlabelled: int | None = None
+    """Number of rows of a pandas input whose labels a data set lacks, if the labels are the numbers
+    from 0; −1 if they are others. None if labels are kept, or there are none."""
     key: SealKey = NO_KEY
     """The key of the checksums of pickles in typed rows; readers refuse those without a key."""
 

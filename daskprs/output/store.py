@@ -275,6 +275,8 @@ class ResultStore:
                 self._journal.add(*record)
         if self._labels is not None:
             self._journal.add("labels")
+        if self._spec.unlabelled is not None:
+            self._journal.add("unlabelled", self._spec.unlabelled)
         self._syncer.sync()
         sync_folder(self._folder.path)
         for epoch in epochs_of(self._folder, self._folder.labels):

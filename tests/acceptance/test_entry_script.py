@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import daskprs
-from daskprs import UsageError
+from daskprs import ParallelRunFailed, UsageError
+from daskprs.agent.child.entry_script import ScriptFunctions
+from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import JobChanged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 FRAME = pd.DataFrame({"number": range(6), "key": ["a", "b", None] * 2})
@@ -153,6 +158,42 @@ def test_a_dotted_module_is_found_in_its_source_directory(tmp_path: Path) -> Non
         progress=False,
     )
     assert list(result.to_pandas(ignore_index=True)["result"]) == ["other"]
+
+
+VALUES = np.arange(2)
+TAKES_CONTEXT = [
+    (lambda _, context: context, True),
+    (lambda _, context=None: context, True),
+    (lambda *both: both[1], True),
+    (lambda _, flag=False: flag, False),
+    (lambda _, values=VALUES: values, False),
+    (lambda _, *, context=None: context, False),
+    (partial(lambda _, scale: scale, scale=2), False),
+]
+
+
+@pytest.mark.parametrize(("run", "takes_context"), TAKES_CONTEXT)
+def test_an_argument_with_a_value_of_its_own_gets_no_context(
+    run: Callable[..., Any], *, takes_context: bool
+) -> None:
+    """A function that was given a value would compute with the context in its place."""
+    functions = ScriptFunctions(run, "run")
+    got = functions.run(None, MiniBatch(7, None, "identity", 1))
+    assert (getattr(got, "minibatch_index", None) == 7) is takes_context
+
+
+@pytest.mark.parametrize("python", [None, sys.executable])
+def test_a_script_that_starts_a_job_while_it_is_imported_is_refused(
+    tmp_path: Path, python: str | None
+) -> None:
+    """Each agent would start a job, whose agents start more."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import daskprs, pandas as pd\n\ndef run(rows):\n    return rows\n\n"
+        f"daskprs.parallel_run(pd.DataFrame({{'n': [1]}}), 'script.py', job_dir={str(tmp_path)!r})"
+    )
+    with pytest.raises(ParallelRunFailed, match=r"script\.py, which starts a job while it is imp"):
+        daskprs.parallel_run(FRAME, script, python=python, job_dir=tmp_path / "job", progress=False)
 
 
 def test_keys_reach_the_script_with_their_types(tmp_path: Path) -> None:

@@ -88,6 +88,43 @@ def test_every_reader_gives_the_rows_with_their_types(result: ParallelRunResult)
     )
 
 
+SIZES = pd.CategoricalDtype(["S", "M", "L", "XL"], ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("layout", "keeps_order"),
+    [
+        ({"format": "parquet"}, True),
+        ({"format": "parquet", "partition_by": ("n",)}, True),
+        ({"format": "parquet", "partition_by": ("size",)}, False),
+        ({"format": "arrow"}, False),
+    ],
+    ids=str,
+)
+def test_categories_have_their_order_or_none(
+    layout: dict[str, Any], tmp_path: Path, *, keeps_order: bool
+) -> None:
+    """Never that in which the values come: a comparison would be wrong without a word."""
+    spec = PARQUET._replace(**layout)
+    fingerprint = {"output": {"text": True, "typed": False, "format": spec.format}}
+    with driving(tmp_path / "job", tmp_path / "out" / "set", spec, fingerprint) as driver:
+        for index, values in enumerate([["L", "S"], ["M", "L"]]):
+            size = pd.Series(values, dtype=SIZES)
+            driver.commit(index, pd.DataFrame({"size": size, "n": [index, index]}))
+        driver.store.publish()
+    job = tmp_path / "job"
+    result = ParallelRunResult("Completed", Counts(), Counts(), None, job, job, job, 0.0)
+    sizes = result.to_pandas()["size"]
+    assert sorted(sizes) == ["L", "L", "M", "S"]
+    if keeps_order:
+        assert sizes.dtype == SIZES
+    else:
+        assert sizes.dtype.ordered is False
+    lazy = result.to_dask_dataframe()["size"].compute(scheduler="sync")
+    assert lazy.dtype.ordered is keeps_order
+    assert not keeps_order or (lazy > "M").sum() == 2
+
+
 def test_dask_reads_some_row_groups_at_a_time(
     result: ParallelRunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import warnings
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -179,6 +180,38 @@ def test_rows_that_cannot_be_told_apart_are_numbered_with_a_warning(
     assert warned[0].filename == __file__
     assert_index_equal(rows.index, pd.RangeIndex(len(rows)))
     assert_frame_equal(result.to_pandas(ignore_index=True), rows)
+
+
+@pytest.mark.parametrize(
+    ("frame", "script", "options", "warns"),
+    [
+        (WHOLE, same, {}, False),
+        (WHOLE, odd, {}, True),
+        (WHOLE.iloc[::-1], same, {}, True),
+        (FILTERED, same, {"keep_rows": True}, False),
+        (FILTERED.assign(x=FILTERED["x"] % 2), same, {"output_partition_by": ["x"]}, True),
+        (WHOLE.assign(x=WHOLE["x"] % 2), same, {"output_partition_by": ["x"]}, True),
+        (pa.Table.from_pandas(WHOLE), odd, {}, False),
+    ],
+)
+def test_a_data_set_warns_where_its_numbers_are_other_labels(
+    tmp_path: Path,
+    frame: Any,
+    script: Callable[..., Any],
+    options: dict[str, Any],
+    *,
+    warns: bool,
+) -> None:
+    """Its files keep no index."""
+    places = {"output_dir": tmp_path / "out", "output_format": "parquet"}
+    result = run(frame, script, tmp_path / "job", **places, **options)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        result.to_pandas(ignore_index=True)
+        assert warned == []
+        result.to_pandas()
+    assert [one.filename for one in warned] == [__file__] * warns
+    assert all(f"{NUMBERED}: a data set keeps no index" in str(one.message) for one in warned)
 
 
 def test_a_file_has_no_labels(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import pickle
 import time
@@ -14,7 +13,7 @@ from daskprs.agent.foreign.entry_script import (
     begin_script,
     context_of,
     do_nothing,
-    module_of_file,
+    import_script,
     takes_two,
 )
 from daskprs.agent.foreign.main import THREADS_GRACE_S, threads_left
@@ -116,9 +115,7 @@ def _imported(script: ScriptSpec) -> Any:
         script.know_lines()
         loaded = pickle.loads(script.pickled)
         return loaded() if inspect.isclass(loaded) else loaded
-    if script.module is not None:
-        return importlib.import_module(script.module)
-    if script.file is None:
+    if script.module is None and script.file is None:
         msg = f"{script.name}: neither a file nor an object came with the job."
         raise ScriptError(msg)
-    return module_of_file(script.file)
+    return import_script(script.module, script.file or "")

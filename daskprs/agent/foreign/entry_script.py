@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import logging
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Self  # the hints alone need it
 
 LOG_FORMAT = "%(asctime)s|%(name)s|%(levelname)s|%(process)d|%(message)s"
+IMPORTING = "DASKPRS_IMPORTING"
+"""The environment variable that names the script while an agent imports it: no job may start."""
 
 
 class EntryScript:
@@ -169,12 +172,19 @@ def context_of(
 
 
 def takes_two(run: Callable[..., Any]) -> bool:
-    """Say whether a function can take two positional arguments, whatever their names."""
+    """Say whether a function takes two positional arguments, whatever their names.
+
+    An argument with a default other than None is not the context's: the default is a value that
+    the function needs.
+    """
     try:
-        inspect.signature(run).bind(None, None)
+        signature = inspect.signature(run)
+        signature.bind(None, None)
     except (TypeError, ValueError):
         return False
-    return True
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    defaults = [one.default for one in signature.parameters.values() if one.kind in positional][1:]
+    return not defaults or any(defaults[0] is one for one in (None, inspect.Parameter.empty))
 
 
 def begin_script(
@@ -187,8 +197,17 @@ def begin_script(
         sys.path.insert(0, source_directory)
 
 
-def module_of_file(file: str) -> Any:
-    """Import a script by its path, and return its module.
+def import_script(module: str | None, file: str) -> Any:
+    """Import a script by the name of its module, or else by its path, and return its module."""
+    os.environ[IMPORTING] = module or file
+    try:
+        return importlib.import_module(module) if module else _module_of_file(file)
+    finally:
+        del os.environ[IMPORTING]
+
+
+def _module_of_file(file: str) -> Any:
+    """Import a file as a module.
 
     Raises
     ------

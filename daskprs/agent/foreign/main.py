@@ -20,7 +20,6 @@ this interpreter cannot hold what it was sent. ``refused``: what `run` has retur
 from __future__ import annotations
 
 import faulthandler
-import importlib
 import io
 import os
 import signal
@@ -38,7 +37,7 @@ from .entry_script import (
     begin_script,
     context_of,
     do_nothing,
-    module_of_file,
+    import_script,
     takes_two,
 )
 from .raised import record_of
@@ -271,9 +270,7 @@ class ScriptServer:
         sys.meta_path.append(ScriptModules())
         ask_first()
         begin_script(given["name"], given["arguments"], given["level"], given["folder"])
-        module = given["module"]
-        file = given["file"]
-        self._script = importlib.import_module(module) if module else module_of_file(file)
+        self._script = import_script(given["module"], given["file"])
         run = getattr(self._script, "run", None)
         if not callable(run):
             msg = f"{given['name']} has no function run(mini_batch)."

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
+NAMELESS = "<dynamic-code>"
+"""What cloudpickle, since 3.1.3, writes in place of the name of a file, which tracebacks need."""
 _PACKAGES = {"site-packages", "dist-packages"}
 _INSTALLED = tuple(
     str(Path(path).resolve())
@@ -354,6 +356,9 @@ class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is 
         """Note the file of code."""
         if isinstance(value, types.CodeType):
             self.files.add(value.co_filename)
+            make, arguments = self.dispatch_table[types.CodeType](value)
+            named = (value.co_filename if one == NAMELESS else one for one in arguments)
+            return make, tuple(named)
         return super().reducer_override(value)
 
 

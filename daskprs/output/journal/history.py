@@ -115,6 +115,8 @@ class History:
         """Whether the last epoch completed its plan and published its output."""
         self.labels: int | None = None
         """The epoch whose row labels hold for the current numbers; None without row labels."""
+        self.unlabelled: int | None = None
+        """`OutputSpec.unlabelled` of the last epoch."""
         self._fingerprints: dict[int, dict[str, Any]] = {}
         self._complete: set[int] = set()
         """Epochs that completed their plan."""
@@ -257,9 +259,11 @@ class History:
                 _check_version(version, journal)
                 self._fingerprints[epoch] = fingerprint
                 self.may_overwrite |= overwrite
-                self.labels = None
+                self.labels = self.unlabelled = None
             case ["labels"]:
                 self.labels = epoch
+            case ["unlabelled", int(rows)]:
+                self.unlabelled = rows
             case ["dropped", int(of_epoch), int(index)]:
                 self._dropped.append((epoch, _key(of_epoch, index)))
             case ["renumbered", before, now]:

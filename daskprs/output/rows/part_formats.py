@@ -65,6 +65,17 @@ def schema_in_file(format_: str, schema: pa.Schema) -> pa.Schema:
     return pa.schema([one.with_type(_plain(one.type)) for one in schema], schema.metadata)
 
 
+def schema_read_back(format_: str, schema: pa.Schema, in_folders: Collection[str]) -> pa.Schema:
+    """Return the schema of rows that are read: folders and Arrow files order no categories.
+
+    `in_folders` are the columns in the names of folders.
+    """
+    are_plain = schema.names if format_ == "arrow" else in_folders
+    types = [_unordered(one.type) if one.name in are_plain else one.type for one in schema]
+    fields = [one.with_type(type_) for one, type_ in zip(schema, types, strict=True)]
+    return pa.schema(fields, schema.metadata)
+
+
 def groups_in(format_: str, path: Path) -> int:
     """Return the number of row groups of a Parquet file, or of batches of an Arrow file."""
     with _opened(format_, path) as (sizes, _):
@@ -214,6 +225,10 @@ def _makes_folders(type_: pa.DataType) -> bool:
     return any(
         kind(type_) for kind in (is_.is_integer, is_.is_string, is_.is_large_string, is_.is_boolean)
     ) or bool(is_.is_date(type_) or is_.is_null(type_) or is_.is_string_view(type_))
+
+
+def _unordered(type_: pa.DataType) -> pa.DataType:
+    return pa.dictionary(type_.index_type, type_.value_type) if is_.is_dictionary(type_) else type_
 
 
 def _plain(type_: pa.DataType, other: Callable[[pa.DataType], Any] = lambda one: one) -> Any:

@@ -340,7 +340,11 @@ def _cast_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
     array = _plain(array)
     made = array
     if is_.is_dictionary(type_) and _values(array.type) != type_.value_type:
-        made = _converted(array, type_.value_type)
+        if is_.is_dictionary(array.type):  # the order of the categories stays
+            values = _converted(array.dictionary, type_.value_type)
+            made = pa.DictionaryArray.from_arrays(array.indices, values)
+        else:
+            made = _converted(array, type_.value_type)
     if is_.is_dictionary(type_) and not is_.is_dictionary(made.type):
         made = made.dictionary_encode()  # Arrow casts text alone to dictionaries
     made = _converted(made, type_)

@@ -192,10 +192,14 @@ def class_name(kind: type) -> str:
 
 
 def how_to_convert(value: Any) -> str:
-    """Return the next step for a frame of another package; nothing for other values."""
+    """Return the next step for a frame of another package or its groups; else nothing."""
     if type(value).__name__ == "LazyFrame":
         return " Compute the frame by its collect()."
-    return " Convert the frame by its to_pandas()." if hasattr(value, "to_pandas") else ""
+    if hasattr(value, "to_pandas"):
+        return " Convert the frame by its to_pandas()."
+    if "GroupBy" in type(value).__name__:
+        return " Give the frame itself, and the columns to group by as partition_keys."
+    return ""
 
 
 OURS = f"{Path(__file__).parent}/"

@@ -60,9 +60,10 @@ def open_source(data: Any, reading: ReadOptions) -> Source:
     if hasattr(data, "__arrow_c_stream__"):
         return _open_stream(data, reading)
     msg = (
-        f"data: a {class_name(type(data))} is none of what can be cut: a frame or Series of pandas "
-        "or polars, a pyarrow Table, any other Arrow stream, a dask DataFrame or Bag, a path, a "
-        f"glob, or a list of paths.{how_to_convert(data)}"
+        f"data: a {class_name(type(data))} cannot be cut into mini-batches. Give a frame or Series "
+        "of pandas or polars, a pyarrow Table, any other Arrow stream, a dask DataFrame or Bag, a "
+        "path, a glob, or a list of paths. A list of values can be the column of a frame."
+        f"{how_to_convert(data)}"
     )
     raise InputError(msg)
 

@@ -446,7 +446,7 @@ class Job:
         rows = call.options.output_action == "append_row"
         is_empty = items.total > 0 and items.succeeded == 0
         if rows and is_empty and not call.may_be_empty:
-            reason = f"not one of {items.total} {call.source.unit}s succeeded"
+            reason = f"not one of {items.total:,} {call.source.unit}s succeeded"
             return _ended(ledger, reason)
         if items.total == 0 and call.output.typed:
             self._keep_columns(store)

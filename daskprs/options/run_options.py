@@ -64,9 +64,25 @@ ALIASES = {
     "timeout": "run_invocation_timeout",
     "output_file_name": "append_row_file_name",
     "program_arguments": "arguments",
-    **dict.fromkeys(("n_jobs", "num_workers", "max_workers"), "process_count_per_node"),
+    **dict.fromkeys(
+        (
+            "n_jobs",
+            "num_workers",
+            "max_workers",
+            "n_workers",
+            "num_cpus",
+            "num_proc",
+            "concurrency",
+        ),
+        "process_count_per_node",
+    ),
+    "verbose": "progress",
+    **dict.fromkeys(("by", "groupby"), "partition_keys"),
     **dict.fromkeys(("timeout_s", "task_timeout"), "run_invocation_timeout"),
-    **dict.fromkeys(("batch_size", "chunk_size", "chunksize"), "mini_batch_size"),
+    **dict.fromkeys(
+        ("batch_size", "chunk_size", "chunksize"),
+        "mini_batch_size (bytes of a table, or a number of files)",
+    ),
     **dict.fromkeys(("retries", "max_restarts"), "run_max_try (tries, one more than retries)"),
 }
 """Names of options in Azure's YAML files and in other libraries, and ours for them."""

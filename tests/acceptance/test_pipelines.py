@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -413,6 +414,38 @@ jobs:
     result = run(text, job_dir="job", resume=True, accept_changes=["script"])
     rows = result.steps["a"].outputs["rows"].read_text().split()
     assert (len(rows), rows[1]) == (2, "new")
+
+
+HALF = """\
+type: pipeline
+jobs:
+  halve:
+    type: parallel
+    inputs: {rows: {type: uri_folder, path: rows}}
+    outputs: {kept: {type: uri_file}}
+    input_data: ${{inputs.rows}}
+    mini_batch_size: "1"
+    task:
+      type: run_function
+      entry_script: halve.py
+      program_arguments: --allowed_failed_percent 60 --run_max_try 1
+      append_row_to: ${{outputs.kept}}
+"""
+
+
+def test_a_completed_step_says_how_much_of_it_failed() -> None:
+    """Azure's files allow much, so that nothing else would say it."""
+    write(
+        halve_py="def run(rows, context):\n    assert context.minibatch_index\n    return rows\n",
+        rows__one_txt="1",
+        rows__two_txt="2",
+    )
+    lines: list[str] = []
+    result = run(HALF, show=lines.append)
+    assert result.steps["halve"].failed_mini_batches == 1
+    (ended,) = (line for line in lines if line.startswith("halve: Completed"))
+    assert ended.endswith(" s, 1 mini-batch failed")
+    assert re.search(r"  halve +Completed +[\d.]+ s, 1 mini-batch failed\n", repr(result))
 
 
 def test_what_read_an_output_that_a_retry_has_changed_runs_again_at_a_resume() -> None:

@@ -278,7 +278,7 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
     if not callable(run):
         msg = (
             f"{name}: the entry script is a path, a module name, a callable, or an object or class "
-            "with a method run(mini_batch)."
+            "with a method run(mini_batch). Rename the __call__ of a class to run."
         )
         raise ScriptError(msg)
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
@@ -316,7 +316,11 @@ def _check_run(place: str, *, is_async: bool, takes_one: bool) -> None:
         msg = f"{place}: run() is an async function, which is never awaited. Make it a plain one."
         raise ScriptError(msg)
     if not takes_one:
-        msg = f"{place}: run() must take the mini-batch as its one positional argument."
+        msg = (
+            f"{place}: run() must take the mini-batch as its one positional argument, or the "
+            "mini-batch and its context. Give other values by functools.partial, by a class, or to "
+            "a script by the option arguments."
+        )
         raise ScriptError(msg)
 
 

@@ -34,6 +34,7 @@ from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import OptionError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.job.frontend import Surface, command_to_resume
 from daskprs.options.site_defaults import default_job_dir
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.workspace import Workspace
     from daskprs.job.result import ParallelRunResult
 
+IN_NOTEBOOKS = Surface(resume=command_to_resume)
+"""The folder of a step has all that its job needs, and a notebook runs no step on its own."""
 NAME = re.compile(r"[a-z][-a-z0-9]{1,30}[a-z0-9]")
 NAME_RULE = (
     "3 to 32 lowercase letters, digits and dashes, the first a letter and the last not a dash"
@@ -188,6 +191,7 @@ class ParallelRunStep(PipelineStep):
                     results if self.allow_reuse else None,
                     moved=self._moved(task, run_id),
                     progress=progress,
+                    surface=IN_NOTEBOOKS,
                     **changes,
                 )
             finally:

@@ -21,7 +21,7 @@ from daskprs.azure.v1.run import Run
 from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
 from daskprs.core.ending import JobStatus
-from daskprs.errors import UsageError
+from daskprs.errors import OptionError, UsageError
 from daskprs.folders.pipeline_folder import PipelineFolder, write_record
 from daskprs.job.result import RUNNING
 from daskprs.options.site_defaults import default_job_dir, site_defaults
@@ -40,6 +40,16 @@ if TYPE_CHECKING:
     from daskprs.job.result import ParallelRunResult
 
 COMPLETED = "Finished"
+
+
+SUBMIT_ARGUMENTS = ("pipeline_parameters", "regenerate_outputs", "overwrite", "client", "progress")
+WITHOUT_EFFECT = {
+    "tags",
+    "parent_run_id",
+    "credential_passthrough",
+    "continue_on_step_failure",
+}
+"""Arguments that notebooks give to `Experiment.submit`, and that mean nothing here."""
 
 
 class OutputData:
@@ -238,9 +248,10 @@ class Experiment:
         *,
         pipeline_parameters: Mapping[str, Any] | None = None,
         regenerate_outputs: bool = False,
+        overwrite: bool = False,
         client: Client | str | None = None,
         progress: bool | None = None,
-        **_: Any,
+        **others: Any,
     ) -> PipelineRun | StepRun:
         """Run the steps of a pipeline one after the other, and return the finished run.
 
@@ -252,15 +263,23 @@ class Experiment:
             Values of parameters by name; the others have their defaults.
         regenerate_outputs
             Run every step, whether or not an earlier run has done the same.
-        client, progress
+        overwrite, client, progress
             As those of `daskprs.parallel_run`.
+        **others
+            Without effect: tags, parent_run_id, credential_passthrough, continue_on_step_failure
+            (no step runs after one that failed).
 
         Raises
         ------
+        OptionError
+            When an argument or a parameter is unknown.
         UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled
             As by `daskprs.parallel_run`, of the first step that does.
 
         """
+        for name in others.keys() - WITHOUT_EFFECT:
+            msg = f"submit: there is no argument {name!r}; {nearest_of(name, SUBMIT_ARGUMENTS)}"
+            raise OptionError(msg)
         parameters = pipeline_parameters or {}
         refuse_unknown(parameters, config.parameters())
         parent = PipelineFolder(default_job_dir(self.name, secrets.token_hex(4)))
@@ -280,6 +299,7 @@ class Experiment:
                         parent=parent,
                         results=None if regenerate_outputs else ReusableResults(parent.results),
                         progress=progress,
+                        **({"overwrite": True} if overwrite else {}),
                     )
                 runs.append(StepRun(step, place, parent.path.name, outcome))
         if isinstance(config, ScriptRunConfig):

@@ -264,7 +264,7 @@ def _given_category(name: str, dtype: pd.CategoricalDtype) -> TextColumn:
     if getattr(dtype, "categories", None) is None:
         msg = (
             f": 'category', given for the column {name!r}, would have other categories in each "
-            "mini-batch. Name them: pd.CategoricalDtype([...])."
+            "mini-batch. Name them, which only Python can: pd.CategoricalDtype([...])."
         )
         raise OptionError(Option("dtypes"), msg)
     is_text = all(isinstance(category, str) for category in dtype.categories)

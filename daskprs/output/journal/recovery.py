@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from daskprs.errors import JobFolderError, Option
+from daskprs.errors import JobFolderError
 from daskprs.output.journal.changes import check_unchanged
 from daskprs.output.journal.commits import digest_of, each
 from daskprs.output.journal.history import History
@@ -206,7 +206,7 @@ def _unfinished(folder: JobFolder, count: int, left: int) -> str:
     return (
         f"of {count} mini-batches of the job in {folder}, {left} have neither "
         "rows nor failed in the end: it has not come to its end, or its input or output was moved "
-        f"or changed. Do all of that by {Option('resume', value=True)}."
+        f"or changed. Do all of that by `daskprs resume`, or in Python by resume=True."
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,13 @@ from daskprs.azure.v1 import (
     StepSequence,
     Workspace,
 )
-from daskprs.errors import DaskprsError, OptionError, UsageError
+from daskprs.errors import (
+    DaskprsError,
+    OptionError,
+    OutputError,
+    ParallelRunFailed,
+    UsageError,
+)
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.job.pipeline_status import pipeline_state_of
 
@@ -277,6 +286,41 @@ def test_a_script_that_fails_ends_the_pipeline_with_what_it_wrote() -> None:
     assert state is not None
     assert [*state.steps.values()] == ["Failed", "NotStarted", "NotStarted"]
     assert state.status == "Failed"
+
+
+def test_an_argument_of_submit_that_nothing_reads_is_refused() -> None:
+    """Those that mean nothing here are taken, as notebooks give them."""
+    Path("code/style.py").write_text("def run(paths): return paths")
+    store = Workspace(root="store").get_default_datastore()
+    styled = OutputFileDatasetConfig("styled", destination=(store, "styled"))
+    step = ParallelRunStep("style-it", config(), [Dataset.File.from_files("code")], styled)
+    pipeline = Pipeline(steps=[step])
+    with pytest.raises(OptionError, match="no argument 'overwrit'; did you mean 'overwrite'"):
+        pipeline.submit("e", overwrit=True)
+    pipeline.submit("e", progress=False, tags={"a": "b"}, continue_on_step_failure=False)
+    again = {"progress": False, "regenerate_outputs": True}
+    with pytest.raises(OutputError, match="exists"):
+        pipeline.submit("e", **again)
+    pipeline.submit("e", **again, overwrite=True)
+
+
+def test_a_step_that_failed_is_resumed_by_the_command_of_its_message() -> None:
+    """The next submission finds its result."""
+    script = Path("code/style.py")
+    script.write_text("def run(paths): raise ValueError('typo')")
+    step = ParallelRunStep(
+        "style-it",
+        config(error_threshold=0),
+        [Dataset.File.from_files("code/*.py")],
+        PipelineData("styled"),
+    )
+    with pytest.raises(ParallelRunFailed) as failed:
+        Pipeline(steps=[step]).submit("e", progress=False)
+    told = "To go on with a mended script: "
+    (command,) = (line for line in str(failed.value).splitlines() if line.startswith(told))
+    script.write_text("def run(paths): return paths")
+    words = [sys.executable, "-m", *shlex.split(command.removeprefix(told))]
+    subprocess.run(words, check=True, capture_output=True)
 
 
 def test_an_input_that_nobody_has_written_is_refused() -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,13 @@ from daskprs.azure.pipelines.run.result import (
     NOT_STARTED,
     PipelineResult,
     StepResult,
+    in_words,
 )
 from daskprs.azure.pipelines.run.step_process import StepProcess
 from daskprs.azure.pipelines.run.step_reuse import StepReuse, clear, without_secrets
 from daskprs.azure.step_logs import tell_parent
 from daskprs.errors import (
+    DaskprsError,
     JobFolderError,
     Option,
     OptionError,
@@ -37,8 +40,10 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
 from daskprs.folders.pipeline_folder import read_record, write_record
 from daskprs.job.frontend import Surface
+from daskprs.job.result import ParallelRunResult
 from daskprs.options.run_options import refuse_short_secret, variable_digests
 from daskprs.options.site_defaults import site_defaults
+from daskprs.output.journal.history import History
 from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
@@ -214,7 +219,8 @@ class PipelineRun:
                 shutil.rmtree(self._folder.code(name), ignore_errors=True)
                 self._reuse.done(process.step)
                 self._status[name] = COMPLETED
-                self._show(f"{name}: Completed in {self._took[name]:.1f} s")
+                lost = in_words(self._failed_in(process.step))
+                self._show(f"{name}: Completed in {self._took[name]:.1f} s{lost}")
             else:
                 why = process.why or f"it ended with exit code {code}"
                 log = self._folder.log(name)
@@ -272,6 +278,16 @@ class PipelineRun:
     def _how_to_go_on(self) -> str:
         return f"What is Completed is kept. To go on: {self._surface.resume(self._folder.path)}"
 
+    def _failed_in(self, step: Step) -> int:
+        """Return the number of mini-batches that failed in a step; 0 for a command."""
+        folder = JobFolder(self._folder.step(step.name))
+        if isinstance(step.work, Command) or not has_begun(folder):
+            return 0
+        with suppress(DaskprsError):  # the status of the step says what is wrong with its folder
+            ended = History(folder).ended
+            return 0 if ended is None else ParallelRunResult.of(ended).mini_batches.failed
+        return 0
+
     def _result(self, status: str = COMPLETED) -> PipelineResult:
         steps = {
             name: StepResult(
@@ -281,6 +297,7 @@ class PipelineRun:
                 step.places,
                 self._took.get(name, 0.0),
                 step.component,
+                self._failed_in(step),
             )
             for name, step in self._pipeline.steps.items()
         }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs.report.humanize import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -25,6 +27,13 @@ class StepResult(NamedTuple):
     elapsed_s: float = 0.0
     component: str | None = None
     """The name of the step's component, if it has one."""
+    failed_mini_batches: int = 0
+    """Number of mini-batches of a parallel step that failed."""
+
+
+def in_words(failed_mini_batches: int) -> str:
+    """Return how many mini-batches failed, for the end of a line; empty for none."""
+    return f", {counted(failed_mini_batches, 'mini-batch')} failed" if failed_mini_batches else ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +45,8 @@ class PipelineResult:
     status : str
         ``"Completed"``, ``"Failed"`` or ``"Canceled"``.
     steps : dict of str to StepResult
-        Each with `status`, `folder`, `log`, `outputs`, `elapsed_s` and `component`.
+        Each with `status`, `folder`, `log`, `outputs`, `elapsed_s`, `component` and
+        `failed_mini_batches`.
     outputs : dict of str to Path
         The outputs of the pipeline.
     folder : Path
@@ -58,7 +68,8 @@ class PipelineResult:
         lines = [f"<daskprs pipeline {self.status}>"]
         for name, step in self.steps.items():
             took = f"{step.elapsed_s:.1f} s" if step.elapsed_s else ""
-            lines.append(f"  {name:<{width}}  {step.status:<11} {took}".rstrip())
+            ended = f"{step.status:<11} {took}".rstrip() + in_words(step.failed_mini_batches)
+            lines.append(f"  {name:<{width}}  {ended}")
             lines += [f"    {port}: {path}" for port, path in self._own_outputs(step)]
         lines += [f"  {name:<{width}}  {path}" for name, path in self.outputs.items()]
         return "\n".join([*lines, f"  {'folder':<{width}}  {self.folder}"])

@@ -204,7 +204,8 @@ def flagged(option: Option) -> str:
         return f"--{name}"
     if option.value is False:
         return f"--no-{name}"
-    value = ",".join(option.value) if isinstance(option.value, tuple) else str(option.value)
+    several = isinstance(option.value, (tuple, list))
+    value = ",".join(option.value) if several else str(option.value)
     return f"--{name}" if option.value is ... else f"--{name} {shlex.quote(value)}"
 
 

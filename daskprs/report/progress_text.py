@@ -161,7 +161,8 @@ def _standstill(view: View) -> list[_Part]:
     alike = view.phases[phase]
     if longest.mini_batch is not None and phase in OF_MINI_BATCHES:
         few = [_too_few(view)] if longest.for_s >= LONG_S else []
-        return [*_of_slot(longest), _Part(5, f"{alike - 1:,} more" if alike > 1 else ""), *few]
+        others = f"{counted(alike - 1, 'process')} more" if alike > 1 else ""
+        return [*_of_slot(longest), _Part(5, others), *few]
     all_ = counted(sum(view.phases.values()), "process")
     for_s = longest.for_s or view.quiet_s  # a slot without a process has no phase of its own
     text = f"{PHASES[phase]} for {duration(for_s)} on {alike:,} of {all_}"

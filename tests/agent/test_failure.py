@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from daskprs.agent.child.failure import may_pass
 from daskprs.agent.child.pandas_changes import hint_at_pandas
-from daskprs.agent.foreign.raised import RaisedElsewhere, record_of
+from daskprs.agent.foreign.raised import RaisedElsewhere, message_of, record_of
 
 
 class ModelServerError(ConnectionError):
@@ -62,6 +63,15 @@ def test_other_errors_do_not_pass_by_themselves(error: BaseException) -> None:
     """A module that is missing is missing in the next process, too."""
     assert not may_pass(error)
     assert not may_pass(RaisedElsewhere(*record_of(error, "ours")))
+
+
+def test_a_parser_that_refuses_the_flags_of_the_job_is_explained() -> None:
+    """What it has written is in the log of the process alone."""
+    parser = argparse.ArgumentParser()
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--logging_level", "INFO"])
+    assert message_of(ended.value).endswith("use parse_known_args() of the parser")
+    assert "parser" not in message_of(SystemExit(2))
 
 
 def test_a_system_error_of_another_interpreter_is_explained() -> None:

@@ -67,7 +67,7 @@ def seen(look: ProgressReported, slots: int = 0) -> View:
             *(3, 30.0, RUNNING, 2),
             (
                 "mini-batch 5 runs for 30 s on node 0 process001, timeout in 30 s, 2 tries left, "
-                "1 more"
+                "1 process more"
             ),
         ),
         (3, 1.0, RUNNING, 2, "mini-batch 5 runs for 30 s on node 0 process001, timeout in 30 s"),

@@ -49,12 +49,21 @@ def message_of(error: BaseException) -> str:
     """Return the message of an exception; for one without words, the line that raised it."""
     if isinstance(error, SystemExit):
         code = "" if error.code is None else repr(error.code)
-        return f"sys.exit({code}) was called, which is an error in an entry script"
+        text = f"sys.exit({code}) was called, which is an error in an entry script"
+        if _exited_in(error, "argparse"):
+            text += ". sys.argv has flags of the job, too: use parse_known_args() of the parser"
+        return text
     try:
         text = str(error) or _raised_at(error)
     except BaseException as second:  # noqa: BLE001 - a person's __str__ may raise anything
         text = f"<str() of the error raised {type(second).__name__}>"
     return text
+
+
+def _exited_in(error: BaseException, module: str) -> bool:
+    """Say whether an exception was raised in a module of this name."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__") == module for frame, _ in frames)
 
 
 def _raised_at(error: BaseException) -> str:

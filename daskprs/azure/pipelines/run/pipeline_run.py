@@ -176,6 +176,8 @@ class PipelineRun:
             self._show(f"{step.name}: was Completed, but what it read has changed since")
             same = False
         if not same and before:
+            if before.get("definition") not in known:
+                self._show(f"{step.name}: its definition has changed since, so it runs anew")
             shutil.rmtree(self._folder.step(step.name), ignore_errors=True)
         return False
 
@@ -195,9 +197,13 @@ class PipelineRun:
         self._status[step.name] = "Running"
         self._keep_record()
 
+    def _has_begun(self, step: Step) -> bool:
+        """Return whether a job has begun in the folder of a step; False for a command."""
+        return has_begun(JobFolder(self._folder.step(step.name)))
+
     def _as_resumed(self, step: Step) -> Step:
         """Return a step that resumes its job if one has begun in its folder."""
-        if isinstance(step.work, Command) or not has_begun(JobFolder(self._folder.step(step.name))):
+        if isinstance(step.work, Command) or not self._has_begun(step):
             return step
         options = {**step.work.options, **self._again, "resume": True}
         return replace(step, work=replace(step.work, options=options))
@@ -276,15 +282,19 @@ class PipelineRun:
         write_record(self._folder, self._pipeline.name, steps)
 
     def _how_to_go_on(self) -> str:
-        return f"What is Completed is kept. To go on: {self._surface.resume(self._folder.path)}"
+        folder, resume = self._folder.path, self._surface.resume
+        lines = [f"What is Completed is kept. To go on: {resume(folder)}"]
+        steps = self._pipeline.steps.values()
+        if any(self._status[one.name] == FAILED and self._has_begun(one) for one in steps):
+            lines.append(f"To go on with a mended script: {resume(folder, 'script')}")
+        return "\n".join(lines)
 
     def _failed_in(self, step: Step) -> int:
         """Return the number of mini-batches that failed in a step; 0 for a command."""
-        folder = JobFolder(self._folder.step(step.name))
-        if isinstance(step.work, Command) or not has_begun(folder):
+        if not self._has_begun(step):
             return 0
         with suppress(DaskprsError):  # the status of the step says what is wrong with its folder
-            ended = History(folder).ended
+            ended = History(JobFolder(self._folder.step(step.name))).ended
             return 0 if ended is None else ParallelRunResult.of(ended).mini_batches.failed
         return 0
 

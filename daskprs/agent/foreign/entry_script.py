@@ -203,7 +203,7 @@ def import_script(module: str | None, file: str) -> Any:
     try:
         return importlib.import_module(module) if module else _module_of_file(file)
     finally:
-        del os.environ[IMPORTING]
+        os.environ.pop(IMPORTING, None)  # the script may have emptied it
 
 
 def _module_of_file(file: str) -> Any:

@@ -318,8 +318,14 @@ def test_a_bag_that_cannot_be_computed_is_named() -> None:
 def test_data_of_another_package_is_named_with_the_package() -> None:
     """Several packages have a class of one name."""
     ray = type("Dataset", (), {"__module__": "ray.data.dataset", "to_pandas": len})()
-    with pytest.raises(InputError, match=r"data: a ray\.Dataset is none .*its to_pandas\(\)"):
+    with pytest.raises(InputError, match=r"data: a ray\.Dataset cannot be .*its to_pandas\(\)"):
         open_source(ray, ReadOptions())
+
+
+def test_groups_of_a_frame_name_the_option_for_keys() -> None:
+    """The frame itself is the input."""
+    with pytest.raises(InputError, match=r"DataFrameGroupBy cannot be cut .* as partition_keys"):
+        open_source(pd.DataFrame({"a": [1]}).groupby("a"), ReadOptions())
 
 
 def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:

@@ -101,9 +101,10 @@ class Session:
         try:
             self._client.register_plugin(plugin)
         except ModuleNotFoundError as error:
+            address = self._client.scheduler.address
             msg = (
-                f"the scheduler {self._connection.address} cannot take part: {error}. Install the "
-                "same versions of daskprs and of what it needs on the scheduler and on all workers."
+                f"the scheduler {address} cannot take part: {error}. Install the same versions of "
+                "daskprs and of what it needs on the scheduler and on all workers."
             )
             raise DaskprsError(msg) from error
 

@@ -16,6 +16,7 @@ from daskprs.core.events import Counts
 from daskprs.errors import (
     FramesCut,
     JobFolderError,
+    JobFolderLocked,
     Option,
     OptionError,
     ParallelRunCanceled,
@@ -29,6 +30,7 @@ from daskprs.job.request import keep_call
 from daskprs.job.result import RUNNING, ParallelRunResult
 from daskprs.job.status import state_of
 from daskprs.options.run_options import TABLE
+from daskprs.report.humanize import counted
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import held
 from daskprs.system.hidden_values import HiddenValues
@@ -89,11 +91,14 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
             f"{'; '.join(objects)}. Give paths as data, and a file as script."
         )
         raise OptionError(msg)
+    from daskprs.cluster.driver_task import submit_driver
+
     with _cluster(call.client) as client:
         call.folder.refuse_files_in_the_way()
         if closed := call.folder.create(shared=call.options.shared):
             _log.warning(worded(closed))
         with held(call.folder.lock, f"the job folder {call.folder}"):
+            _refuse_another(client, call.folder)
             make_salt(call.folder)
             keep_call(call.folder, call.kept)
             call.folder.cancel.unlink(missing_ok=True)
@@ -106,11 +111,25 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
             )
             with whole_file(call.folder.detached) as file:
                 file.write(json.dumps(detachment._asdict()).encode())
-        _check_seen(client, call.folder, survive=survive)
-        from daskprs.cluster.driver_task import submit_driver
-
-        submit_driver(client, call.folder, detachment.task, _unwritten(call))
+            _check_seen(client, call.folder, survive=survive)
+            submit_driver(client, call.folder, detachment.task, _unwritten(call))
     return _running(call)
+
+
+def _refuse_another(client: Client, folder: JobFolder) -> None:
+    """Refuse a folder of a detached job whose driver has yet to start, and to take the lock."""
+    from daskprs.cluster.driver_task import carries
+
+    if not folder.detached.exists():
+        return
+    earlier = Detachment.read(folder)
+    has_started = latest_epoch(folder) > earlier.epochs_before
+    if not has_started and carries(client, earlier.task):
+        msg = (
+            f"a detached job was submitted in {folder}, and its cluster still carries it. Wait for "
+            f"it by `daskprs attach {folder}`, or use another {Option('job_dir')}."
+        )
+        raise JobFolderLocked(msg)
 
 
 def _unwritten(call: CheckedCall) -> HiddenValues:
@@ -269,7 +288,8 @@ def _check_seen(client: Client, folder: JobFolder, *, survive: bool) -> None:
     if len(seen) >= (2 if survive else 1):
         return
     folder.detached.unlink()
-    msg = f"{Option('detach', value=True)}: {len(seen)} of its workers see the job folder {folder}"
+    reached = f"the job folder {folder} can be reached by {counted(len(seen), 'worker')}"
+    msg = f"{Option('detach', value=True)}: {reached} of the cluster"
     if seen:
         msg += (
             f", so that the job would die with that one. Put {Option('job_dir')} on a file system "

@@ -62,6 +62,7 @@ class PartReader:
 
 def dask_frame(kept: KeptRows | PublishedRows) -> Any:
     """Return the rows of a job as a dask DataFrame, which tasks read from the job folder."""
+    import dask
     import dask.dataframe as dd
     from dask.dataframe.utils import clear_known_categories
 
@@ -71,7 +72,9 @@ def dask_frame(kept: KeptRows | PublishedRows) -> Any:
     read = PartReader(str(folder), kept.plans, kept.state, settled, key, folder.is_trusted)
     parts = kept.parts(PARTITION_BYTES) or [KeptPart(0, 0)]
     meta = clear_known_categories(kept.frame_form.meta)
-    return dd.from_map(read, parts, meta=meta, label="daskprs-rows")
+    # Dask would turn every Python object, such as an array or a date, into its text.
+    with dask.config.set({"dataframe.convert-string": False}):
+        return dd.from_map(read, parts, meta=meta, label="daskprs-rows")
 
 
 def polars_scan(kept: KeptRows | PublishedRows) -> pl.LazyFrame:

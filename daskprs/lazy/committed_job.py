@@ -53,8 +53,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
 """Seconds between looks at a job folder in which another driver is at work."""
-LAZY = Surface(resume=lambda *_: "compute the collection again, which runs only what is left")
-"""The next step after a job behind a collection has failed."""
+AGAIN = "compute the collection again, which runs only what is left"
+LAZY = Surface(resume=lambda _, accept="": "" if accept else AGAIN)
+"""The next step after a job behind a collection has failed; none with a changed script, since a
+collection of another script is another one."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, Event, LocalCluster
 
 import daskprs
 from daskprs import OptionError, ParallelRunCanceled, ParallelRunFailed
-from daskprs.errors import JobFolderError
+from daskprs.errors import JobFolderError, JobFolderLocked
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
 from daskprs.job.status import state_of
@@ -251,6 +251,21 @@ def test_a_job_needs_a_cluster_that_lasts(home: Path) -> None:
         submitted(home, None)
 
 
+def test_a_second_job_in_a_folder_is_refused_before_the_first_one_has_begun(
+    home: Path, address: str
+) -> None:
+    """Its call would take the place of the first one's."""
+    with Client(address) as client:
+        held = client.map(lambda _: Event("over").wait(WAIT_S), range(2), pure=False)
+        submitted(home, address)
+        with pytest.raises(JobFolderLocked, match=r"a detached job was submitted .*daskprs attach"):
+            submitted(home, address)
+        Event("over", client=client).set()
+        client.gather(held)
+    (home / "gate").touch()
+    assert daskprs.attach(home / "job", WAIT_S).status == "Completed"
+
+
 def test_a_folder_that_one_worker_sees_is_refused_unless_it_may_die(home: Path) -> None:
     """With one worker there is nowhere to go on."""
     with LocalCluster(
@@ -258,7 +273,7 @@ def test_a_folder_that_one_worker_sees_is_refused_unless_it_may_die(home: Path) 
         threads_per_worker=1,
         **LOCAL_SERVERS,
     ) as cluster:
-        with pytest.raises(OptionError, match=r"1 of its workers see .* survive=False"):
+        with pytest.raises(OptionError, match=r"reached by 1 worker of .* survive=False"):
             submitted(home, cluster.scheduler_address)
         (home / "gate").touch()
         result = submitted(home, cluster.scheduler_address, survive=False)

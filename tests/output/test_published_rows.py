@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
+import daskprs
 import tests.support.polars_threads  # noqa: F401
 from daskprs.core.events import Counts
 from daskprs.errors import JobFolderError, OptionError
@@ -123,6 +126,22 @@ def test_categories_have_their_order_or_none(
     lazy = result.to_dask_dataframe()["size"].compute(scheduler="sync")
     assert lazy.dtype.ordered is keeps_order
     assert not keeps_order or (lazy > "M").sum() == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"output_format": "parquet"}])
+def test_dask_gets_objects_and_not_their_text(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Dask would make text of each, and leave out the middle of a long array."""
+    rows = pd.DataFrame({"n": [1]})
+    day = dt.date(2026, 1, 1)
+    places = {"job_dir": tmp_path / "job", "output_dir": tmp_path / "out"} if options else {}
+    result = daskprs.parallel_run(
+        rows,
+        lambda rows: rows.assign(vector=[np.arange(2000.0)], word="one", day=day),
+        **{"job_dir": tmp_path / "job", **places, **options},
+    )
+    (row,) = result.to_dask_dataframe().compute(scheduler="sync").itertuples()
+    assert list(row.vector) == list(range(2000))
+    assert (row.word, row.day) == ("one", day)
 
 
 def test_dask_reads_some_row_groups_at_a_time(

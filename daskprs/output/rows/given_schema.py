@@ -144,7 +144,10 @@ def _of_values(field: pa.Field) -> pa.Field:
         values = type_.value_type
         type_ = pa.dictionary(pa.int32(), values, type_.ordered)
     if pa.types.is_null(values):
-        msg = f"the type of the column {field.name!r} does not say which values it holds"
+        msg = (
+            f"the type of the column {field.name!r} does not say which values it holds: give an "
+            "Arrow type, a pd.CategoricalDtype with its categories, or a frame without rows"
+        )
         raise ValueError(msg)
     return pa.field(field.name, type_)
 

@@ -87,7 +87,8 @@ test-wheel: package $(WHEEL)/ready  ## The suite of the sdist against the instal
 	@rm -rf $(UNPACKED) && mkdir $(UNPACKED)
 	@tar --extract --file dist/daskprs-*.tar.gz --strip-components 1 --directory $(UNPACKED)
 	@rm -r $(UNPACKED)/daskprs
-	@cd $(UNPACKED) && PATH="$(abspath $(WHEEL))/bin:$$PATH" python -m pytest -n $(WORKERS) \
+	@cd $(UNPACKED) && PATH="$(abspath $(WHEEL))/bin:$$PATH" PYTHONPATH="$(abspath $(UNPACKED))" \
+	    python -m pytest -n $(WORKERS) \
 	    -m "not long" $(ARGS)
 
 package: $(READY)  ## Wheel and sdist into dist/: of the same files, the same bytes

@@ -18,7 +18,7 @@ from tests.support.pages import blocks, run_page
 
 HOME = Path(__file__).parents[1]
 DOCS = HOME / "docs"
-PACKAGE = HOME / "daskprs"
+PACKAGE = Path(daskprs.__file__).parent  # the installed one, where the wheel is tested
 PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
 RUN = ("python", "console")
 WITH_CODE = [page for page in PAGES if any(one.language in RUN for one in blocks(page.read_text()))]

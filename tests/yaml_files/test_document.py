@@ -146,9 +146,8 @@ g: {"<<": 7}
         "g": {"<<": 7},
     }
     assert document.content == yaml.safe_load(text)
-    assert [list(one) for one in document.content.values()] == [
-        list(one) for one in yaml.safe_load(text).values()
-    ]
+    orders = ["".join(map(str, one)) for one in document.content.values()]
+    assert orders == ["xy", "yz", "yzx", "yzq", "xyw", "xywv", "<<"]  # own keys come last
     assert str(document.place(("c", "x"))) == "p.yml:3:22"
     assert str(document.place(("c", "y"))) == "p.yml:1:17"
 

@@ -299,8 +299,8 @@ def _owned(started: T) -> Iterator[T]:
     end of a loop may need one. This error must not replace the interrupt of a job that such a
     program cancels.
     """
-    started.loop.asyncio_loop.set_exception_handler(_report)
     try:
+        started.loop.asyncio_loop.set_exception_handler(_report)
         yield started
     finally:
         try:

@@ -77,9 +77,8 @@ def labels_of(data: Any, *, is_moved: bool) -> int | None:
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(data, (pandas.DataFrame, pandas.Series)):
         return None
-    numbers = pandas.RangeIndex(len(data))
-    is_plain = isinstance(data.index, pandas.RangeIndex) and data.index.equals(numbers)
-    return len(data) if is_plain and not is_moved else -1
+    are_numbers = data.index.equals(pandas.RangeIndex(len(data)))
+    return len(data) if are_numbers and not is_moved else -1
 
 
 def _is_list_of_paths(data: Any) -> bool:

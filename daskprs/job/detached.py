@@ -117,12 +117,13 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
 
 
 def _refuse_another(client: Client, folder: JobFolder) -> None:
-    """Refuse a folder of a detached job whose driver has yet to start, and to take the lock."""
+    """Refuse a folder of a detached job whose driver this cluster has yet to start."""
     from daskprs.cluster.driver_task import carries
 
-    if not folder.detached.exists():
+    try:
+        earlier = Detachment.read(folder)
+    except JobFolderError:  # none was submitted, or its record is damaged: it is written anew
         return
-    earlier = Detachment.read(folder)
     has_started = latest_epoch(folder) > earlier.epochs_before
     if not has_started and carries(client, earlier.task):
         msg = (

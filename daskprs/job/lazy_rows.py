@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyarrow import types as is_
+
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.rows_seal import rows_key
@@ -41,6 +44,8 @@ class PartReader:
     """The key of the rows: a worker may have another user's."""
     is_trusted: bool = False
     """Whether Python objects are loaded whoever has written them."""
+    texts: frozenset[str] = frozenset()
+    """The columns of text, which get the type that Dask gives to text."""
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         """Return what tells readers apart; the schema is made of the same rows."""
@@ -57,7 +62,11 @@ class PartReader:
             raise JobFolderError(msg)
         if isinstance(kept, KeptRows) and self.settled is not None and kept.state == self.state:
             kept.settled = self.settled
-        return kept.frame(part, columns)
+        return self.as_dask_has_it(kept.frame(part, columns))
+
+    def as_dask_has_it(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return a frame whose columns of text have Dask's type for text."""
+        return frame.astype({name: "string[pyarrow]" for name in frame if name in self.texts})
 
 
 def dask_frame(kept: KeptRows | PublishedRows) -> Any:
@@ -69,12 +78,18 @@ def dask_frame(kept: KeptRows | PublishedRows) -> Any:
     settled = kept.settled if isinstance(kept, KeptRows) else None
     folder = kept.folder
     key = rows_key(folder) if settled is not None else NO_KEY
-    read = PartReader(str(folder), kept.plans, kept.state, settled, key, folder.is_trusted)
+    # Dask would turn every Python object, too, such as an array or a date, into its text.
+    is_text = dask.config.get("dataframe.convert-string") is not False
+    texts = frozenset(one.name for one in kept.schema if is_text and _is_text(one.type))
+    read = PartReader(str(folder), kept.plans, kept.state, settled, key, folder.is_trusted, texts)
     parts = kept.parts(PARTITION_BYTES) or [KeptPart(0, 0)]
-    meta = clear_known_categories(kept.frame_form.meta)
-    # Dask would turn every Python object, such as an array or a date, into its text.
+    meta = read.as_dask_has_it(clear_known_categories(kept.frame_form.meta))
     with dask.config.set({"dataframe.convert-string": False}):
         return dd.from_map(read, parts, meta=meta, label="daskprs-rows")
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return any(is_it(type_) for is_it in (is_.is_string, is_.is_large_string, is_.is_string_view))
 
 
 def polars_scan(kept: KeptRows | PublishedRows) -> pl.LazyFrame:

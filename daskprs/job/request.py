@@ -224,8 +224,8 @@ def check_call(
 
 def _refuse_import() -> None:
     """Refuse a job that an entry script starts while an agent imports it: each would start more."""
-    script = os.environ.get(IMPORTING)
-    if script is not None:
+    process, _, script = os.environ.get(IMPORTING, "").partition(" ")
+    if process == str(os.getpid()):
         msg = (
             f"parallel_run: an agent imports the entry script {Path(script).name}, which starts a "
             'job while it is imported. Put the call under `if __name__ == "__main__":`.'

@@ -200,9 +200,9 @@ class ParallelRunResult:
         neither way, or if each frame that is shorter than its mini-batch has the index 0, 1, … as
         after ``reset_index``.
 
-        The rows of a data set are numbered from 0, since its files keep no index; of a pandas
-        input, with a warning, unless these numbers are the labels. Set ``keep_rows=True`` to have
-        the labels. The rows of any other input are numbered from 0.
+        The rows of a data set are numbered from 0, since its files keep no index. They come with a
+        warning if a pandas input has other labels, or another number of rows. Set
+        ``keep_rows=True`` to have the labels. The rows of any other input are numbered from 0.
 
         Parameters
         ----------

@@ -121,8 +121,11 @@ def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:
 
 
 def warn_of_lost_labels(folder: JobFolder, count: int) -> None:
-    """Warn if `count` rows of a data set have other numbers than the labels of their input rows."""
-    if History(folder).unlabelled not in (None, count):
+    """Warn if the numbers of `count` rows of a data set are not the labels of their input rows.
+
+    If as many rows came back as went in, they are taken for the same rows in the same order.
+    """
+    if count and History(folder).unlabelled not in (None, count):
         next_step = "Keep the rows in the job folder, too, by keep_rows=True"
         _warn_of_numbers("a data set keeps no index", next_step, 4)
 

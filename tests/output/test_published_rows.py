@@ -142,6 +142,23 @@ def test_dask_gets_objects_and_not_their_text(tmp_path: Path, options: dict[str,
     (row,) = result.to_dask_dataframe().compute(scheduler="sync").itertuples()
     assert list(row.vector) == list(range(2000))
     assert (row.word, row.day) == ("one", day)
+    assert result.to_dask_dataframe().dtypes["word"] == pd.StringDtype("pyarrow")
+
+
+@pytest.mark.parametrize("options", [{}, {"output_format": "parquet"}])
+def test_a_category_that_no_row_has_changes_nothing(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """It may have no place in the type of the rows before."""
+    kinds = [pd.Categorical([1, 2]), pd.Categorical([1.0, 1.0], categories=[1.0, 2.5])]
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": range(4)}),
+        lambda rows, context: rows.assign(kind=kinds[context.minibatch_index]),
+        mini_batch_size=16,
+        job_dir=tmp_path / "job",
+        **options,
+    )
+    assert result.to_arrow()["kind"].to_pylist() == [1, 2, 1, 1]
 
 
 def test_dask_reads_some_row_groups_at_a_time(

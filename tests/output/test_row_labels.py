@@ -186,6 +186,8 @@ def test_rows_that_cannot_be_told_apart_are_numbered_with_a_warning(
     ("frame", "script", "options", "warns"),
     [
         (WHOLE, same, {}, False),
+        (WHOLE.set_axis(list(range(ROWS)), axis=0), same, {}, False),
+        (FILTERED[:0], same, {}, False),
         (WHOLE, odd, {}, True),
         (WHOLE.iloc[::-1], same, {}, True),
         (FILTERED, same, {"keep_rows": True}, False),

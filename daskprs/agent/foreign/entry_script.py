@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 LOG_FORMAT = "%(asctime)s|%(name)s|%(levelname)s|%(process)d|%(message)s"
 IMPORTING = "DASKPRS_IMPORTING"
-"""The environment variable that names the script while an agent imports it: no job may start."""
+"""The environment variable with the process that imports a script, and the name of the script:
+this process may not start a job meanwhile."""
 
 
 class EntryScript:
@@ -199,7 +200,7 @@ def begin_script(
 
 def import_script(module: str | None, file: str) -> Any:
     """Import a script by the name of its module, or else by its path, and return its module."""
-    os.environ[IMPORTING] = module or file
+    os.environ[IMPORTING] = f"{os.getpid()} {module or file}"
     try:
         return importlib.import_module(module) if module else _module_of_file(file)
     finally:

@@ -277,7 +277,7 @@ class Experiment:
             As by `daskprs.parallel_run`, of the first step that does.
 
         """
-        for name in others.keys() - WITHOUT_EFFECT:
+        for name in sorted(others.keys() - WITHOUT_EFFECT):
             msg = f"submit: there is no argument {name!r}; {nearest_of(name, SUBMIT_ARGUMENTS)}"
             raise OptionError(msg)
         parameters = pipeline_parameters or {}

@@ -206,7 +206,7 @@ def _unfinished(folder: JobFolder, count: int, left: int) -> str:
     return (
         f"of {count} mini-batches of the job in {folder}, {left} have neither "
         "rows nor failed in the end: it has not come to its end, or its input or output was moved "
-        f"or changed. Do all of that by `daskprs resume`, or in Python by resume=True."
+        "or changed. Do all of that by `daskprs resume`, or in Python by resume=True."
     )
 
 

@@ -341,7 +341,11 @@ def _cast_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
     made = array
     if is_.is_dictionary(type_) and _values(array.type) != type_.value_type:
         if is_.is_dictionary(array.type):  # the order of the categories stays
-            values = _converted(array.dictionary, type_.value_type)
+            try:
+                values = _converted(array.dictionary, type_.value_type)
+            except pa.ArrowInvalid:  # perhaps one that no row has
+                array = _of_used_categories(array)
+                values = _converted(array.dictionary, type_.value_type)
             made = pa.DictionaryArray.from_arrays(array.indices, values)
         else:
             made = _converted(array, type_.value_type)
@@ -352,6 +356,14 @@ def _cast_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
         msg = f"not every value of {array.type} is one of {type_}"
         raise pa.ArrowInvalid(msg)
     return made
+
+
+def _of_used_categories(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return an array without the categories that none of its values has."""
+    used = pc.unique(array.indices).drop_null()
+    used = used.take(pc.sort_indices(used))
+    codes = pc.index_in(array.indices, used)
+    return pa.DictionaryArray.from_arrays(codes, array.dictionary.take(used))
 
 
 def _converted(array: pa.Array, type_: pa.DataType) -> pa.Array:

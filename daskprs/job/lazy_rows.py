@@ -78,12 +78,12 @@ def dask_frame(kept: KeptRows | PublishedRows) -> Any:
     settled = kept.settled if isinstance(kept, KeptRows) else None
     folder = kept.folder
     key = rows_key(folder) if settled is not None else NO_KEY
-    # Dask would turn every Python object, too, such as an array or a date, into its text.
     is_text = dask.config.get("dataframe.convert-string") is not False
     texts = frozenset(one.name for one in kept.schema if is_text and _is_text(one.type))
     read = PartReader(str(folder), kept.plans, kept.state, settled, key, folder.is_trusted, texts)
     parts = kept.parts(PARTITION_BYTES) or [KeptPart(0, 0)]
     meta = read.as_dask_has_it(clear_known_categories(kept.frame_form.meta))
+    # Dask would turn Python objects, too, such as arrays and dates, into their text.
     with dask.config.set({"dataframe.convert-string": False}):
         return dd.from_map(read, parts, meta=meta, label="daskprs-rows")
 

@@ -400,6 +400,7 @@ jobs:
     outputs: {rows: {type: uri_file}}
     input_data: ${{inputs.d}}
     mini_batch_error_threshold: 0
+    max_concurrency_per_instance: 1  # so that the other file is committed before the failure
     task: {code: ./src, entry_script: s.py, append_row_to: "${{outputs.rows}}"}
 """
     with pytest.raises(PipelineFailed):

@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.workspace import Workspace
     from daskprs.job.result import ParallelRunResult
 
-IN_NOTEBOOKS = Surface(resume=command_to_resume)
-"""The folder of a step has all that its job needs, and a notebook runs no step on its own."""
+BY_COMMAND = Surface(resume=command_to_resume)
+"""A command continues a step from its folder, which has all that the job needs: `submit` has no
+argument for that."""
 NAME = re.compile(r"[a-z][-a-z0-9]{1,30}[a-z0-9]")
 NAME_RULE = (
     "3 to 32 lowercase letters, digits and dashes, the first a letter and the last not a dash"
@@ -191,7 +192,7 @@ class ParallelRunStep(PipelineStep):
                     results if self.allow_reuse else None,
                     moved=self._moved(task, run_id),
                     progress=progress,
-                    surface=IN_NOTEBOOKS,
+                    surface=BY_COMMAND if isinstance(task.data, list) else None,  # else: in memory
                     **changes,
                 )
             finally:

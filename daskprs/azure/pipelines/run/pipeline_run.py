@@ -176,7 +176,8 @@ class PipelineRun:
             self._show(f"{step.name}: was Completed, but what it read has changed since")
             same = False
         if not same and before:
-            if before.get("definition") not in known:
+            has_run = before.get("status") != NOT_STARTED
+            if has_run and before.get("definition") not in known:
                 self._show(f"{step.name}: its definition has changed since, so it runs anew")
             shutil.rmtree(self._folder.step(step.name), ignore_errors=True)
         return False

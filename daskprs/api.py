@@ -234,8 +234,9 @@ def parallel_run(
         ``"2 GB"``. An agent that exceeds it is killed. Default: none.
     run_max_try
         The largest number of charged attempts at one mini-batch. An attempt is not charged if its
-        machine was lost, if it ran in a process or on a node that daskprs has put into quarantine,
-        or if it is only one of several possible causes of an agent's death.
+        machine was lost, if it ran on a GPU or node that daskprs has put into quarantine, if
+        another mini-batch may have broken its process before, or if it is only one of several
+        possible causes of an agent's death.
     allowed_failed_count
         The number of mini-batches that may fail. The job fails when more mini-batches have failed.
         With -1, any number may fail.

@@ -39,6 +39,9 @@ class Entry(NamedTuple):
     of_lost_worker: bool = False
     """Whether this mini-batch was in a lease of a lost worker. Only one such mini-batch or lease
     runs on a worker at a time: else a culprit beside it would end each of its attempts."""
+    runs_first: bool = False
+    """Whether this mini-batch runs only as the first one of a process, alone in its lease: a device
+    reported a fatal error while it ran, which another mini-batch may have caused before."""
     failed_on: tuple[SlotId, ...] = ()
     """Slots where this mini-batch failed, was lost with its worker, or was not begun, in order; a
     retry prefers another node or slot."""
@@ -100,6 +103,10 @@ class Entry(NamedTuple):
     def again(self) -> Entry:
         """Return the entry for another attempt after one that was interrupted without a fault."""
         return self._replace(attempt=self.attempt + 1)
+
+    def first(self) -> Entry:
+        """Return the entry to run as the first one of a process, in a lease of its own."""
+        return self._replace(runs_first=True, lease_at_most=1)
 
     def alone(self) -> Entry:
         """Return the entry, not begun, to run in a lease of its own."""

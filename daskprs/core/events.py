@@ -72,7 +72,9 @@ class Progress(NamedTuple):
     recovered: int
     """Number of mini-batches that the journal of an earlier run shows as committed."""
     left_out: tuple[str, ...] = ()
-    """Processes, devices and nodes on which everything failed that worked elsewhere."""
+    """Devices and nodes on which everything failed that worked elsewhere."""
+    renewals: int = 0
+    """Number of processes that were renewed since a mini-batch may have broken them."""
     not_returned: int = 0
     """Failed items of mini-batches that succeeded: `run` returned fewer than it was given."""
 

@@ -43,6 +43,9 @@ class Lease:
     """New mini-batches. They run after those that the continued lease, if any, left running."""
     prefetch: bool = True
     """Whether the agent loads mini-batches ahead; False for suspects of an earlier death."""
+    most_in_a_row: int = 2
+    """Number of failures in a row, those of earlier leases included, after which the agent halts.
+    What it has not begun is untouched."""
     continues: int | None = None
     """Id of the earlier lease whose remaining mini-batches this lease continues."""
     node: int = 0
@@ -152,6 +155,9 @@ class LeaseReturned:
     untouched: tuple[int, ...] = ()
     recalled: bool = False
     """Whether work was recalled from the agent: it gets new work only after it finishes some."""
+    halted: bool = False
+    """Whether the agent has stopped after failures in a row; what is left of its work is
+    untouched."""
     vacant: bool = False
     """Whether the agent had ended before, and the lease carried no assignment for a new one."""
     death: Death | None = None

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from daskprs.core.actions import SlotId, ThreadsCounted
     from daskprs.core.agent_allocation import AgentAllocator
     from daskprs.core.entry import Entry
-    from daskprs.core.lease import LeaseReturned
-    from daskprs.core.ledger_state import LedgerState, SlotRecord
+    from daskprs.core.lease import AgentAssignment, LeaseReturned
+    from daskprs.core.ledger_state import AgentRecord, LedgerState, SlotRecord
     from daskprs.core.placement import Placement
+    from daskprs.core.renewals import Renewals
     from daskprs.core.startup_failures import StartupFailures
 
 
@@ -46,11 +47,13 @@ class Leasing:
         placement: Placement,
         startup: StartupFailures,
         allocator: AgentAllocator,
+        renewals: Renewals,
     ) -> None:
         self._state = state
         self._placement = placement
         self._startup = startup
         self._allocator = allocator
+        self._renewals = renewals
         self._number = 0
         self._busy: frozenset[str] = frozenset()
         """Workers without an idle Dask thread: a lease waits there."""
@@ -142,7 +145,9 @@ class Leasing:
     # ---- free slots ----
 
     def _is_free(self, slot: SlotRecord) -> bool:
-        return slot.lease_id is None and self._state.now_s >= slot.rests_until_s
+        if slot.lease_id is not None or self._state.now_s < slot.rests_until_s:
+            return False
+        return slot.agent is None or not slot.agent.is_worn or self._renewals.may_begin()
 
     def rest(self, slot: SlotRecord) -> None:
         """Pause the leases of a slot after one failed by an error of daskprs."""
@@ -174,7 +179,7 @@ class Leasing:
         free = [
             slot
             for slot in self._placement.usable()
-            if slot.lease_id is None
+            if self._is_free(slot)
             and slot.rest_s == 0  # after a rest, the slot has yet to show that it can start agents
             and slot.id.worker not in self._busy
         ]
@@ -206,14 +211,15 @@ class Leasing:
         if not running:
             return
         more: list[Entry] = []
-        is_busy = suspects or returned.recalled or slot.agent is None
+        agent = flight.agent
+        is_busy = suspects or returned.recalled or slot.agent is not agent or agent.is_worn
         if not is_busy and self._placement.is_good(slot):
             state.backlog.catch_up()
             size = state.sizes.next(self._retries.slots, self._left())
             rest = state.sizes.to_the_end(size, self._retries.slots)
             skips = partial(self._retries.skips, slot=slot.id, round_=0)
             more = self._take(slot, max(0, size - len(running)), skips, rest, innocent=True)
-        self._submit(slot, running, more, after=returned.lease_id)
+        self._submit(slot, running, more, agent, after=returned.lease_id)
 
     def _give(
         self,
@@ -257,18 +263,22 @@ class Leasing:
         slot: SlotRecord,
         running: dict[int, Entry],
         work: list[Entry],
+        agent: AgentRecord | None = None,
         after: int | None = None,
         reason: str = "",
     ) -> None:
         state = self._state
         self._number += 1
-        assignment = self._placement.assignment(slot) if after is None else None
+        assignment = None
+        if agent is None:
+            agent, assignment = self._agent(slot, work)
         entries = running | {entry.mini_batch.index: entry for entry in work}
         lease = Lease(
             id=self._number,
             job_id=state.job_id,
             work=ColumnBatch(entry.assigned for entry in work),
             prefetch=next(iter(entries.values())).lease_at_most is None,
+            most_in_a_row=self._renewals.most_in_a_row,
             continues=after,
             node=slot.id.node,
             slot=slot.id.number,
@@ -280,9 +290,31 @@ class Leasing:
         self._startup.begin(slot)
         slot.lease_id = lease.id
         self._idle_since_s.pop(slot.id, None)
-        state.leases[lease.id] = InFlightLease(slot, entries, continues=after is not None)
+        state.leases[lease.id] = InFlightLease(slot, entries, agent, continues=after is not None)
         self._log_retries(slot, work, reason)
         state.actions.append(Submit(lease, slot.id))
+
+    def _agent(
+        self, slot: SlotRecord, work: list[Entry]
+    ) -> tuple[AgentRecord, AgentAssignment | None]:
+        """Return the agent for this work, and its assignment if it is new: a worn one is renewed.
+
+        What runs only as the first mini-batch of a process gets a new one, too.
+        """
+        old, epoch = slot.agent, None
+        if old is not None and old.is_worn:
+            epoch = self._renewals.begin(slot, old)
+            slot.agent = None
+        elif old is not None and old.attempts and any(entry.runs_first for entry in work):
+            index = work[0].mini_batch.index
+            why = f"mini-batch {index} runs as the first one of a process after a fatal error"
+            self._renewals.replace(slot, old, why)
+            slot.agent = None
+        assignment = self._placement.assignment(slot)
+        agent = slot.agent
+        assert agent is not None, "it is there, or has been assigned"  # noqa: S101 - for the types
+        agent.epoch = agent.epoch if epoch is None else epoch
+        return agent, assignment
 
     def _log_retries(self, slot: SlotRecord, work: list[Entry], reason: str) -> None:
         """Log why these mini-batches go to this slot, where it is not just the next free one."""

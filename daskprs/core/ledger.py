@@ -26,6 +26,7 @@ from daskprs.core.leasing import Leasing
 from daskprs.core.ledger_state import LedgerState
 from daskprs.core.placement import Placement
 from daskprs.core.plan_entries import CarriedOverFailure, Recovered, plan_entries
+from daskprs.core.renewals import Renewals
 from daskprs.core.settling import NOT_BEGUN, Settling
 from daskprs.core.stall_timer import StallTimer
 from daskprs.core.startup_failures import StartupFailures
@@ -78,8 +79,11 @@ class Ledger:
         self._startup = StartupFailures(state)
         self._allocator = AgentAllocator(state, first_process)
         self._placement = Placement(state, self._startup, self._allocator)
-        self._settling = Settling(state, self._placement, self._timer)
-        self._leasing = Leasing(state, self._placement, self._startup, self._allocator)
+        self._renewals = Renewals(state, self._timer)
+        self._settling = Settling(state, self._placement, self._timer, self._renewals)
+        self._leasing = Leasing(
+            state, self._placement, self._startup, self._allocator, self._renewals
+        )
         entries = plan_entries(plan, recovered, state, self._settling, self._timer)
         state.backlog = Backlog(entries)
 
@@ -148,8 +152,11 @@ class Ledger:
         return state.tally.standing(
             expected=state.expected,
             running=sum(len(flight.entries) for flight in state.leases.values()),
-            waiting=len(state.backlog),
-        )._replace(left_out=tuple(map(str, self._placement.quarantine.ever)))
+            waiting=len(state.backlog) + sum(len(agent.held) for agent in state.agents()),
+        )._replace(
+            left_out=tuple(map(str, self._placement.quarantine.ever)),
+            renewals=self._renewals.count,
+        )
 
     # ---- events ----
 
@@ -164,23 +171,27 @@ class Ledger:
             return
         slot, carried = flight.slot, len(flight.entries)
         slot.rest_s = slot.rests_until_s = 0.0
-        locations = self._placement.locations(slot, returned.process)
+        locations = self._placement.locations(slot.id.node, flight.agent)
         init_failure = self._startup.record_events(returned, slot)
         self._allocator.record_events(returned, slot)
         state.errors.starts.add(init_failure)
         self._settling.settle(returned, flight, locations)
         if returned.death is not None and not state.over:
             self._settling.handle_death(returned.death, flight, locations)
-        self._placement.forget_agents(returned, slot)
         if state.over:
             return
         self._leasing.go_on(returned, flight)
         if returned.vacant:
             slot.agent = None
-        elif len(flight.entries) == carried > 0 and init_failure is None:
+        is_explained = init_failure is not None or returned.vacant or returned.halted
+        if len(flight.entries) == carried > 0 and not is_explained:
             self._settling.refuse(flight, NOT_BEGUN)
-            return
-        state.backlog.put_back(flight.entries.values())
+        else:
+            state.backlog.put_back(flight.entries.values())
+        if slot.agent is not flight.agent:
+            self._settling.retire(flight.agent)
+        elif flight.agent.is_worn:
+            self._settling.release(flight.agent)
 
     def _lease_failed(self, lease_id: int, failure: Failure) -> None:
         """Handle a lease that failed by an error of daskprs itself: none of its work ran."""
@@ -196,6 +207,8 @@ class Ledger:
         if flight is not None:
             self._allocator.withdraw(flight.slot)
             self._startup.withdraw(flight.slot)
+            if flight.slot.agent is not flight.agent:
+                self._settling.retire(flight.agent)
             self._state.backlog.put_back(flight.entries.values(), anywhere=True)
 
     def _slots_lost(
@@ -214,7 +227,10 @@ class Ledger:
             lease_id = state.remove_slot(slot).lease_id
             if slot.node not in state.node_slots:
                 self._startup.forget_node(slot.node)
-            entries = [] if lease_id is None else [*state.leases.pop(lease_id).entries.values()]
+            if lease_id is None:
+                continue
+            flight = state.leases.pop(lease_id)
+            entries = [*flight.entries.values()]
             if expected or lease_id in waited:
                 state.backlog.put_back(entry.again() for entry in entries)
             elif len(entries) == 1:
@@ -222,6 +238,7 @@ class Ledger:
             else:
                 for entry in entries:
                     state.backlog.again(entry.suspected(len(entries), of_lost_worker=True))
+            self._settling.retire(flight.agent)
 
     # ---- going on ----
 
@@ -229,7 +246,11 @@ class Ledger:
         """Give work to free slots, and end the job when no work is left."""
         state = self._state
         self._startup.judge()
+        self._renewals.judge()
         self._leasing.feed()
+        if self._settling.release_idle():
+            self._renewals.judge()
+            self._leasing.feed()
         self._leasing.withdraw()
         if not state.leases and not state.over:
             state.backlog.look_ahead()

@@ -13,12 +13,12 @@ from daskprs.core.backlog import Backlog
 from daskprs.core.lease_sizes import LeaseSizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from daskprs.core.entry import Entry
     from daskprs.core.lease import AgentAssignment
     from daskprs.core.limits import Limits
-    from daskprs.core.outcomes import Failure
+    from daskprs.core.outcomes import Failure, Outcome
 
 
 class StartupError(NamedTuple):
@@ -41,6 +41,20 @@ class AgentRecord:
     """Until the agent has started, all leases of its slot carry the same assignment."""
     leases: int = 0
     """Number of leases that carried this assignment."""
+    epoch: int | None = None
+    """The epoch of `Renewals` in which this agent renewed another one; None if it did not."""
+    attempts: int = 0
+    """Number of attempts that have ended in the process."""
+    calls: int = 0
+    """Number of these that say something about the process (`renewals.is_neutral`)."""
+    failed_in_a_row: int = 0
+    """Number of calls that have failed since the last success; 0 in a sound process."""
+    first_failed: tuple[int, Failure | None] = (0, None)
+    """The mini-batch that failed first in this row, and its error."""
+    held: list[tuple[Entry, Outcome]] = field(default_factory=list)
+    """The failures that the process may have caused, in order."""
+    is_worn: bool = False
+    """Whether the process is renewed before it gets more work."""
 
 
 @dataclass(slots=True)
@@ -82,6 +96,8 @@ class InFlightLease:
     slot: SlotRecord
     entries: dict[int, Entry]
     """Entries that have not returned, by mini-batch index."""
+    agent: AgentRecord
+    """The agent that works on the lease; the slot may have been given another one since."""
     continues: bool = False
     """Whether the agent of the slot has some of these mini-batches already."""
 
@@ -149,6 +165,12 @@ class LedgerState:
         if self.node_slots[slot.node] == 0:
             del self.node_slots[slot.node]
         return self.slots.pop(slot)
+
+    def agents(self) -> Iterator[AgentRecord]:
+        """Yield the agents that may hold failures: those that work, and those of free slots."""
+        yield from (flight.agent for flight in self.leases.values())
+        idle = (slot.agent for slot in self.slots.values() if slot.lease_id is None)
+        yield from (agent for agent in idle if agent is not None)
 
     def end_lease(self, lease_id: int) -> InFlightLease | None:
         """Remove and return a lease in flight, and free its slot; None for an unknown lease."""

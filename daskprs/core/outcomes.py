@@ -41,6 +41,8 @@ class Failure(NamedTuple):
     another process proves this."""
     where: str = ""
     """The mini-batch and the attempt that had the error, for people; empty where it is unknown."""
+    fatal: bool = False
+    """Whether the process can do nothing more after it, such as a device-side assert of CUDA."""
 
     def __str__(self) -> str:
         """Return the failure as the last line of a traceback shows it."""
@@ -115,6 +117,20 @@ class Outcome(NamedTuple):
     def failed(self) -> int:
         """Items that did not succeed."""
         return failed_items(self.status, self.total, self.succeeded)
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether it says nothing about its process.
+
+        `run` was not called, the input could not be loaded, or no retry mends the failure.
+        """
+        lasting = self.failure is not None and not self.failure.retryable
+        return self.empty or lasting or self.status is Status.LOAD_EXCEPTION
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether it is an error after which its process can do nothing more."""
+        return self.failure is not None and self.failure.fatal
 
     @property
     def carried_bytes(self) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from daskprs.core.lease import AgentExited
-from daskprs.core.quarantine import Device, Location, Node, Process, Quarantine
+from daskprs.core.quarantine import Device, Location, Node, Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
     from daskprs.core.agent_allocation import AgentAllocator
     from daskprs.core.entry import Entry
-    from daskprs.core.lease import AgentAssignment, LeaseReturned
-    from daskprs.core.ledger_state import LedgerState, SlotRecord
+    from daskprs.core.lease import AgentAssignment
+    from daskprs.core.ledger_state import AgentRecord, LedgerState, SlotRecord
     from daskprs.core.startup_failures import StartupFailures
 
 ELSEWHERE_S = 30.0
@@ -36,11 +35,10 @@ class Placement:
         self._startup = startup
         self._allocator = allocator
 
-    def locations(self, slot: SlotRecord, process: str) -> tuple[Location, ...]:
-        """Return the locations of an agent: its process, its devices, its node."""
-        node = slot.id.node
-        devices = (Device(node, device) for device in self._allocator.devices(slot))
-        return Process(node, process), *devices, Node(node)
+    @staticmethod
+    def locations(node: int, agent: AgentRecord) -> tuple[Location, ...]:
+        """Return the locations of an agent: its devices, its node."""
+        return *(Device(node, device) for device in agent.devices), Node(node)
 
     def usable(self) -> list[SlotRecord]:
         """Return the slots that may get work; all with agents, if quarantine would leave none."""
@@ -83,16 +81,12 @@ class Placement:
     def _lacks_just(self, slot: SlotRecord, location: Location) -> bool:
         return isinstance(location, Device) and self._allocator.lacks(slot, {location.device})
 
-    def forget_agents(self, returned: LeaseReturned, slot: SlotRecord) -> None:
-        """Forget the failures of agents that have ended."""
-        for event in returned.agent_events:
-            if isinstance(event, AgentExited):
-                self.quarantine.forget(Process(slot.id.node, event.process))
-
     def replace_agents(self, bad: Collection[Location]) -> None:
-        """Replace the agents that are bad or use a bad device with the next lease of their slot."""
-        for slot in self._state.slots.values() if bad else ():
-            if slot.agent and not set(bad).isdisjoint(self.locations(slot, slot.process)[:-1]):
+        """Replace the agents that use a bad device with the next lease of their slot."""
+        devices = {(one.node, one.device) for one in bad if isinstance(one, Device)}
+        for slot in self._state.slots.values() if devices else ():
+            used = slot.agent.devices if slot.agent else ()
+            if any((slot.id.node, device) in devices for device in used):
                 slot.agent = None
 
 
@@ -125,12 +119,17 @@ class RetryPlacement:
         """Return whether a slot skips an entry in a round, counted from 0."""
         if entry.of_lost_worker and self._beside_another(slot):
             return True
+        is_new = not self._has_run_any(slot)
+        if entry.runs_first and round_ < ROUNDS - 1 and not is_new:
+            return True
         if not entry.failed_on:
             return False
         waits = self._state.now_s < entry.elsewhere_until_s
         if self._has_other_node(entry, slot) and (round_ == 0 or waits):
             return True
-        return round_ < ROUNDS - 1 and self.slots > 1 and entry.failed_on[-1] == slot
+        is_of_process = not (entry.runs_first and is_new)
+        failed_here = is_of_process and entry.failed_on[-1] == slot
+        return round_ < ROUNDS - 1 and self.slots > 1 and failed_here
 
     def reason(self, entry: Entry, slot: SlotId) -> str:
         """Return why a retry goes to a slot, for the log."""
@@ -145,6 +144,11 @@ class RetryPlacement:
             return f"{before}, and no other node has a usable slot"
         waited = f"was free for {ELSEWHERE_S:.0f} s" if entry.elsewhere_until_s else "is free"
         return f"{before}, and no slot of another node {waited}"
+
+    def _has_run_any(self, slot: SlotId) -> bool:
+        """Return whether the agent of a slot has run a mini-batch already."""
+        agent = self._state.slots[slot].agent
+        return agent is not None and not agent.is_worn and agent.attempts > 0
 
     def _beside_another(self, slot: SlotId) -> bool:
         """Return whether a mini-batch of a lost worker runs on the same worker now."""

@@ -1,7 +1,8 @@
 """Quarantine of locations where everything fails: they get no work until a probe works there.
 
-A location is an agent process, a device or a node. A mini-batch that fails there and works
-elsewhere counts against the location; one that also fails elsewhere does not. Any success there
+A location is a device or a node. A mini-batch that fails there and works elsewhere counts against
+the location; one that also fails elsewhere does not. Only the first call of a process counts: later
+ones may fail since the process is broken, and `core.renewals` replaces it then. Any success there
 clears the location.
 """
 
@@ -18,22 +19,9 @@ if TYPE_CHECKING:
 
 FAILURES = 3
 """Number of mini-batches that must fail in a location, and work elsewhere, to quarantine it."""
-PROCESSES = 2
-"""Number of processes in which they must have failed, if the location is a device or a node."""
 PROBE_AFTER_S = 60.0
 """Seconds until a location gets one mini-batch as a probe; each further wait is twice as long."""
 LONGEST_S = 3600.0
-
-
-class Process(NamedTuple):
-    """An agent process."""
-
-    node: int
-    name: str
-
-    def __str__(self) -> str:
-        """Return it as people read it."""
-        return f"{self.name} on node {self.node}"
 
 
 class Device(NamedTuple):
@@ -57,7 +45,7 @@ class Node(NamedTuple):
         return f"node {self.node}"
 
 
-Location = Process | Device | Node
+Location = Device | Node
 
 
 @dataclass(slots=True)
@@ -66,11 +54,11 @@ class _Record:
 
     works: int
     """Number of successes anywhere when the record began."""
-    failed: dict[int, str] = field(default_factory=dict)
-    """Process of each mini-batch that failed here and is not settled."""
-    against: dict[int, str] = field(default_factory=dict)
-    """Process of each mini-batch that failed here and then worked elsewhere, or was given up while
-    others worked."""
+    failed: set[int] = field(default_factory=set)
+    """The mini-batches that failed here and are not settled."""
+    against: set[int] = field(default_factory=set)
+    """The mini-batches that failed here and then worked elsewhere, or were given up while others
+    worked."""
 
 
 @dataclass(slots=True)
@@ -90,7 +78,7 @@ class Quarantine:
         self._state = state
         self._records: dict[Location, _Record] = {}
         self._probes: dict[Location, _Probe] = {}
-        """The locations in quarantine. A process is never in it: it is replaced at once."""
+        """The locations in quarantine."""
         self._works = 0
 
     # ---- what happens ----
@@ -106,11 +94,9 @@ class Quarantine:
                 self._state.remark("warning", f"{location} works again: it is used as before.")
 
     def fail(self, index: int, locations: Iterable[Location]) -> None:
-        """Record a failed attempt at a mini-batch: in a process, on its devices, on its node."""
-        process, *_ = locations
+        """Record that the first call of a process failed: on its devices, on its node."""
         for location in locations:
-            record = self._records.setdefault(location, _Record(self._works))
-            record.failed[index] = str(process)
+            self._records.setdefault(location, _Record(self._works)).failed.add(index)
 
     def worked(self, index: int, locations: Iterable[Location]) -> list[Location]:
         """Record the success of a mini-batch after failures; return the locations now bad."""
@@ -128,19 +114,17 @@ class Quarantine:
             lambda location, record: _only(location, where) and record.works < self._works,
         )
 
-    def forget(self, location: Location) -> None:
-        """Forget a location that will never return."""
-        self._records.pop(location, None)
-
     def _settle(
         self, index: int, is_against: Callable[[Location, _Record], bool]
     ) -> list[Location]:
         bad = []
         for location, record in list(self._records.items()):
-            process = record.failed.pop(index, None)
-            if process is not None and is_against(location, record):
-                record.against[index] = process
-                if _is_bad(location, record):
+            if index in record.failed:
+                record.failed.discard(index)
+                if not is_against(location, record):
+                    continue
+                record.against.add(index)
+                if len(record.against) >= FAILURES:
                     del self._records[location]
                     self._leave_out(location, record)
                     bad.append(location)
@@ -148,19 +132,13 @@ class Quarantine:
 
     def _leave_out(self, location: Location, record: _Record) -> None:
         self.ever[location] = None
-        one, *_ = record.against
-        because = (
-            f"{len(record.against)} mini-batches failed on it, one after the other, that worked "
-            f"elsewhere or while others did, such as number {one}"
+        self._probes[location] = _Probe(self._state.now_s + PROBE_AFTER_S)
+        self._state.remark(
+            "warning",
+            f"{location} is left out: {len(record.against)} mini-batches failed on it, one after "
+            "the other, that worked elsewhere or while others did, such as number "
+            f"{min(record.against)}. It is tried again in {PROBE_AFTER_S:.0f} s.",
         )
-        if isinstance(location, Process):
-            self._state.remark("warning", f"{location} is replaced: {because}.")
-        else:
-            self._probes[location] = _Probe(self._state.now_s + PROBE_AFTER_S)
-            self._state.remark(
-                "warning",
-                f"{location} is left out: {because}. It is tried again in {PROBE_AFTER_S:.0f} s.",
-            )
 
     # ---- what follows ----
 
@@ -198,8 +176,3 @@ def _only(location: Location, where: Collection[SlotId]) -> bool:
     if isinstance(location, Node):
         return len({slot.node for slot in where}) == 1
     return len(set(where)) == 1
-
-
-def _is_bad(location: Location, record: _Record) -> bool:
-    processes = 1 if isinstance(location, Process) else PROCESSES
-    return len(record.against) >= FAILURES and len(set(record.against.values())) >= processes

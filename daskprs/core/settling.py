@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
     from daskprs.core.lease import Death, LeaseReturned, Results
-    from daskprs.core.ledger_state import InFlightLease, LedgerState
+    from daskprs.core.ledger_state import AgentRecord, InFlightLease, LedgerState
     from daskprs.core.placement import Placement
     from daskprs.core.quarantine import Location
+    from daskprs.core.renewals import Renewals
     from daskprs.core.stall_timer import StallTimer
 
 REFUSALS_PER_SLOT = 5
@@ -31,11 +32,14 @@ SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "em
 class Settling:
     """Takes mini-batches out of leases: it settles them, or returns them to the backlog."""
 
-    def __init__(self, state: LedgerState, placement: Placement, timer: StallTimer) -> None:
+    def __init__(
+        self, state: LedgerState, placement: Placement, timer: StallTimer, renewals: Renewals
+    ) -> None:
         self._state = state
         self._placement = placement
         self._quarantine = placement.quarantine
         self._timer = timer
+        self._renewals = renewals
 
     # ---- what an earlier run has settled ----
 
@@ -73,8 +77,7 @@ class Settling:
                 if status is Status.RUN_DONE:
                     count, seconds = count + 1, seconds + elapsed_s
                     self._commit(entry, commit, position, *items)
-                    if entry.failed_on:
-                        self._placement.replace_agents(self._quarantine.worked(index, locations))
+                    self._succeed(entry, flight, locations, empty=items[-1])
                 elif status is Status.INPUT_CHANGED:
                     outcome = self._settle_failed(entry, results.outcomes[position], charged=True)
                     state.abort(INPUT_HAS_CHANGED, outcome.failure)
@@ -100,6 +103,7 @@ class Settling:
             or any(map(gt, totals, succeeded))
             or any(entry.failed_on for entry in known if entry)  # evidence for the quarantine
             or state.errors.has_pending(indexes)
+            or not self._renewals.is_calm(flight.agent)
         ):
             return False
         done = [entries.pop(index).mini_batch for index in indexes]
@@ -140,6 +144,42 @@ class Settling:
 
     # ---- failed attempts ----
 
+    def _succeed(
+        self, entry: Entry, flight: InFlightLease, locations: tuple[Location, ...], *, empty: bool
+    ) -> None:
+        """Record a success, and charge the failures before it: the process did not cause them."""
+        if entry.failed_on:
+            bad = self._quarantine.worked(entry.mini_batch.index, locations)
+            self._placement.replace_agents(bad)
+        flight.agent.attempts += 1
+        if empty:  # `run` was not called
+            return
+        for held, outcome in self._renewals.succeed(flight.agent):
+            if not self._state.over:
+                self._charge(held, outcome, flight.slot.id, alone=held.lease_at_most == 1)
+
+    def release(self, agent: AgentRecord) -> None:
+        """Put back what a process holds, uncharged: the last one first, before all others."""
+        held, agent.held = agent.held, []
+        for entry, outcome in held:
+            self._record(entry, outcome)
+        entries = [entry.again() for entry, _ in reversed(held)]
+        self._state.backlog.put_back(entries, anywhere=True)
+
+    def release_idle(self) -> bool:
+        """Put back what processes hold that have nothing else to run; return whether any did."""
+        idle = [slot.agent for slot in self._state.slots.values() if slot.lease_id is None]
+        holding = [agent for agent in idle if agent is not None and agent.held]
+        for agent in () if self._state.over else holding:
+            agent.is_worn = True
+            self.release(agent)
+        return bool(holding)
+
+    def retire(self, agent: AgentRecord) -> None:
+        """Put back what a process holds that has ended, or that gets no more work."""
+        self.release(agent)
+        self._renewals.forget(agent)
+
     def _fail(
         self,
         entry: Entry,
@@ -149,37 +189,49 @@ class Settling:
         *,
         alone: bool = False,
     ) -> None:
-        """Charge a failed attempt, unless its location is in quarantine and a good slot exists."""
-        slot = flight.slot.id
+        """Charge a failed attempt, unless its process or its location may have caused it."""
+        slot, agent = flight.slot.id, flight.agent
+        is_first = agent.calls == 0
+        if outcome.is_neutral:
+            is_charged = True
+        else:
+            is_charged = self._renewals.fail(agent, entry.alone() if alone else entry, outcome)
+            if outcome.failure is not None and outcome.is_fatal:
+                self._renewals.replace(
+                    flight.slot,
+                    agent,
+                    f"mini-batch {entry.mini_batch.index} ended with {outcome.failure.kind}, after "
+                    "which a process can use its device no more",
+                )
+            if is_charged and is_first:
+                self._quarantine.fail(entry.mini_batch.index, locations)
+        agent.attempts += 1
+        if not is_charged:
+            return
         if self._quarantine.holds(locations) and self._placement.any_good():
             self._record(entry, outcome)
             self._state.backlog.again(entry.forgiven(slot))
             return
-        if outcome.failure is None or outcome.failure.retryable:
-            self._quarantine.fail(entry.mini_batch.index, locations)
-        again = self._charge(entry, outcome, slot, alone=alone)
-        if again is None:
-            where = (*entry.failed_on, slot)
-            bad = self._quarantine.given_up(entry.mini_batch.index, where)
-            self._placement.replace_agents(bad)
-        else:
-            self._again_elsewhere(again)
+        self._charge(entry, outcome, slot, alone=alone)
 
-    def _charge(self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool) -> Entry | None:
+    def _charge(self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool) -> None:
         """Charge a failed attempt; give the mini-batch up when its tries are spent."""
         limits = self._state.limits
+        self._timer.progress()
         again = entry.charged(slot, alone=alone, timed_out=outcome.status in TIMEOUTS)
         retryable = outcome.failure is None or outcome.failure.retryable
         if retryable and again.tries < limits.run_max_try:
             self._record(entry, outcome, charged=True)
-            return again
+            self._again_elsewhere(again)
+            return
         outcome = self._give_up(entry, outcome, charged=True)
         if limits.fail_on_timeout and again.timeouts == again.tries:
             index, tries = entry.mini_batch.index, again.tries
             which = f"all its {tries} attempts" if tries > 1 else "its attempt"
             why = f"mini-batch {index} ran out of time in {which} (fail_on_timeout)"
             self._state.abort(why, outcome.failure)
-        return None
+        bad = self._quarantine.given_up(entry.mini_batch.index, again.failed_on)
+        self._placement.replace_agents(bad)
 
     def lose(self, entry: Entry, slot: SlotId) -> None:
         """Count the loss of a worker against the mini-batch that was alone in its lease there."""
@@ -222,8 +274,11 @@ class Settling:
 
     def _again_elsewhere(self, entry: Entry) -> None:
         """Retry an entry, on another node if one is free soon."""
-        until_s = self._state.now_s + ELSEWHERE_S
-        self._state.backlog.again(entry._replace(elsewhere_until_s=until_s))
+        entry = entry._replace(elsewhere_until_s=self._state.now_s + ELSEWHERE_S)
+        if entry.runs_first:  # now: its process has ended, so that a new one takes its place
+            self._state.backlog.put_back([entry], anywhere=True)
+        else:
+            self._state.backlog.again(entry)
 
     def _record(
         self,

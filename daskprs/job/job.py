@@ -511,7 +511,12 @@ class Job:
             done, items = standing.mini_batches, standing.items
             output = self._output_file(store)
             result = self._result(ending.status, done, items, output)
-            result = replace(result, left_out=standing.left_out, not_returned=standing.not_returned)
+            result = replace(
+                result,
+                left_out=standing.left_out,
+                renewals=standing.renewals,
+                not_returned=standing.not_returned,
+            )
             ways = self._ways_to_go_on(ending)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways)
             end = self._end = JobEnd(result, end_message(ended, self._call.folder))

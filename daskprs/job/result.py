@@ -60,8 +60,10 @@ class ParallelRunResult:
         The number of failed items in mini-batches that succeeded: `run` returned fewer
         than it was given, one row for each key, say.
     left_out : tuple of str
-        Processes that were replaced, and GPUs and nodes that were left out for a time, since
-        mini-batches failed on them that succeeded elsewhere: ``("node 1",)``.
+        GPUs and nodes that were left out for a time, since mini-batches failed on them that
+        succeeded elsewhere: ``("node 1",)``.
+    renewals : int
+        The number of processes that were renewed, since a mini-batch may have broken them.
     is_trusted : bool
         Whether Python objects are loaded even if another user has written them: see `trusted`.
 
@@ -77,6 +79,7 @@ class ParallelRunResult:
     elapsed_s: float
     unit: str = "row"
     left_out: tuple[str, ...] = ()
+    renewals: int = 0
     not_returned: int = 0
     is_trusted: bool = field(default=False, compare=False)
 

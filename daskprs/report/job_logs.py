@@ -221,14 +221,22 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
     if standing.mini_batches.failed:
         lines.append(f"What failed, with every attempt: {folder.failed}")
-    if standing.left_out:
-        bad = ", ".join(standing.left_out)
-        lines.append(
-            f"Everything failed there that worked elsewhere: {bad}. See {folder.master_log}"
-        )
+    lines += _bad_places(standing, folder)
     if ending.status is not JobStatus.COMPLETED:
         lines += [f"Logs: {folder.logs}", *_next_steps(ended, folder)]
     return "\n".join(lines)
+
+
+def _bad_places(standing: Progress, folder: JobFolder) -> Iterator[str]:
+    """Yield lines on places in which mini-batches failed that may not be to blame."""
+    if standing.renewals:
+        yield (
+            f"Processes renewed, since a mini-batch may have broken them: {standing.renewals:,}. "
+            f"See {folder.master_log}"
+        )
+    if standing.left_out:
+        bad = ", ".join(standing.left_out)
+        yield f"Everything failed there that worked elsewhere: {bad}. See {folder.master_log}"
 
 
 def _next_steps(ended: JobEnded, folder: JobFolder) -> Iterator[str]:

@@ -93,6 +93,7 @@ class View(NamedTuple):
             "obstacles": list(self.obstacles),
             "doing": self.doing,
             "left_out": list(standing.left_out),
+            "renewals": standing.renewals,
         }
 
     @classmethod
@@ -109,6 +110,7 @@ class View(NamedTuple):
             waiting=counts["waiting"],
             recovered=counts["of_earlier_runs"],
             left_out=tuple(record["left_out"]),
+            renewals=record["renewals"],
             not_returned=items["not_returned"],
         )
         return cls(

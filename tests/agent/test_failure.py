@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from daskprs.agent.child.failure import may_pass
+from daskprs.agent.child.fatal_errors import is_fatal
 from daskprs.agent.child.pandas_changes import hint_at_pandas
 from daskprs.agent.foreign.raised import RaisedElsewhere, message_of, record_of
 
@@ -24,6 +25,49 @@ class ModelServerError(ConnectionError):
 def in_a_group(error: Exception) -> ExceptionGroup[Exception]:
     """Return an error as one of several."""
     return ExceptionGroup("two of them", [KeyError("a"), error])
+
+
+class AcceleratorError(RuntimeError):
+    """PyTorch's error of a device."""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: device-side assert triggered\nCompile with `TORCH_USE_CUDA_DSA`",
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered",
+        "cudaErrorLaunchFailure: unspecified launch failure",
+        "INTERNAL: Failed to query event: CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure",
+        "HIP error: unspecified launch failure",
+        "CUDA error: uncorrectable ECC error encountered",
+    ],
+)
+def test_a_device_that_needs_a_new_process_is_a_fatal_error(message: str) -> None:
+    """Also as the cause of an error of the script, and under another interpreter."""
+    error = AcceleratorError(message)
+    assert is_fatal(error)
+    wrapped = ValueError("no embedding")
+    wrapped.__cause__ = error
+    assert is_fatal(wrapped)
+    assert is_fatal(RaisedElsewhere(*record_of(wrapped, "ours")))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA out of memory. Tried to allocate 20.00 GiB",
+        "CUDA error: no kernel image is available for execution on the device",
+        "CUDA error: invalid device ordinal",
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
+        "misaligned address in row 7",
+        "CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "the cudaErrorAssertions of this model",
+    ],
+)
+def test_other_errors_leave_the_process_as_it_is(message: str) -> None:
+    """Memory is free again for the next mini-batch, and words of a script are no error codes."""
+    assert not is_fatal(AcceleratorError(message))
 
 
 @pytest.mark.parametrize(

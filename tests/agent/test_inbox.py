@@ -55,7 +55,8 @@ class Desk:
     def give(self, *indexes: int, more: bool = False) -> None:
         """Send work."""
         work = ColumnBatch(Assigned(MiniBatch(index, None, "", items=1), 1) for index in indexes)
-        self.ours.send(ExtendLease(1, work) if more else RunLease(1, work, prefetch=True))
+        order = RunLease(1, work, prefetch=True, most_in_a_row=2)
+        self.ours.send(ExtendLease(1, work) if more else order)
 
     def begin(self) -> int:
         """Begin the next mini-batch up to where `run` works, and return its index."""
@@ -101,6 +102,22 @@ def test_what_comes_while_run_works_is_loaded_ahead(desk: Desk) -> None:
     desk.end()
     assert desk.begin() == 6
     assert poll_for(lambda: desk.reader.loaded == [5, 6, 7])
+
+
+def test_a_halt_drops_what_is_loaded_ahead_and_what_still_comes(desk: Desk) -> None:
+    """The next order begins anew, with data of its own."""
+    desk.give(5, 6, 7)
+    desk.inbox.receive()
+    assert desk.begin() == 5
+    assert poll_for(lambda: desk.reader.loaded == [5, 6])
+    desk.end()
+    desk.inbox.halt()
+    desk.give(8, more=True)
+    desk.inbox.receive()
+    assert desk.inbox.claim() is None
+    desk.give(9)
+    desk.inbox.receive()
+    assert desk.begin() == 9
 
 
 def test_nothing_that_comes_while_run_works_is_lost(desk: Desk) -> None:

@@ -20,7 +20,7 @@ from daskprs.core.actions import (
     Submit,
     Ticked,
 )
-from daskprs.core.lease import AgentReady, Death, InitFailed, Lease
+from daskprs.core.lease import AgentExited, AgentReady, Death, InitFailed, Lease
 from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import MiniBatch
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from daskprs.core.actions import LedgerEvent
+    from daskprs.core.lease import AgentEvent
 
 BOOM = Failure("ValueError", "boom", "Traceback …")
 
@@ -59,6 +60,8 @@ class Desk:
         self.now_s = 0.0
         self.said: list[Action] = []
         self.leases: dict[SlotId, Lease] = {}
+        self.processes: dict[SlotId, str] = {}
+        """The latest process of each slot."""
         for number in range(slots):
             self.add(number)
 
@@ -72,6 +75,8 @@ class Desk:
         for action in said:
             if isinstance(action, Submit):
                 self.leases[action.slot] = action.lease
+                if action.lease.assignment is not None:
+                    self.processes[action.slot] = action.lease.assignment.process
         return said
 
     def add(self, number: int = 0, node: int = 0) -> SlotId:
@@ -99,19 +104,25 @@ class Desk:
         lease = self.leases.pop(slot)
         return self.tell(returned(lease.id, outcomes, **rest))
 
-    def do(self, slot: SlotId, seconds_each: float = 1.0, **change: Any) -> list[Action]:
+    def do(
+        self,
+        slot: SlotId,
+        seconds_each: float = 1.0,
+        events: tuple[AgentEvent, ...] = (),
+        **change: Any,
+    ) -> list[Action]:
         """Let all in the lease of a slot come to the same end; leases of a second stay single."""
         outcomes = [
             outcome(one.mini_batch.index, one.attempt, elapsed_s=seconds_each, **change)
             for one in self.leases[slot].work
         ]
-        return self.give(slot, *outcomes)
+        return self.give(slot, *outcomes, agent_events=events)
 
-    def fail(self, slot: SlotId, **change: Any) -> list[Action]:
-        """Let everything in the lease of a slot raise."""
-        return self.do(
-            slot, **({"status": Status.RUN_EXCEPTION, "failure": BOOM, "succeeded": 0} | change)
-        )
+    def fail(self, slot: SlotId, *, ends: bool = True, **change: Any) -> list[Action]:
+        """Let everything in the lease of a slot raise, and its process end, so that it pays."""
+        failed = {"status": Status.RUN_EXCEPTION, "failure": BOOM, "succeeded": 0} | change
+        exited = AgentExited(self.processes[slot], 0, "ended", expected=True)
+        return self.do(slot, events=(exited,) if ends else (), **failed)
 
     def die(self, slot: SlotId, *positions: int, alone: tuple[int, ...] = ()) -> list[Action]:
         """Let the agent die, these positions of its lease being suspects."""

@@ -23,6 +23,7 @@ from daskprs.core.actions import (
     LeaseFailed,
     LeaseKept,
     LeaseWithdrawn,
+    Remark,
     SlotAdded,
     SlotId,
     SlotResources,
@@ -51,9 +52,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DONE, RAISED, BROKEN = "done", "raised", "broken"
+POISON = "poison"
+"""A failure after which everything else fails in the same process."""
+FATAL = "fatal"
+"""A fatal error of a device, which ends the process; in a first call its mini-batch caused it."""
 DEVICES = {0: (), 1: ("0",), 2: ("GPU-a", "GPU-b")}
 """Of the nodes."""
-ENDS = st.sampled_from([DONE, DONE, DONE, RAISED, RAISED, BROKEN])
+ENDS = st.sampled_from([DONE, DONE, DONE, RAISED, RAISED, BROKEN, POISON, FATAL])
 
 
 WORKERS = [*(f"tcp://host{node}" for node in range(3)), "tcp://good", "tcp://never-there"]
@@ -112,6 +117,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.charged: dict[int, int] = {}
         self.losses: dict[int, int] = {}
         self.posts: dict[SlotId, AgentAssignment] = {}
+        self.processes: dict[SlotId, tuple[str, int]] = {}
+        """Name of the process that works in a slot, and how many attempts ended in it."""
+        self.poisoned: dict[SlotId, str] = {}
+        """Process of each slot that something has broken."""
+        self.faults: Counter[int] = Counter()
+        """How often a mini-batch failed that was to blame for it, or may have been."""
+        self.fatal = 0
+        self.fails_everywhere = False
         self.busy_workers: frozenset[str] = frozenset()
         self.waiting: frozenset[int] = frozenset()
         self.continuing: set[int] = set()
@@ -156,6 +169,8 @@ class LedgerMachine(RuleBasedStateMachine):
                     self.items_failed += outcome.failed
             case FailAttempt():
                 self.attempt_failed(action)
+            case Remark(_, message):
+                self.fails_everywhere |= "The script fails everywhere" in message
             case Abort() | Finish():
                 self.end = action
 
@@ -219,6 +234,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self.losses[index] = self.losses.get(index, 0) + 1
             assert action.final is (self.losses[index] >= self.limits.max_node_losses)
         assert self.charged[index] <= self.limits.run_max_try
+        if not self.fails_everywhere:
+            assert self.charged[index] <= self.faults[index], "it pays for what broke its process"
         if action.final:
             self.settle(index, "given up")
             self.items_failed += action.outcome.total
@@ -282,8 +299,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def return_alike(self, data: Any, end: str) -> None:
         """Let everything in a lease come to the same end."""
         slot, lease_id, flight = self.take_back(data)
-        outcomes = tuple(self.outcome(*one, end) for one in flight.items())
-        self.seen.append(returned(lease_id, outcomes, **self.agent(slot)))
+        agent = self.agent(slot)
+        outcomes = tuple(self.ended(slot, *one, end) for one in flight.items())
+        self.seen.append(returned(lease_id, outcomes, **agent))
         self.tell(self.seen[-1])
 
     @precondition(lambda self: self.busy())
@@ -291,9 +309,17 @@ class LedgerMachine(RuleBasedStateMachine):
     def return_some(self, data: Any, at_hand: int, *, stray: bool) -> None:
         """Let a lease come back with some of it done, some failed, some running, the rest not."""
         slot, lease_id, flight = self.take_back(data)
+        agent = self.agent(slot)
         finished = data.draw(st.integers(0, len(flight)))
-        outcomes = [self.outcome(*one, data.draw(ENDS)) for one in [*flight.items()][:finished]]
-        rest = [*flight][finished:]
+        outcomes = list[Outcome]()
+        for one in [*flight.items()][:finished]:
+            outcomes.append(self.ended(slot, *one, data.draw(ENDS)))
+            if is_fatal(outcomes[-1]):
+                exited = AgentExited(agent["process"], -9, "fatal", expected=False)
+                agent["agent_events"] += (exited,)
+                at_hand = 0
+                break
+        rest = [*flight][len(outcomes) :]
         if stray and rest:  # an answer of an attempt that was never made
             outcomes.append(self.outcome(rest[0], flight[rest[0]] + 1, DONE))
         self.still_running = {index: flight[index] for index in rest[:at_hand]}
@@ -301,7 +327,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.may_have_more = not untouched
         recalled = bool(untouched)
         rest_of_it = {"running": running, "untouched": untouched, "recalled": recalled}
-        self.seen.append(returned(lease_id, outcomes, **rest_of_it, **self.agent(slot)))
+        self.seen.append(returned(lease_id, outcomes, **rest_of_it, **agent))
         self.tell(self.seen[-1])
         if running and self.end is None:
             assert self.still_running.items() <= self.flights[self.slots[slot]].items()
@@ -311,14 +337,16 @@ class LedgerMachine(RuleBasedStateMachine):
     def return_dead(self, data: Any, suspects: int) -> None:
         """Let an agent die in the middle of a lease."""
         slot, lease_id, flight = self.take_back(data)
+        agent = self.agent(slot)
         finished = data.draw(st.integers(0, len(flight)))
         attempts = [*flight.items()]
-        outcomes = tuple(self.outcome(*one, DONE) for one in attempts[:finished])
+        outcomes = tuple(self.ended(slot, *one, DONE) for one in attempts[:finished])
         rest = attempts[finished:]
         blamed = tuple(self.outcome(*one, RAISED) for one in rest[:suspects])
+        if len(blamed) == 1 and not self.is_poisoned(slot):
+            self.faults[blamed[0].index] += 1
         untouched = tuple(index for index, _ in rest[suspects:])
         death = Death(blamed, untouched[:1])
-        agent = self.agent(slot)
         exited = AgentExited(agent["process"], -9, "killed", expected=False)
         agent["agent_events"] += (exited,)
         self.seen.append(returned(lease_id, outcomes, untouched=untouched, death=death, **agent))
@@ -441,11 +469,33 @@ class LedgerMachine(RuleBasedStateMachine):
         drawn = standing.mini_batches.total + len(self.done_before)
         assert self.end or not idle or drawn >= min(self.known_yet, self.count)
 
+    def ended(self, slot: SlotId, index: int, attempt: int, end: str) -> Outcome:
+        """Return how an attempt ended in the process of a slot, and who is to blame for it."""
+        name, attempts = self.processes[slot]
+        self.processes[slot] = name, attempts + 1
+        if end in (RAISED, POISON, BROKEN):
+            self.faults[index] += 1
+        elif end == FATAL:
+            self.fatal += 1
+            self.faults[index] += attempts == 0
+        elif self.is_poisoned(slot):
+            end = RAISED
+        if end == POISON:
+            self.poisoned[slot] = name
+        return self.outcome(index, attempt, end)
+
+    def is_poisoned(self, slot: SlotId) -> bool:
+        """Return whether something has broken the process of a slot."""
+        return self.poisoned.get(slot) == self.processes[slot][0]
+
     def agent(self, slot: SlotId) -> dict[str, Any]:
-        """Return what a lease tells of the agent of its slot."""
+        """Return what a lease tells of the agent of its slot, which works from now on."""
         assignment = self.posts.get(slot)
         if assignment is None:
+            self.processes.setdefault(slot, ("process000", 0))
             return {"process": "process000", "agent_events": ()}
+        if self.processes.get(slot, ("", 0))[0] != assignment.process:
+            self.processes[slot] = assignment.process, 0
         return {
             "process": assignment.process,
             "agent_events": (AgentStarted(assignment.process, 1),),
@@ -456,7 +506,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if end == DONE:
             succeeded = 2 - (index % 7 == 3)
             return Outcome(index, attempt, Status.RUN_DONE, 2, succeeded, 0.0, 0.01, 0.01, 0.01)
-        failure = Failure("ValueError", "boom", retryable=end != BROKEN)
+        failure = Failure("ValueError", "boom", retryable=end != BROKEN, fatal=end == FATAL)
         status = Status.RUN_EXCEPTION
         return Outcome(index, attempt, status, 2, 0, 0.0, 0.01, 0.01, 0.01, failure=failure)
 
@@ -474,6 +524,12 @@ class LedgerMachine(RuleBasedStateMachine):
             assert standing.running == sum(map(len, self.flights.values()))
             begun = len(self.settled) + standing.recovered + standing.running + standing.waiting
             assert standing.mini_batches.total == begun
+
+    @invariant()
+    def renewals_are_paid_for(self) -> None:
+        """Check that processes are renewed only for charged attempts and for fatal errors."""
+        renewals = self.ledger.standing().renewals
+        assert renewals <= sum(self.charged.values()) + 2 * self.fatal
 
     @invariant()
     def budgets_are_exact(self) -> None:
@@ -532,11 +588,16 @@ class LedgerMachine(RuleBasedStateMachine):
         self.the_end_is_the_end_of_everything()
 
 
+def is_fatal(outcome: Outcome) -> bool:
+    """Return whether an outcome ends its process."""
+    return outcome.failure is not None and outcome.failure.fatal
+
+
 OLD = Outcome(0, 1, Status.RUN_DONE, 2, 2, 0.0, 0.0, 0.0, 0.0)
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(
     settings.default,
-    max_examples=max(150, settings.default.max_examples),
+    max_examples=5 * settings.default.max_examples,  # 200, and 10,000 in the long form
     stateful_step_count=50,
 )

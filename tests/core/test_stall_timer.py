@@ -29,16 +29,17 @@ def test_a_driver_that_stood_still_blames_nobody_for_it(desk: Any) -> None:
     assert it.abort is not None
 
 
-def test_a_settled_mini_batch_is_progress_and_a_failed_attempt_is_not(desk: Any) -> None:
-    """Retrying one thing for ever is no progress."""
+def test_a_charged_attempt_is_progress_and_one_that_is_not_charged_is_none(desk: Any) -> None:
+    """Charged attempts come to an end; a process that begins nothing may be there for ever."""
     it = desk(2, progress_update_timeout_s=100.0, run_max_try=1000)
     slot = next(iter(it.leases))
     it.tick(0.0)
     it.tick(99.0)
     it.do(slot)
-    it.tick(0.0)
     it.tick(99.0)
     it.fail(slot)
+    it.tick(99.0)
+    it.die(slot)
     assert it.abort is None
     it.tick(2.0)
     assert it.abort is not None

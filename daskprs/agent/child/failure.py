@@ -7,6 +7,7 @@ import re
 import traceback
 from typing import TYPE_CHECKING
 
+from daskprs.agent.child.fatal_errors import is_fatal
 from daskprs.agent.child.pandas_changes import hint_at_pandas
 from daskprs.agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
 from daskprs.core.outcomes import Failure
@@ -61,7 +62,8 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
     retryable = not isinstance(error, NOT_RETRYABLE)
     more = "".join(f". {one}" for one in (_limit(error), hint_at_pandas(error)) if one)
     message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
-    return Failure(kind, message, _shortened(mask(text), TRACEBACK_CHARS), retryable)
+    text = _shortened(mask(text), TRACEBACK_CHARS)
+    return Failure(kind, message, text, retryable, fatal=retryable and is_fatal(error))
 
 
 def may_pass(error: BaseException) -> bool:

@@ -72,8 +72,8 @@ class Inbox:
     def receive(self) -> None:
         """Wait for a message, and process it."""
         match self._connection.recv():
-            case RunLease(lease_id, work, prefetch):
-                self._order = Order(lease_id, prefetch=prefetch)
+            case RunLease(lease_id, work, prefetch, most_in_a_row):
+                self._order = Order(lease_id, prefetch=prefetch, most_in_a_row=most_in_a_row)
                 self._order.add(work)
                 self._page.begin_lease(lease_id)
                 self._outbox.open(lease_id)
@@ -120,6 +120,18 @@ class Inbox:
         order.next()
         self._page.done(order.position)
         self._look_for(order.position)
+
+    @property
+    def most_in_a_row(self) -> int:
+        """Number of failures in a row after which the agent halts."""
+        return self._order.most_in_a_row
+
+    def halt(self) -> None:
+        """Drop what is not done of the order, also what is loaded ahead."""
+        self._order = Order(
+            NO_ORDER, prefetch=False
+        )  # more work for the old one may still be on its way
+        self._loader.drop()
 
     def close(self) -> None:
         """Close the descriptor that is not shared with the supervisor."""
@@ -177,11 +189,12 @@ class Inbox:
 class Order:
     """The mini-batches given to an agent, and its progress; more may come at any time."""
 
-    def __init__(self, lease_id: int, *, prefetch: bool) -> None:
+    def __init__(self, lease_id: int, *, prefetch: bool, most_in_a_row: int = 1) -> None:
         self.lease_id = lease_id
         """The order's number between supervisor and agent."""
         self.prefetch = prefetch
         """Whether the next mini-batch may be loaded while one runs."""
+        self.most_in_a_row = most_in_a_row
         self.position = 0
         """The position of the current or next mini-batch."""
         self.begun = NOTHING
@@ -252,6 +265,12 @@ class Loader:
             return self._load(mini_batch)
         self._ahead = NOTHING
         return self._results.get()
+
+    def drop(self) -> None:
+        """Wait for a load that was begun ahead, and drop the data."""
+        if self._ahead != NOTHING:
+            self._ahead = NOTHING
+            self._results.get()
 
     @property
     def pays(self) -> bool:

@@ -120,6 +120,8 @@ class Agent:
         if start.job.batch_form is not None:
             start.job.batch_form.prepare()
             self._loader.form = start.job.batch_form.of
+        self._failed_in_a_row = 0
+        """Number of calls of `run` that have failed since the last success."""
         self._profile: RunProfile | None = None
         self._attempted: Callable[[AttemptRun], tuple[Outcome, bytes]] = self._call
         profile = profile_of(start.job, start.process)
@@ -168,10 +170,28 @@ class Agent:
                 outcome = outcome._replace(printed=printed)
             inbox.listen_again()
             self._page.enter(Phase.RETURNING, position, attempt.total)
-            self._outbox.add(outcome, payload)
+            halted = self._halt_after(outcome)
+            self._outbox.add(outcome, payload, halted)
             inbox.next()
+            if halted is not None:
+                inbox.halt()
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
+
+    def _halt_after(self, outcome: Outcome) -> str | None:
+        """Count failures in a row; return a text where the process may be broken by now.
+
+        The text is that of a fatal error, or empty.
+        The ledger decides what becomes of it (`core.renewals`). An agent that went on would fail
+        a lease of ten thousand mini-batches within a second.
+        """
+        if not outcome.is_neutral:
+            failed = outcome.status is not Status.RUN_DONE
+            self._failed_in_a_row = self._failed_in_a_row + 1 if failed else 0
+        if outcome.is_fatal:
+            return str(outcome.failure)
+        has_failed = bool(self._failed_in_a_row) and not outcome.is_neutral
+        return "" if has_failed and self._failed_in_a_row >= self._inbox.most_in_a_row else None
 
     def _end_if_forked(self) -> None:
         """End this process if it is a fork that returned from the script."""

@@ -91,6 +91,8 @@ class Outbox:
         """Whether the group's rows are in the spool rather than in its payload."""
         self._unwritten = ""
         """The error of writing to the spool, which ends the job; empty without one."""
+        self._halted: str | None = None
+        """What the message with the group's last outcome says of a halt."""
         self._groups = 0
         """Number of groups sent."""
         self._thread: threading.Thread | None = None
@@ -100,8 +102,8 @@ class Outbox:
         with self._lock:
             self._lease_id = lease_id
 
-    def add(self, outcome: Outcome, payload: bytes) -> None:
-        """Put one more outcome with its bytes into the group."""
+    def add(self, outcome: Outcome, payload: bytes, halted: str | None = None) -> None:
+        """Put one more outcome with its bytes into the group; send it at once with a halt."""
         with self._lock:
             if (payload and self._aside) or (self._payload_bytes and _is_aside(outcome)):
                 self._send()
@@ -109,7 +111,8 @@ class Outbox:
             self._aside |= _is_aside(outcome)
             self._outcomes.append((outcome, payload))
             self._payload_bytes += len(payload)
-            at_once = self._payload_bytes >= FLUSH_BYTES or self._unwritten
+            at_once = self._payload_bytes >= FLUSH_BYTES or self._unwritten or halted is not None
+            self._halted = halted
             if at_once or (first and not self._wake_the_thread()):
                 self._send()
 
@@ -170,19 +173,21 @@ class Outbox:
         self._aside = False
         self._groups += 1
 
-    def _send_group(self, group: Sequence[tuple[Outcome, bytes]]) -> None:
+    def _send_group(self, group: Sequence[tuple[Outcome, bytes]], *, is_last: bool = True) -> None:
         rows = b"".join(payload for _, payload in group)
         name = "" if self._spool is None or rows else self._spool.name
         results = Results(ColumnBatch(outcome for outcome, _ in group), rows, name, self._unwritten)
-        self._connection.send_bytes(dumped(Outcomes(self._lease_id, results)))
+        halted = self._halted if is_last else None
+        self._connection.send_bytes(dumped(Outcomes(self._lease_id, results, halted)))
 
     def _send_one_by_one(self) -> None:
         """Send each outcome by itself; report it as failed if memory does not suffice."""
-        for outcome, payload in self._outcomes:
+        for position, (outcome, payload) in enumerate(self._outcomes, start=1):
+            is_last = position == len(self._outcomes)
             try:
-                self._send_group([(outcome, payload)])
+                self._send_group([(outcome, payload)], is_last=is_last)
             except MemoryError:
-                self._send_group([(_without_memory(outcome), b"")])
+                self._send_group([(_without_memory(outcome), b"")], is_last=is_last)
 
 
 def _without_memory(outcome: Outcome) -> Outcome:

@@ -56,7 +56,8 @@ def dumped(answer: Answer) -> bytes:
     values: tuple[Any, ...] = answer
     if isinstance(answer, Outcomes):
         outcomes, payload, spool, unwritten = answer.results
-        values = answer.lease_id, tuple(zip(*outcomes, strict=True)), spool, unwritten
+        columns = tuple(zip(*outcomes, strict=True))
+        values = answer.lease_id, columns, spool, unwritten, answer.halted
     head = msgpack.packb(
         (type(answer).__name__, *values), default=_plain, unicode_errors="surrogatepass"
     )
@@ -107,8 +108,11 @@ def _stopped(payload: bytes, failure: Any) -> Stopped:
     return Stopped(None if failure is None else _failure(failure))
 
 
-def _outcomes(payload: bytes, lease_id: Any, columns: Any, spool: Any, unwritten: Any) -> Outcomes:
+def _outcomes(
+    payload: bytes, lease_id: Any, columns: Any, spool: Any, unwritten: Any, halted: Any
+) -> Outcomes:
     (lease_id,) = _ints("lease_id", (lease_id,))
+    _texts("halted", (halted,))
     _check(type(columns) is tuple and len(columns) in (0, len(Outcome._fields)), "columns")
     _check(type(spool) is str and type(unwritten) is str, "spool")
     made: dict[str, Sequence[Any]] = {}
@@ -126,7 +130,7 @@ def _outcomes(payload: bytes, lease_id: Any, columns: Any, spool: Any, unwritten
             carried += sum(one.length for one in made[form] if one and one.offset is None)
     _check(carried == len(payload), f"{len(payload)} bytes of rows, and {carried} announced")
     outcomes = ColumnBatch.of_columns(Outcome, [*made.values()])
-    return Outcomes(lease_id, Results(outcomes, payload, spool, unwritten))
+    return Outcomes(lease_id, Results(outcomes, payload, spool, unwritten), halted)
 
 
 _FORMS: dict[str, Callable[..., Answer]] = {
@@ -204,10 +208,11 @@ def _failures(name: str, column: tuple[Any, ...]) -> Sequence[Failure | None]:
 
 
 def _failure(values: Any) -> Failure:
-    kind, message, traceback, retryable, where = values
+    kind, message, traceback, retryable, where, fatal = values
     texts = {*map(type, (kind, message, traceback, where))}
-    _check(texts == {str} and type(retryable) is bool, "failure")
-    return Failure(kind, message, traceback, retryable, where)
+    flags = {*map(type, (retryable, fatal))}
+    _check(texts == {str} and flags == {bool}, "failure")
+    return Failure(kind, message, traceback, retryable, where, fatal)
 
 
 _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from daskprs.system.masks import Mask
 
 
-PROTOCOL = 6
+PROTOCOL = 7
 THREADS_LEFT = "ThreadsLeft"
 """The kind of a failure in `Stopped`: threads of the script keep the process from its end."""
 
@@ -177,6 +177,8 @@ class RunLease(NamedTuple):
     lease_id: int
     work: ColumnBatch[Assigned]
     prefetch: bool
+    most_in_a_row: int
+    """Number of failures in a row after which the agent halts."""
 
 
 class ExtendLease(NamedTuple):
@@ -221,6 +223,9 @@ class Outcomes(NamedTuple):
 
     lease_id: int
     results: Results
+    halted: str | None = None
+    """A text where the agent has dropped the rest of its order after failures in a row: that of the
+    error after which the process can do nothing more, or an empty one. None while it goes on."""
 
 
 class Stopped(NamedTuple):

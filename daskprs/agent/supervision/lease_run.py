@@ -40,6 +40,9 @@ class LeaseRun:
         """Seconds from the first finished mini-batch until the finished ones are handed back."""
         self.received = 0
         self.kept = -1
+        self.halted: str | None = None
+        """The fatal error after which the agent works no more on the order, if it has one; None
+        while it works."""
         self.recalled = False
         """Whether mini-batches not begun were taken back since the last outcome, or none were left
         to take back."""
@@ -85,6 +88,7 @@ class LeaseRun:
             self._first_s = self._first_s or now
             self._results.append(results)
             self.recalled = False
+        self.halted = message.halted
         self.received += len(results.outcomes)
         self._payload_bytes += len(results.payload)
         while self._work and self._work[0][1] <= self.received:

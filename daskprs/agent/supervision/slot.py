@@ -193,7 +193,7 @@ class Slot:
         self._run = LeaseRun(self._orders, lease.work, lease.return_after_s)
         if agent is None:
             return self._returned(lease, untouched=self._run.left, vacant=lease.assignment is None)
-        agent.send(RunLease(self._orders, lease.work, lease.prefetch))
+        agent.send(RunLease(self._orders, lease.work, lease.prefetch, lease.most_in_a_row))
         if lease.return_when_ready:
             return self._returned(lease, running=self._run.left)
         return self._watch(lease)
@@ -206,8 +206,8 @@ class Slot:
             due_in_s = run.due_in_s()
             wait_s = LOOK_EVERY_S if due_in_s is None else min(LOOK_EVERY_S, due_in_s)
             self._receive(agent, agent.receive(wait_s), run)
-            if run.finished:
-                return self._returned(lease)
+            if run.finished or run.halted is not None:
+                return self._ended(lease, agent, run)
             if agent.gone:
                 return self._died(lease, agent, run)
             overdue = agent.overdue()
@@ -245,6 +245,15 @@ class Slot:
             if not untouched:
                 return None
         return self._returned(lease, running=run.left, untouched=untouched)
+
+    def _ended(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned:
+        """Hand back a finished order, or what a halted agent has not begun.
+
+        After a fatal error the agent is ended at once: `shutdown` could wait for its device.
+        """
+        if run.halted:
+            self._lose(agent, agent.end(), f"it can use its device no more: {run.halted}")
+        return self._returned(lease, untouched=run.left)
 
     def _died(
         self, lease: Lease, agent: Supervisor, run: LeaseRun, why: Failure | None = None
@@ -300,6 +309,7 @@ class Slot:
             running=running,
             untouched=untouched,
             recalled=run is not None and run.recalled,
+            halted=run is not None and run.halted is not None,
             vacant=vacant,
             death=death,
             agent_events=self._taken_events(),

@@ -1,0 +1,339 @@
+"""Processes that one mini-batch breaks: the others do not pay for it, and starts are few."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daskprs.core.actions import SlotAdded, SlotId
+from daskprs.core.lease import AgentExited, AgentStarted, Death
+from daskprs.core.outcomes import Failure, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs.core.lease import Lease
+    from daskprs.core.outcomes import Outcome
+
+BOOM = Failure("ValueError", "boom", "Traceback …")
+ASSERT = Failure("AcceleratorError", "CUDA error: device-side assert triggered", fatal=True)
+LASTING = Failure("LoadError", "not a number", retryable=False)
+
+
+class Process:
+    """A process of a simulated slot: what it has run, and whether something broke it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.calls = 0
+        self.is_broken = False
+        self.in_a_row = 0
+
+
+class Script:
+    """Runs leases as agents do: one after the other, with a halt after failures in a row."""
+
+    def __init__(
+        self,
+        desk: Any,
+        count: int,
+        slots: int,
+        outcome: Callable[..., Outcome],
+        **limits: Any,
+    ) -> None:
+        self.it = desk(count, slots=0, **limits)
+        self._outcome = outcome
+        self.poisons: set[int] = set()
+        """Mini-batches that fail, and after which everything in their process does."""
+        self.fails: set[int] = set()
+        """Mini-batches that fail by themselves."""
+        self.asserts: set[int] = set()
+        """Mini-batches that end with a fatal error of a device."""
+        self.kills: set[int] = set()
+        self.processes: dict[SlotId, Process] = {}
+        self.starts = 0
+        self.calls = 0
+        for number in range(slots):
+            self.it.tell(SlotAdded(SlotId("tcp://host0", number, 0)))
+
+    def run(self, rounds: int = 3000) -> None:
+        """Let every lease come back, slot after slot, until none is out."""
+        for _ in range(rounds):
+            if not self.it.leases:
+                break
+            for slot in list(self.it.leases):
+                if slot in self.it.leases:
+                    self.work(slot)
+        assert not self.it.leases
+
+    def work(self, slot: SlotId) -> None:
+        """Let the lease of a slot come back, as far as its agent gets with it."""
+        lease: Lease = self.it.leases[slot]
+        events: list[Any] = []
+        if lease.assignment is not None:
+            self.processes[slot] = Process(lease.assignment.process)
+            self.starts += 1
+            events.append(AgentStarted(lease.assignment.process, 1))
+        process = self.processes[slot]
+        outcomes: list[Outcome] = []
+        left = list(lease.work)
+        death = None
+        while left and process.in_a_row < lease.most_in_a_row:
+            index, attempt = left[0].mini_batch.index, left[0].attempt
+            left.pop(0)
+            one = self.ended(process, index, attempt)
+            if one.status is Status.PROCESS_DIED:
+                death = Death((one,))
+                events.append(AgentExited(process.name, -11, "died", expected=False))
+                break
+            outcomes.append(one)
+            if one.failure is not None and one.failure.fatal:
+                events.append(AgentExited(process.name, -9, "fatal", expected=False))
+                break
+        self.it.give(
+            slot,
+            *outcomes,
+            process=process.name,
+            untouched=tuple(one.mini_batch.index for one in left),
+            agent_events=tuple(events),
+            death=death,
+        )
+
+    def ended(self, process: Process, index: int, attempt: int) -> Outcome:
+        """Return how an attempt ends in a process, and let it break the process."""
+        self.calls += 1
+        process.calls += 1
+        error = None
+        if process.is_broken or index in self.fails or index in self.poisons:
+            error = BOOM
+        if index in self.asserts:
+            error = ASSERT
+        process.is_broken |= index in self.poisons
+        if index in self.kills:
+            return self._outcome(index, attempt, status=Status.PROCESS_DIED, failure=BOOM)
+        if error is None:
+            process.in_a_row = 0
+            return self._outcome(index, attempt)
+        process.in_a_row += 1
+        return self._outcome(
+            index, attempt, status=Status.RUN_EXCEPTION, failure=error, succeeded=0
+        )
+
+    def tries(self, index: int) -> int:
+        """Return the number of charged attempts at a mini-batch."""
+        return sum(one.charged for one in self.it.failures if one.mini_batch.index == index)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the log says about renewals."""
+        return [one.message for one in self.it.said if hasattr(one, "level")]
+
+
+@pytest.fixture
+def script(desk: Any, an_outcome: Callable[..., Outcome]) -> Callable[..., Script]:
+    """Make scripts."""
+
+    def made(count: int, slots: int = 1, **limits: Any) -> Script:
+        return Script(desk, count, slots, an_outcome, **limits)
+
+    return made
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("run_max_try", [1, 3])
+def test_a_mini_batch_that_breaks_its_process_is_the_only_one_to_fail(
+    script: Callable[..., Script], slots: int, run_max_try: int
+) -> None:
+    """Eleven of twelve succeed, and none of these is charged."""
+    it = script(12, slots, run_max_try=run_max_try)
+    it.poisons = {3}
+    it.run()
+    assert it.it.finished
+    assert it.it.given_up == [3]
+    assert sorted(it.it.committed) == [index for index in range(12) if index != 3]
+    assert {one.mini_batch.index for one in it.it.failures if one.charged} == {3}
+    assert it.tries(3) == run_max_try
+    assert it.starts <= slots + run_max_try
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_many_that_break_their_process_cost_a_start_for_each_charged_attempt(
+    script: Callable[..., Script], slots: int
+) -> None:
+    """Ten of a hundred, with three tries each."""
+    it = script(100, slots, run_max_try=3)
+    it.poisons = set(range(5, 100, 10))
+    it.run()
+    assert sorted(it.it.given_up) == sorted(it.poisons)
+    assert len(it.it.committed) == 90
+    assert it.starts <= slots + 30
+
+
+@pytest.mark.parametrize("slots", [1, 2, 16])
+def test_a_script_that_fails_everywhere_starts_a_handful_of_processes_more(
+    script: Callable[..., Script], slots: int
+) -> None:
+    """Five, and then one for each doubling of the failures in a row."""
+    it = script(2000, slots, run_max_try=3)
+    it.fails = set(range(2000))
+    it.run(20000)
+    assert len(it.it.given_up) == 2000
+    assert all(it.tries(index) == 3 for index in range(0, 2000, 100))
+    assert it.starts <= slots * (1 + 5 + 10)
+    assert any("The script fails everywhere" in remark for remark in it.remarks)
+
+
+def test_a_job_that_allows_no_failure_ends_after_five_renewals(
+    script: Callable[..., Script],
+) -> None:
+    """A script that fails everywhere is found within some ten calls."""
+    it = script(1000, 1, run_max_try=3, allowed_failed_count=0)
+    it.fails = set(range(1000))
+    it.run()
+    assert it.it.abort is not None
+    assert it.starts <= 6
+    assert it.calls <= 20
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_bad_mini_batches_in_a_row_are_all_charged_and_cost_few_starts(
+    script: Callable[..., Script], slots: int
+) -> None:
+    """Thirty bad ones, with good ones before and after: the process is whole all the time."""
+    it = script(200, slots, run_max_try=2)
+    it.fails = set(range(50, 80))
+    it.run()
+    assert sorted(it.it.given_up) == sorted(it.fails)
+    assert all(it.tries(index) == 2 for index in it.fails)
+    assert it.starts <= slots + 60
+
+
+def test_a_success_in_the_same_process_charges_what_it_held(
+    script: Callable[..., Script],
+) -> None:
+    """Once a renewal has shown that the process is whole, two bad ones in a row cost no start."""
+    it = script(40, 1, run_max_try=1)
+    it.fails = {10, 11, 20, 21}
+    it.run()
+    assert sorted(it.it.given_up) == [10, 11, 20, 21]
+    assert it.starts == 2
+
+
+def test_a_fatal_error_renews_the_process_at_once_and_is_charged_in_a_first_call(
+    script: Callable[..., Script],
+) -> None:
+    """With one try: the mini-batch runs again as the first of a process before it is given up."""
+    it = script(20, 2, run_max_try=1)
+    it.asserts = {7}
+    it.run()
+    assert it.it.given_up == [7]
+    assert len(it.it.committed) == 19
+    assert it.tries(7) == 1
+    assert any("ended with AcceleratorError" in remark for remark in it.remarks)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_fatal_error_that_another_mini_batch_caused_is_not_charged(
+    script: Callable[..., Script], slots: int
+) -> None:
+    """Every mini-batch after the fifth ends so, unless it is the first of its process."""
+    it = script(8, slots, run_max_try=1)
+    ended = it.ended
+
+    def late(process: Process, index: int, attempt: int) -> Outcome:
+        it.asserts = {index} if index == 5 and process.calls else set()
+        return ended(process, index, attempt)
+
+    it.ended = late  # type: ignore[method-assign]
+    it.run()
+    assert it.it.given_up == []
+    assert sorted(it.it.committed) == list(range(8))
+    assert not any(one.charged for one in it.it.failures)
+
+
+def test_what_no_retry_mends_is_charged_in_a_broken_process_too(
+    script: Callable[..., Script], an_outcome: Callable[..., Outcome]
+) -> None:
+    """It says nothing about the process, and does not renew it."""
+    it = script(3, 1, run_max_try=1)
+    (slot,) = it.it.leases
+    failed = {"status": Status.RUN_EXCEPTION, "succeeded": 0}
+    it.it.give(slot, an_outcome(0, failure=BOOM, **failed))
+    it.it.give(slot, an_outcome(1, failure=LASTING, **failed))
+    assert it.it.given_up == [0, 1]
+    assert it.it.processes[slot] == "process000"
+
+
+def test_an_empty_range_does_not_show_that_a_process_is_whole(
+    script: Callable[..., Script], an_outcome: Callable[..., Outcome]
+) -> None:
+    """`run` was not called, so that what the process holds is not charged."""
+    it = script(9, 1, run_max_try=1)
+    (slot,) = it.it.leases
+    failed = {"status": Status.RUN_EXCEPTION, "succeeded": 0, "failure": BOOM}
+    it.it.give(slot, an_outcome(0, **failed))
+    it.it.ledger._renewals._enough = 3
+    it.it.give(slot, an_outcome(1, **failed))
+    it.it.give(slot, an_outcome(2, total=0, succeeded=0, empty=True))
+    assert it.it.given_up == [0]
+    it.it.give(slot, an_outcome(3))
+    assert it.it.given_up == [0, 1]
+
+
+@pytest.mark.parametrize("status", [Status.RUN_TIMEOUT, Status.PROCESS_DIED])
+def test_a_timeout_or_a_death_in_a_broken_process_is_not_charged(
+    script: Callable[..., Script], an_outcome: Callable[..., Outcome], status: Status
+) -> None:
+    """Nor is what the process held; all of it runs again, the last one first."""
+    it = script(9, 1, run_max_try=1)
+    (slot,) = it.it.leases
+    failed = {"status": Status.RUN_EXCEPTION, "succeeded": 0, "failure": BOOM}
+    it.it.give(slot, an_outcome(0, **failed))
+    it.it.ledger._renewals._enough = 3
+    it.it.give(slot, an_outcome(1, **failed))
+    ended = AgentExited(it.it.processes[slot], -9, "ended", expected=False)
+    last = an_outcome(2, **failed | {"status": status})
+    if status is Status.PROCESS_DIED:
+        it.it.give(slot, death=Death((last,)), agent_events=(ended,))
+    else:
+        it.it.give(slot, last, agent_events=(ended,))
+    assert it.it.given_up == [0]
+    assert it.it.indexes(slot) == [2]
+    it.it.do(slot)
+    assert it.it.indexes(slot) == [1]
+
+
+def test_at_most_five_processes_are_renewed_until_one_of_them_shows_something(
+    script: Callable[..., Script], an_outcome: Callable[..., Outcome]
+) -> None:
+    """Nine slots fail twice each; four of them wait for the first calls of the others."""
+    it = script(100, 9, run_max_try=3)
+    slots = list(it.it.leases)
+    failed = {"status": Status.RUN_EXCEPTION, "succeeded": 0, "failure": BOOM}
+    for _ in range(2):
+        for slot in slots:
+            if slot in it.it.leases:
+                (one,) = it.it.leases[slot].work
+                it.it.give(slot, an_outcome(one.mini_batch.index, one.attempt, **failed))
+    assert len(it.it.leases) == 5
+    it.it.do(next(iter(it.it.leases)))
+    assert len(it.it.leases) == 9
+
+
+def test_a_renewed_process_that_is_lost_before_its_first_call_holds_up_nothing(
+    script: Callable[..., Script], an_outcome: Callable[..., Outcome]
+) -> None:
+    """The worker with all five goes; the other four slots go on."""
+    it = script(100, 9, run_max_try=3)
+    slots = list(it.it.leases)
+    failed = {"status": Status.RUN_EXCEPTION, "succeeded": 0, "failure": BOOM}
+    for _ in range(2):
+        for slot in slots:
+            if slot in it.it.leases:
+                (one,) = it.it.leases[slot].work
+                it.it.give(slot, an_outcome(one.mini_batch.index, one.attempt, **failed))
+    it.it.lose(*list(it.it.leases))
+    assert len(it.it.leases) == 4
+    it.it.do_all()
+    assert it.it.finished

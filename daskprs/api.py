@@ -73,7 +73,7 @@ def parallel_run(
     include_path_column: bool = False,
     node_count: int | None = None,
     process_count_per_node: int | None = None,
-    gpus_per_process: float = 1,
+    gpus_per_process: float | None = None,
     start_method: Literal["fork", "spawn"] = "fork",
     agent_memory_limit: int | str | None = None,
     run_max_try: int = 3,
@@ -219,13 +219,15 @@ def parallel_run(
     node_count
         The largest number of nodes to use. Default: all nodes of the cluster.
     process_count_per_node
-        The number of agent processes on each node. Default: on a GPU node 1; on any other node of a
-        cluster, the threads that its Dask workers declare; without a cluster, the usable cores, by
-        affinity and cgroup.
+        The number of agent processes on each node. Default: on a GPU node 1 if the script uses
+        GPUs; on any other node of a cluster, the threads that its Dask workers declare; without a
+        cluster, the usable cores, by affinity and cgroup.
     gpus_per_process
         The number of GPUs of each agent process: a whole number, or a fraction. With 0.5, two
         processes share a GPU. With 0, all GPUs are hidden. An agent finds its GPUs in
-        ``CUDA_VISIBLE_DEVICES``. The option has no effect on nodes without GPUs.
+        ``CUDA_VISIBLE_DEVICES``. The option has no effect on nodes without GPUs. Default: 1 if the
+        script has loaded a library that can use a GPU, or opened a GPU, by the end of its first
+        mini-batch; 0 if not.
     start_method
         ``"fork"``: agents are forked from a process that has imported pandas and pyarrow once.
         ``"spawn"``: each agent is a fresh interpreter, for libraries that do not survive a fork.

@@ -105,7 +105,7 @@ class Task:
 
     def run_options(self, **changes: Any) -> RunOptions:
         """Return all options, checked, with those of the settings file and of Dask's config."""
-        return options_of_call(self._given(changes))
+        return _with_gpus(options_of_call(self._given(changes)))
 
     def _given(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the task and of the settings file beside the script."""
@@ -121,7 +121,7 @@ class Task:
 
         if progress is not None:
             changes["progress"] = progress
-        early = RunOptions.from_names(**self._given(changes))
+        early = _with_gpus(RunOptions.from_names(**self._given(changes)))
         with prestart(early, self.client, lambda: self.run_options(**changes)):
             from daskprs.job.job import Job
 
@@ -140,3 +140,8 @@ class Task:
         if self.script.endswith(".py"):
             return (root / self.script).parent
         return root.joinpath(*self.script.split(".")[:-1])
+
+
+def _with_gpus(options: RunOptions) -> RunOptions:
+    """Return the options with a GPU for each process, as on Azure, whatever the script does."""
+    return options.replace(gpus_per_process=1) if options.finds_gpu_use else options

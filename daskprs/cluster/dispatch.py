@@ -23,6 +23,7 @@ from daskprs.core.actions import (
     Commit,
     FailAttempt,
     Finish,
+    HideGpus,
     LeaseFailed,
     LeaseWithdrawn,
     Remark,
@@ -40,6 +41,7 @@ from daskprs.core.events import (
     Place,
     ProgressReported,
 )
+from daskprs.folders.job_folder import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure
     from daskprs.output.store import ResultStore
     from daskprs.report.listeners import Listeners
-
 
 LOOK_EVERY_S = 0.25
 STOP_GRACE_S = 30.0
@@ -130,6 +131,7 @@ class Dispatcher:
         self._store = store
         self._listeners = listeners
         self._job_id = job.job_id
+        self._job_dir = job.job_dir
         self._name = Path(job.job_dir).name
         self._figures = FigureSender(client, job.job_dir, job.unit)
         self._shutdown_timeout_s = job.limits.shutdown_timeout_s
@@ -285,6 +287,9 @@ class Dispatcher:
                 if final:
                     self._settle([mini_batch])
                 self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))
+            case HideGpus():
+                self._slot_manager.hide_gpus()
+                JobFolder(self._job_dir).gpus_hidden.touch()  # for a resume
             case Remark(level, message):
                 self._listeners.tell(MessageLogged(level, message))
             case Abort(reason, failure):

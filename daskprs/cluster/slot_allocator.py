@@ -53,6 +53,11 @@ class SlotAllocator:
         self._numbered: dict[str, tuple[str, ...]] = {}
         """Device numbers given to living workers that only declare a number of devices."""
 
+    def hide_gpus(self) -> None:
+        """Count the threads of workers as their slots, whatever devices they have."""
+        self._gpus_per_process = 0.0
+        self._dealt.clear()
+
     def slots(
         self, workers: Mapping[str, Heartbeat], awaited: Mapping[str, str] | None = None
     ) -> dict[SlotId, SlotResources]:

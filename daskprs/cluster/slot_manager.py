@@ -90,6 +90,8 @@ class SlotManager:
         self._tell = tell
         self._wake = wake
         self._prepares = prepares
+        self._nodes = nodes
+        self._gpus_per_process = job.limits.gpus_per_process
         self._news: SimpleQueue[WorkerEvent] = SimpleQueue()
         self._worker_registry = WorkerRegistry(nodes, Watchdog(deadlines_s(job.limits)))
         self._slots: dict[SlotId, None] = {}
@@ -178,6 +180,12 @@ class SlotManager:
 
     def _say(self, level: str, told: str) -> None:
         self._listeners.tell(MessageLogged(level, told))
+
+    def hide_gpus(self) -> None:
+        """Offer as many slots as workers have threads: the script uses no GPU."""
+        self._gpus_per_process = 0.0
+        self._nodes.hide_gpus()
+        self._looked_s = 0.0  # with the next turn
 
     # ---- leases ----
 
@@ -415,7 +423,7 @@ class SlotManager:
         self._report_standing()
         if self._worker_registry.is_complete and offered != self._remarked:
             self._remarked = offered
-            remarks = without_device(offered, self._job.limits.gpus_per_process)
+            remarks = without_device(offered, self._gpus_per_process)
             for node, remark in remarks.items():
                 if self._without_device.get(node) != remark:
                     self._say("warning", remark)

@@ -128,6 +128,10 @@ class FailAttempt(NamedTuple):
     """Node of the worker lost during the attempt; None where the agent has reported the end."""
 
 
+class HideGpus(NamedTuple):
+    """Give each node as many slots as cores: the script uses no GPU, and new agents see none."""
+
+
 class Remark(NamedTuple):
     """Log a message for people."""
 
@@ -147,7 +151,7 @@ class Finish(NamedTuple):
     """Everything is settled."""
 
 
-Action = Submit | Withdraw | Commit | FailAttempt | Remark | Abort | Finish
+Action = Submit | Withdraw | Commit | FailAttempt | HideGpus | Remark | Abort | Finish
 
 if TYPE_CHECKING:
     LedgerEvent = (

@@ -49,6 +49,10 @@ class AgentAllocator:
         self._unused: dict[int, set[int]] = {}
         """Process numbers of each node that no lease has used, below the next one."""
 
+    def hide_gpus(self) -> None:
+        """Give no devices to new agents."""
+        self._share = Fraction(0)
+
     def record_events(self, returned: LeaseReturned, slot: SlotRecord) -> None:
         """Record the agents that started or ended during a lease."""
         for event in returned.agent_events:

@@ -58,6 +58,8 @@ class Lease:
     """Assignment of a new agent, which replaces the present one; None keeps the present agent."""
     return_when_ready: bool = False
     """Whether the lease returns once the new agent is ready, with all its work still running."""
+    finds_gpu_use: bool = False
+    """Whether the lease returns what its agent has to do with GPUs, once a mini-batch has run."""
     gpus: float = 0.0
     """Number of devices, or fraction of one, of the agent. The Dask task requests this amount of
     the resource ``GPU`` where the cluster declares it."""
@@ -102,6 +104,15 @@ class AgentExited(NamedTuple):
 
 
 AgentEvent = AgentStarted | AgentReady | InitFailed | AgentExited
+
+
+class GpuUse(NamedTuple):
+    """What an agent and its sub-processes have to do with GPUs."""
+
+    library: str
+    """A library they have loaded that can use a GPU; empty for none."""
+    is_open: bool
+    """Whether one of them holds a device open."""
 
 
 class Death(NamedTuple):
@@ -155,6 +166,8 @@ class LeaseReturned:
     untouched: tuple[int, ...] = ()
     recalled: bool = False
     """Whether work was recalled from the agent: it gets new work only after it finishes some."""
+    gpu_use: GpuUse | None = None
+    """What the agent has to do with GPUs; None where no one asked, or no mini-batch has run."""
     halted: bool = False
     """Whether the agent has stopped after failures in a row; what is left of its work is
     untouched."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from daskprs.core.actions import SlotId, ThreadsCounted
     from daskprs.core.agent_allocation import AgentAllocator
     from daskprs.core.entry import Entry
+    from daskprs.core.gpu_question import GpuQuestion
     from daskprs.core.lease import AgentAssignment, LeaseReturned
     from daskprs.core.ledger_state import AgentRecord, LedgerState, SlotRecord
     from daskprs.core.placement import Placement
@@ -48,12 +49,14 @@ class Leasing:
         startup: StartupFailures,
         allocator: AgentAllocator,
         renewals: Renewals,
+        gpu_question: GpuQuestion,
     ) -> None:
         self._state = state
         self._placement = placement
         self._startup = startup
         self._allocator = allocator
         self._renewals = renewals
+        self._gpu_question = gpu_question
         self._number = 0
         self._busy: frozenset[str] = frozenset()
         """Workers without an idle Dask thread: a lease waits there."""
@@ -285,6 +288,7 @@ class Leasing:
             return_after_s=state.sizes.return_after_s(len(state.slots)),
             assignment=assignment,
             return_when_ready=assignment is not None and self._startup.has_failed,
+            finds_gpu_use=self._gpu_question.asks(slot),
             gpus=self._allocator.gpus(slot),
         )
         self._startup.begin(slot)

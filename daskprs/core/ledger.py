@@ -21,6 +21,7 @@ from daskprs.core.actions import (
 )
 from daskprs.core.agent_allocation import AgentAllocator
 from daskprs.core.backlog import Backlog
+from daskprs.core.gpu_question import GpuQuestion
 from daskprs.core.lease import LeaseReturned
 from daskprs.core.leasing import Leasing
 from daskprs.core.ledger_state import LedgerState
@@ -81,8 +82,14 @@ class Ledger:
         self._placement = Placement(state, self._startup, self._allocator)
         self._renewals = Renewals(state, self._timer)
         self._settling = Settling(state, self._placement, self._timer, self._renewals)
+        self._gpu_question = GpuQuestion(state)
         self._leasing = Leasing(
-            state, self._placement, self._startup, self._allocator, self._renewals
+            state,
+            self._placement,
+            self._startup,
+            self._allocator,
+            self._renewals,
+            self._gpu_question,
         )
         entries = plan_entries(plan, recovered, state, self._settling, self._timer)
         state.backlog = Backlog(entries)
@@ -180,6 +187,8 @@ class Ledger:
             self._settling.handle_death(returned.death, flight, locations)
         if state.over:
             return
+        if self._gpu_question.answer(returned):
+            self._allocator.hide_gpus()
         self._leasing.go_on(returned, flight)
         if returned.vacant:
             slot.agent = None

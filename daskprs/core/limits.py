@@ -20,6 +20,8 @@ class Limits:
     fail_on_timeout: bool = False
     max_node_losses: int = 3
     gpus_per_process: float = 1.0
+    finds_gpu_use: bool = False
+    """Whether the first mini-batch shows if the script uses GPUs; if not, they are hidden."""
 
     run_timeout_s: float = 60.0
     load_timeout_s: float = 600.0

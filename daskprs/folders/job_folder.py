@@ -89,6 +89,8 @@ class JobFolder:
     """The record of a detached job: the cluster of its driver, and the driver's options."""
     cancel = Below("cancel")
     """The request to cancel a detached job; it exists until the next submission."""
+    gpus_hidden = Below("gpus-hidden")
+    """Exists once the first mini-batch has shown that the script uses no GPU."""
     failed = Below("failed.parquet")
     """The mini-batches that failed in the end, with every attempt."""
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.cluster.staged_work import StagedWork
+    from daskprs.core.limits import Limits
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.collections.source import CollectionSource
     from daskprs.inputs.keys.partition_keys import ShuffledKeySource
@@ -210,9 +211,18 @@ class Job:
         self._known_before = source.compare(extends=extends)
 
     @property
+    def _limits(self) -> Limits:
+        """The limits of the job; GPUs stay hidden that an earlier run has found to be unused."""
+        options = self._call.options
+        limits = options.limits()
+        if options.finds_gpu_use and self._call.folder.gpus_hidden.exists():
+            return replace(limits, gpus_per_process=0.0)
+        return limits
+
+    @property
     def _agents(self) -> int:
         """The number of agents of a cluster in this process."""
-        return agent_count(self._call.options, self._call.client)
+        return agent_count(self._call.options)
 
     @contextmanager
     def _connected(self) -> Iterator[Client]:
@@ -333,7 +343,7 @@ class Job:
             output_dir=output_dir,
             logging_level=options.logging_level,
             start_method=options.start_method,
-            limits=options.limits(),
+            limits=self._limits,
             side_inputs=side_inputs_of(options.side_inputs),
             batch_form=batch_form(call.source, options.batch_format),
             included=call.included,
@@ -355,7 +365,7 @@ class Job:
                 expected,
                 any(epoch < store.epoch for epoch in begun_epochs(call.folder)),
                 call.options.changed(),
-                call.options.limits(),
+                self._limits,
                 self._sizes(expected, store),
             )
         )
@@ -363,7 +373,7 @@ class Job:
         ledger = Ledger(
             call.job_id,
             with_first_item_deadline(self._plan(store), within_s),
-            call.options.limits(),
+            self._limits,
             recovered=store.recovered,
             expected=expected,
             first_process=call.folder.next_process,
@@ -405,7 +415,7 @@ class Job:
             from daskprs.cluster.slot_allocator import SlotAllocator
 
             nodes = SlotAllocator(
-                options.node_count, options.process_count_per_node, options.gpus_per_process
+                options.node_count, options.process_count_per_node, self._limits.gpus_per_process
             )
             check, staged = self._control.check, self._staged
             dispatcher = Dispatcher(client, ledger, store, listeners, nodes, job, check, staged)

@@ -60,16 +60,14 @@ def prestart(
 
 def _zygote(options: RunOptions) -> tuple[dict[str, str], str]:
     """Return the environment and the start method of a zygote in this process."""
-    share = usable_cores() // agent_count(options, None)
+    on_gpus = options.gpus_per_process != 0 and visible_devices()
+    share = usable_cores() // (1 if on_gpus else agent_count(options))
     environment = agent_environment(
         os.environ, options.environment_variables, threads=share, python=options.python
     )
     return environment, options.start_method
 
 
-def agent_count(options: RunOptions, client: Client | str | None) -> int:
-    """Return the number of agents for a cluster in this process."""
-    if options.process_count_per_node:
-        return options.process_count_per_node
-    on_gpus = client is None and options.gpus_per_process and visible_devices()
-    return 1 if on_gpus else usable_cores()
+def agent_count(options: RunOptions) -> int:
+    """Return the largest number of agents for a cluster in this process."""
+    return options.process_count_per_node or usable_cores()

@@ -10,6 +10,7 @@ import io
 import logging
 import time
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskprs.cluster.task_host import ended_with_task
@@ -18,6 +19,7 @@ from daskprs.core.actions import (
     Commit,
     FailAttempt,
     Finish,
+    HideGpus,
     LeaseFailed,
     Remark,
     SlotAdded,
@@ -109,7 +111,8 @@ class PartitionRun:
         self._call = call
         self._seat = seat
         self._number = number
-        self._ledger = Ledger(call.token, plan, call.limits, first_process=lambda _: seat.process)
+        limits = replace(call.limits, gpus_per_process=seat.gpus_per_process)
+        self._ledger = Ledger(call.token, plan, limits, first_process=lambda _: seat.process)
         self._log = logging.getLogger(seat.logger)
         self._rows: dict[int, bytes] = {}
         self._failed: FailAttempt | None = None
@@ -158,8 +161,11 @@ class PartitionRun:
                     told = f"{self._call.script.name}, {mini_batch.label}"
                     attempt, why = outcome.attempt, _told(outcome.failure)
                     log("%s, attempt %d failed: %s. %s", told, attempt, what, why)
+            case HideGpus():
+                self._seat.hide_gpus()
             case Remark(level, message):
-                self._log.log(logging.getLevelName(level.upper()), "%s", message)
+                known = logging.getLevelNamesMapping()
+                self._log.log(known.get(level.upper(), logging.WARNING), "%s", message)
 
     def _keep(self, made: Results) -> None:
         """Keep the rows of mini-batches that have succeeded; they came with their outcomes."""

@@ -51,8 +51,9 @@ class TaskAgents:
         self._call = call
         self._pool: AgentPool | None = None
         self._opening = threading.Lock()
-        self._share = call.options.gpus_per_process
-        self._devices = (visible_devices() or ()) if self._share else ()
+        self.gpus_per_process = call.limits.gpus_per_process
+        """Number of GPUs of each agent; 0 once the script is found to use none."""
+        self._devices = (visible_devices() or ()) if self.gpus_per_process else ()
         self._free = [Seat(self, number) for number in range(self._places())]
         self._seated = threading.Condition(_lock)
         self.key = SealKey(secrets.token_bytes(32))
@@ -63,11 +64,11 @@ class TaskAgents:
 
     def _places(self) -> int:
         """Return the number of seats: one for each thread, or as many as have devices."""
-        if not self._devices:
+        if not self._devices or not self.gpus_per_process:
             return self.host.threads
-        places = int(len(self._devices) / self._share)
+        places = int(len(self._devices) / self.gpus_per_process)
         if places == 0:
-            given = Option("gpus_per_process", self._share)
+            given = Option("gpus_per_process", self.gpus_per_process)
             raise OptionError(given, f": {self.host.name} has {len(self._devices)} of them.")
         return places
 
@@ -83,6 +84,16 @@ class TaskAgents:
         self.idle_since_s = time.monotonic()
         self._free.append(seat)
         self._seated.notify()
+
+    def hide_gpus(self) -> None:
+        """Add a seat for each further thread: the script uses no GPU."""
+        with _lock:
+            if not self.gpus_per_process:
+                return
+            taken = self._places()
+            self.gpus_per_process = 0.0
+            self._free += [Seat(self, number) for number in range(taken, self._places())]
+            self._seated.notify_all()
 
     def pool(self) -> AgentPool:
         """Return the pool, which is opened with the first task."""
@@ -106,8 +117,8 @@ class TaskAgents:
 
     def resources(self, number: int) -> SlotResources:
         """Return the devices and the threads of a seat's agents: a share of the host's."""
-        first = int(number * self._share)
-        devices = self._devices[first : first + max(1, int(self._share))]
+        first = int(number * self.gpus_per_process)
+        devices = self._devices[first : first + max(1, int(self.gpus_per_process))]
         return SlotResources(devices, max(1, usable_cores() // self.host.threads))
 
     def close(self, *, at_once: bool = False) -> None:
@@ -139,6 +150,15 @@ class Seat:
         self.process = 0
         """Number of the process of the last agent, which may still be there."""
         self._agents = agents
+
+    @property
+    def gpus_per_process(self) -> float:
+        """Number of GPUs of each agent on the host."""
+        return self._agents.gpus_per_process
+
+    def hide_gpus(self) -> None:
+        """Give the host as many seats as it has threads: the script uses no GPU."""
+        self._agents.hide_gpus()
 
     @property
     def folder(self) -> JobFolder:

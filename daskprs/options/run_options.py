@@ -245,8 +245,8 @@ class RunOptions:
     process_count_per_node: int | None = option(
         None, PROCESSES, check_number(1), changes_results=False
     )
-    gpus_per_process: float = option(
-        1, PROCESSES, check_gpus, changes_results=False, is_of_task=True
+    gpus_per_process: float | None = option(
+        None, PROCESSES, check_gpus, changes_results=False, is_of_task=True
     )
     start_method: Literal["fork", "spawn"] = option(
         "fork", PROCESSES, changes_results=False, is_of_task=True
@@ -387,6 +387,11 @@ class RunOptions:
                 raise OptionError(msg)
 
     @property
+    def finds_gpu_use(self) -> bool:
+        """Whether the first mini-batch shows if the script uses GPUs: the user has not said it."""
+        return self.gpus_per_process is None and self.process_count_per_node is None
+
+    @property
     def output_name(self) -> str:
         """The name of the output in its folder; a data set has another default than text."""
         name, format_ = self.append_row_file_name, self.output_format
@@ -497,7 +502,8 @@ class RunOptions:
             allowed_failed_percent=self.allowed_failed_percent,
             max_node_losses=self.max_node_losses,
             fail_on_timeout=self.fail_on_timeout,
-            gpus_per_process=self.gpus_per_process,
+            gpus_per_process=1 if self.gpus_per_process is None else self.gpus_per_process,
+            finds_gpu_use=self.finds_gpu_use,
             run_timeout_s=run,
             load_timeout_s=load,
             init_timeout_s=init,

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskprs.agent.node.gpu_use import gpu_use_of
 from daskprs.agent.protocol.messages import ExtendLease, Outcomes, RunLease, TruncateLease
 from daskprs.agent.supervision.lease_run import Blame, LeaseRun, blame_death, blame_timeout
 from daskprs.agent.supervision.supervisor import EXIT_GRACE_S, LOOK_EVERY_S
@@ -300,12 +301,15 @@ class Slot:
         run = self._run
         if not running:
             self._run = None
+        results = () if run is None else run.share()
+        finds_gpu_use = lease.finds_gpu_use and results and self._agent is not None
         return LeaseReturned(
             lease_id=lease.id,
             process=self._served.process,
             pid=self._served.pid,
             host=HOST,
-            results=() if run is None else run.share(),
+            results=results,
+            gpu_use=gpu_use_of(self._served.pid) if finds_gpu_use else None,
             running=running,
             untouched=untouched,
             recalled=run is not None and run.recalled,

@@ -74,6 +74,8 @@ class ScriptSpec(NamedTuple):
     """cloudpickle of a callable, an object or a class, for scripts that are not files."""
     sources: tuple[SourceText, ...] = ()
     """The code of such a script, for its tracebacks: agents may not see the caller's files."""
+    any_second: bool = False
+    """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
 
     def as_written(self, text: str) -> str:
         """Return a traceback with the script's paths as its author knows them."""

@@ -75,6 +75,8 @@ class CheckedScript:
     inputs: tuple[Path, ...] = ()
     """Resolved paths of the input, left out of the snapshot unless the script may import them: a
     module, or a package folder."""
+    any_second: bool = False
+    """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
     _files: dict[str, int] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
     _set_aside: set[Path] = field(default_factory=set)
@@ -126,7 +128,11 @@ class CheckedScript:
         """Return what agents need; `snapshot` is the folder of the copy, if there is one."""
         if snapshot is None:
             return ScriptSpec(
-                self.name, module=self.module, pickled=self.pickled, sources=self.sources
+                self.name,
+                module=self.module,
+                pickled=self.pickled,
+                sources=self.sources,
+                any_second=self.any_second,
             )
         return ScriptSpec(
             self.name,
@@ -136,6 +142,7 @@ class CheckedScript:
             original_directory=str(self.original or self.root),
             pickled=self.pickled,
             sources=self.sources,
+            any_second=self.any_second,
         )
 
 

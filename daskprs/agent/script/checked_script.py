@@ -10,12 +10,9 @@ import io
 import linecache
 import os
 import re
-import site
 import sys
-import sysconfig
 import traceback
 import types
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +21,7 @@ import cloudpickle
 
 from daskprs.agent.child.entry_script import takes_one
 from daskprs.agent.protocol.messages import ScriptSpec, SourceText
+from daskprs.agent.script.own_modules import OwnModules
 from daskprs.agent.script.snapshot import (
     archive_of,
     content_hash,
@@ -36,22 +34,12 @@ from daskprs.errors import Option, ScriptError
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
 NAMELESS = "<dynamic-code>"
 """What cloudpickle, since 3.1.3, writes in place of the name of a file, which tracebacks need."""
-_PACKAGES = {"site-packages", "dist-packages"}
-_INSTALLED = tuple(
-    str(Path(path).resolve())
-    for path in (
-        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
-        *site.getsitepackages(),
-        site.getusersitepackages(),
-        str(Path(__file__).parents[2]),
-    )
-)
 
 
 @dataclass
@@ -290,7 +278,7 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         raise ScriptError(msg)
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
     _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
-    pickled, sources = _pickled(script, name)
+    pickled, sources = _pickled(script, name, OwnModules(script, root))
     return CheckedScript(name, root, pickled=pickled, sources=sources)
 
 
@@ -373,17 +361,12 @@ class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is 
         return super().reducer_override(value)
 
 
-def _pickled(script: Any, name: str) -> tuple[bytes, tuple[SourceText, ...]]:
-    """Return cloudpickle's bytes of an entry script, and the text of the code in them.
-
-    Modules of the standard library and of installed packages travel by name; everything else (a
-    notebook, a module beside the caller's script) by value, since agents do not have the caller's
-    import path.
-    """
+def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, tuple[SourceText, ...]]:
+    """Return cloudpickle's bytes of an entry script, and the text of the code in them."""
     file = io.BytesIO()
     pickler = _CodePickler(file)
     try:
-        with _own_modules_by_value():
+        with own.by_value():
             pickler.dump(script)
     except Exception as error:
         msg = (
@@ -391,7 +374,7 @@ def _pickled(script: Any, name: str) -> tuple[bytes, tuple[SourceText, ...]]:
             "holds (a lock, a connection, an open file) in init(), or put the script into a file."
         )
         raise ScriptError(msg) from error
-    sources = (_source_of(one) for one in sorted(pickler.files) if not _is_installed(one))
+    sources = (_source_of(one) for one in sorted(pickler.files) if not own.installed(one))
     return file.getvalue(), tuple(source for source in sources if source.text)
 
 
@@ -401,34 +384,3 @@ def _source_of(file: str) -> SourceText:
     shell = None if ipython is None else ipython.get_ipython()
     cell = None if shell is None else shell.compile.format_code_name(file)
     return SourceText(file, " ".join(cell or ()), "".join(linecache.getlines(file)))
-
-
-@contextmanager
-def _own_modules_by_value() -> Iterator[None]:
-    registered = []
-    for module in list(sys.modules.values()):
-        if isinstance(module, types.ModuleType) and _is_own(module):
-            try:
-                cloudpickle.register_pickle_by_value(module)
-            except ValueError:
-                continue
-            registered.append(module)
-    try:
-        yield
-    finally:
-        for module in registered:
-            with suppress(ValueError):  # another thread has done it meanwhile
-                cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_own(module: types.ModuleType) -> bool:
-    """Say whether a module is the caller's: it has a file, and that is not an installed one."""
-    file: str | None = getattr(module, "__file__", None)
-    if not file or module.__name__ == "__main__":
-        return False
-    return not _is_installed(file)
-
-
-def _is_installed(file: str) -> bool:
-    path = Path(file).resolve()
-    return not _PACKAGES.isdisjoint(path.parts) or str(path).startswith(_INSTALLED)

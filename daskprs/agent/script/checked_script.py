@@ -9,6 +9,7 @@ import inspect
 import io
 import linecache
 import os
+import platform
 import re
 import sys
 import traceback
@@ -23,18 +24,28 @@ from daskprs.agent.child.entry_script import takes_one
 from daskprs.agent.protocol.messages import ScriptSpec, SourceText
 from daskprs.agent.script.own_modules import OwnModules
 from daskprs.agent.script.snapshot import (
+    LARGEST_BYTES,
     archive_of,
     content_hash,
     copy_snapshot,
+    digest_of,
     digests_of,
+    is_content_digest,
+    is_seen,
+    linked_files,
     own_output,
+    refuse_too_large,
     source_files,
+    unpack,
 )
 from daskprs.errors import Option, ScriptError
+from daskprs.output.journal.changes import is_log
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
+
+    from daskprs.agent.protocol.messages import LinkedFile
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
@@ -67,6 +78,8 @@ class CheckedScript:
     """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
     _files: dict[str, int] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
+    _linked: tuple[LinkedFile, ...] = ()
+    """The large files, of which a snapshot has links."""
     _set_aside: set[Path] = field(default_factory=set)
     """Those of `inputs` that do not travel."""
 
@@ -81,6 +94,7 @@ class CheckedScript:
         try:
             self._files = source_files(self.root, {*exclude, *data})
             self._digests = digests_of(self.root, self._files)
+            self._linked = linked_files(self.root, self._files)
         except OSError as error:
             raise ScriptError(
                 Option("source_directory", str(self.root)),
@@ -89,10 +103,27 @@ class CheckedScript:
             ) from error
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the script's content digests (after `look`); empty ones for our own log files."""
+        """Return the script's content digests (after `look`); empty ones for our own log files.
+
+        Other logs are left out: they grow, and the script is the same.
+        """
         ours = {} if self.root is None else dict.fromkeys(own_output(self.root), "")
+        files = {path: one for path, one in self._digests.items() if not is_log(path)}
         pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
-        return {"name": self.name, "files": self._digests | ours, "object": pickled}
+        return {"name": self.name, "files": files | ours, "object": pickled}
+
+    def as_now(self, then: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what an earlier version has recorded of the script, as this one records it.
+
+        That version made digests of the content of large files, too.
+        """
+        files = then.get("files")
+        if not isinstance(files, dict) or self.root is None:
+            return then
+        large = [one.path for one in self._linked if is_content_digest(files.get(one.path))]
+        content = {path: digest_of(self.root / path) for path in large}
+        same = {path: self._digests[path] for path in large if files[path] == content[path]}
+        return {**then, "files": files | same}
 
     def is_input(self, path: str) -> bool:
         """Say whether a file in the source directory is there, and does not travel as input."""
@@ -105,12 +136,38 @@ class CheckedScript:
         """Copy the source directory to a snapshot, and return what agents need (after `look`)."""
         if self.root is None:
             return self.at(None)
-        digest = content_hash(self._digests)
-        return self.at(copy_snapshot(self.root, self._files, folder, digest))
+        places = {file.path: f"{self._digests[file.path]} {file.place}" for file in self._linked}
+        digest = content_hash(self._digests | places)
+        return self.at(copy_snapshot(self.root, self._files, folder, digest, self._linked))
 
     def packed(self) -> bytes:
-        """Return an archive of the source directory (after `look`); empty without one."""
-        return b"" if self.root is None else archive_of(self.root, self._files)
+        """Return an archive of the source directory (after `look`); empty without one.
+
+        Large files are in it, unless they are too large to travel: see `unpacked`.
+        """
+        if self.root is None:
+            return b""
+        linked = {file.path for file in self._left_out()}
+        return archive_of(self.root, (path for path in self._files if path not in linked))
+
+    def unpacked(self, archive: bytes, folder: Path) -> Path:
+        """Return the source directory out of its archive, below a folder of this node.
+
+        Raises
+        ------
+        ScriptError
+            When this node does not see a file that was too large for the archive.
+
+        """
+        for file in self._left_out():
+            if not is_seen(file) and self.root is not None:
+                why = f", and {platform.node()} does not see {file.place} as it was"
+                refuse_too_large(self.root, self._files, why)
+        return unpack(archive, folder, self._left_out())
+
+    def _left_out(self) -> tuple[LinkedFile, ...]:
+        """Return the files that an archive does not have."""
+        return self._linked if sum(self._files.values()) > LARGEST_BYTES else ()
 
     def at(self, snapshot: Path | None) -> ScriptSpec:
         """Return what agents need; `snapshot` is the folder of the copy, if there is one."""
@@ -130,6 +187,7 @@ class CheckedScript:
             original_directory=str(self.original or self.root),
             pickled=self.pickled,
             sources=self.sources,
+            linked=self._linked,
             any_second=self.any_second,
         )
 

@@ -152,7 +152,9 @@ def parallel_run(
     source_directory
         The folder that the script imports from. The agents get a snapshot of it. The snapshot
         leaves out the files that ``.amlignore`` names, or those that ``.gitignore`` names if there
-        is no ``.amlignore``. It has at most 300 MiB and 50,000 files. Default: the script's folder.
+        is no ``.amlignore``. It has links to files of more than 10 MiB. All other files have at
+        most 300 MiB, and there are at most 50,000 files. On a node that does not see the originals
+        of the links, the limit of 300 MiB is for all files. Default: the script's folder.
     arguments
         Arguments for the script. They come after the system flags in ``sys.argv``.
     python

@@ -71,6 +71,7 @@ class Task:
                 output_dir=self.output_dir,
                 text=True,
                 data_folders=self.data_folders,
+                any_second=True,
             )
         self._refuse_missing_modules(call.script, call.options)
         return call

@@ -315,6 +315,7 @@ class Job:
             RunOptions().of_results(),
             self._known_before,
             comparable=partial(options.comparable, digest=call.digest),
+            script_as_now=call.script.as_now,
         )
         source = self._collection
         return (

@@ -110,6 +110,7 @@ def check_call(
     output_dir: str | PathLike[str] | None = None,
     text: bool = False,
     data_folders: Iterable[Path] = (),
+    any_second: bool = False,
     blocks: bool = True,
     key: bytes | None = None,
     rows_key: SealKey = NO_KEY,
@@ -120,7 +121,8 @@ def check_call(
     variables, and `rows_key` that of its rows, where the caller is another user, or on another
     machine.
     With `text` an output file is written even without an `output_dir`. Files in `data_folders` are
-    not source, though these folders lie in the source directory.
+    not source, though these folders lie in the source directory. With `any_second` the context goes
+    to any second parameter of `run`, as in Azure's entry scripts.
 
     Raises
     ------
@@ -136,10 +138,12 @@ def check_call(
     options = options.with_secrets(os.environ)
     client = check_client(client, blocks=blocks)
     check_job_dir(job_dir)
-    checked = check_script_of(
-        data, script, options.source_directory, compiles_elsewhere=options.python is not None
+    elsewhere = options.python is not None
+    checked = replace(
+        check_script_of(data, script, options.source_directory, compiles_elsewhere=elsewhere),
+        data_folders=tuple(data_folders),
+        any_second=any_second,
     )
-    checked.data_folders = tuple(data_folders)
     check_side_inputs(options.side_inputs)
     rows = options.output_action == "append_row"
     is_dataset = rows and options.output_format != "text"
@@ -274,6 +278,7 @@ def check_kept_call(
         output_dir=call["output_dir"],
         text=call["text"],
         data_folders=map(Path, call.get("data_folders", ())),
+        any_second=bool(call.get("any_second")),
         key=key,
         rows_key=folder.key,
     )
@@ -344,6 +349,7 @@ def kept_call(
         "script": _place_of(script),
         "source_directory": None if script.root is None else str(script.root),
         "data_folders": [str(folder) for folder in script.data_folders],
+        "any_second": script.any_second,
         "options": kept,
         "variables": sorted(variables.keys() - ours.keys()),
         "client": client if isinstance(client, str) else None,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daskprs.agent.script.snapshot import unpack
 from daskprs.cluster.connect import outside_pool
 from daskprs.cluster.task_host import (
     blind_workers,
@@ -93,7 +92,7 @@ class JobCall:
         """Return the call of a job in its folder, on a cluster."""
         script = self.script
         if script.root is not None:
-            copy = unpack(self.archive, folder.source)
+            copy = script.unpacked(self.archive, folder.source)
             script = replace(script, root=copy, original=script.root)
         # Where workers of several users share a folder, any of them goes on with the job.
         trust = resumes and self.options.shared

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 from daskprs.agent.node.environment import system_arguments
 from daskprs.agent.protocol.messages import JobSpec
-from daskprs.agent.script.snapshot import unpack
 from daskprs.inputs.collections.staged_reader import StagedReader
 from daskprs.inputs.source.batch_format import BatchForm
 from daskprs.output.spec import OutputSpec
@@ -66,7 +65,7 @@ class LazyCall:
         """Return what agents receive that work in a folder of this node."""
         options, snapshot = self.options, None
         if self.script.root is not None:
-            snapshot = unpack(self.archive, folder.snapshot)
+            snapshot = self.script.unpacked(self.archive, folder.snapshot)
         batch_form = BatchForm(options.batch_format, {}, keeps_nan=True)
         return JobSpec(
             job_id=self.token,

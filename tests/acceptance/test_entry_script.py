@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs import ParallelRunFailed, UsageError
+from daskprs import MiniBatchContext, ParallelRunFailed, UsageError
+from daskprs import MiniBatchContext as Another
 from daskprs.agent.child.entry_script import ScriptFunctions
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import JobChanged
@@ -161,25 +162,157 @@ def test_a_dotted_module_is_found_in_its_source_directory(tmp_path: Path) -> Non
 
 
 VALUES = np.arange(2)
-TAKES_CONTEXT = [
-    (lambda _, context: context, True),
-    (lambda _, context=None: context, True),
-    (lambda *both: both[1], True),
-    (lambda _, flag=False: flag, False),
-    (lambda _, values=VALUES: values, False),
-    (lambda _, *, context=None: context, False),
-    (partial(lambda _, scale: scale, scale=2), False),
+
+
+def annotated(_: Any, about: MiniBatchContext | None = None) -> Any:
+    """Return the context."""
+    return about
+
+
+def annotated_by_another_name(_: Any, about: Another | None = None) -> Any:
+    """Return the context."""
+    return about
+
+
+def decorated(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function behind one that says nothing of its parameters."""
+
+    def passing_on(*words: Any) -> Any:
+        return run(*words)
+
+    return passing_on
+
+
+class Calls:
+    """A callable with a second parameter."""
+
+    def __call__(self, _: Any, about: Any) -> Any:
+        """Return the context."""
+        return about
+
+
+NEVER = [
+    lambda *both: both[1:],
+    lambda _, *more: more,
+    decorated(lambda rows: rows),
+    lambda _, *, context=None: context,
+    partial(lambda _, scale: scale, scale=2),
+    type,
+]
+ONLY_FOR_AZURE = [
+    lambda _, strict=None: strict,
+    lambda _, flag=False: flag,
+    lambda _, values=VALUES: values,
+    partial(lambda scale, _, strict=None: strict or scale, 2),
+]
+ALWAYS = [
+    lambda _, about: about,
+    lambda _, context=None: context,
+    lambda _, mini_batch_context=0: mini_batch_context,
+    lambda _, about, more=1: more and about,
+    wraps(annotated)(decorated(annotated)),
+    annotated,
+    annotated_by_another_name,
+    Calls(),
 ]
 
 
-@pytest.mark.parametrize(("run", "takes_context"), TAKES_CONTEXT)
-def test_an_argument_with_a_value_of_its_own_gets_no_context(
-    run: Callable[..., Any], *, takes_context: bool
+@pytest.mark.parametrize("any_second", [False, True])
+@pytest.mark.parametrize("run", [*NEVER, *ONLY_FOR_AZURE, *ALWAYS])
+def test_the_context_goes_only_where_it_is_asked_for(
+    run: Callable[..., Any], *, any_second: bool
 ) -> None:
-    """A function that was given a value would compute with the context in its place."""
-    functions = ScriptFunctions(run, "run")
-    got = functions.run(None, MiniBatch(7, None, "identity", 1))
-    assert (getattr(got, "minibatch_index", None) == 7) is takes_context
+    """A function that has a value of its own would compute with the context in its place."""
+    functions = ScriptFunctions(run, "run", any_second=any_second)
+    got = functions.run(1, MiniBatch(7, None, "identity", 1))
+    asks = run in ALWAYS or (any_second and run in ONLY_FOR_AZURE)
+    assert (getattr(got, "minibatch_index", None) == 7) is asks
+
+
+KEEPS_ALL = "def run(rows, strict=None):\n    return rows.dropna() if strict else rows\n"
+
+
+@pytest.mark.parametrize("python", [None, sys.executable])
+def test_a_parameter_with_a_default_keeps_it_in_files_too(
+    tmp_path: Path, python: str | None
+) -> None:
+    """The context is true, so that the rows with nulls would be lost without a word."""
+    script = tmp_path / "script.py"
+    script.write_text(KEEPS_ALL)
+    options = {"python": python, "job_dir": tmp_path / "job", "progress": False}
+    rows = daskprs.parallel_run(FRAME, script, **options).to_pandas()
+    pd.testing.assert_frame_equal(rows, FRAME)
+
+
+ANNOTATED = """
+from daskprs import MiniBatchContext
+
+
+def run(rows, about: "MiniBatchContext" = 0):
+    return [about.minibatch_index] * len(rows)
+"""
+
+
+@pytest.mark.parametrize("python", [None, sys.executable])
+def test_the_class_as_an_annotation_asks_for_the_context(
+    tmp_path: Path, python: str | None
+) -> None:
+    """An interpreter without daskprs has the class, too."""
+    script = tmp_path / "script.py"
+    script.write_text(ANNOTATED)
+    options = {"python": python, "job_dir": tmp_path / "job", "progress": False}
+    rows = daskprs.parallel_run(FRAME, script, mini_batch_size=10**6, **options).to_pandas()
+    assert list(rows["result"]) == [0] * len(FRAME)
+
+
+HIDDEN = """
+def hidden(run):
+    return lambda *words: run(*words)
+
+@hidden
+def run(rows, context):
+    return rows
+"""
+NARROW = """
+import functools
+
+def narrow(run):
+    return functools.wraps(run)(lambda rows: rows)
+
+@narrow
+def run(rows, context):
+    return rows
+"""
+MISFITS = {
+    HIDDEN: r"run\(\) missing 1 required positional argument: 'context'\. daskprs has passed the "
+    r"mini-batch alone to run\(\*words\)\. To get the context",
+    NARROW: r"takes 1 positional argument but 2 were given\. daskprs has passed the mini-batch and "
+    r"its context to run\(rows, context\)\. Let run",
+}
+
+
+@pytest.mark.parametrize("python", [None, sys.executable])
+@pytest.mark.parametrize("text", MISFITS, ids=["hidden", "narrow"])
+def test_an_error_about_arguments_says_what_was_passed(
+    tmp_path: Path, text: str, python: str | None
+) -> None:
+    """A decorator hides what `run` takes."""
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    options = {"python": python, "job_dir": tmp_path / "job", "progress": False}
+    with pytest.raises(ParallelRunFailed, match=MISFITS[text]):
+        daskprs.parallel_run(FRAME, script, run_max_try=1, **options)
+
+
+def test_an_error_about_arguments_of_another_function_is_left_alone(tmp_path: Path) -> None:
+    """The script calls this function, with arguments of its own."""
+    script = tmp_path / "script.py"
+    script.write_text("def other(a, b):\n    pass\n\ndef run(rows):\n    return other(1)\n")
+    options = {"job_dir": tmp_path / "job", "progress": False}
+    with pytest.raises(ParallelRunFailed) as caught:
+        daskprs.parallel_run(FRAME, script, run_max_try=1, **options)
+    assert "other() missing 1 required positional argument: 'b'" in str(caught.value)
+    assert "daskprs has called" not in str(caught.value)
 
 
 @pytest.mark.parametrize("python", [None, sys.executable])

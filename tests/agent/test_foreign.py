@@ -59,6 +59,7 @@ def converse(pipes: MessagePipes, script: Path) -> None:
     says = loaded(pipes.receive())[2]
     given = {"name": "script.py", "arguments": [], "level": "INFO", "secrets": []}
     given |= {"folder": str(script.parent), "module": None, "file": str(script)}
+    given |= {"any_second": False}
     places = {"log_file": str(script.with_name("log")), "output_dir": "out", "working_dir": "."}
     profile = script.with_name("profile")
     given["profile"] = {"module": "cProfile", "file": str(profile), "only_at_end": True}

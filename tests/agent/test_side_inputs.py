@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.agent.node.site import DriverInfo, ProbeFile, WorkerSite
+from daskprs.agent.node.site import DriverInfo, ProbeFile, WorkerSite, snapshot_key
 from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs.agent.script.side_inputs import placed, side_inputs_of, version_of
+from daskprs.agent.script.snapshot import LINKED_BYTES, linked_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +67,37 @@ def job(tmp_path: Path, **side_inputs: str) -> JobSpec:
         "side_inputs": side_inputs_of(side_inputs),
     }
     return JobSpec(**values)
+
+
+CASES = {
+    "seen": ({}, True),
+    "another file": ({"version": "1 bytes, 1 ns", "inode": "elsewhere"}, False),
+    "grown on this machine": ({"version": "1 bytes, 1 ns"}, True),
+    "a log of another machine": ({"version": "", "inode": "elsewhere"}, True),
+    "not there": ({"place": "/nowhere/model.bin"}, False),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_worker_that_sees_the_job_folder_may_lack_a_large_file(tmp_path: Path, case: str) -> None:
+    """Then the whole snapshot is sent to it, as a link in the job folder leads nowhere there."""
+    changes, is_seen = CASES[case]
+    model = tmp_path / "model.bin"
+    with model.open("wb") as file:
+        os.truncate(file.fileno(), LINKED_BYTES + 1)
+    (linked,) = linked_files(tmp_path, {"model.bin": LINKED_BYTES + 1})
+    snapshot = tmp_path / "snapshot" / "digest"
+    script = ScriptSpec("a.py", str(snapshot / "a.py"), source_directory=str(snapshot))
+    script = script._replace(linked=(linked._replace(**changes),))
+    spec = job(tmp_path)._replace(script=script)
+    (tmp_path / "mark").write_text("token")
+    origin = DriverInfo("another process", ProbeFile(str(tmp_path / "mark"), "token"), b"")
+    site = WorkerSite(spec, origin, tmp_path / "scratch")
+    assert site.folder is None
+    assert site.lacks() == ([] if is_seen else [snapshot_key(script, is_whole=True)])
+    assert (site.job.script == script) is is_seen
+    assert site.job.job_dir == str(tmp_path)
+    site.close()
 
 
 def test_a_worker_that_sees_the_job_folder_may_lack_a_side_input(tmp_path: Path) -> None:

@@ -12,11 +12,15 @@ import pytest
 
 from daskprs.agent.node.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.script import snapshot
+from daskprs.agent.script.checked_script import check_script
 from daskprs.agent.script.snapshot import (
     IgnoreRules,
     content_hash,
     copy_snapshot,
+    digest_of,
     digests_of,
+    linked_files,
+    refuse_too_large,
     source_files,
 )
 from daskprs.errors import ScriptError
@@ -186,6 +190,41 @@ def test_a_source_directory_that_is_too_large_is_refused(
         os.truncate(file.fileno(), 2 << 20)
     with pytest.raises(ScriptError, match=r"model\.bin \(2\.0 MiB\).*\.amlignore"):
         source_files(tmp_path)
+
+
+def test_a_large_file_is_linked_and_costs_no_reading(tmp_path: Path) -> None:
+    """Its size and time are its digest; the limit is for what is copied."""
+    root = tmp_path / "source"
+    root.mkdir()
+    (root / "a.py").touch()
+    with (root / "model.bin").open("wb") as file:
+        os.truncate(file.fileno(), snapshot.LARGEST_BYTES + 1)
+    files = source_files(root)
+    before = digests_of(root, files)
+    linked = linked_files(root, files)
+    copy = copy_snapshot(root, files, tmp_path / "copies", content_hash(before), linked)
+    assert not (copy / "a.py").is_symlink()
+    assert (copy / "model.bin").readlink() == root / "model.bin"
+    with pytest.raises(ScriptError, match=r"model\.bin \(300\.0 MiB\).*side_inputs"):
+        refuse_too_large(root, files)
+    os.utime(root / "model.bin", (1, 1))
+    after = digests_of(root, files)
+    assert (before["a.py"], before["model.bin"]) != (after["a.py"], after["model.bin"])
+    assert before["a.py"] == after["a.py"]
+
+
+def test_a_record_of_an_earlier_version_has_digests_of_large_files(tmp_path: Path) -> None:
+    """A job that such a version has begun goes on, if their content is still the same."""
+    (tmp_path / "a.py").write_text("def run(rows):\n    return rows\n")
+    for name in ("same.bin", "changed.bin"):
+        (tmp_path / name).write_bytes(bytes(snapshot.LINKED_BYTES + 1))
+    script = check_script(tmp_path / "a.py", None)
+    script.look(exclude=())
+    now = script.fingerprint()
+    then = {**now, "files": {path: digest_of(tmp_path / path) for path in now["files"]}}
+    then["files"]["changed.bin"] = then["files"]["a.py"]
+    files = script.as_now(then)["files"]
+    assert [path for path in files if files[path] != now["files"][path]] == ["changed.bin"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import pytest
 
 from daskprs.azure.task import Task
 from daskprs.errors import ScriptError, YamlError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.job.request import check_kept_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +47,15 @@ def test_the_settings_file_beside_the_script_makes_the_lines(task: Task, tmp_pat
     result = task.run(progress=False)
     assert (tmp_path / "out/parallel_run_step.txt").read_text() == "n;double\n1;2\n2;4\n"
     assert result.job_dir == tmp_path / "job"
+
+
+def test_any_second_parameter_is_for_the_context(task: Task, tmp_path: Path) -> None:
+    """As Azure has it, also for who goes on by the folder."""
+    script = "def run(rows, about=None):\n    return [about.minibatch_index] * len(rows)\n"
+    (tmp_path / "src/entry.py").write_text(script)
+    task.run(progress=False)
+    assert (tmp_path / "out/parallel_run_step.txt").read_text() == "0\n0\n"
+    assert check_kept_call(JobFolder(tmp_path / "job"), resume=True).script.any_second
 
 
 def test_options_win_over_the_settings_file(task: Task, tmp_path: Path) -> None:

@@ -446,7 +446,7 @@ def test_the_same_options_written_otherwise_are_the_same() -> None:
 
 def test_default_timeouts_follow_the_others() -> None:
     """init: 3 × run + 30; progress: 2 × (load + run) + init."""
-    assert RunOptions().limits() == Limits()
+    assert RunOptions().limits() == Limits(finds_gpu_use=True)
     limits = RunOptions(run_invocation_timeout=10, task_overhead_timeout=20).limits()
     assert limits.init_timeout_s == 60
     assert limits.progress_update_timeout_s == 120

@@ -11,12 +11,11 @@ from daskprs.agent.child import stand_ins
 from daskprs.agent.foreign.entry_script import (
     EntryScript,
     begin_script,
-    context_of,
     do_nothing,
     import_script,
-    takes_two,
 )
 from daskprs.agent.foreign.main import THREADS_GRACE_S, threads_left
+from daskprs.agent.foreign.run_call import RunCall, signature_of
 from daskprs.errors import ScriptError
 from daskprs.system import masks
 
@@ -37,25 +36,22 @@ def context_parts(mini_batch: MiniBatch) -> tuple[Any, ...]:
 class ScriptFunctions:
     """The functions `init`, `run` and `shutdown` of an imported script; only `run` is required."""
 
-    def __init__(self, script: Any, name: str) -> None:
+    def __init__(self, script: Any, name: str, *, any_second: bool = False) -> None:
         run = script if inspect.isfunction(script) else getattr(script, "run", None)
         if run is None and callable(script):
             run = script
         if not callable(run):
             msg = f"{name} has no function run(mini_batch)."
             raise ScriptError(msg)
-        self._run: Callable[..., Any] = run
-        self._takes_context = takes_two(run)
+        self._run = RunCall(run, any_second=any_second)
         self.counts_inputs = getattr(script, "__counts_inputs__", False)
         """Whether the items of a mini-batch succeed with its call, however many rows there are."""
         self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing
         self.shutdown: Callable[[], Any] = getattr(script, "shutdown", None) or do_nothing
 
     def run(self, data: Any, mini_batch: MiniBatch) -> Any:
-        """Call `run`, with the mini-batch's context if it takes one."""
-        if self._takes_context:
-            return self._run(data, context_of(*context_parts(mini_batch)))
-        return self._run(data)
+        """Call `run`, with the mini-batch's context if it asks for one."""
+        return self._run(data, context_parts(mini_batch))
 
     def cpu_s(self) -> float:
         """Return the seconds of processor time that the script has used so far."""
@@ -71,12 +67,15 @@ class ScriptFunctions:
 
 def takes_one(run: Callable[..., Any]) -> bool:
     """Say whether a function can be called with the mini-batch, alone or with its context."""
+    signature = signature_of(run)
+    return signature is None or any(_fits(signature, count) for count in (1, 2))
+
+
+def _fits(signature: inspect.Signature, count: int) -> bool:
     try:
-        inspect.signature(run).bind(None)
+        signature.bind(*[None] * count)
     except TypeError:
-        return takes_two(run)
-    except ValueError:  # a builtin without a signature
-        return True
+        return False
     return True
 
 
@@ -87,7 +86,7 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     EntryScript.install(**description_of(job, process), masked=masks.masked)
     stand_ins.install()
     begin_script(script.name, job.arguments, job.logging_level, script.source_directory)
-    return ScriptFunctions(_imported(script), script.name)
+    return ScriptFunctions(_imported(script), script.name, any_second=script.any_second)
 
 
 def description_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any]:

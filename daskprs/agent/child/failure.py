@@ -7,6 +7,7 @@ import re
 import traceback
 from typing import TYPE_CHECKING
 
+from daskprs.agent.child.beside_script import hint_at_script
 from daskprs.agent.child.fatal_errors import is_fatal
 from daskprs.agent.child.pandas_changes import hint_at_pandas
 from daskprs.agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
@@ -60,7 +61,8 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
         text = "" if _says_it_all(error) else printed(error, OURS)
     text = job.script.as_written(text)
     retryable = not isinstance(error, NOT_RETRYABLE)
-    more = "".join(f". {one}" for one in (_limit(error), hint_at_pandas(error)) if one)
+    hints = (_limit(error), hint_at_pandas(error), hint_at_script(error, job.script))
+    more = "".join(f". {mask(one)}" for one in hints if one)
     message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
     text = _shortened(mask(text), TRACEBACK_CHARS)
     return Failure(kind, message, text, retryable, fatal=retryable and is_fatal(error))

@@ -62,6 +62,7 @@ class ForeignScript:
             "folder": script.source_directory,
             "module": script.module,
             "file": script.file,
+            "any_second": script.any_second,
         }
         _, self.counts_inputs = self._ask("load", given)
 

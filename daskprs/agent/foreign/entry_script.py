@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import logging
 import os
 import sys
@@ -139,7 +138,10 @@ class Slice:
 
 @dataclass(frozen=True)
 class MiniBatchContext:
-    """The second argument of `run`, if `run` takes two; it cannot be changed.
+    """The second argument of `run`, if `run` asks for it; it cannot be changed.
+
+    It is for a second positional parameter that has no default, or is called ``context`` or
+    ``mini_batch_context``, or has this class as its annotation.
 
     Attributes
     ----------
@@ -170,22 +172,6 @@ def context_of(
 ) -> MiniBatchContext:
     """Return the context of a mini-batch."""
     return MiniBatchContext(index, partition_key, lower_bound, Slice(label, identity, size_bytes))
-
-
-def takes_two(run: Callable[..., Any]) -> bool:
-    """Say whether a function takes two positional arguments, whatever their names.
-
-    An argument with a default other than None is not the context's: the default is a value that
-    the function needs.
-    """
-    try:
-        signature = inspect.signature(run)
-        signature.bind(None, None)
-    except (TypeError, ValueError):
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    defaults = [one.default for one in signature.parameters.values() if one.kind in positional][1:]
-    return not defaults or any(defaults[0] is one for one in (None, inspect.Parameter.empty))
 
 
 def begin_script(

@@ -35,12 +35,11 @@ from typing import IO, Any, Callable
 from .entry_script import (
     EntryScript,
     begin_script,
-    context_of,
     do_nothing,
     import_script,
-    takes_two,
 )
 from .raised import record_of
+from .run_call import RunCall
 from .run_profile import RunProfile
 from .stand_ins import ScriptModules, ask_first
 from .values import CannotTravel, dumped, loaded
@@ -197,7 +196,7 @@ class ScriptServer:
         self._pid = os.getpid()
         self._streams = sys.stdout, sys.stderr  # a script may put others in their place
         self._script: Any = None
-        self._run: Callable[..., Any] = do_nothing
+        self._run = RunCall(do_nothing)
         self._pieces: Iterator[Any] = iter(())
         self._profile: RunProfile | None = None
         self._answers: dict[str, Callable[..., tuple[str, Any]]] = {
@@ -275,7 +274,7 @@ class ScriptServer:
         if not callable(run):
             msg = f"{given['name']} has no function run(mini_batch)."
             raise TypeError(msg)
-        self._run = run
+        self._run = RunCall(run, any_second=given["any_second"])
         if given["profile"] is not None:
             self._profile = profile = RunProfile(**given["profile"])
             self._answers["run"] = lambda *parts: profile.call(self._run_on, *parts)
@@ -287,8 +286,7 @@ class ScriptServer:
         return "value", None
 
     def _run_on(self, data: Any, context: tuple[Any, ...]) -> tuple[str, Any]:
-        further = [context_of(*context)] if takes_two(self._run) else []
-        result = self._run(data, *further)
+        result = self._run(data, context)
         for kind in (dict, list, tuple):
             if isinstance(result, kind) and type(result) is not kind:  # a class of the script
                 return "value", kind(result)

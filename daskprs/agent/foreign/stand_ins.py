@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 from urllib.parse import quote
 
-from .entry_script import EntryScript
+from .entry_script import EntryScript, MiniBatchContext
 from .step_run import ASSETS, INPUTS, LOGGER, StepRun
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         whole = module.__name__
         if whole in ("entry_script", "azureml_user.parallel_run", "daskprs"):
             module.EntryScript = EntryScript  # type: ignore[attr-defined]
+        if whole == "daskprs":
+            module.MiniBatchContext = MiniBatchContext  # type: ignore[attr-defined]
         if whole.partition(".")[0] in ("azureml", "daskprs"):
             module.__getattr__ = _found_in(whole)  # type: ignore[method-assign]
         if whole in BLOBS:
@@ -272,6 +274,8 @@ def has(name: str, attribute: str) -> bool:
         return attribute in NAMES or attribute.islower()
     if name in BLOBS:
         return hasattr(_storage(), attribute)
+    if name == "daskprs" and attribute == "MiniBatchContext":
+        return True
     return attribute == "EntryScript" or f"{name}.{attribute}" in MODULES
 
 

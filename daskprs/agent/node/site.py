@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.script.side_inputs import placed, version_of
-from daskprs.agent.script.snapshot import extract
+from daskprs.agent.script.snapshot import extract, is_seen, link_into
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.system.file_lock import boot_id, is_still_there
@@ -33,7 +33,7 @@ from daskprs.system.remove_tree import remove_tree
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from daskprs.agent.protocol.messages import JobSpec, ScriptSpec, SideInput
+    from daskprs.agent.protocol.messages import JobSpec, LinkedFile, ScriptSpec, SideInput
 
 THIS_PROCESS = secrets.token_hex(8)
 """A random token of this process; a worker compares it with the driver's."""
@@ -43,6 +43,7 @@ NEWS_OF_ONE_BYTES = 1 << 20
 """… and bytes of one log, so that an endlessly growing log does not hold up the others."""
 LOCK = ".lock"
 PART = ".part"
+WHOLE = "-whole"
 
 
 class ProbeFile(NamedTuple):
@@ -107,22 +108,32 @@ class WorkerSite:
     def _look_around(self, origin: DriverInfo, scratch: Path) -> None:
         job, far = self.job, not origin.job_folder.is_seen()
         unseen = [one for one in job.side_inputs if version_of(Path(one.path)) != one.version]
-        if not far and not unseen:
+        linked = job.script.linked
+        sees_linked = all(map(is_seen, linked))
+        if not far and not unseen and sees_linked:
             return
         self.store = store = NodeFolder(scratch / f"daskprs-{os.getuid()}", job.job_id)
         self.wanted = tuple(dict.fromkeys(one.key for one in unseen))
         if unseen:
             self.job = _with_side_inputs(job, unseen, store)
+        if job.script.source_directory is not None and (far or not sees_linked):
+            key = snapshot_key(job.script, is_whole=not sees_linked)
+            self.wanted += (key,)
+            self.job = _with_script(self.job, store.snapshot(key))
+            if sees_linked:
+                store.links[key] = linked
         if far:
             self.folder = store
-            self.job = _moved(self.job, origin, store)
-            if job.script.source_directory is not None:
-                self.wanted += (snapshot_digest(job.script),)
+            self.job = self.job._replace(reader=origin.reader, job_dir=str(store.job), far=True)
 
 
-def snapshot_digest(script: ScriptSpec) -> str:
-    """Return the name of a script's snapshot; empty without a snapshot."""
-    return "" if script.source_directory is None else Path(script.source_directory).name
+def snapshot_key(script: ScriptSpec, *, is_whole: bool) -> str:
+    """Return the key under which a script's snapshot is sent: its name, or that of a whole one.
+
+    In a whole one, the originals are in the place of links.
+    """
+    name = Path(script.source_directory or "").name
+    return f"{name}{WHOLE}" if is_whole else name
 
 
 def _with_side_inputs(job: JobSpec, unseen: list[SideInput], store: NodeFolder) -> JobSpec:
@@ -138,13 +149,10 @@ def _with_side_inputs(job: JobSpec, unseen: list[SideInput], store: NodeFolder) 
     )
 
 
-def _moved(job: JobSpec, origin: DriverInfo, folder: NodeFolder) -> JobSpec:
-    script = job.script
-    if script.source_directory is not None:
-        here = folder.snapshot(snapshot_digest(script))
-        file = script.file and str(here / Path(script.file).relative_to(script.source_directory))
-        script = script._replace(source_directory=str(here), file=file)
-    return job._replace(script=script, reader=origin.reader, job_dir=str(folder.job), far=True)
+def _with_script(job: JobSpec, here: Path) -> JobSpec:
+    script, there = job.script, job.script.source_directory or ""
+    file = script.file and str(here / Path(script.file).relative_to(there))
+    return job._replace(script=script._replace(source_directory=str(here), file=file))
 
 
 class LogPiece(NamedTuple):
@@ -167,6 +175,8 @@ class NodeFolder:
         self._held = _shared(self._lock)
         self._known: dict[str, int] = {}
         """The `known` of the last call of `news`: bytes of each log."""
+        self.links: dict[str, tuple[LinkedFile, ...]] = {}
+        """The large files of this node that belong into a snapshot, by its key."""
         self.job.create()
         _sweep(root)
         status = self.job.path.stat()
@@ -196,6 +206,7 @@ class NodeFolder:
             shutil.rmtree(part, ignore_errors=True)
             file.seek(0)
             extract(file, part)
+        link_into(part, self.links.get(digest, ()))
         keep_private(part)
         part.rename(self.snapshot(digest))
         archive.unlink()

@@ -57,6 +57,19 @@ class SourceText(NamedTuple):
     text: str
 
 
+class LinkedFile(NamedTuple):
+    """A large file beside the script, which the snapshot only links to."""
+
+    path: str
+    """Relative to the source directory."""
+    place: str
+    """The absolute path of the original."""
+    version: str
+    """Size and time; empty for a log, which may grow while the job runs."""
+    inode: str
+    """What tells files of the driver's machine apart, even while they grow."""
+
+
 class ScriptSpec(NamedTuple):
     """Where the entry script is: a file of the snapshot, or an object by value."""
 
@@ -74,6 +87,10 @@ class ScriptSpec(NamedTuple):
     """cloudpickle of a callable, an object or a class, for scripts that are not files."""
     sources: tuple[SourceText, ...] = ()
     """The code of such a script, for its tracebacks: agents may not see the caller's files."""
+    linked: tuple[LinkedFile, ...] = ()
+    """The files of the snapshot that are links, for nodes that see their originals."""
+    any_second: bool = False
+    """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
 
     def as_written(self, text: str) -> str:
         """Return a traceback with the script's paths as its author knows them."""

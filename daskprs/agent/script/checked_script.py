@@ -9,13 +9,11 @@ import inspect
 import io
 import linecache
 import os
+import platform
 import re
-import site
 import sys
-import sysconfig
 import traceback
 import types
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,34 +22,35 @@ import cloudpickle
 
 from daskprs.agent.child.entry_script import takes_one
 from daskprs.agent.protocol.messages import ScriptSpec, SourceText
+from daskprs.agent.script.own_modules import OwnModules
 from daskprs.agent.script.snapshot import (
+    LARGEST_BYTES,
     archive_of,
     content_hash,
     copy_snapshot,
+    digest_of,
     digests_of,
+    is_content_digest,
+    is_seen,
+    linked_files,
     own_output,
+    refuse_too_large,
     source_files,
+    unpack,
 )
 from daskprs.errors import Option, ScriptError
+from daskprs.output.journal.changes import is_log
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Mapping
+
+    from daskprs.agent.protocol.messages import LinkedFile
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
 NAMELESS = "<dynamic-code>"
 """What cloudpickle, since 3.1.3, writes in place of the name of a file, which tracebacks need."""
-_PACKAGES = {"site-packages", "dist-packages"}
-_INSTALLED = tuple(
-    str(Path(path).resolve())
-    for path in (
-        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
-        *site.getsitepackages(),
-        site.getusersitepackages(),
-        str(Path(__file__).parents[2]),
-    )
-)
 
 
 @dataclass
@@ -75,8 +74,12 @@ class CheckedScript:
     inputs: tuple[Path, ...] = ()
     """Resolved paths of the input, left out of the snapshot unless the script may import them: a
     module, or a package folder."""
+    any_second: bool = False
+    """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
     _files: dict[str, int] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
+    _linked: tuple[LinkedFile, ...] = ()
+    """The large files, of which a snapshot has links."""
     _set_aside: set[Path] = field(default_factory=set)
     """Those of `inputs` that do not travel."""
 
@@ -91,6 +94,7 @@ class CheckedScript:
         try:
             self._files = source_files(self.root, {*exclude, *data})
             self._digests = digests_of(self.root, self._files)
+            self._linked = linked_files(self.root, self._files)
         except OSError as error:
             raise ScriptError(
                 Option("source_directory", str(self.root)),
@@ -99,10 +103,27 @@ class CheckedScript:
             ) from error
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the script's content digests (after `look`); empty ones for our own log files."""
+        """Return the script's content digests (after `look`); empty ones for our own log files.
+
+        Other logs are left out: they grow, and the script is the same.
+        """
         ours = {} if self.root is None else dict.fromkeys(own_output(self.root), "")
+        files = {path: one for path, one in self._digests.items() if not is_log(path)}
         pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
-        return {"name": self.name, "files": self._digests | ours, "object": pickled}
+        return {"name": self.name, "files": files | ours, "object": pickled}
+
+    def as_now(self, then: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what an earlier version has recorded of the script, as this one records it.
+
+        That version made digests of the content of large files, too.
+        """
+        files = then.get("files")
+        if not isinstance(files, dict) or self.root is None:
+            return then
+        large = [one.path for one in self._linked if is_content_digest(files.get(one.path))]
+        content = {path: digest_of(self.root / path) for path in large}
+        same = {path: self._digests[path] for path in large if files[path] == content[path]}
+        return {**then, "files": files | same}
 
     def is_input(self, path: str) -> bool:
         """Say whether a file in the source directory is there, and does not travel as input."""
@@ -115,18 +136,48 @@ class CheckedScript:
         """Copy the source directory to a snapshot, and return what agents need (after `look`)."""
         if self.root is None:
             return self.at(None)
-        digest = content_hash(self._digests)
-        return self.at(copy_snapshot(self.root, self._files, folder, digest))
+        places = {file.path: f"{self._digests[file.path]} {file.place}" for file in self._linked}
+        digest = content_hash(self._digests | places)
+        return self.at(copy_snapshot(self.root, self._files, folder, digest, self._linked))
 
     def packed(self) -> bytes:
-        """Return an archive of the source directory (after `look`); empty without one."""
-        return b"" if self.root is None else archive_of(self.root, self._files)
+        """Return an archive of the source directory (after `look`); empty without one.
+
+        Large files are in it, unless they are too large to travel: see `unpacked`.
+        """
+        if self.root is None:
+            return b""
+        linked = {file.path for file in self._left_out()}
+        return archive_of(self.root, (path for path in self._files if path not in linked))
+
+    def unpacked(self, archive: bytes, folder: Path) -> Path:
+        """Return the source directory out of its archive, below a folder of this node.
+
+        Raises
+        ------
+        ScriptError
+            When this node does not see a file that was too large for the archive.
+
+        """
+        for file in self._left_out():
+            if not is_seen(file) and self.root is not None:
+                why = f", and {platform.node()} does not see {file.place} as it was"
+                refuse_too_large(self.root, self._files, why)
+        return unpack(archive, folder, self._left_out())
+
+    def _left_out(self) -> tuple[LinkedFile, ...]:
+        """Return the files that an archive does not have."""
+        return self._linked if sum(self._files.values()) > LARGEST_BYTES else ()
 
     def at(self, snapshot: Path | None) -> ScriptSpec:
         """Return what agents need; `snapshot` is the folder of the copy, if there is one."""
         if snapshot is None:
             return ScriptSpec(
-                self.name, module=self.module, pickled=self.pickled, sources=self.sources
+                self.name,
+                module=self.module,
+                pickled=self.pickled,
+                sources=self.sources,
+                any_second=self.any_second,
             )
         return ScriptSpec(
             self.name,
@@ -136,6 +187,8 @@ class CheckedScript:
             original_directory=str(self.original or self.root),
             pickled=self.pickled,
             sources=self.sources,
+            linked=self._linked,
+            any_second=self.any_second,
         )
 
 
@@ -283,7 +336,7 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         raise ScriptError(msg)
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
     _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
-    pickled, sources = _pickled(script, name)
+    pickled, sources = _pickled(script, name, OwnModules(script, root))
     return CheckedScript(name, root, pickled=pickled, sources=sources)
 
 
@@ -366,17 +419,12 @@ class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is 
         return super().reducer_override(value)
 
 
-def _pickled(script: Any, name: str) -> tuple[bytes, tuple[SourceText, ...]]:
-    """Return cloudpickle's bytes of an entry script, and the text of the code in them.
-
-    Modules of the standard library and of installed packages travel by name; everything else (a
-    notebook, a module beside the caller's script) by value, since agents do not have the caller's
-    import path.
-    """
+def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, tuple[SourceText, ...]]:
+    """Return cloudpickle's bytes of an entry script, and the text of the code in them."""
     file = io.BytesIO()
     pickler = _CodePickler(file)
     try:
-        with _own_modules_by_value():
+        with own.by_value():
             pickler.dump(script)
     except Exception as error:
         msg = (
@@ -384,7 +432,7 @@ def _pickled(script: Any, name: str) -> tuple[bytes, tuple[SourceText, ...]]:
             "holds (a lock, a connection, an open file) in init(), or put the script into a file."
         )
         raise ScriptError(msg) from error
-    sources = (_source_of(one) for one in sorted(pickler.files) if not _is_installed(one))
+    sources = (_source_of(one) for one in sorted(pickler.files) if not own.installed(one))
     return file.getvalue(), tuple(source for source in sources if source.text)
 
 
@@ -394,34 +442,3 @@ def _source_of(file: str) -> SourceText:
     shell = None if ipython is None else ipython.get_ipython()
     cell = None if shell is None else shell.compile.format_code_name(file)
     return SourceText(file, " ".join(cell or ()), "".join(linecache.getlines(file)))
-
-
-@contextmanager
-def _own_modules_by_value() -> Iterator[None]:
-    registered = []
-    for module in list(sys.modules.values()):
-        if isinstance(module, types.ModuleType) and _is_own(module):
-            try:
-                cloudpickle.register_pickle_by_value(module)
-            except ValueError:
-                continue
-            registered.append(module)
-    try:
-        yield
-    finally:
-        for module in registered:
-            with suppress(ValueError):  # another thread has done it meanwhile
-                cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_own(module: types.ModuleType) -> bool:
-    """Say whether a module is the caller's: it has a file, and that is not an installed one."""
-    file: str | None = getattr(module, "__file__", None)
-    if not file or module.__name__ == "__main__":
-        return False
-    return not _is_installed(file)
-
-
-def _is_installed(file: str) -> bool:
-    path = Path(file).resolve()
-    return not _PACKAGES.isdisjoint(path.parts) or str(path).startswith(_INSTALLED)

@@ -14,23 +14,27 @@ import secrets
 import shutil
 import tarfile
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from daskprs.agent.protocol.messages import LinkedFile
 from daskprs.errors import ScriptError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import OWN, is_pipeline_folder
+from daskprs.output.journal.changes import is_log
+from daskprs.system.file_lock import boot_id
 from daskprs.system.private_folder import keep_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 RULE_FILES = (".amlignore", ".gitignore")
 """The first one that is there counts, as Azure has it."""
 ALWAYS = {".git", "__pycache__"}
 LARGEST_BYTES = 300 << 20
 LARGEST_COUNT = 50_000
+LINKED_BYTES = 10 << 20
+"""Larger files are linked into a snapshot, and known by their size and time."""
 SHOWN = 5
 DIGEST_CHARS = 24
 OWN_OUTPUT = (1, 2)
@@ -41,7 +45,8 @@ def source_files(root: Path, exclude: Collection[Path] = ()) -> dict[str, int]:
     """Return the sizes of the files that a snapshot takes, in order of path.
 
     Folders and files in `exclude` (job folders, the input, the output) are left out besides what
-    the ignore rules say. Files that are too many or too large to travel are a `ScriptError`.
+    the ignore rules say. Too many files, or too large ones besides those that are linked, are a
+    `ScriptError`.
     """
     rules = IgnoreRules(root)
     left_out = {path.resolve() for path in exclude}
@@ -52,10 +57,21 @@ def source_files(root: Path, exclude: Collection[Path] = ()) -> dict[str, int]:
         if path in own:
             continue
         found[path] = (root / path).stat().st_size
-        size += found[path]
+        size += 0 if is_large(found[path]) else found[path]
         if size > LARGEST_BYTES or len(found) > LARGEST_COUNT:
             raise ScriptError(_too_large(root, found))
     return dict(sorted(found.items()))
+
+
+def is_large(size: int) -> bool:
+    """Say whether a file of this size in bytes is linked into a snapshot."""
+    return size > LINKED_BYTES
+
+
+def refuse_too_large(root: Path, files: Mapping[str, int], why: str = "") -> None:
+    """Refuse files that are too large to travel where none of them is linked."""
+    if sum(files.values()) > LARGEST_BYTES:
+        raise ScriptError(_too_large(root, files, why))
 
 
 def own_output(root: Path) -> set[str]:
@@ -71,12 +87,66 @@ def own_output(root: Path) -> set[str]:
 
 
 def digests_of(root: Path, files: Iterable[str]) -> dict[str, str]:
-    """Return a digest of the content of each file, by path."""
+    """Return a digest of the content of each file, by path; of a large file, its size and time."""
     found = {}
     for path in files:
-        with (root / path).open("rb") as content:
-            found[path] = hashlib.file_digest(content, "sha256").hexdigest()[:DIGEST_CHARS]
+        status = (root / path).stat()
+        is_read = not is_large(status.st_size)
+        found[path] = digest_of(root / path) if is_read else version_of(status)
     return found
+
+
+def digest_of(file: Path) -> str:
+    """Return a digest of the content of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:DIGEST_CHARS]
+
+
+def is_content_digest(digest: str | None) -> bool:
+    """Say whether a digest is one of the content of a file, and not its size and time."""
+    return digest is not None and len(digest) == DIGEST_CHARS and " " not in digest
+
+
+def version_of(status: os.stat_result) -> str:
+    """Return the size and the time of a file."""
+    return f"{status.st_size} bytes, {status.st_mtime_ns} ns"
+
+
+def inode_of(status: os.stat_result) -> str:
+    """Return what tells a file apart from all others of this machine."""
+    return f"{boot_id()} {status.st_dev} {status.st_ino}"
+
+
+def linked_files(root: Path, files: Mapping[str, int]) -> tuple[LinkedFile, ...]:
+    """Return those files that are linked into a snapshot."""
+    found = []
+    for path in (path for path, size in files.items() if is_large(size)):
+        place = (root / path).resolve()
+        status = place.stat()
+        version = "" if is_log(path) else version_of(status)
+        found.append(LinkedFile(path, str(place), version, inode_of(status)))
+    return tuple(found)
+
+
+def is_seen(file: LinkedFile) -> bool:
+    """Say whether this process can read the original of a link, and not another file of its name.
+
+    On the driver's machine it may have changed since the job began. Elsewhere that would be taken
+    for another file.
+    """
+    try:
+        status = Path(file.place).stat()
+    except OSError:
+        return False
+    is_same = file.version in ("", version_of(status)) or file.inode == inode_of(status)
+    return is_same and os.access(file.place, os.R_OK)
+
+
+def link_into(folder: Path, files: Iterable[LinkedFile]) -> None:
+    """Put links to large files into the folder of a snapshot."""
+    for file in files:
+        (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file.path).symlink_to(file.place)
 
 
 def content_hash(digests: dict[str, str]) -> str:
@@ -87,24 +157,39 @@ def content_hash(digests: dict[str, str]) -> str:
     return whole.hexdigest()[:DIGEST_CHARS]
 
 
-def copy_snapshot(root: Path, files: Iterable[str], folder: Path, digest: str) -> Path:
-    """Copy the files to a folder named by their hash, and return it.
+def copy_snapshot(
+    root: Path,
+    files: Iterable[str],
+    folder: Path,
+    digest: str,
+    linked: Collection[LinkedFile] = (),
+) -> Path:
+    """Copy the files to a folder named by their hash, but for the `linked` ones, and return it.
 
     The folder gets its name when it is complete. An existing folder has the same content.
     """
 
     def copy(part: Path) -> None:
-        for path in files:
+        for path in sorted({*files} - {file.path for file in linked}):
             (part / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / path, part / path)
+        link_into(part, linked)
 
     return made_folder(folder / digest, copy)
 
 
-def unpack(archive: bytes, folder: Path) -> Path:
-    """Unpack an archive into a folder named by its hash, and return that folder."""
-    digest = hashlib.sha256(archive).hexdigest()[:DIGEST_CHARS]
-    return made_folder(folder / digest, partial(extract, io.BytesIO(archive)))
+def unpack(archive: bytes, folder: Path, linked: Collection[LinkedFile] = ()) -> Path:
+    """Unpack an archive into a folder named by its hash, link files into it, and return it."""
+
+    def fill(part: Path) -> None:
+        extract(io.BytesIO(archive), part)
+        link_into(part, linked)
+
+    whole = hashlib.sha256(archive)
+    for file in linked:
+        told = f"{file.path}\0{file.place}\0{file.version}\0"
+        whole.update(told.encode("utf-8", "surrogateescape"))
+    return made_folder(folder / whole.hexdigest()[:DIGEST_CHARS], fill)
 
 
 def made_folder(target: Path, fill: Callable[[Path], None]) -> Path:
@@ -174,7 +259,7 @@ def _is_other_content(folder: Path) -> bool:
     return is_run or folder.name in OWN or any((folder / one).exists() for one in marks)
 
 
-def _too_large(root: Path, found: dict[str, int]) -> str:
+def _too_large(root: Path, found: Mapping[str, int], why: str = "") -> str:
     largest = sorted(found, key=lambda path: -found[path])[:SHOWN]
     shown = ", ".join(
         f"{path} ({found[path] / (1 << 20):.1f} MiB)"
@@ -182,10 +267,11 @@ def _too_large(root: Path, found: dict[str, int]) -> str:
         if found[path] > LARGEST_BYTES / 100
     )
     return (
-        f"the source directory {root} is too large to travel to the agents: more than "
+        f"the source directory {root} is too large to travel to the agents{why}: more than "
         f"{LARGEST_BYTES >> 20} MiB or {LARGEST_COUNT} files"
-        f"{f'. The largest so far: {shown}' if shown else ''}. Give a smaller source_directory, or "
-        "list what is not source in a .amlignore or .gitignore file."
+        f"{f'. The largest so far: {shown}' if shown else ''}. Give a smaller source_directory, "
+        "list what is not source in a .amlignore or .gitignore file, or name large files that the "
+        "script reads as side_inputs."
     )
 
 

@@ -14,7 +14,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.script.snapshot import content_hash, copy_snapshot, digests_of, source_files
+from daskprs.agent.script.snapshot import (
+    content_hash,
+    copy_snapshot,
+    digests_of,
+    refuse_too_large,
+    source_files,
+)
 from daskprs.azure.assets import Assets
 from daskprs.azure.expressions import (
     ExpressionError,
@@ -104,12 +110,13 @@ class Command(NamedTuple):
         return environment
 
     def _copied(self, folder: Path) -> Path:
-        """Copy the code, and return where it is."""
+        """Copy the code, and return where it is; nothing is linked, since a command may write."""
         shutil.rmtree(folder, ignore_errors=True)
         if self.code is None:
             folder.mkdir(parents=True)
             return folder
         files = source_files(self.code)
+        refuse_too_large(self.code, files)
         return copy_snapshot(self.code, files, folder, content_hash(digests_of(self.code, files)))
 
 

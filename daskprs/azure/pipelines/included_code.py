@@ -9,7 +9,13 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.script.snapshot import content_hash, digests_of, made_folder, source_files
+from daskprs.agent.script.snapshot import (
+    content_hash,
+    digests_of,
+    is_large,
+    made_folder,
+    source_files,
+)
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.document import Document
@@ -52,11 +58,16 @@ class IncludedCode(NamedTuple):
         whole = [*files.items(), *((name, path) for one in archives.values() for name, path in one)]
         digests = digests_of(Path("/"), (str(path) for _, path in whole))
         told = {name: digests[str(path)] for name, path in whole} | dict.fromkeys(archives, "")
+        large = {name: path for name, path in files.items() if is_large(path.stat().st_size)}
+        told |= {f"{name}/": str(path.resolve()) for name, path in large.items()}  # as links
 
         def fill(part: Path) -> None:
             for name, path in files.items():
                 (part / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(path, part / name)
+                if name in large:
+                    (part / name).symlink_to(path.resolve())
+                else:
+                    shutil.copy2(path, part / name)
             for name, members in archives.items():
                 _write_archive(part / name, members)
 

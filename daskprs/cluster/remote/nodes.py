@@ -18,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile, snapshot_digest
+from daskprs.agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile, snapshot_key
+from daskprs.agent.script.snapshot import refuse_too_large
 from daskprs.cluster.connect import DaskSettings
 from daskprs.cluster.lease import fetched
 from daskprs.cluster.remote.logs import FarLogs
@@ -103,7 +104,9 @@ class FarNodes:
         self._reader = pickle.loads(job.reader)
         self._parcels = {one.key: (one.path, Path(one.path).name) for one in job.side_inputs}
         if job.script.source_directory is not None:
-            self._parcels[snapshot_digest(job.script)] = (job.script.source_directory, ".")
+            for is_whole in (False, True):
+                key = snapshot_key(job.script, is_whole=is_whole)
+                self._parcels[key] = (job.script.source_directory, ".")
         self.origin = self.origin._replace(
             job_folder=self._mark(folder.seen(job.job_id)),
             reader=pickle.dumps(FarReader(self._reader)),
@@ -194,7 +197,8 @@ class FarNodes:
             with self._lock_of(seen["store"]):
                 for key in self._call(address, "look", None)["lacks"]:
                     place, name = self._parcels[key]
-                    send(Path(place), name, key, self._send, address)
+                    left_out = self._left_out(key, host)
+                    send(Path(place), name, key, self._send, address, left_out)
         folder: str = seen["folder"]
         if not folder:
             return ""
@@ -202,6 +206,26 @@ class FarNodes:
             if not self._copier.is_alive() and not self._over.is_set():
                 self._copier.start()
         return folder
+
+    def _left_out(self, key: str, host: str) -> frozenset[str]:
+        """Return the files of a snapshot that are not sent, since the node links to them.
+
+        Raises
+        ------
+        ScriptError
+            When the node does not see them, and they are too large to travel.
+
+        """
+        script = self._job.script
+        if key == snapshot_key(script, is_whole=True):
+            folder = Path(script.source_directory or "")
+            files = {str(one.relative_to(folder)): one for one in folder.rglob("*")}
+            sizes = {name: one.stat().st_size for name, one in files.items() if one.is_file()}
+            original = Path(script.original_directory or folder)
+            refuse_too_large(original, sizes, f" on {host}, which does not see it")
+        elif key == snapshot_key(script, is_whole=False):
+            return frozenset(file.path for file in script.linked)
+        return frozenset()
 
     def _lock_of(self, folder: str) -> threading.Lock:
         with self._lock:

@@ -14,6 +14,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.output.spool import MODE, Region
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from daskprs.agent.protocol.messages import JobSpec
@@ -25,7 +26,14 @@ UNPACK_S = 3600.0
 """Seconds in which a node must unpack an archive, such as a model of many gigabytes."""
 
 
-def send(place: Path, name: str, key: str, call: NodeCalls, worker: str) -> None:
+def send(
+    place: Path,
+    name: str,
+    key: str,
+    call: NodeCalls,
+    worker: str,
+    left_out: Collection[str] = (),
+) -> None:
     """Send a file or folder to the folder of a worker's node.
 
     Parameters
@@ -38,12 +46,15 @@ def send(place: Path, name: str, key: str, call: NodeCalls, worker: str) -> None
         The key under which it is unpacked.
     call, worker
         How to reach the node.
+    left_out
+        Paths below `place` that are not sent.
 
     """
+    names = {os.path.join(name, path) for path in left_out}  # noqa: PTH118 - as tarfile does
     sink = _Sink(call, worker, key)
     file: Any = sink  # a tarfile in stream mode never seeks, and only needs write()
     with tarfile.open(fileobj=file, mode="w|", dereference=True) as archive:
-        archive.add(place, arcname=name)
+        archive.add(place, name, filter=lambda found: None if found.name in names else found)
     sink.flush()
     digest = sink.sha256.hexdigest()
     if not call(worker, "folder", "unpack", key, digest, within_s=UNPACK_S):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobChanged, Option
@@ -19,6 +20,9 @@ CODE = (".py", ".pyc", ".so")
 """Suffixes of importable files: a new one beside the script can change what the script does."""
 NOTEBOOK = ".ipynb"
 """The suffix of a file that no script imports, and that its editor writes every few minutes."""
+LOGS = ("*.log", "nohup.out")
+CHECKPOINTS = ".ipynb_checkpoints"
+"""The folder of copies that a notebook's editor writes."""
 DIGESTS = {
     ("input", "content"): "the rows of the input have changed",
     ("script", "object"): "the function or object that is the script has changed",
@@ -119,6 +123,12 @@ def _message(changed: dict[str, list[str]], *, is_more: bool) -> str:
     )
 
 
+def is_log(path: str) -> bool:
+    """Say whether a file beside a script is a log or a checkpoint, which grows or changes."""
+    *folders, name = path.split("/")
+    return CHECKPOINTS in folders or any(fnmatchcase(name, pattern) for pattern in LOGS)
+
+
 class _Comparison:
     """Finds differences; with `extend`, growth of the input does not count."""
 
@@ -178,12 +188,13 @@ class _Comparison:
             yield "the files of the input come in another order"
 
     def _is_apart(self, path: str, then: Any, now: Any, part: str) -> bool:
-        """Say whether a path is a log of the job, a notebook, or no longer one of the script's."""
+        """Say whether a path is a log, a notebook, or no longer one of the script's."""
         if "" in (then.get(path), now.get(path)):
             return True
         if part != "script":
             return False
-        return path.endswith(NOTEBOOK) or (path not in now and self._is_input(path))
+        is_apart = path.endswith(NOTEBOOK) or is_log(path)
+        return is_apart or (path not in now and self._is_input(path))
 
 
 def _value(then: Any, now: Any, where: tuple[str, ...]) -> str:

@@ -56,6 +56,9 @@ class Resumption(NamedTuple):
     comparable: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda options: options
     """Returns recorded options as they would be recorded now."""
 
+    script_as_now: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda script: script
+    """Returns what is recorded of the script as it would be recorded now."""
+
     @property
     def extends(self) -> bool:
         """Whether the input may have grown."""
@@ -159,6 +162,8 @@ def recover(
         then = {**then, "input": {**then["input"], **resumption.known_before}}
     if then is not None and "options" in then:
         then = {**then, "options": resumption.comparable(then["options"])}
+    if then is not None and "script" in then:
+        then = {**then, "script": resumption.script_as_now(then["script"])}
     check_unchanged(
         then,
         fingerprint,

@@ -1,0 +1,140 @@
+"""Which modules travel with a script: the caller's own, and none that is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+import daskprs
+from daskprs.agent.script.checked_script import check_script
+
+HELD = """
+import threading
+
+LOCK = threading.Lock()
+
+
+def double(n):
+    with LOCK:
+        return n * 2
+"""
+"""A module that no pickle can hold, as pandas is."""
+OWN = "def one_more(n):\n    return n + 1\n"
+PROGRAM = """
+import sys
+sys.path[:0] = sys.argv[2:]
+import pandas as pd
+import daskprs
+import held
+import own
+
+rows = pd.DataFrame({"n": [1, 2]})
+run = lambda rows: rows.assign(n=own.one_more(held.double(rows["n"])))
+print(*daskprs.parallel_run(rows, run, job_dir=sys.argv[1], progress=False).to_pandas()["n"])
+"""
+
+
+def install(folder: Path, **texts: str) -> None:
+    """Write modules into a folder, with the metadata of distributions, as ``pip --target`` does."""
+    for name, text in texts.items():
+        (folder / f"{name}-1.0.dist-info").mkdir(parents=True)
+        (folder / f"{name}.py").write_text(text)
+        (folder / f"{name}-1.0.dist-info/METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
+        (folder / f"{name}-1.0.dist-info/RECORD").write_text(f"{name}.py,,\n")
+
+
+def rows_of(project: Path, *on_path: Path, python_path: tuple[Path, ...] = ()) -> str:
+    """Run the program in its folder, and return what it prints; agents inherit `python_path`."""
+    (project / "program.py").write_text(PROGRAM)
+    paths = [*python_path, Path(daskprs.__file__).parents[1]]
+    done = subprocess.run(
+        [sys.executable, "program.py", project.parent / "job", *on_path],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return the folder of a program, with a module of its own."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/own.py").write_text(OWN)
+    return tmp_path / "project"
+
+
+def test_packages_of_a_target_folder_travel_by_name(project: Path) -> None:
+    """`pip install --target libs`, also below the folder of the program."""
+    install(project / "libs", held=HELD)
+    assert rows_of(project, python_path=(project / "libs",)) == "3 5"
+
+
+def test_packages_installed_beside_the_program_travel_by_name(project: Path) -> None:
+    """`pip install --target .`: the program's own modules lie there, too, and in no list."""
+    install(project, held=HELD)
+    other = project.parent / "elsewhere"
+    install(other, held=HELD)
+    assert rows_of(project, python_path=(other,)) == "3 5"
+
+
+def test_packages_of_a_zipped_layer_travel_by_name(project: Path) -> None:
+    """Their metadata lies in the archive."""
+    install(project.parent / "libs", held=HELD)
+    layer = project.parent / "layer.zip"
+    with zipfile.ZipFile(layer, "w") as archive:
+        for file in (project.parent / "libs").rglob("*"):
+            archive.write(file, file.relative_to(project.parent / "libs"))
+    assert rows_of(project, python_path=(layer,)) == "3 5"
+
+
+def test_what_the_python_path_names_travels_by_name(project: Path) -> None:
+    """Agents inherit it; layers are often stripped of their metadata."""
+    libs = project.parent / "libs"
+    libs.mkdir()
+    (libs / "held.py").write_text(HELD)
+    assert rows_of(project, python_path=(libs,)) == "3 5"
+
+
+def test_a_folder_that_the_program_puts_on_its_path_travels_by_value(project: Path) -> None:
+    """`sys.path.append("../src")` in a notebook: agents do not have this folder."""
+    source = project.parent / "src"
+    source.mkdir()
+    (project / "own.py").rename(source / "own.py")
+    install(project.parent / "libs", held=HELD)
+    assert rows_of(project, source, python_path=(project.parent / "libs",)) == "3 5"
+
+
+def test_what_a_build_leaves_beside_sources_installs_nothing(project: Path) -> None:
+    """`name.egg-info` of an editable installation, or of an old build."""
+    (project / "own.egg-info").mkdir()
+    (project / "own.egg-info/PKG-INFO").write_text("Name: own\nVersion: 1.0\n")
+    (project / "own.egg-info/SOURCES.txt").write_text("own.py\n")
+    install(project.parent / "libs", held=HELD)
+    assert rows_of(project, python_path=(project.parent / "libs",)) == "3 5"
+
+
+def test_modules_that_the_caller_has_chosen_stay_chosen() -> None:
+    """`cloudpickle.register_pickle_by_value` is for the whole process."""
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        check_script(install_nothing, None)
+        assert __name__ in cloudpickle.list_registry_pickle_by_value()
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def install_nothing(rows: object) -> object:
+    """Return the rows."""
+    return rows

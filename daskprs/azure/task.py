@@ -70,6 +70,7 @@ class Task:
                 job_dir=self.job_dir,
                 output_dir=self.output_dir,
                 text=True,
+                like_azure=True,
                 data_folders=self.data_folders,
             )
         self._refuse_missing_modules(call.script, call.options)

@@ -109,6 +109,7 @@ def check_call(
     job_dir: str | PathLike[str] | None = None,
     output_dir: str | PathLike[str] | None = None,
     text: bool = False,
+    like_azure: bool = False,
     data_folders: Iterable[Path] = (),
     blocks: bool = True,
     key: bytes | None = None,
@@ -119,7 +120,8 @@ def check_call(
     `blocks` says that the job occupies the thread of the call. `key` is the key of the job's
     variables, and `rows_key` that of its rows, where the caller is another user, or on another
     machine.
-    With `text` an output file is written even without an `output_dir`. Files in `data_folders` are
+    With `text` an output file is written even without an `output_dir`. With `like_azure` a warning
+    takes the place of an error where Azure runs the job. Files in `data_folders` are
     not source, though these folders lie in the source directory.
 
     Raises
@@ -175,6 +177,7 @@ def check_call(
         text=rows and (text or output_dir is not None or is_dataset),
         typed=typed,
         header=options.append_row_dataframe_header,
+        mixed_columns=like_azure and not options.append_row_dataframe_header,
         separator=options.append_row_dataframe_sep,
         format=options.output_format,
         partition_by=tuple(options.output_partition_by or ()),
@@ -202,7 +205,15 @@ def check_call(
     if not options.resume:
         refuse_a_driver(folder)  # else the advice is to resume a job that is at work
     refuse_an_old_folder(folder, options)
-    kept = kept_call(data, checked, options, client=client, output_dir=output_dir, text=text)
+    kept = kept_call(
+        data,
+        checked,
+        options,
+        client=client,
+        output_dir=output_dir,
+        text=text,
+        like_azure=like_azure,
+    )
     _refuse_secrets(kept, options)
     return CheckedCall(
         begun_s,
@@ -273,6 +284,8 @@ def check_kept_call(
         job_dir=folder.path,
         output_dir=call["output_dir"],
         text=call["text"],
+        # Older versions did not save it: their text is of Azure's surfaces or the command line.
+        like_azure=call.get("like_azure", call["text"]),
         data_folders=map(Path, call.get("data_folders", ())),
         key=key,
         rows_key=folder.key,
@@ -321,6 +334,7 @@ def kept_call(
     client: Any,
     output_dir: str | PathLike[str] | None,
     text: bool,
+    like_azure: bool,
 ) -> dict[str, Any]:
     """Return a call as JSON values."""
     variables = options.environment_variables or {}
@@ -349,6 +363,7 @@ def kept_call(
         "client": client if isinstance(client, str) else None,
         "output_dir": None if output_dir is None else _absolute(os.fspath(output_dir)),
         "text": text,
+        "like_azure": like_azure,
         "objects": objects,
     }
 

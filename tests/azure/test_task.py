@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from daskprs.azure.task import Task
-from daskprs.errors import ScriptError, YamlError
+from daskprs.errors import ParallelRunFailed, ScriptError, YamlError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.job.request import check_kept_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +48,29 @@ def test_the_settings_file_beside_the_script_makes_the_lines(task: Task, tmp_pat
     result = task.run(progress=False)
     assert (tmp_path / "out/parallel_run_step.txt").read_text() == "n;double\n1;2\n2;4\n"
     assert result.job_dir == tmp_path / "job"
+
+
+MIXED = """
+def run(mini_batch):
+    return mini_batch if mini_batch["n"][0] == 1 else mini_batch[["m", "n"]]
+"""
+
+
+def test_mixed_columns_are_written_as_azure_writes_them_with_a_warning(
+    task: Task, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run or a resume by the folder names the mini-batches; with a header the job fails."""
+    (tmp_path / "src/entry.py").write_text(MIXED)
+    (tmp_path / "table.csv").write_text("n,m\n1,2\n3,4\n")
+    task.run(progress=False, mini_batch_size=4)
+    assert (tmp_path / "out/parallel_run_step.txt").read_text() == "1 2\n4 3\n"
+    told = "mini-batches 1 and 2 returned frames with different columns: 'n m' and 'm n'"
+    assert told in caplog.text
+    for call in (task.checked(resume=True), check_kept_call(JobFolder(tmp_path / "job"), True)):
+        assert call.output.mixed_columns
+    settings(tmp_path, {"header": True})
+    with pytest.raises(ParallelRunFailed, match=told):
+        replace(task, job_dir=None).run(progress=False, mini_batch_size=4, overwrite=True)
 
 
 def test_options_win_over_the_settings_file(task: Task, tmp_path: Path) -> None:

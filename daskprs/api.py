@@ -280,7 +280,8 @@ def parallel_run(
         order. The suffix of `append_row_file_name` has no effect on the format.
     append_row_file_name
         Name of the output in `output_dir`. Default for a data set: ``"parallel_run_step"`` with the
-        format as its suffix.
+        format as its suffix. Lines of text cannot have the suffix of another format, such as
+        ``.parquet``, ``.json`` or ``.xlsx``.
     append_row_dataframe_header
         Write the column names of the frames once, as a header line.
     append_row_dataframe_sep

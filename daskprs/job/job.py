@@ -142,8 +142,8 @@ class Job:
             )
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
-            if closed:
-                listeners.tell(MessageLogged("warning", worded(closed, self._surface.option)))
+            for warning in filter(None, (closed, call.warning)):
+                listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
             for missing in exporters.missing:
                 listeners.tell(MessageLogged("info", missing))
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused

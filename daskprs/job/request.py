@@ -33,7 +33,11 @@ from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import check_client, check_job_dir, current_client, working_directory
 from daskprs.options.run_options import OF_DASKPRS, TABLE, Digest, RunOptions
 from daskprs.options.site_defaults import default_job_dir, site_defaults
-from daskprs.output.publish.output_file import check_output_dir, check_output_file
+from daskprs.output.publish.output_file import (
+    check_output_dir,
+    check_output_file,
+    name_of_another_format,
+)
 from daskprs.output.publish.remote import RemoteOutput, RemoteParts, is_remote
 from daskprs.output.spec import OutputSpec
 from daskprs.system import forks
@@ -85,6 +89,8 @@ class CheckedCall:
     """The columns of the input that stand beside what `run` returns."""
     may_be_empty: bool = False
     """Whether a job is Completed though none of its items succeeded: `run` may be a filter."""
+    warning: str = ""
+    """What the caller is warned of when the job begins; it names options."""
     digest: Digest = keyed_digest
     """Makes the digests of values of environment variables, by the key of the caller."""
 
@@ -229,8 +235,20 @@ def check_call(
         kept,
         remote,
         included,
+        warning=_checked_name(target, options, like_azure=like_azure),
         digest=lambda text: keyed_digest(text, key or variables_key(folder)),
     )
+
+
+def _checked_name(target: Path | None, options: RunOptions, *, like_azure: bool) -> str:
+    """Return a warning of the name of a file of text, or refuse it."""
+    if target is None or options.output_format != "text":
+        return ""
+    wrong = name_of_another_format(target.name, may_be_dataset=not like_azure)
+    # A job of an older version has its name already: a resume keeps it.
+    if wrong and not like_azure and not options.resume:
+        raise OptionError(wrong)
+    return wrong
 
 
 def _refuse_import() -> None:

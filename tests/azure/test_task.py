@@ -50,6 +50,15 @@ def test_the_settings_file_beside_the_script_makes_the_lines(task: Task, tmp_pat
     assert result.job_dir == tmp_path / "job"
 
 
+def test_a_name_of_another_format_is_a_warning(
+    task: Task, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Azure writes text under any name, so the file is as there."""
+    task.run(progress=False, append_row_file_name="rows.parquet")
+    assert (tmp_path / "out/rows.parquet").read_text() == "1 2\n2 4\n"
+    assert "append_row_file_name='rows.parquet': the output is lines of text" in caplog.text
+
+
 MIXED = """
 def run(mini_batch):
     return mini_batch if mini_batch["n"][0] == 1 else mini_batch[["m", "n"]]

@@ -24,6 +24,7 @@ import daskprs
 from daskprs import OptionError, RunOptions, UsageError
 from daskprs.cli import main
 from daskprs.core.limits import Limits
+from daskprs.job.request import check_call
 from daskprs.options.run_options import INPUT, TABLE
 from daskprs.options.site_defaults import SITE
 from daskprs.system.user_key import keyed_digest
@@ -247,6 +248,18 @@ def test_what_only_text_has_is_refused_with_a_data_set() -> None:
     """A part file has no header line and no separator."""
     with pytest.raises(OptionError, match="append_row_dataframe_sep=',': not with output_format"):
         RunOptions(output_format="arrow", append_row_dataframe_sep=",")
+
+
+def test_a_name_of_another_format_is_refused_before_a_job_begins(tmp_path: Path) -> None:
+    """A job of an older version that has such a name keeps it in a resume."""
+    data, names = pd.DataFrame({"n": [1]}), {"append_row_file_name": "rows.parquet"}
+    places = {"job_dir": tmp_path / "job", "output_dir": tmp_path / "out"}
+    said = "^append_row_file_name='rows.parquet': the output is lines of text, which no reader"
+    with pytest.raises(OptionError, match=said):
+        daskprs.parallel_run(data, same, **names, **places)
+    assert not list(tmp_path.iterdir())
+    assert check_call(data, same, RunOptions(**names, resume=True), **places).warning
+    check_call(data, same, RunOptions(**names, output_format="parquet"), **places)
 
 
 @pytest.mark.parametrize(

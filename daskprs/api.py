@@ -61,7 +61,7 @@ def parallel_run(
     logging_level: str = "INFO",
     input_type: InputType = "auto",
     mini_batch_size: int | str | None = None,
-    partition_keys: Sequence[str] | str | None = None,
+    partition_keys: Sequence[str | int] | str | None = None,
     partition_format: str | None = None,
     columns: Sequence[str] | None = None,
     dtypes: Mapping[str, Any] | None = None,
@@ -189,9 +189,9 @@ def parallel_run(
         files, a number of files. Without this option, each partition of a dask collection is one
         mini-batch. Default: 1 MB, or 10 files.
     partition_keys
-        Names of columns. Each combination of their values that occurs is one mini-batch, with all
-        its rows in input order. For files, these are names from `partition_format`. This option
-        cannot be combined with `mini_batch_size`.
+        Names of columns, which may be whole numbers (``[0]``) in a frame. Each combination of their
+        values that occurs is one mini-batch, with all its rows in input order. For files, these are
+        names from `partition_format`. This option cannot be combined with `mini_batch_size`.
     partition_format
         The form of paths that contain values, as in ``"{user}/{season}/{genre}.wav"``. The values
         become the last columns.

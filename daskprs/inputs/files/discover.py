@@ -79,7 +79,7 @@ def places_below(data: Any, root: Path) -> Iterator[Path]:
 
 
 def _glob(path: str) -> list[str]:
-    """Return the paths that a glob matches; a part that exists as it is written is not a pattern."""
+    """Return the paths that a glob matches; a part that exists as it is written matches itself."""
     root = _glob_root(path, _lexists)
     first, slash, rest = path[len(root) :].partition("/")
     pattern = glob.escape(root) + first

@@ -61,7 +61,7 @@ def parallel_run(
     logging_level: str = "INFO",
     input_type: InputType = "auto",
     mini_batch_size: int | str | None = None,
-    partition_keys: Sequence[str] | str | None = None,
+    partition_keys: Sequence[str | int] | str | None = None,
     partition_format: str | None = None,
     columns: Sequence[str] | None = None,
     dtypes: Mapping[str, Any] | None = None,
@@ -191,9 +191,9 @@ def parallel_run(
         files, a number of files. Without this option, each partition of a dask collection is one
         mini-batch. Default: 1 MB, or 10 files.
     partition_keys
-        Names of columns. Each combination of their values that occurs is one mini-batch, with all
-        its rows in input order. For files, these are names from `partition_format`. This option
-        cannot be combined with `mini_batch_size`.
+        Names of columns, which may be whole numbers (``[0]``) in a frame. Each combination of their
+        values that occurs is one mini-batch, with all its rows in input order. For files, these are
+        names from `partition_format`. This option cannot be combined with `mini_batch_size`.
     partition_format
         The form of paths that contain values, as in ``"{user}/{season}/{genre}.wav"``. The values
         become the last columns.
@@ -285,7 +285,8 @@ def parallel_run(
         order. The suffix of `append_row_file_name` has no effect on the format.
     append_row_file_name
         Name of the output in `output_dir`. Default for a data set: ``"parallel_run_step"`` with the
-        format as its suffix.
+        format as its suffix. Lines of text cannot have the suffix of another format, such as
+        ``.parquet``, ``.json`` or ``.xlsx``.
     append_row_dataframe_header
         Write the column names of the frames once, as a header line.
     append_row_dataframe_sep

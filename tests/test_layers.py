@@ -87,7 +87,7 @@ LAYERS = {
         whole_table
     """,
     "daskprs.output": """
-        spec
+        header_lines spec
         spool
         rows
         journal

@@ -70,8 +70,8 @@ class Task:
                 job_dir=self.job_dir,
                 output_dir=self.output_dir,
                 text=True,
+                lenient=True,
                 data_folders=self.data_folders,
-                any_second=True,
             )
         self._refuse_missing_modules(call.script, call.options)
         return call

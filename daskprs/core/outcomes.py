@@ -104,7 +104,7 @@ class Outcome(NamedTuple):
     typed: Extent | None = None
     """The rows with their types."""
     header: str | None = None
-    """The header line of the returned frames, when the output has one."""
+    """The header line of the returned frames, for text: the driver compares it with the others."""
     failure: Failure | None = None
     empty: bool = False
     """True for a range in which no row starts: `run` was not called, and no count includes it."""

@@ -18,7 +18,7 @@ from daskprs.core.events import Counts, JobEnded, JobStarted, MessageLogged, Out
 from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
 from daskprs.core.plan_entries import with_first_item_deadline
-from daskprs.errors import AgentError, DaskprsError, InputChanged, Option, worded
+from daskprs.errors import AgentError, DaskprsError, InputChanged, Option, OutputError, worded
 from daskprs.folders.job_lock import begun_epochs, has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.folders.rows_seal import make_salt, rows_key
@@ -43,6 +43,7 @@ from daskprs.report.listeners import (
     report_doing,
     report_preparation,
 )
+from daskprs.system.disk_space import is_full, no_room_to_begin
 from daskprs.system.file_lock import boot_id
 from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.interrupts import LateInterrupts, held_back
@@ -108,6 +109,8 @@ class Job:
             try:
                 end = self._prepare_and_run()
             except (OSError, RuntimeError) as error:
+                if isinstance(error, OSError) and is_full(error):
+                    raise OutputError(self._no_room(error)) from error
                 limit = explain(error)
                 if not limit:
                     raise
@@ -118,6 +121,14 @@ class Job:
                     self._result(JobStatus.CANCELED, Counts(), Counts(), None)
                 )
         return end.told()
+
+    def _no_room(self, error: OSError) -> str:
+        """Return the message for a disk that is full while the job is prepared."""
+        call = self._call
+        next_step = "call the job again, with the same folder"
+        if has_begun(call.folder):
+            next_step = f"resume the job: {self._surface.resume(call.folder.path)}"
+        return no_room_to_begin(call.folder.path, error, call.source.needed_bytes, next_step)
 
     def _prepare_and_run(self) -> JobEnd:
         call = self._call
@@ -143,8 +154,8 @@ class Job:
             )
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
-            if closed:
-                listeners.tell(MessageLogged("warning", worded(closed, self._surface.option)))
+            for warning in filter(None, (closed, call.warning)):
+                listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
             for missing in exporters.missing:
                 listeners.tell(MessageLogged("info", missing))
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused

@@ -198,7 +198,7 @@ def plan(
     *,
     input_type: InputType = "auto",
     mini_batch_size: int | str | None = None,
-    partition_keys: Sequence[str] | str | None = None,
+    partition_keys: Sequence[str | int] | str | None = None,
     partition_format: str | None = None,
     columns: Sequence[str] | None = None,
     dtypes: Mapping[str, Any] | None = None,

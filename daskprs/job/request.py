@@ -33,7 +33,11 @@ from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import check_client, check_job_dir, current_client, working_directory
 from daskprs.options.run_options import OF_DASKPRS, TABLE, Digest, RunOptions
 from daskprs.options.site_defaults import default_job_dir, site_defaults
-from daskprs.output.publish.output_file import check_output_dir, check_output_file
+from daskprs.output.publish.output_file import (
+    check_output_dir,
+    check_output_file,
+    name_of_another_format,
+)
 from daskprs.output.publish.remote import RemoteOutput, RemoteParts, is_remote
 from daskprs.output.spec import OutputSpec
 from daskprs.system import forks
@@ -85,6 +89,8 @@ class CheckedCall:
     """The columns of the input that stand beside what `run` returns."""
     may_be_empty: bool = False
     """Whether a job is Completed though none of its items succeeded: `run` may be a filter."""
+    warning: str = ""
+    """What the caller is warned of when the job begins; it names options."""
     digest: Digest = keyed_digest
     """Makes the digests of values of environment variables, by the key of the caller."""
 
@@ -109,8 +115,8 @@ def check_call(
     job_dir: str | PathLike[str] | None = None,
     output_dir: str | PathLike[str] | None = None,
     text: bool = False,
+    lenient: bool = False,
     data_folders: Iterable[Path] = (),
-    any_second: bool = False,
     blocks: bool = True,
     key: bytes | None = None,
     rows_key: SealKey = NO_KEY,
@@ -121,8 +127,9 @@ def check_call(
     variables, and `rows_key` that of its rows, where the caller is another user, or on another
     machine.
     With `text` an output file is written even without an `output_dir`. Files in `data_folders` are
-    not source, though these folders lie in the source directory. With `any_second` the context goes
-    to any second parameter of `run`, as in Azure's entry scripts.
+    not source, though these folders lie in the source directory. With `lenient` a warning takes the
+    place of an error where a job of another system would go on, and the context goes to any second
+    parameter of `run`, as in Azure's entry scripts.
 
     Raises
     ------
@@ -142,7 +149,7 @@ def check_call(
     checked = replace(
         check_script_of(data, script, options.source_directory, compiles_elsewhere=elsewhere),
         data_folders=tuple(data_folders),
-        any_second=any_second,
+        any_second=lenient,
     )
     check_side_inputs(options.side_inputs)
     rows = options.output_action == "append_row"
@@ -179,6 +186,7 @@ def check_call(
         text=rows and (text or output_dir is not None or is_dataset),
         typed=typed,
         header=options.append_row_dataframe_header,
+        mixed_columns=lenient and not options.append_row_dataframe_header,
         separator=options.append_row_dataframe_sep,
         format=options.output_format,
         partition_by=tuple(options.output_partition_by or ()),
@@ -206,7 +214,15 @@ def check_call(
     if not options.resume:
         refuse_a_driver(folder)  # else the advice is to resume a job that is at work
     refuse_an_old_folder(folder, options)
-    kept = kept_call(data, checked, options, client=client, output_dir=output_dir, text=text)
+    kept = kept_call(
+        data,
+        checked,
+        options,
+        client=client,
+        output_dir=output_dir,
+        text=text,
+        lenient=lenient,
+    )
     _refuse_secrets(kept, options)
     return CheckedCall(
         begun_s,
@@ -222,8 +238,20 @@ def check_call(
         kept,
         remote,
         included,
+        warning=_checked_name(target, options, lenient=lenient),
         digest=lambda text: keyed_digest(text, key or variables_key(folder)),
     )
+
+
+def _checked_name(target: Path | None, options: RunOptions, *, lenient: bool) -> str:
+    """Return a warning of the name of a file of text, or refuse it."""
+    if target is None or options.output_format != "text":
+        return ""
+    wrong = name_of_another_format(target.name, may_be_dataset=not lenient)
+    # A job of an older version has its name already: a resume keeps it.
+    if wrong and not lenient and not options.resume:
+        raise OptionError(wrong)
+    return wrong
 
 
 def _refuse_import() -> None:
@@ -277,8 +305,8 @@ def check_kept_call(
         job_dir=folder.path,
         output_dir=call["output_dir"],
         text=call["text"],
+        lenient=bool(call.get("lenient")),
         data_folders=map(Path, call.get("data_folders", ())),
-        any_second=bool(call.get("any_second")),
         key=key,
         rows_key=folder.key,
     )
@@ -326,6 +354,7 @@ def kept_call(
     client: Any,
     output_dir: str | PathLike[str] | None,
     text: bool,
+    lenient: bool,
 ) -> dict[str, Any]:
     """Return a call as JSON values."""
     variables = options.environment_variables or {}
@@ -349,12 +378,12 @@ def kept_call(
         "script": _place_of(script),
         "source_directory": None if script.root is None else str(script.root),
         "data_folders": [str(folder) for folder in script.data_folders],
-        "any_second": script.any_second,
         "options": kept,
         "variables": sorted(variables.keys() - ours.keys()),
         "client": client if isinstance(client, str) else None,
         "output_dir": None if output_dir is None else _absolute(os.fspath(output_dir)),
         "text": text,
+        "lenient": lenient,
         "objects": objects,
     }
 

@@ -95,11 +95,15 @@ def state_of(folder: JobFolder) -> JobState:
 
 
 def _waits(folder: JobFolder) -> str:
-    """Return what a job waits for that has not begun."""
+    """Return why a job has not begun, where that is known."""
     driver = holder(folder)
     if driver is not None:
         return f": its input is being prepared by {driver}"
-    return ": it was submitted, and waits for a worker" if folder.detached.exists() else ""
+    if folder.detached.exists():
+        return ": it was submitted, and waits for a worker"
+    if folder.call.exists():
+        return ": its preparation was refused or interrupted. Call it again, with the same folder"
+    return ""
 
 
 def _result(folder: JobFolder, record: dict[str, Any]) -> ParallelRunResult:

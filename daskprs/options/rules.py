@@ -203,6 +203,22 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(given)
 
 
+def labels(name: str, value: Any) -> tuple[str | int, ...]:
+    """Return column names as a tuple; columns of a frame may have whole numbers as names."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, Sequence) or not given or not all(map(_is_label, given)):
+        raise refused(name, value, "one or more different column names")
+    found = tuple(one if isinstance(one, str) else int(one) for one in given)
+    if len(set(found)) != len(found):
+        raise refused(name, value, "one or more different column names")
+    return found
+
+
+def _is_label(value: Any) -> bool:
+    is_number = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_number or (isinstance(value, str) and value != "")
+
+
 def folder_columns(name: str, value: Any) -> tuple[str, ...]:
     """Return columns that make folders; their names stand in paths."""
     given = names(name, value)

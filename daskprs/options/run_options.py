@@ -33,6 +33,7 @@ from daskprs.options.rules import (
     check_text,
     folder_columns,
     given_schema,
+    labels,
     named_paths,
     names,
     optional,
@@ -227,7 +228,7 @@ class RunOptions:
     )
     input_type: InputType = option("auto", INPUT)
     mini_batch_size: int | str | None = option(None, INPUT, check_size, is_of_task=True)
-    partition_keys: Sequence[str] | str | None = option(None, INPUT, names)
+    partition_keys: Sequence[str | int] | str | None = option(None, INPUT, labels)
     partition_format: str | None = option(None, INPUT, check_text)
     columns: Sequence[str] | None = option(None, INPUT, names)
     dtypes: Mapping[str, Any] | None = option(

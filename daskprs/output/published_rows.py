@@ -17,7 +17,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.history import History
 from daskprs.output.journal.recovery import publication_in_place
 from daskprs.output.kept_rows import MOST_READ, FrameForm, KeptPart, KeptRows, rows_removed
-from daskprs.output.rows.part_formats import groups_in, read_group, schema_read_back
+from daskprs.output.rows.part_formats import NULL_FOLDER, groups_in, read_group, schema_read_back
 from daskprs.output.rows.row_schema import cast_exactly
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from daskprs.output.journal.history import Publication
     from daskprs.output.kept_rows import JournalState
 
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""The name of a null in a folder's name."""
 GROUP_BYTES = 8 << 20
 """About the size of a row group, as `output.dataset` makes them."""
 

@@ -17,6 +17,9 @@ class OutputSpec(NamedTuple):
     typed: bool
     """Keep rows with their types for `to_pandas`."""
     header: bool = False
+    mixed_columns: bool = False
+    """Whether lines of frames with different columns stand in one file, and a warning names them,
+    as on Azure's surfaces. Otherwise such frames end the job."""
     separator: str = " "
     format: OutputFormat = "text"
     """The format of the published output: one file of lines, or a data set."""

@@ -17,7 +17,7 @@ from daskprs.folders.job_lock import epochs_of, latest_epoch
 from daskprs.folders.row_labels import adopt_labels, drop_labels
 from daskprs.folders.rows_seal import rows_key
 from daskprs.output.failures.failed_work import FailedWork
-from daskprs.output.journal.commits import Commits, CommitTable
+from daskprs.output.journal.commits import Commits, CommitTable, HeaderNumbers
 from daskprs.output.journal.journal import VERSION, Journal, Syncer, reported
 from daskprs.output.journal.recovery import recover
 from daskprs.output.publish.ordered_text import PUBLISHED, Headers, OrderedText
@@ -80,8 +80,8 @@ class ResultStore:
     new_executor, check
         What writes the parts of a data set, and what may end that, as for `OrderedParts`.
     uploads, warn
-        What uploads the parts of a data set while the job runs, and what is called when that
-        fails, as for `OrderedParts`.
+        What uploads the parts of a data set while the job runs, as for `OrderedParts`, and what is
+        called when that fails, or when frames with different columns become lines of one file.
 
     Raises
     ------
@@ -125,7 +125,8 @@ class ResultStore:
         self._spec = spec
         self._target = target
         self._commits = CommitTable()
-        self._headers = Headers()
+        self._headers = Headers(warn=warn if spec.mixed_columns else None)
+        self._header_numbers = HeaderNumbers()
         self._ordered: OrderedText | OrderedParts | None = None
         self._fingerprint = fingerprint
         self._replaces = False
@@ -154,7 +155,7 @@ class ResultStore:
     def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
         """Commit the results of attempts, one for each of these mini-batches.
 
-        Raise `OutputError` when a result cannot be written, or its header differs from the others.
+        Raise `OutputError` when a result cannot be written, or its columns differ from the others.
         Earlier commits stay.
         """
         header = self._headers.checked(made.outcomes)
@@ -164,7 +165,8 @@ class ResultStore:
             text, typed = self._spools.keep(made)
             spool = made.spool or DRIVER
             commits = Commits.of(mini_batches, made.outcomes, text, typed, header, spool)
-            self._journal.add("commits", *commits)
+            numbered = self._header_numbers.column(header)
+            self._journal.add("commits", *commits._replace(header=numbered))
             self._journal.write()
         # Only earlier epochs' commits are ever looked up by identity.
         number = self._commits.add(commits._replace(identity=None), self.epoch)
@@ -325,7 +327,7 @@ class ResultStore:
     def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:
         found = recover(self._folder, self._spec, fingerprint, self._target, resumption)
         self._commits = found.commits
-        self._headers = Headers.of(found.commits)
+        self._headers.take_over(found.commits)
         self._failed.take_over(found.given_up, borne_is_left=resumption.extends)
         if found.published is not None:
             self.published = self._target

@@ -7,12 +7,9 @@ import os
 import shutil
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from daskprs.errors import OutputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BLOCK_BYTES = 512
@@ -60,6 +57,27 @@ def no_room(folder: Path, error: OSError | str) -> str:
     return (
         f"results cannot be written to {folder}: {error}{free}. What was committed is kept: "
         f"{what_to_do(error)}"
+    )
+
+
+def no_room_to_begin(folder: Path, error: OSError, needed_bytes: int, next_step: str) -> str:
+    """Return the message for a disk that is full before the first mini-batch.
+
+    The path of the error says which disk that is, where it has one: that of a worker may be
+    another one. `needed_bytes` is what the input needs in the job folder; 0: unknown.
+    """
+    full = [name for name in (error.filename2, error.filename) if isinstance(name, str)]
+    place = full[0] if full else str(folder)
+    free = ""
+    if Path(place).is_relative_to(folder):
+        place = str(folder)
+        with suppress(OSError):
+            free = f" ({shutil.disk_usage(folder).free:,} bytes are free)"
+        if needed_bytes:
+            free += f". The input needs about {needed_bytes:,} bytes there"
+    return (
+        f"the job has not begun, since the disk of {place} is full: {error}{free}. Make room "
+        f"there, or use another folder, and {next_step}."
     )
 
 

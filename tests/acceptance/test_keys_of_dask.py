@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -100,3 +101,21 @@ def test_a_dask_frame_is_grouped_as_a_pandas_frame(tmp_path: Path) -> None:
             if found != meant:
                 wrong.append((kind, found[:500], meant[:500]))
     assert not wrong
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, partial(dd.from_pandas, npartitions=2)])
+def test_columns_without_names_are_keys_by_their_numbers(kind: Any) -> None:
+    """Of both kinds of frames; a column whose name is the same number as text is another one."""
+    frame = pd.DataFrame({0: [1, 1, 2], 1: [2, 3, 4], "0": [7, 8, 7]})
+
+    def run(rows: pd.DataFrame, context: daskprs.MiniBatchContext) -> list[str]:
+        return [f"{context.partition_key_value} {rows[1].tolist()}"]
+
+    for keys, expected in (
+        ([0], ["{0: 1} [2, 3]", "{0: 2} [4]"]),
+        (["0", 0], ["{'0': 7, 0: 1} [2]", "{'0': 8, 0: 1} [3]", "{'0': 7, 0: 2} [4]"]),
+    ):
+        result = daskprs.parallel_run(kind(frame), run, partition_keys=keys, progress=False)
+        assert result.to_pandas(ignore_index=True)["result"].tolist() == expected
+    with pytest.raises(daskprs.OptionError, match=r"no column '1'\. Near it: 1"):
+        daskprs.parallel_run(kind(frame), run, partition_keys=["1"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from daskprs.azure.task import Task
-from daskprs.errors import ScriptError, YamlError
+from daskprs.errors import ParallelRunFailed, ScriptError, YamlError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.job.request import check_kept_call
 
@@ -56,6 +57,38 @@ def test_any_second_parameter_is_for_the_context(task: Task, tmp_path: Path) -> 
     task.run(progress=False)
     assert (tmp_path / "out/parallel_run_step.txt").read_text() == "0\n0\n"
     assert check_kept_call(JobFolder(tmp_path / "job"), resume=True).script.any_second
+
+
+def test_a_name_of_another_format_is_a_warning(
+    task: Task, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Azure writes text under any name, so the file is as there."""
+    task.run(progress=False, append_row_file_name="rows.parquet")
+    assert (tmp_path / "out/rows.parquet").read_text() == "1 2\n2 4\n"
+    assert "append_row_file_name='rows.parquet': the output is lines of text" in caplog.text
+
+
+MIXED = """
+def run(mini_batch):
+    return mini_batch if mini_batch["n"][0] == 1 else mini_batch[["m", "n"]]
+"""
+
+
+def test_mixed_columns_are_written_as_azure_writes_them_with_a_warning(
+    task: Task, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run or a resume by the folder names the mini-batches; with a header the job fails."""
+    (tmp_path / "src/entry.py").write_text(MIXED)
+    (tmp_path / "table.csv").write_text("n,m\n1,2\n3,4\n")
+    task.run(progress=False, mini_batch_size=4)
+    assert (tmp_path / "out/parallel_run_step.txt").read_text() == "1 2\n4 3\n"
+    told = "mini-batches 1 and 2 returned frames with different columns: 'n m' and 'm n'"
+    assert told in caplog.text
+    for call in (task.checked(resume=True), check_kept_call(JobFolder(tmp_path / "job"), True)):
+        assert call.output.mixed_columns
+    settings(tmp_path, {"header": True})
+    with pytest.raises(ParallelRunFailed, match=told):
+        replace(task, job_dir=None).run(progress=False, mini_batch_size=4, overwrite=True)
 
 
 def test_options_win_over_the_settings_file(task: Task, tmp_path: Path) -> None:

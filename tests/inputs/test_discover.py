@@ -94,6 +94,55 @@ def test_globs_of_urls_match_as_those_of_paths(memory: str, glob: str, names: li
     assert [file.relative for file in found] == names
 
 
+def files_of_years(root: Path) -> None:
+    """Write files of two years, and of folders that the literal names would match as patterns."""
+    for name in ("a/data[2024]", "a/data2", "a/data4", "b/data[2024]", "b/data0", "c/data2"):
+        (root / name).mkdir(parents=True)
+        for file in ("x[1].csv", "x1.csv", "y.csv"):
+            (root / name / file).write_text("a\n1\n")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "root", "names"),
+    [
+        ("a/data[2024]/*.csv", "a/data[2024]/", ["x1.csv", "x[1].csv", "y.csv"]),
+        ("a/data[2024]/x[12].csv", "a/data[2024]/", ["x1.csv"]),
+        ("a/data[24]/x[1].csv", "a/", ["data2/x[1].csv", "data4/x[1].csv"]),
+        ("a/data[24]/x[12].csv", "a/", ["data2/x1.csv", "data4/x1.csv"]),
+        ("*/data[2024]/y.csv", "", ["a/data[2024]/y.csv", "b/data[2024]/y.csv", "c/data2/y.csv"]),
+        (
+            "**/data[2024]/[y].csv",
+            "",
+            ["a/data[2024]/y.csv", "b/data[2024]/y.csv", "c/data2/y.csv"],
+        ),
+        ("a/data[[]2024]/y.csv", "a/", ["data[2024]/y.csv"]),
+    ],
+)
+def test_a_part_that_exists_as_it_is_written_is_no_pattern(
+    tmp_path: Path, pattern: str, root: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else files of other folders would be read; what a script gets is below the first pattern."""
+    files_of_years(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for data in (pattern, str(tmp_path / pattern), f"file://{tmp_path / pattern}"):
+        (found,) = discover(data)
+        assert [file.path for file in found] == [f"{tmp_path}/{root}{name}" for name in names]
+        assert [file.relative for file in found] == names
+
+
+@pytest.mark.parametrize("pattern", ["data[2024]/*.csv", "data[2024]/x[1].csv", "data[2024]"])
+def test_a_part_of_a_url_that_exists_as_it_is_written_is_no_pattern(pattern: str) -> None:
+    """As on a disk."""
+    filesystem = fsspec.filesystem("memory")
+    for name in ("data[2024]/x[1].csv", "data2/x1.csv", "data4/x[1].csv"):
+        filesystem.pipe(f"/years/{name}", b"a\n1\n")
+    try:
+        (found,) = discover(f"memory://years/{pattern}")
+        assert [file.path for file in found] == ["memory:///years/data[2024]/x[1].csv"]
+    finally:
+        filesystem.rm("/years", recursive=True)
+
+
 def test_the_files_of_a_list_of_urls_are_one_input(memory: str) -> None:
     """As those of a list of paths."""
     data = [f"{memory}/part2.csv", f"{memory}/part1.csv"]

@@ -24,6 +24,7 @@ import daskprs
 from daskprs import OptionError, RunOptions, UsageError
 from daskprs.cli import main
 from daskprs.core.limits import Limits
+from daskprs.job.request import check_call
 from daskprs.options.run_options import INPUT, TABLE
 from daskprs.options.site_defaults import SITE
 from daskprs.system.user_key import keyed_digest
@@ -77,6 +78,9 @@ REFUSED: list[tuple[str, Any]] = [
     ("partition_keys", ["a", "a"]),
     ("partition_keys", ["a", ""]),
     ("partition_keys", 3),
+    ("partition_keys", [1.5]),
+    ("partition_keys", [True]),
+    ("partition_keys", [0, np.int64(0)]),
     ("partition_format", ""),
     ("partition_format", 3),
     ("columns", ["a", None]),
@@ -172,6 +176,7 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("arguments", ["--rate", 0.5, 3, Path("/model")], ("--rate", "0.5", "3", "/model")),
     ("logging_level", "debug", "DEBUG"),
     ("partition_keys", "store", ("store",)),
+    ("partition_keys", [0, np.int64(1), "0"], (0, 1, "0")),
     ("partition_keys", ["store", "brand"], ("store", "brand")),
     ("mini_batch_size", "10 kB", "10 kB"),
     ("mini_batch_size", np.int64(10), 10),
@@ -247,6 +252,18 @@ def test_what_only_text_has_is_refused_with_a_data_set() -> None:
     """A part file has no header line and no separator."""
     with pytest.raises(OptionError, match="append_row_dataframe_sep=',': not with output_format"):
         RunOptions(output_format="arrow", append_row_dataframe_sep=",")
+
+
+def test_a_name_of_another_format_is_refused_before_a_job_begins(tmp_path: Path) -> None:
+    """A job of an older version that has such a name keeps it in a resume."""
+    data, names = pd.DataFrame({"n": [1]}), {"append_row_file_name": "rows.parquet"}
+    places = {"job_dir": tmp_path / "job", "output_dir": tmp_path / "out"}
+    said = "^append_row_file_name='rows.parquet': the output is lines of text, which no reader"
+    with pytest.raises(OptionError, match=said):
+        daskprs.parallel_run(data, same, **names, **places)
+    assert not list(tmp_path.iterdir())
+    assert check_call(data, same, RunOptions(**names, resume=True), **places).warning
+    check_call(data, same, RunOptions(**names, output_format="parquet"), **places)
 
 
 @pytest.mark.parametrize(

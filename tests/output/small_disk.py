@@ -6,6 +6,7 @@ below. Says what went wrong, and exits with 0 when nothing did.
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -17,8 +18,9 @@ import pyarrow.dataset
 import pytest
 
 import daskprs
-from daskprs.errors import OutputError
+from daskprs.errors import JobFolderError, OutputError
 from daskprs.folders.job_folder import JobFolder
+from daskprs.job.status import state_of
 from daskprs.output.journal.history import History
 from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
@@ -185,6 +187,59 @@ def of_a_job(disk: Path) -> None:
     assert run(disk, resume=True).mini_batches.succeeded == N
     assert target.read_bytes() == whole()
     assert sorted(commits_in(disk)) == list(range(N)), "done twice, or not kept"
+
+
+def of_a_frame(disk: Path) -> None:
+    """Give a job a frame that is larger than the disk: it says how much room the frame needs."""
+    frame = pd.DataFrame({"n": range(N), "text": ["x" * 100_000] * N})
+    refused = begin(disk, frame)
+    assert re.search(r"The input needs about 4,00\d,\d{3} bytes there", refused), refused
+    with pytest.raises(JobFolderError, match=r"interrupted\. Call it again, with the same folder"):
+        state_of(JobFolder(disk / "job"))
+    resize(disk, "20m")
+    assert begin(disk, frame) == "Completed"
+
+
+def of_keys(disk: Path) -> None:
+    """Bring rows of files together on a disk that is too small for them."""
+    for number in range(4):
+        rows = pd.DataFrame({"n": range(10), "text": ["x" * 100_000] * 10})
+        rows.to_parquet(disk.parent / f"{number}.parquet", compression=None)
+    data = str(disk.parent / "*.parquet")
+    refused = begin(disk, data, partition_keys="n")
+    assert re.search(r"The input needs about [\d,]+ bytes there", refused), refused
+    resize(disk, "20m")
+    assert begin(disk, data, partition_keys="n") == "Completed"
+
+
+def of_a_call(disk: Path) -> None:
+    """Fill the disk to the last byte, so that not even the call can be saved."""
+    with pytest.raises(OSError, match="No space left"):
+        fill(disk)
+    begin(disk, pd.DataFrame({"n": [1]}))
+    (disk / "ballast").unlink()
+    assert begin(disk, pd.DataFrame({"n": [1]})) == "Completed"
+
+
+def begin(disk: Path, data: Any, **options: Any) -> str:
+    """Run a job whose input takes room; return its status, or the error of one without room."""
+    try:
+        result = daskprs.parallel_run(
+            data,
+            lambda rows: rows["n"],
+            job_dir=disk / "job",
+            output_dir=disk.parent / "out",
+            process_count_per_node=1,
+            progress=False,
+            **options,
+        )
+    except OutputError as error:
+        said = str(error)
+        assert said.startswith(f"the job has not begun, since the disk of {disk / 'job'} is full")
+        assert "bytes are free)" in said
+        assert "Make room there, or use another folder, and call the job again" in said
+        return said
+    return str(result.status)
 
 
 def of_logs(disk: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from daskprs.errors import OutputError, ReturnTypeError
 from daskprs.output.dataset import ordered_parts
 from daskprs.output.publish import output_file
+from daskprs.output.rows import part_formats
 from tests.support.datasets import PARQUET, AtOnce, files_in, manifest, table_of, text_of
 from tests.support.growth import drive
 from tests.support.growth import serial as serial_of_files
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 N = 20
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def target_of(base: Path) -> Path:
@@ -176,7 +179,8 @@ def test_too_many_folders_are_refused(tmp_path: Path) -> None:
 def test_a_value_too_long_for_a_folder_ends_the_job_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No room is made as on a full disk; a resume with another column has all rows."""
+    """Some file systems take only short names; a resume with another column has all rows."""
+    monkeypatch.setattr(part_formats, "LONGEST_NAME_BYTES", 10_000)
     monkeypatch.setattr(ordered_parts, "_threads", AtOnce)
     spec = PARQUET._replace(partition_by=("town", "n"), file_size_bytes=1)
     frame = pd.DataFrame({"n": [1], "m": [2], "town": ["é" * 100]})
@@ -321,6 +325,13 @@ def test_what_a_part_file_cannot_hold_is_a_failed_mini_batch(
         ({"a": [1]}, "no column 'k', by which output_partition_by makes folders"),
         ({"k": [1.5], "a": [1]}, "'k' of the type double, which makes no folders"),
         ({"k": [1]}, "no other columns than those"),
+        (
+            {"k": ["a", HIVE_NULL], "a": [1, 2]},
+            f"the text '{HIVE_NULL}' in the column 'k', .* null",
+        ),
+        ({"k": pd.Categorical([HIVE_NULL]), "a": [1]}, f"the text '{HIVE_NULL}' in the column 'k'"),
+        ({"k": ["b", "é" * 43], "a": [1, 2]}, r"43 characters .* folder of 260 bytes, .* 255"),
+        ({"k": pd.Categorical(["a" * 254]), "a": [1]}, "folder of 256 bytes"),
     ],
 )
 def test_columns_that_make_no_folders_are_a_failed_mini_batch(
@@ -333,6 +344,15 @@ def test_columns_that_make_no_folders_are_a_failed_mini_batch(
         pytest.raises(ReturnTypeError, match=said),
     ):
         driver.commit(0, pd.DataFrame(columns))
+
+
+def test_the_longest_names_make_folders(tmp_path: Path) -> None:
+    """Their bytes count as they are written, and a part of the name of nulls is a text."""
+    texts = ["a" * 253, "é" * 42, HIVE_NULL[1:]]
+    frame = pd.DataFrame({"k": texts, "a": range(3)})
+    publish(tmp_path, {0: frame}, PARQUET._replace(partition_by=("k",)))
+    folders = {unquote(name.split("/")[0]) for name in files_in(target_of(tmp_path))}
+    assert folders == {f"k={text}" for text in texts}
 
 
 # ---- going on ----

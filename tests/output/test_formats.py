@@ -57,7 +57,8 @@ def test_a_frame_is_written_as_by_to_csv(frame: pd.DataFrame, separator: str) ->
     """Byte for byte, for every type, name and separator; the header apart."""
     rows = format_result(frame, SPEC._replace(header=True, separator=separator))
     assert rows.payload.decode() == csv_of(frame, separator)
-    assert (rows.header or "") + rows.payload.decode() == csv_of(frame, separator, header=True)
+    if len(frame):
+        assert f"{rows.header}{csv_of(frame, separator)}" == csv_of(frame, separator, header=True)
     assert rows.succeeded == len(frame)
 
 
@@ -153,12 +154,44 @@ def test_record_batches_are_blocks_of_rows() -> None:
     assert text_of(batch) == "1\n2\n"
 
 
-def test_a_generator_whose_frames_have_different_headers_is_refused() -> None:
-    """Where a header is asked for; else they may differ."""
-    two = [pd.DataFrame({"a": [1]}), pd.DataFrame({"b": [2]})]
-    assert text_of(frame for frame in two) == "1\n2\n"
-    with pytest.raises(ReturnTypeError, match="different headers: 'a' and 'b'"):
-        text_of((frame for frame in two), header=True)
+@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("other", [["b", "a"], ["a", "c"], ["a"]])
+def test_a_generator_whose_frames_have_different_columns_is_refused(
+    other: list[str], *, header: bool
+) -> None:
+    """With and without a header: the lines would mix the values of two columns."""
+    two = [pd.DataFrame({"a": [1], "b": [2]}), pd.DataFrame({name: [3] for name in other})]
+    with pytest.raises(ReturnTypeError, match=f"columns: 'a b' and '{' '.join(other)}'. Return"):
+        text_of((frame for frame in two), header=header)
+
+
+def test_a_frame_without_rows_may_have_any_columns() -> None:
+    """It has no line that could be wrong, before or after frames with rows."""
+    frames = [pd.DataFrame(), pd.DataFrame({"a": [1]}), pd.DataFrame({"b": []})]
+    rows = format_result((frame for frame in frames), SPEC)
+    assert (rows.payload, rows.header) == (b"1\n", "a\n")
+    assert format_result(frames[0], SPEC).header is None
+
+
+def test_a_name_that_is_not_text_does_not_matter_without_a_header() -> None:
+    """It is not written: only a header with it cannot be UTF-8."""
+    frame = pd.DataFrame([[1]], columns=pd.Index(["\udc80"], dtype=object))
+    rows = format_result(frame, SPEC)
+    assert (rows.payload, rows.header) == (b"1\n", "\\udc80\n")
+    with pytest.raises(ReturnTypeError, match="cannot be written as UTF-8"):
+        format_result(frame, SPEC._replace(header=True))
+
+
+def test_many_columns_are_shown_from_the_first_that_differs() -> None:
+    """A message with all of ten thousand names would hide the one that matters."""
+    names = [f"column{number}" for number in range(10_000)]
+    one = pd.DataFrame([range(10_000)], columns=names)
+    other = one.rename(columns={"column7000": "seventh"})
+    with pytest.raises(ReturnTypeError) as refused:
+        text_of(frame for frame in (one, other))
+    assert " column7000 column7001" in str(refused.value)
+    assert " seventh column7001" in str(refused.value)
+    assert len(str(refused.value)) < 1_000
 
 
 # ---- lists, tuples, arrays, generators ----

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.errors import OutputError
-from daskprs.output.publish.output_file import check_output_dir, check_output_file
+from daskprs.errors import OutputError, worded
+from daskprs.output.publish.output_file import (
+    check_output_dir,
+    check_output_file,
+    name_of_another_format,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,3 +60,28 @@ def test_a_folder_is_never_replaced_by_the_output_file(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="exists"):
         check_output_file(tmp_path / "rows.txt", overwrite=False)
     check_output_file(tmp_path / "rows.txt", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"),
+    [
+        ("a.parquet", "output_format='parquet', or use a name for text, such as {}='a.txt'"),
+        ("a.b.PQ", "output_format='parquet', or use a name for text, such as {}='a.b.txt'"),
+        ("a.arrow", "output_format='arrow', or use a name for text, such as {}='a.txt'"),
+        ("a.feather", "output_format='arrow', or use a name for text, such as {}='a.txt'"),
+        ("a.json", "output_format='jsonl' and {0}='a.jsonl', or use a name for text, such as {0}"),
+        ("a.xlsx", "can read. Use a name for text, such as {}='a.txt'"),
+    ],
+)
+def test_a_name_of_another_format_is_no_name_for_text(name: str, ways: str) -> None:
+    """The message has the format to ask for, where there is one, and a name to write."""
+    told = worded(name_of_another_format(name))
+    assert told.startswith(f"append_row_file_name={name!r}: the output is lines of text")
+    assert ways.format("append_row_file_name") in told
+    assert "output_format" not in name_of_another_format(name, may_be_dataset=False)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.txt", "a.dat", "a", "parquet"])
+def test_any_other_name_is_one_for_text(name: str) -> None:
+    """Lines of text may be JSON, or fields with any separator."""
+    assert not name_of_another_format(name)

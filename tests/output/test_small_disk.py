@@ -21,14 +21,16 @@ STORIES = {
     "agent": "an agent puts a large result aside",
     "of_a_large_result": "a job, one of whose results is larger than the disk",
     "of_a_job": "a whole job",
+    "of_a_frame": "a frame that is larger than the disk",
+    "of_keys": "rows that are brought together by key",
+    "of_a_call": "the call itself cannot be saved",
     "of_logs": "a whole job whose script prints much",
 }
 """Where the disk gets full."""
+SUITE = ["of_a_job", "output", "spool", "journal", "part", "of_a_frame", "of_keys"]
 
 
-@pytest.mark.parametrize(
-    "story", mostly_long(STORIES, suite=["of_a_job", "output", "spool", "journal", "part"])
-)
+@pytest.mark.parametrize("story", mostly_long(STORIES, suite=SUITE))
 def test_a_full_disk_loses_nothing(tmp_path: Path, story: str) -> None:
     """The job fails clearly, nothing half stands under the final name, and it can go on."""
     if not can_mount():

@@ -117,16 +117,56 @@ def test_a_header_is_written_once(tmp_path: Path) -> None:
     assert target_of(tmp_path).read_bytes() == b"mini_batch row name\n" + serial([1, 2])
 
 
-def test_a_header_that_differs_names_both_mini_batches(tmp_path: Path) -> None:
-    """The job fails at once, after a resume too."""
-    spec = OutputSpec(text=True, typed=False, header=True)
+@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("other", [["name", "row", "mini_batch"], ["mini_batch", "row", "title"]])
+def test_columns_that_differ_name_both_mini_batches(
+    tmp_path: Path, other: list[str], *, header: bool
+) -> None:
+    """The job fails at once, with and without a header, after two resumes too."""
+    spec = OutputSpec(text=True, typed=False, header=header)
+    where = rf"mini-batches 4 and 2 .*'mini_batch row name' and '{' '.join(other)}'"
     with driving(tmp_path / "job", target_of(tmp_path), spec) as driver:
         driver.commit(4, frame_of(4))
-    with driving(tmp_path / "job", target_of(tmp_path), spec, resume=True) as driver:
-        with pytest.raises(OutputError, match=r"mini-batches 4 and 2 .*'mini_batch row name'.*'a'"):
-            driver.commit(2, pd.DataFrame({"a": [1]}))
-        driver.commit(3, frame_of(3))
+        driver.commit(5, frame_of(5))
+    for index in (3, 6):
+        with driving(tmp_path / "job", target_of(tmp_path), spec, resume=True) as driver:
+            with pytest.raises(OutputError, match=where):
+                driver.commit(2, pd.DataFrame([[1, 2, 3]], columns=other))
+            driver.commit(index, frame_of(index))
     assert not target_of(tmp_path).exists()
+
+
+def test_columns_are_compared_with_those_of_any_commit_that_stands(tmp_path: Path) -> None:
+    """The journal has their names once; the commit that stands beside them may be gone."""
+    spool = spool_in(tmp_path, "spool")
+    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        for index in range(3):
+            driver.commit(index, frame_of(index))
+    journal = (tmp_path / "job" / "journal.1").read_text()
+    assert journal.count("mini_batch row name") == 1
+    flip_a_byte(spool, 0)
+    with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:
+        assert [driver.has(index) for index in range(3)] == [False, True, True]
+        with pytest.raises(OutputError, match="mini-batches 1 and 0 returned"):
+            driver.commit(0, pd.DataFrame({"a": [1]}))
+
+
+def test_mixed_columns_are_lines_and_a_warning(tmp_path: Path) -> None:
+    """As on Azure's surfaces: the first such mini-batches are named, whichever it is."""
+    told: list[str] = []
+    spec = OutputSpec(text=True, typed=False, mixed_columns=True)
+    one, other = pd.DataFrame({"a": [1], "b": [2]}), pd.DataFrame({"b": [3], "a": [4]})
+    with driving(tmp_path / "job", target_of(tmp_path), spec, warn=told.append) as driver:
+        driver.commit(0, one)
+        driver.commit(1, other)
+        driver.commit(2, (frame for frame in (other, one)))
+        driver.store.publish()
+    assert target_of(tmp_path).read_bytes() == b"1 2\n3 4\n3 4\n1 2\n"
+    (warning,) = told
+    assert warning.startswith("mini-batches 0 and 1 returned frames with different columns: 'a b'")
+    with driving(tmp_path / "one", None, spec, warn=told.append) as driver:
+        driver.commit(7, (frame for frame in (one, other)))
+    assert told[1].startswith("mini-batch 7 returned frames with different columns: 'a b'")
 
 
 def test_a_folder_that_cannot_be_synced_is_no_failure_and_keeps_the_spool(

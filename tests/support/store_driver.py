@@ -129,6 +129,7 @@ def driving(
     labels: Path | None = None,
     new_executor: Callable[[Path], Executor] | None = None,
     uploads: OpenUploads | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Driver]:
     """Open the store of a job folder as a driver does, and close it in the end."""
     folder = JobFolder(path)
@@ -149,6 +150,7 @@ def driving(
             labels=labels,
             new_executor=new_executor,
             uploads=uploads,
+            warn=warn,
         )
         driver = Driver(store, folder, spec)
         try:

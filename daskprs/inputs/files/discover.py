@@ -18,7 +18,7 @@ from daskprs.suggest import nearest
 from daskprs.system.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 GLOB_CHARACTERS = frozenset("*?[")
 LOCAL_URL = "file://"
@@ -71,16 +71,27 @@ def places_below(data: Any, root: Path) -> Iterator[Path]:
             continue
         folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - a million of them
         if f"{resolved(folder)}/{name}".startswith(inside):
-            place = Path(path).resolve()
-            matches = _glob(path) if _is_glob(path) and not place.exists() else [path]
+            matches = _glob(path) if _is_glob(path) else [path]
             yield from (Path(match).resolve() for match in matches)
-        elif _is_glob(path) and root.is_relative_to(Path(_glob_root(path)).resolve()):
+        elif _is_glob(path) and root.is_relative_to(Path(_glob_root(path, _lexists)).resolve()):
             below = (Path(match).resolve() for match in _glob(path))
             yield from (place for place in below if place.is_relative_to(root))
 
 
 def _glob(path: str) -> list[str]:
-    return glob.glob(path, recursive=True, include_hidden=True)  # noqa: PTH207 - takes absolute patterns
+    """Return the paths that a glob matches; a part that exists as it is written matches itself."""
+    root = _glob_root(path, _lexists)
+    first, slash, rest = path[len(root) :].partition("/")
+    pattern = glob.escape(root) + first
+    if "[" not in rest:
+        pattern += slash + rest
+        return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - takes absolute patterns
+    folders = glob.glob(f"{pattern}/", recursive=True, include_hidden=True)  # noqa: PTH207 - the same
+    return [*dict.fromkeys(match for folder in folders for match in _glob(folder + rest))]
+
+
+def _lexists(path: str) -> bool:
+    return os.path.lexists(path)
 
 
 def _each_once(inputs: list[FileList]) -> list[FileList]:
@@ -135,7 +146,7 @@ def _local(path: str) -> MatchedFiles:
 
 
 def _matches(path: str) -> Iterator[InputFile]:
-    root = _glob_root(path)
+    root = _glob_root(path, _lexists)
     matches = _glob(path)
     matches.sort(reverse=True)
     while matches:
@@ -201,10 +212,19 @@ def _file(path: str, status: os.stat_result, relative: str) -> InputFile:
     return InputFile(path, status.st_size, str(status.st_mtime_ns), relative)
 
 
-def _glob_root(path: str) -> str:
-    """Return the folder above the first part with a wildcard, and its slash; empty for none."""
-    first = min(path.index(char) for char in GLOB_CHARACTERS if char in path)
-    return path[: path.rfind("/", 0, first) + 1]
+def _glob_root(path: str, exists: Callable[[str], bool]) -> str:
+    """Return the folder above the first part that is a pattern, and its slash; empty for none.
+
+    A part that exists as it is written, such as ``data[2024]``, is not a pattern.
+    """
+    start = 0
+    while start < len(path):
+        stop = path.find("/", start)
+        stop = len(path) if stop < 0 else stop
+        if _is_glob(path[start:stop]) and not exists(path[:stop]):
+            return path[:start]
+        start = stop + 1
+    return path
 
 
 # ---- elsewhere ----
@@ -239,8 +259,10 @@ def _remote(url: str) -> MatchedFiles:
 
 def _found(filesystem: Any, place: str) -> tuple[dict[str, dict[str, Any]], str, bool]:
     """Return the entries at a place, the folder that they lie in, and whether it is one file."""
-    if _is_glob(place):
-        return filesystem.glob(place, detail=True), _glob_root(place), False
+    root = _glob_root(place, filesystem.exists) if _is_glob(place) else place
+    if root != place:
+        pattern = glob.escape(root) + place[len(root) :]
+        return filesystem.glob(pattern, detail=True), root, False
     if filesystem.isdir(place):
         return filesystem.find(place, detail=True), place.rstrip("/"), False
     return {place: filesystem.info(place)}, place, True

@@ -147,6 +147,7 @@ class FrameSource(SlicedFrame):
         self._row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
         super().__init__(table.num_rows, max(1, int(size_bytes / self._row_bytes)))
         self._table = table.replace_schema_metadata(None)
+        self.needed_bytes = table.nbytes
         self._path = ""
         self.form = form
 

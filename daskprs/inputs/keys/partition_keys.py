@@ -138,6 +138,12 @@ class ShuffledKeySource(KeySource):
         super().prepare(scratch)
         self.bring_together(scratch, shuffle)
 
+    @property
+    def needed_bytes(self) -> int:  # type: ignore[override]
+        """Bytes of the table, and of the same rows brought together."""
+        of_table = 2 * self._source.needed_bytes
+        return of_table or sum(file.size_bytes or 0 for file in self._source.files())
+
     def bring_together(self, scratch: Path, work: Shuffle) -> None:
         """Let `work` bring the rows together."""
         self._scratch = scratch

@@ -87,6 +87,7 @@ class DeltaSource:
     object_types: Mapping[str, pa.DataType] = {}
     keeps_nan = False
     how_far = ""
+    needed_bytes = 0
 
     def __init__(self, place: str, table: Any, reading: ReadOptions) -> None:
         dataset = table.to_pyarrow_dataset()

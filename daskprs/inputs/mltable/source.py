@@ -86,6 +86,7 @@ class MLTableSource:
 
     unit: Unit = "row"
     numbers_rows = False
+    needed_bytes = 0
     object_types: Mapping[str, pa.DataType] = {}
     keeps_nan = False
 

@@ -13,20 +13,23 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
-def check_columns(wanted: Sequence[str], there: Sequence[Any], option: str) -> None:
+def check_columns(wanted: Sequence[Any], there: Sequence[Any], option: str) -> None:
     """Reject a name that is not a column; the error gives the nearest names."""
-    names = list(map(str, there))
     for name in wanted:
         if name not in there:
-            near = difflib.get_close_matches(name, names, n=3)
+            show = str if all(isinstance(one, str) for one in (name, *there)) else repr  # 0 or '0'
+            labels = {str(label): show(label) for label in there}
+            near = [labels[one] for one in difflib.get_close_matches(str(name), labels, n=3)]
             hint = (
-                f"Near it: {', '.join(near)}" if near else f"There are: {', '.join(names[:SHOWN])}"
+                f"Near it: {', '.join(near)}"
+                if near
+                else f"There are: {', '.join([*labels.values()][:SHOWN])}"
             )
             raise OptionError(Option(option), f": the input has no column {name!r}. {hint}.")
 
 
 def check_different(
-    keys: Sequence[str], there: Sequence[Any], option: str = "partition_keys"
+    keys: Sequence[Any], there: Sequence[Any], option: str = "partition_keys"
 ) -> None:
     """Reject a name that several columns have."""
     for key in keys:

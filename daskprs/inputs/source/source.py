@@ -68,6 +68,8 @@ class Source(Protocol):
     """Whether the mini-batches hold consecutive items, whose numbers in the input are known."""
     how_far: str = ""
     """Progress of `prepare`, in a few words for people; read by another thread."""
+    needed_bytes: int = 0
+    """About how many bytes `prepare` writes to the job folder; 0: unknown, or none."""
 
     def prepare(self, scratch: Path) -> None:
         """Write to the folder `scratch` the data that agents will read (a caller's frame, say).

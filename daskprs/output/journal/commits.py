@@ -32,7 +32,7 @@ class CommittedMiniBatch(NamedTuple):
     text: Region = NO_REGION
     typed: Region = NO_REGION
     header: str | None = None
-    """The header line of its frames, if the job wants one and there are rows."""
+    """The header line of its frames, if it has rows that are lines of text."""
 
 
 class Commits(NamedTuple):
@@ -69,6 +69,38 @@ class Commits(NamedTuple):
         return cls(
             identities, attempt, index, total, succeeded, some_empty, text, typed, header, spool
         )
+
+
+class HeaderNumbers:
+    """Header lines in the journal of one epoch: a text at its first commit, then its number.
+
+    Mostly all commits have the same header, which may name thousands of columns.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def column(self, headers: Sequence[str | None] | None) -> list[Any] | None:
+        """Return headers as the journal has them."""
+        if headers is None:
+            return None
+        return [None if header is None else self._numbered(header) for header in headers]
+
+    def headers(self, column: Sequence[Any] | None) -> list[str | None] | None:
+        """Return the headers that a column of the journal stands for."""
+        return None if column is None else [*map(self._header, column)]
+
+    def _numbered(self, header: str) -> str | int:
+        number = len(self._numbers)
+        known = self._numbers.setdefault(header, number)
+        return header if known == number else known
+
+    def _header(self, value: str | int | None) -> str | None:
+        if isinstance(value, int):
+            return list(self._numbers)[value]
+        if value is not None:
+            self._numbers.setdefault(value, len(self._numbers))
+        return value
 
 
 class CommitTable:

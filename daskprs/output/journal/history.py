@@ -11,7 +11,7 @@ import numpy as np
 
 from daskprs.errors import JournalError
 from daskprs.folders.job_lock import begun_epochs
-from daskprs.output.journal.commits import Commits, CommitTable
+from daskprs.output.journal.commits import Commits, CommitTable, HeaderNumbers
 from daskprs.output.journal.index_mapping import IndexMapping
 from daskprs.output.journal.journal import BEGINNING, VERSION, no_record, records
 from daskprs.output.spool import Regions
@@ -118,6 +118,7 @@ class History:
         self.unlabelled: int | None = None
         """`OutputSpec.unlabelled` of the last epoch."""
         self._fingerprints: dict[int, dict[str, Any]] = {}
+        self._headers = HeaderNumbers()
         self._complete: set[int] = set()
         """Epochs that completed their plan."""
         self._dropped: list[tuple[int, int]] = []
@@ -136,6 +137,7 @@ class History:
             if epoch > self.epoch:
                 self.epoch, self._mark = epoch, BEGINNING
                 self.ended, self.is_done = None, False
+                self._headers = HeaderNumbers()
             if epoch == self.epoch:
                 self._read(self._folder.journal(epoch))
 
@@ -226,7 +228,9 @@ class History:
     def _take(self, record: list[Any], journal: Path, epoch: int) -> None:
         match record:
             case ["commits", *columns]:
-                self._commit(_commits(*columns), epoch)
+                commits = _commits(*columns)
+                headers = self._headers.headers(commits.header)
+                self._commit(commits._replace(header=headers), epoch)
             case ["given up", str(identity), int(index), _, {"items": int(items)}]:
                 self.given_up[index] = GivenUp(identity, items, epoch=epoch)
             case ["complete", *_]:

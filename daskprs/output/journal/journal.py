@@ -6,8 +6,10 @@ whole was being written when its writer died, and is cut off. The records of an 
     ["job", version, fingerprint, overwrite]                          the first
     ["dropped", epoch, index]                                         a commit whose bytes are gone
     ["commits", identity, attempt, index, total, succeeded, empty, text, typed, header, spool]
-                                            each a column, or null where nothing stands in it; the
-                                            last is the name of the spool that they are in
+                                            each a column, or null where nothing stands in it; a
+                                            header is a text at its first commit, then the number of
+                                            that text in the epoch, from 0; the last is the name of
+                                            the spool that they are in
     ["renumbered", before, now]             the plan is another one, and what was settled has these
                                             numbers in it now; what is not among them is dropped
     ["labels"]                              the row labels of this epoch hold for these numbers

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from daskprs.errors import JournalError, OutputError
+from daskprs.output.header_lines import OTHER_COLUMNS, different_columns
 from daskprs.output.journal.commits import in_input_order
 from daskprs.output.spool import COPY_BYTES, OpenFiles, write_at
 from daskprs.system.disk_space import check_room
@@ -62,22 +63,27 @@ class FinishedFile(NamedTuple):
 
 
 class Headers:
-    """The one header of a job: that of the first mini-batch with one; the others must agree."""
+    """The header line of a job: that of the first mini-batch with frames; the others must agree.
 
-    def __init__(self, first: str | None = None, index: int = 0) -> None:
+    It is known, and compared, where no header is written, too: lines of other columns would be
+    wrong rows. `warn` is called for the first ones, in place of an error; None: they are an error.
+    """
+
+    def __init__(self, first: str | None = None, warn: Callable[[str], None] | None = None) -> None:
         self.first = first
         """The header; None before the first one."""
-        self._index = index
+        self._index = 0
+        self._warn = warn
+        self._has_warned = False
 
-    @classmethod
-    def of(cls, commits: CommitTable) -> Headers:
-        """Return the headers of a job, with the one from the commits of earlier epochs."""
+    def take_over(self, commits: CommitTable) -> None:
+        """Take the header from the commits of earlier epochs."""
         numbers = commits.column("header")
         named = np.flatnonzero(numbers)
-        if len(named) == 0:
-            return cls()
-        row = int(named[0])
-        return cls(commits.header(int(numbers[row])), int(commits.column("index")[row]))
+        if len(named):
+            row = int(named[0])
+            self.first = commits.header(int(numbers[row]))
+            self._index = int(commits.column("index")[row])
 
     def checked(self, outcomes: ColumnBatch[Outcome]) -> list[str | None] | None:
         """Return the headers of mini-batches that have rows; None without any header.
@@ -89,19 +95,27 @@ class Headers:
         return [self._checked(outcome) for outcome in outcomes]
 
     def _checked(self, outcome: Outcome) -> str | None:
-        header, index = outcome.header, outcome.index
-        if header is None or outcome.text is None or outcome.text.length == 0:
+        if outcome.header is None or outcome.text is None or outcome.text.length == 0:
             return None
+        headers = [outcome.header] if self._warn is None else outcome.header.split(OTHER_COLUMNS)
+        header = headers[0]
         if self.first is None:
-            self.first, self._index = header, index
-        if header != self.first:
-            msg = (
-                f"mini-batches {self._index} and {index} returned frames with different headers: "
-                f"{self.first.rstrip()!r} and {header.rstrip()!r}. Return the same columns from "
-                "each run(), or leave append_row_dataframe_header off."
-            )
-            raise OutputError(msg)
+            self.first, self._index = header, outcome.index
+        for one in headers:
+            if one != self.first:
+                self._tell(self.first, one, outcome.index)
         return header
+
+    def _tell(self, first: str, other: str, index: int) -> None:
+        who = f"mini-batches {self._index} and {index}"
+        if index == self._index:
+            who = f"mini-batch {index}"
+        if self._warn is None:
+            raise OutputError(different_columns(who, first, other))
+        if not self._has_warned:
+            then = "Their lines are in one file, and further such mini-batches are not named. "
+            self._warn(different_columns(who, first, other, then))
+            self._has_warned = True
 
 
 class OrderedText:
@@ -259,7 +273,7 @@ class OrderedText:
         """Return the descriptor of the file, with its header written."""
         if self._target is None:
             self._target = os.open(self.part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-            header = (self._headers.first or "").encode()
+            header = ((self._with_header and self._headers.first) or "").encode()
             write_at(self._target, memoryview(header), 0)
             self._end = self._header_bytes = len(header)
             self._checksum = zlib.crc32(header)

@@ -23,6 +23,36 @@ if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
 
 
+NOT_OF_TEXT = {
+    **dict.fromkeys((".parquet", ".pq", ".pqt"), "parquet"),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
+    ".json": "jsonl",
+    **dict.fromkeys((".xlsx", ".xls", ".ods", ".orc", ".avro", ".npy", ".npz", ".h5", ".hdf5"), ""),
+    **dict.fromkeys((".pkl", ".pickle"), ""),
+}
+"""Suffixes whose readers cannot read lines of text, and the output format that they want, if any.
+Lines of text may be JSON: one object for each line is ``.jsonl``, and ``.json`` is one value."""
+
+
+def name_of_another_format(name: str, *, may_be_dataset: bool = True) -> str:
+    """Return what is wrong with the name of a file of text; empty if it may be one.
+
+    `may_be_dataset` says that the caller can choose the output format.
+    """
+    stem, dot, suffix = name.rpartition(".")
+    form = NOT_OF_TEXT.get(f".{suffix}".lower())
+    if not dot or form is None:
+        return ""
+    ways = f"Use a name for text, such as {Option('append_row_file_name', f'{stem}.txt')}"
+    if form and may_be_dataset:
+        other = "" if form != "jsonl" else f" and {Option('append_row_file_name', f'{stem}.jsonl')}"
+        ways = f"Write a data set by {Option('output_format', form)}{other}, or use {ways[4:]}"
+    return (
+        f"{Option('append_row_file_name', name)}: the output is lines of text, which no reader of "
+        f".{suffix} files can read. {ways}."
+    )
+
+
 def check_output_dir(output_dir: str | PathLike[str]) -> Path:
     """Return the output folder as an absolute path; it need not exist. Nothing is created.
 

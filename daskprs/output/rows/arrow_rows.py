@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from daskprs.errors import ReturnTypeError, class_name
 from daskprs.output.rows.blocks import as_times, with_times
-from daskprs.output.rows.part_formats import check_writable
+from daskprs.output.rows.part_formats import check_folders, check_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,6 +98,7 @@ class ArrowRows:
             check_writable(table.schema, self._spec.format, self._spec.partition_by)
             self._schema = table.schema
             self._stream = pa.ipc.new_stream(pa.PythonFile(self._buffer, "w"), table.schema)
+        check_folders(table, self._spec.partition_by)
         rows = max(1, BATCH_BYTES * table.num_rows // max(1, table.nbytes))
         for batch in table.to_batches(max_chunksize=rows):
             if batch.num_rows:

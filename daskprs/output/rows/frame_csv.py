@@ -73,7 +73,8 @@ class FrameCsv:
 
     def header(self, frame: pd.DataFrame) -> str:
         """Return the header line."""
-        if self._marks is None or {*map(type, frame.columns)} != {str}:
+        kinds = {*map(type, frame.columns)}
+        if self._marks is None or not kinds or kinds - {str, int}:
             return str(frame.iloc[:0].to_csv(**self._form()))
         line = io.StringIO()
         self._writer(line).writerow(frame.columns)

@@ -18,8 +18,10 @@ from decimal import Decimal
 from functools import cache
 from itertools import accumulate, islice
 from typing import IO, TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from daskprs.errors import Option, ReturnTypeError
 from daskprs.output.rows.row_schema import OF_VIEWS, normal
@@ -33,6 +35,14 @@ COMPRESSION = "zstd"
 UNFIT = (ValueError, OverflowError, KeyError)
 """What writers raise at values that they cannot write; the errors of Arrow for these are among it.
 """
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""The name of a null in a folder's name."""
+LONGEST_NAME_BYTES = 255
+"""The longest name of a folder in the file systems of Linux."""
+ESCAPED_BYTES = 3
+"""Most bytes that a byte of a value takes in a folder's name."""
+SHOWN = 40
+"""Characters of a long value that an error shows."""
 ROWS_AT_ONCE = 10_000
 """Rows that become Python values at once."""
 
@@ -192,6 +202,44 @@ def check_writable(schema: pa.Schema, format_: str, partition_by: Collection[str
         msg = (
             f"run() returned no other columns than those by which {Option('output_partition_by')} "
             "makes folders: nothing is left for the files. Return a column more."
+        )
+        raise ReturnTypeError(msg)
+
+
+def check_folders(table: pa.Table, partition_by: Collection[str]) -> None:
+    """Raise `ReturnTypeError` for a value that no folder's name can hold.
+
+    Only a text can be one: the names of numbers and dates are short.
+    """
+    columns = without_views(table.select(partition_by)).columns if partition_by else []
+    for name, column in zip(partition_by, columns, strict=True):
+        plain = _plain(column.type)
+        if not (is_.is_string(plain) or is_.is_large_string(plain)):
+            continue
+        texts = column.cast(plain).unique()
+        longest = (LONGEST_NAME_BYTES - len(f"{name}=".encode())) // ESCAPED_BYTES
+        is_suspect = pc.or_(
+            pc.equal(texts, NULL_FOLDER), pc.greater(pc.binary_length(texts), longest)
+        )
+        for value in texts.filter(is_suspect).to_pylist():
+            _check_folder(name, value)
+
+
+def _check_folder(name: str, value: str) -> None:
+    if value == NULL_FOLDER:
+        msg = (
+            f"run() returned the text {value!r} in the column {name!r}, of which "
+            f"{Option('output_partition_by')} makes folders: it is the name of the folder of "
+            "nulls, and would be read back as null. Return another text, or null."
+        )
+        raise ReturnTypeError(msg)
+    length = len(f"{name}={quote(value, safe='')}".encode())
+    if length > LONGEST_NAME_BYTES:
+        msg = (
+            f"run() returned a text of {len(value):,} characters in the column {name!r}, of which "
+            f"{Option('output_partition_by')} makes folders: {value[:SHOWN]!r}… would be the name "
+            f"of a folder of {length:,} bytes, and file systems allow {LONGEST_NAME_BYTES}. Return "
+            "a shorter text, or make folders by another column."
         )
         raise ReturnTypeError(msg)
 

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 
 from daskprs.errors import ReturnTypeError
+from daskprs.output.header_lines import OTHER_COLUMNS, different_columns
 from daskprs.output.rows.blocks import frames_of
 from daskprs.output.rows.frame_csv import (
     LINE_BREAK,
@@ -40,12 +41,18 @@ class TextRows:
     """Writes frames as `DataFrame.to_csv` does, and other elements as a line each."""
 
     def __init__(self, spec: OutputSpec, sink: Sink) -> None:
-        self.header: str | None = None
-        """The header line of the frames, if one is wanted."""
-        self._wants_header = spec.header
+        self._headers: list[str] = []
+        """The header line of the frames. If frames with other columns are allowed, the header line
+        of the first such frame is the second element."""
+        self._spec = spec
         self._frames = FrameCsv(spec.separator)
         self._text = io.TextIOWrapper(cast("IO[bytes]", sink), "utf-8", newline="")
         self._columns: pd.Index[Any] | None = None
+
+    @property
+    def header(self) -> str | None:
+        """The header line of the frames; None without frames that have rows."""
+        return OTHER_COLUMNS.join(self._headers) if self._headers else None
 
     def element(self, element: Any) -> None:
         """Write a line: ``str(element)``, arrays in it in full."""
@@ -70,13 +77,13 @@ class TextRows:
         self.elements([*array], {array.dtype.type})
 
     def block(self, block: Block, *, has_index: bool) -> None:  # noqa: ARG002 - of other forms
-        """Write rows; raise `ReturnTypeError` if their header differs from the one before."""
+        """Write rows; raise `ReturnTypeError` if their columns differ from those before."""
         for frame in frames_of(block):
             self._frame(frame)
 
     def _frame(self, frame: pd.DataFrame) -> None:
-        if self._wants_header:
-            self._check_header(frame)
+        if len(frame):
+            self._note_columns(frame)
         try:
             self._frames.write(frame, self._text)
         except UnicodeEncodeError as error:
@@ -86,18 +93,23 @@ class TextRows:
         """Write the last lines."""
         self._text.flush()
 
-    def _check_header(self, frame: pd.DataFrame) -> None:
+    def _note_columns(self, frame: pd.DataFrame) -> None:
+        """Note the columns of a frame, and check that they are those of the frames before."""
         if self._columns is not None and self._columns.equals(frame.columns):
             return
+        self._columns = frame.columns
         header = self._frames.header(frame)
-        if self.header not in (None, header):
-            msg = (
-                f"run() returned frames with different headers: {str(self.header).rstrip()!r} and "
-                f"{header.rstrip()!r}. Return the same columns, or leave "
-                "append_row_dataframe_header off."
-            )
-            raise ReturnTypeError(msg)
-        self.header, self._columns = header, frame.columns
+        try:
+            header.encode()
+        except UnicodeEncodeError as error:
+            if self._spec.header:
+                raise _not_utf8(error) from error
+            header = header.encode("utf-8", "backslashreplace").decode()
+        if header in self._headers:
+            return
+        if self._headers and not self._spec.mixed_columns:
+            raise ReturnTypeError(different_columns("run()", self._headers[0], header))
+        self._headers = [*self._headers[:1], header]
 
     def _write(self, lines: str) -> None:
         try:

@@ -10,6 +10,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import dask
+from distributed import LocalCluster
+
+from daskprs.report.humanize import counted
+
 if TYPE_CHECKING:
     from distributed import Client, Future
 
@@ -18,12 +23,14 @@ RESOURCE = "daskprs-wish"
 WISH_S = 0.5
 """Seconds that Dask assumes for a task of unknown duration."""
 MOST = 1000
+LOST_WORKER_TIMEOUT = "distributed.deploy.lost-worker-timeout"
 
 
 class ScalingDemand:
     """Keeps waiting tasks on the scheduler, in proportion to the remaining work.
 
-    On a cluster that is not known to adapt, it keeps one task until the first worker comes.
+    On a cluster that is not known to adapt, it keeps one task until the first worker comes. A local
+    cluster that has given up its workers is asked to start them again.
     """
 
     def __init__(self, client: Client, name: str) -> None:
@@ -31,6 +38,8 @@ class ScalingDemand:
         self._name = name
         self._futures: list[Future] = []
         self._made = 0
+        self._asked = False
+        """Whether the local cluster was asked for its workers, and has none yet."""
 
     def wish(self, work_s: float, *, workers: bool) -> None:
         """Set the number of wishes for `work_s` seconds of work."""
@@ -47,6 +56,29 @@ class ScalingDemand:
                 bytes, [0] * new, key=keys, resources={RESOURCE: 1}, retries=0, pure=False
             )
 
+    def ask_for_lost_workers(self) -> str:
+        """Let a local cluster without workers start them again; return what to tell about it.
+
+        If the workers of a local cluster do not come back within 15 seconds after a loss, Dask
+        gives them up. This happens in `Client.restart` on a busy machine: the new workers register
+        late, and are closed at once, though the cluster is still meant to have them.
+        """
+        cluster: Any = getattr(self._client, "cluster", None)
+        if not isinstance(cluster, LocalCluster) or self._adapts() or not _is_settled(cluster):
+            return ""
+        wanted = 0 if cluster.workers else len(cluster.worker_spec)
+        is_new = bool(wanted) and not self._asked
+        self._asked = bool(wanted)
+        if not is_new:
+            return ""
+        cluster.scale(wanted)  # that is their number already, so it only starts what it lacks
+        return (
+            f"the local cluster has 0 of its {counted(wanted, 'worker')}, and is asked to start "
+            "them again. Dask gives up workers that do not come back within "
+            f"{LOST_WORKER_TIMEOUT}={dask.config.get(LOST_WORKER_TIMEOUT)}, as in "
+            "Client.restart() on a busy machine. Set a longer time before the cluster starts."
+        )
+
     def close(self) -> None:
         """Drop all wishes."""
         self._futures.clear()
@@ -55,3 +87,12 @@ class ScalingDemand:
         cluster: Any = getattr(self._client, "cluster", None)
         adaptive = getattr(cluster, "_adaptive", None)
         return getattr(adaptive, "periodic_callback", None) is not None
+
+
+def _is_settled(cluster: Any) -> bool:
+    """Say whether a cluster neither starts nor closes workers at present.
+
+    A worker cannot register as long as the one that it replaces has its name.
+    """
+    lock, closing = getattr(cluster, "_lock", None), getattr(cluster, "_futures", ())
+    return not (lock is not None and lock.locked()) and all(one.done() for one in list(closing))

@@ -15,6 +15,7 @@ from distributed import SchedulerPlugin
 
 from daskprs.cluster.job_figures import FIGURES, show_figures
 from daskprs.cluster.worker_events import (
+    Heartbeat,
     WorkerLeaving,
     WorkerLost,
     WorkerRefused,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 REMOVE_WITHIN_S = 10.0
 """Seconds that the end of a job waits for workers to confirm the end of their agents."""
 ASK_AGAIN_S = 5.0
-"""Seconds between requests to a worker that hangs, while the scheduler has it."""
+"""Seconds between requests to a worker that hangs, as long as the scheduler has it."""
 
 _going_on: set[asyncio.Task[Any]] = set()
 """Tasks of the scheduler's loop, which itself holds only weak references to them."""
@@ -67,6 +68,8 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         self._leaving: set[str] = set()
         self._lost: dict[str, list[Any]] = {}
         """The lease keys of each worker that is being removed."""
+        self._heard: set[str] = set()
+        """The workers that have sent a heartbeat."""
 
     async def start(self, scheduler: Scheduler) -> None:
         """Install the worker plugin on all workers; `add_worker` does so on later ones.
@@ -91,12 +94,15 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
             news = unpacked(msg)
             if isinstance(news, WorkerLeaving):
                 self._leaving.add(news.worker)
+            elif isinstance(news, Heartbeat):
+                self._heard.add(news.worker)
         elif topic == "all" and isinstance(msg, dict) and msg.get("action") == "remove-worker":
             worker = msg["worker"]
             keys = (*msg["processing-tasks"], *msg["lost-computed-tasks"])
             lost = self._lost[worker] = [key for key in keys if self._is_ours(key)]
             expected = msg["expected"] or worker in self._leaving
             self._leaving.discard(worker)
+            self._heard.discard(worker)
             self._tell(WorkerLost(worker, expected, frozenset(key[1] for key in lost)))
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
@@ -139,20 +145,36 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         return isinstance(key, tuple) and key[:1] == (self.name,)
 
     async def _set_up(self, worker: str) -> None:
-        responses = await self._scheduler.broadcast(
-            msg={"op": "plugin-add", "plugin": self._worker_plugin, "name": self.name},
-            workers=[worker],
-            on_error="return",
-        )
-        response = responses.get(worker)
+        response = await self._answer_of(worker)
         if isinstance(response, dict) and response.get("status") == "error":
             why = response.get("exception_text") or response.get("text") or "it does not say why"
             self._tell(WorkerRefused(worker, str(why)))
-        elif isinstance(response, Exception) and not isinstance(response, OSError):
-            # An OSError means that it has gone, which the scheduler will say.
+        elif isinstance(response, Exception):
             self._tell(WorkerRefused(worker, str(response)))
         if self._scheduler.plugins.get(self.name) is not self:  # the job has ended meanwhile
             await _removed(self._scheduler, worker, self.name)
+
+    async def _answer_of(self, worker: str) -> Any:
+        """Ask a worker to add the plugin, and return its answer; None if it has gone.
+
+        A worker whose loop is held up, such as by a task that holds the GIL, lets the connection
+        run out of time. It is asked again until it answers: without the plugin it would have no
+        slots for the rest of the job. But if the connection was cut after it had the request, its
+        heartbeats show that it has the plugin. A second one would end the agents of the first.
+        """
+        state = self._scheduler.workers.get(worker)
+        while state is not None and self._scheduler.workers.get(worker) is state:
+            responses = await self._scheduler.broadcast(
+                msg={"op": "plugin-add", "plugin": self._worker_plugin, "name": self.name},
+                workers=[worker],
+                on_error="return",
+            )
+            response = responses.get(worker)
+            is_over = self._scheduler.plugins.get(self.name) is not self
+            if not isinstance(response, OSError) or worker in self._heard or is_over:
+                return None if isinstance(response, OSError) else response
+            await asyncio.sleep(ASK_AGAIN_S)
+        return None
 
     def _tell(self, news: WorkersFound | WorkerLost | WorkerRefused) -> None:
         self._scheduler.log_event(self._topic, packed(news))

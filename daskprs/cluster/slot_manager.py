@@ -302,7 +302,10 @@ class SlotManager:
             self._looked_s = now
             self._deliver_forgotten()
             self._look_for_slots()
-            self._session.scaling_demand.wish(work_s, workers=bool(self._slots))
+            demand = self._session.scaling_demand
+            demand.wish(work_s, workers=bool(self._slots))
+            if not self._slots and (told := demand.ask_for_lost_workers()):
+                self._say("warning", told)
         if self._refused and not self._slots and now - self._refused_s > REFUSED_FOR_S:
             worker, why = next(iter(self._refused.items()))
             raise DaskprsError(_refusal(worker, why))

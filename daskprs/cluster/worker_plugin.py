@@ -73,6 +73,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._job = job
         self._origin = origin
         self._is_set_up = False
+        self._is_removed = False
 
     async def setup(self, worker: Worker) -> None:
         """Make the pool, and send the first heartbeat; the first leases start the agents.
@@ -102,6 +103,11 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._gpus = float(worker.state.total_resources.get(GPU, 0.0))
         # Querying the device driver may take seconds, so this leaves the worker's loop.
         self._devices = await asyncio.to_thread(visible_devices)
+        if self._is_removed:
+            # The job has ended, or adds a new plugin, since the scheduler lost the answer of this
+            # one. Heartbeats from here would announce slots that nothing serves, and never end.
+            await self._close(worker)
+            return
         self._measuring = asyncio.create_task(self._measure())
         self._telling = PeriodicCallback(self._tell, TELL_EVERY_MS)
         self._telling.start()
@@ -110,12 +116,16 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
 
     async def teardown(self, worker: Worker) -> None:
         """Kill the agents: a lease that waits for an agent would hold up the worker's end."""
+        self._is_removed = True
         if not self._is_set_up:
-            return
+            return  # `setup` waits, and closes what it has made
         if worker.status not in (Status.running, Status.paused):
             worker.log_event(self._topic, packed(WorkerLeaving(worker.address)))
         self._telling.stop()
         self._measuring.cancel()
+        await self._close(worker)
+
+    async def _close(self, worker: Worker) -> None:
         await asyncio.to_thread(self.pool.close)
         self.partitions.close()
         service = plugin_name(self._job.job_id)

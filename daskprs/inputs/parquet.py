@@ -20,6 +20,7 @@ from daskprs.arrow.arrow_pandas import (
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputError, LoadError, Option
 from daskprs.inputs.files.file_versions import opened_unchanged
+from daskprs.inputs.files.listing import current_listing
 from daskprs.inputs.files.path_columns import FilesTable, PathValues
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.input_file import files_fingerprint, open_binary
@@ -369,9 +370,9 @@ class ParquetSource(FilesTable):
         return self._paths.of_file(self._files[0].path).to_pandas(self._types).meta()
 
 
-def _met(files: Iterable[InputFile], of_all: SchemaOfAll) -> Iterator[pq.FileMetaData]:
+def _met(files: Sequence[InputFile], of_all: SchemaOfAll) -> Iterator[pq.FileMetaData]:
     """Yield the footers of files, one at a time, once they have been compared with the others."""
-    for file in files:
+    for file in current_listing().reading("the footers of files", files):
         metadata = footer(file)
         of_all.meet(file, metadata)
         yield metadata

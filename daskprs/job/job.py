@@ -156,6 +156,8 @@ class Job:
             stack.callback(listeners.close)
             for warning in filter(None, (closed, call.warning)):
                 listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
+            if call.listed:
+                listeners.tell(MessageLogged("info", f"input: {call.listed}"))
             for missing in exporters.missing:
                 listeners.tell(MessageLogged("info", missing))
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused

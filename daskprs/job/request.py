@@ -26,6 +26,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun, refuse_a_driver
 from daskprs.folders.rows_seal import variables_key
 from daskprs.inputs.files.discover import places_below
+from daskprs.inputs.files.listing import watched_listing
 from daskprs.inputs.open_source import labels_of, open_source
 from daskprs.inputs.source.included import PATH, Included, included_columns
 from daskprs.inputs.source.input_file import is_url
@@ -40,6 +41,8 @@ from daskprs.output.publish.output_file import (
 )
 from daskprs.output.publish.remote import RemoteOutput, RemoteParts, is_remote
 from daskprs.output.spec import OutputSpec
+from daskprs.report.humanize import counted, duration
+from daskprs.report.listeners import report_listing
 from daskprs.system import forks
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.hidden_values import HiddenValues
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Source
     from daskprs.system.masks import Mask
 
@@ -87,6 +91,8 @@ class CheckedCall:
     """The final destination of the output file, if that is a URL."""
     included: Included | None = None
     """The columns of the input that stand beside what `run` returns."""
+    listed: str = ""
+    """How many files the input has and how long it took to find out, if it has files."""
     may_be_empty: bool = False
     """Whether a job is Completed though none of its items succeeded: `run` may be a filter."""
     warning: str = ""
@@ -161,7 +167,9 @@ def check_call(
         path_aside=PATH in (options.include_columns or ()),
         batch_format=options.batch_format,
     )
-    source = open_source(data, reading)
+    job_id = secrets.token_hex(4)
+    folder = JobFolder(job_dir or default_job_dir(checked.name, job_id), rows_key)
+    source, listed = _opened(data, reading, options, folder)
     on_cluster = client is not None or current_client() is not None
     check_interpreter(options, checked, source.unit, may_be_elsewhere=on_cluster)
     may_grow = options.resume == "extend" or "input" in options.accept_changes
@@ -174,8 +182,6 @@ def check_call(
             f"by {Option('job_dir')}."
         )
         raise OptionError(msg)
-    job_id = secrets.token_hex(4)
-    folder = JobFolder(job_dir or default_job_dir(checked.name, job_id), rows_key)
     refuse_closed(folder.path)
     if options.resume and not options.trust:
         refuse_foreign(folder)
@@ -239,6 +245,7 @@ def check_call(
         remote,
         included,
         warning=_checked_name(target, options, lenient=lenient),
+        listed=listed,
         digest=lambda text: keyed_digest(text, key or variables_key(folder)),
     )
 
@@ -252,6 +259,24 @@ def _checked_name(target: Path | None, options: RunOptions, *, lenient: bool) ->
     if wrong and not lenient and not options.resume:
         raise OptionError(wrong)
     return wrong
+
+
+def _opened(
+    data: Any, reading: ReadOptions, options: RunOptions, folder: JobFolder
+) -> tuple[Source, str]:
+    """Open the input, and show how far that is; also return what to log about it."""
+    begun_s = time.monotonic()
+    with watched_listing() as listing:
+
+        def how_far() -> str:
+            return options.mask.text(listing.how_far)
+
+        with report_listing(folder, how_far, progress=options.progress):
+            source = open_source(data, reading)
+    if not listing.listed:
+        return source, ""
+    took = duration(time.monotonic() - begun_s)
+    return source, f"{counted(listing.listed, 'file')}, listed and looked at in {took}"
 
 
 def _refuse_import() -> None:

@@ -12,7 +12,7 @@ from daskprs.errors import JobFolderError, JournalError
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.job.result import RUNNING, ParallelRunResult
 from daskprs.output.journal.history import History
-from daskprs.report.progress_file import JobOfOthers
+from daskprs.report.progress_file import JobOfOthers, preparation_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,8 @@ def _waits(folder: JobFolder) -> str:
     """Return why a job has not begun, where that is known."""
     driver = holder(folder)
     if driver is not None:
-        return f": its input is being prepared by {driver}"
+        said = preparation_of(folder)
+        return f": its input is being prepared by {driver}{said and f' ({said})'}"
     if folder.detached.exists():
         return ": it was submitted, and waits for a worker"
     if folder.call.exists():

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.events import Event, Progress
     from daskprs.folders.job_folder import JobFolder
+    from daskprs.report.progress_bar import Display
 
 FIRST_AFTER_S = 3.0
 LONGEST_S = 60.0
@@ -47,6 +48,14 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Finish; called once, also when the job was interrupted."""
+        ...
+
+
+class _Hearer(Protocol):
+    """Receives events."""
+
+    def tell(self, event: Event) -> None:
+        """Receive an event."""
         ...
 
 
@@ -137,6 +146,45 @@ def _on_screen(
 
 
 @contextmanager
+def report_listing(
+    folder: JobFolder, how_far: Callable[[], str], *, progress: bool | None
+) -> Iterator[None]:
+    """Show how far the listing of the input is, before the job has a folder or a listener.
+
+    `progress` is the option: False shows nothing.
+    """
+    if progress is False:
+        yield
+        return
+    begun_s = time.monotonic()
+
+    def notice() -> Event:
+        for_s = duration(time.monotonic() - begun_s)
+        return MessageLogged("notice", f"looking at the input for {for_s}{_after_colon(how_far())}")
+
+    with _telling(_ListingDisplay(folder), notice, FIRST_AFTER_S, LONGEST_S):
+        yield
+
+
+class _ListingDisplay:
+    """Shows notices on a display that is opened with the first of them."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._display: Display | None = None
+
+    def tell(self, event: Event) -> None:
+        """Show a notice."""
+        if isinstance(event, MessageLogged):
+            self._display = self._display or display_for(sys.stderr, self._folder)
+            self._display.say(event.message)
+
+
+def _after_colon(more: str) -> str:
+    return f": {more}" if more else ""
+
+
+@contextmanager
 def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iterator[None]:
     """Report the progress of the input's preparation, which may take minutes without other events.
 
@@ -146,9 +194,8 @@ def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iter
     begun_s = time.monotonic()
 
     def notice() -> Event:
-        text = f"preparing the input for {duration(time.monotonic() - begun_s)}"
-        more = how_far()
-        return MessageLogged("notice", f"{text}: {more}" if more else text)
+        for_s = duration(time.monotonic() - begun_s)
+        return MessageLogged("notice", f"preparing the input for {for_s}{_after_colon(how_far())}")
 
     with _telling(listeners, notice, FIRST_AFTER_S, LONGEST_S):
         yield
@@ -173,7 +220,7 @@ def report_doing(
 
 @contextmanager
 def _telling(
-    listeners: Listeners, event: Callable[[], Event], first_s: float, longest_s: float
+    listeners: _Hearer, event: Callable[[], Event], first_s: float, longest_s: float
 ) -> Iterator[None]:
     """Send an event again and again, each pause being twice the one before up to `longest_s`."""
     over = threading.Event()
@@ -196,7 +243,7 @@ def _telling(
 
 
 def _tell(
-    listeners: Listeners,
+    listeners: _Hearer,
     event: Callable[[], Event],
     over: threading.Event,
     pause_s: float,

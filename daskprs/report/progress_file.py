@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.events import JobEnded, ProgressReported
+from daskprs.core.events import JobEnded, MessageLogged, ProgressReported
 from daskprs.errors import JobFolderError
 from daskprs.report.humanize import duration
 from daskprs.report.job_view import View
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
     from daskprs.report.job_view import JobWatch
 
+PREPARING = "preparing"
+"""The key of what is said of the input before there are figures."""
 EVERY_S = 1.0
 OLD_S = 10.0
 """Seconds after which an unchanged file is reported as old."""
@@ -43,7 +45,10 @@ class ProgressFile:
         """Write the file if that is due."""
         match event:
             case ProgressReported() if time.monotonic() >= self._due_s:
-                self._write()
+                if (view := self._watch.view()) is not None:
+                    self._write(view.record())
+            case MessageLogged("notice", message) if self._watch.view() is None:
+                self._write({PREPARING: message})
             case JobEnded():
                 self.close()
 
@@ -51,16 +56,20 @@ class ProgressFile:
         """Remove the file: nothing runs at present."""
         self._path.unlink(missing_ok=True)
 
-    def _write(self) -> None:
-        view = self._watch.view()
-        if view is None:
-            return
+    def _write(self, record: dict[str, Any]) -> None:
         begun_s = time.monotonic()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(self._path, durable=False) as file:
-            file.write(json.dumps(view.record()).encode())
+            file.write(json.dumps(record).encode())
         now_s = time.monotonic()
         self._due_s = now_s + max(EVERY_S, (now_s - begun_s) / SHARE_OF_TIME)
+
+
+def preparation_of(folder: JobFolder) -> str:
+    """Return what a driver has said last of the input that it prepares; empty for nothing yet."""
+    with suppress(OSError, ValueError, LookupError, TypeError, JobFolderError):
+        return str(read_json(folder.progress_now)[PREPARING])
+    return ""
 
 
 class JobOfOthers:

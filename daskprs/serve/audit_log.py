@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import sys
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -16,6 +17,7 @@ from daskprs.serve.rate_limits import RateLimit
 from daskprs.system.regular_files import opened
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from starlette.types import Message, Scope
@@ -38,11 +40,16 @@ class AuditLog:
     written does not fail the request; the first of them is reported on stderr.
     """
 
-    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        most_bytes: int = MOST_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = path
         self._most_bytes = most_bytes
         self._is_failing = False
-        self._strangers = RateLimit(STRANGERS_LOGGED_PER_S)
+        self._strangers = RateLimit(STRANGERS_LOGGED_PER_S, clock)
         try:
             os.close(self._opened())
         except (OSError, JobFolderError) as error:

@@ -9,6 +9,7 @@ caller and the size.
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from daskprs.serve.rate_limits import RateLimit
 from daskprs.serve.tokens import CANCEL, READ, RUN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from daskprs.serve.audit_log import AuditLog
@@ -49,6 +52,7 @@ class Gate:
         most_bytes: int,
         audit: AuditLog | None = None,
         requests_per_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._tokens = tokens
@@ -57,7 +61,8 @@ class Gate:
         self._requests_per_s = requests_per_s
         self._limits: dict[Token, RateLimit] = {}
         """The limits of known tokens; no request of a stranger adds one."""
-        self._strangers = RateLimit(STRANGERS_PER_S)
+        self._clock = clock
+        self._strangers = RateLimit(STRANGERS_PER_S, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -91,7 +96,7 @@ class Gate:
             raise not_found("path", scope["path"], "path")
         per_s = token.requests_per_s or self._requests_per_s
         if per_s is not None:
-            limit = self._limits.setdefault(token, RateLimit(per_s))
+            limit = self._limits.setdefault(token, RateLimit(per_s, self._clock))
             state["is_repeated"] = limit.is_refusing
             limit.admit(f"The token {token.name!r}")
         role = _role(scope)

@@ -479,9 +479,58 @@ def test_partitions_that_are_not_as_announced(tmp_path: Path, client: Client) ->
     assert text_of(result) == FRAME[:5].to_csv(sep=" ", header=False, index=False)
 
 
-def test_a_future_that_was_cancelled(tmp_path: Path, client: Client) -> None:
-    """Before the job, and while a lease needs it: its mini-batches fail, the others do not."""
+def test_a_future_that_is_cancelled_before_its_length_is_known_fails_as_a_whole(
+    tmp_path: Path, client: Client
+) -> None:
+    """Before the job, or before its turn: it is one mini-batch, since there is nothing to cut."""
     gate = tmp_path / "gate"
+    # On one worker, they are staged in their order: eight of them before the first slot is free.
+    one, _ = client.nthreads()
+    futures = [client.submit(list, [n, n], pure=False, workers=[one]) for n in range(12)]
+    assert poll_for(lambda: all(future.done() for future in futures), LONGEST_S)
+    client.cancel(futures[:1])
+    run = daskprs.start(
+        futures,
+        waiting_for(gate),
+        client=client,
+        **options_in(tmp_path, mini_batch_size=1, allowed_failed_count=-1),
+    )
+    assert poll_for(lambda: run.progress.running >= 4, LONGEST_S)
+    client.cancel(futures[11:])
+    gate.touch()
+    result = run.result(LONGEST_S)
+    assert text_of(result).split() == [str(n) for n in range(1, 11) for _ in "12"]
+    assert result.failed["label"].tolist() == ["partition 0", "partition 11"]
+    assert "CancelledError" in result.failed["error"][0]
+
+
+def test_a_future_that_is_cancelled_once_its_length_is_known_fails_in_each_mini_batch(
+    tmp_path: Path, client: Client
+) -> None:
+    """They have their numbers and labels by then; those that wait for a slot fail."""
+    gate = tmp_path / "gate"
+    one, other = client.nthreads()
+    futures = [
+        client.submit(list, [n, n], pure=False, workers=[place])
+        for n, place in enumerate([one, other, one])
+    ]
+    run = daskprs.start(
+        futures,
+        waiting_for(gate),
+        client=client,
+        **options_in(tmp_path, mini_batch_size=1, allowed_failed_count=-1),
+    )
+    assert poll_for(lambda: (run.progress.planned, run.progress.running) == (6, 4), LONGEST_S)
+    client.cancel(futures[2:])
+    gate.touch()
+    result = run.result(LONGEST_S)
+    assert text_of(result).split() == ["0", "0", "1", "1"]
+    assert result.failed["label"].tolist() == [f"partition 2, items {n}-{n + 1}" for n in range(2)]
+    assert "CancelledError" in result.failed["error"][0]
+
+
+def waiting_for(gate: Path) -> Callable[[list[int]], list[int]]:
+    """Return a `run` that waits for a file, and returns its items."""
 
     def wait_here(items: list[int]) -> list[int]:
         until = time.monotonic() + LONGEST_S
@@ -489,22 +538,7 @@ def test_a_future_that_was_cancelled(tmp_path: Path, client: Client) -> None:
             time.sleep(0.01)
         return items
 
-    futures = [client.submit(list, [n, n], pure=False) for n in range(12)]
-    assert poll_for(lambda: all(future.done() for future in futures))
-    client.cancel(futures[:1])
-    run = daskprs.start(
-        futures,
-        wait_here,
-        client=client,
-        **options_in(tmp_path, mini_batch_size=1, allowed_failed_count=-1),
-    )
-    assert poll_for(lambda: run.progress.running >= 4)
-    client.cancel(futures[11:])
-    gate.touch()
-    result = run.result(LONGEST_S)
-    assert text_of(result).split() == [str(n) for n in range(1, 11) for _ in "12"]
-    assert result.failed["label"].tolist() == ["partition 0", "partition 11"]
-    assert "CancelledError" in result.failed["error"][0]
+    return wait_here
 
 
 # ---- workers that go ----

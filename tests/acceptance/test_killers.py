@@ -5,6 +5,7 @@ from __future__ import annotations
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
+import dask
 import pandas as pd
 import pytest
 from distributed import LocalCluster
@@ -42,12 +43,16 @@ def test_what_kills_its_worker_is_failed_after_some_workers(
 ) -> None:
     """The nannies start new workers, which are used; the others are charged nothing."""
     (tmp_path / "script.py").write_text(KILLER)
-    with LocalCluster(
-        n_workers=workers,
-        threads_per_worker=slots,
-        **LOCAL_SERVERS,
-        silence_logs="CRITICAL",
-    ) as cluster:
+    with (
+        # On a busy machine a new worker may need more than the 15 s after which Dask gives it up.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=slots,
+            **LOCAL_SERVERS,
+            silence_logs="CRITICAL",
+        ) as cluster,
+    ):
         result = daskprs.parallel_run(
             pd.DataFrame({"number": range(40)}),
             tmp_path / "script.py",

@@ -28,6 +28,21 @@ from pathlib import Path
 def run(paths):
     return [f"{Path(path).name} {len(Path(path).read_bytes())}" for path in paths]
 """
+COUNTING = """
+from daskprs.inputs.files import listing
+from daskprs.inputs.files.discover import discover
+
+class Said(listing.Listing):
+    def count(self, entries):
+        for entry in super().count(entries):
+            print(self.how_far)
+            yield entry
+
+listing.Listing = Said
+with listing.watched_listing() as said:
+    discover("s3://inputs/files")
+print(said.listed, "files")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +75,22 @@ def daskprs(
         text=True,
         check=False,
     )
+
+
+def test_keys_are_counted_while_the_store_sends_them(store: ObjectStore) -> None:
+    """The client of S3 has no published way to learn this, so a new version may lose it."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING],
+        env={**os.environ, **store.environment},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        *(f"listing s3://inputs/files: {n} so far" for n in [*range(1, 8)] * 2),
+        "7 files",
+    ]
 
 
 @pytest.mark.parametrize("kind", mostly_long(["csv", "parquet"], suite=["parquet"]))

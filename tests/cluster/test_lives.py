@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pytest
 
 from daskprs.agent.node.site import ProbeFile
-from daskprs.cluster import slot_manager
+from daskprs.cluster import scheduler_plugin, slot_manager
 from daskprs.cluster.remote import nodes as far_nodes
 from daskprs.cluster.remote.node_service import NodeCalls, NodeService, Unreachable
 from daskprs.cluster.remote.nodes import FarNodes
 from daskprs.cluster.remote.transfer import PIECE_BYTES, send
 from daskprs.cluster.scheduler_plugin import JobPlugin
 from daskprs.cluster.slot_allocator import SlotAllocator
-from daskprs.cluster.worker_events import AgentsStopped, WorkerLost, WorkersFound, unpacked
+from daskprs.cluster.worker_events import (
+    AgentsStopped,
+    WorkerLost,
+    WorkersFound,
+    packed,
+    unpacked,
+)
 from daskprs.core.actions import SlotAdded, SlotId
 from daskprs.folders.job_folder import JobFolder
 from daskprs.report.listeners import Listeners
@@ -104,7 +110,7 @@ def test_a_worker_that_joins_as_the_job_ends_keeps_no_plugin() -> None:
     asked: list[str] = []
 
     class Ending:
-        workers = ("a",)
+        workers: ClassVar[dict[str, Any]] = {"a": object()}
         plugins: ClassVar[dict[str, Any]] = {}
 
         async def broadcast(self, *, msg: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -117,6 +123,55 @@ def test_a_worker_that_joins_as_the_job_ends_keeps_no_plugin() -> None:
     plugin._scheduler.plugins["job"] = plugin
     asyncio.run(plugin._set_up("a"))
     assert asked == ["plugin-add", "plugin-remove"]
+
+
+def test_a_worker_that_stays_is_asked_again_for_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loop was held up until the connection ran out of time: the job would do without it."""
+    late = OSError("Timed out trying to connect to a after 30 s")
+    answers = [{"a": late}, {"a": late}, {"a": {"status": "OK"}}]
+
+    class Busy:
+        workers: ClassVar[dict[str, Any]] = {"a": object()}
+        plugins: ClassVar[dict[str, Any]] = {}
+
+        async def broadcast(self, *, msg: dict[str, Any], **_: Any) -> dict[str, Any]:
+            assert msg["op"] == "plugin-add"
+            return answers.pop(0)
+
+    monkeypatch.setattr(scheduler_plugin, "ASK_AGAIN_S", 0.0)
+    plugin = JobPlugin("job", ("topic",), "client", b"")
+    plugin._scheduler = Busy()
+    plugin._scheduler.plugins["job"] = plugin
+    asyncio.run(plugin._set_up("a"))
+    assert answers == []
+
+
+@pytest.mark.parametrize("what", ["sends heartbeats", "has gone", "is another one"])
+def test_a_worker_is_not_asked_again_for_the_plugin_if_it(
+    what: str, monkeypatch: pytest.MonkeyPatch, a_worker: Callable[..., Heartbeat]
+) -> None:
+    """A second plugin would end the agents of the first; another worker is asked by itself."""
+    asked: list[str] = []
+
+    class Cut:
+        workers: ClassVar[dict[str, Any]] = {"a": object()}
+        plugins: ClassVar[dict[str, Any]] = {}
+
+        async def broadcast(self, *, msg: dict[str, Any], **_: Any) -> dict[str, Any]:
+            asked.append(msg["op"])
+            if what == "sends heartbeats":
+                plugin.log_event("topic", packed(a_worker("a")))
+            else:
+                self.workers.pop("a")
+                self.workers.update({"a": object()} if what == "is another one" else {})
+            return {"a": OSError("the connection was cut")}
+
+    monkeypatch.setattr(scheduler_plugin, "ASK_AGAIN_S", 0.0)
+    plugin = JobPlugin("job", ("topic",), "client", b"")
+    plugin._scheduler = Cut()
+    plugin._scheduler.plugins["job"] = plugin
+    asyncio.run(plugin._set_up("a"))
+    assert asked == ["plugin-add"]
 
 
 class ASession:
@@ -132,7 +187,7 @@ class ASession:
     def open(self) -> None:
         """Find the cluster there."""
 
-    close = forget = wish = lambda *_, **__: None
+    close = forget = wish = ask_for_lost_workers = lambda *_, **__: None
 
 
 def a_slot_manager(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.errors import InputError
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.file_versions import version_of
+from daskprs.inputs.files.listing import counted_pages, current_listing
 from daskprs.inputs.source.input_file import InputFile, is_url
 from daskprs.suggest import nearest
 from daskprs.system.stores import open_store
@@ -110,6 +111,8 @@ def _named(path: str) -> MatchedFiles:
     if not path:
         msg = "data: an empty path names nothing. The current folder is '.'."
         raise InputError(msg)
+    listing = current_listing()
+    listing.begin(path)
     try:
         named = _remote(path) if is_url(path) else _local(path)
     except OSError as error:
@@ -118,6 +121,7 @@ def _named(path: str) -> MatchedFiles:
     if not named.files and _is_glob(path):
         msg = f"the glob {path!r} matches nothing.{'' if is_url(path) else nearest(path)}"
         raise InputError(msg)
+    listing.end(len(named.files))
     return named
 
 
@@ -137,9 +141,11 @@ def _local(path: str) -> MatchedFiles:
         status = place.stat()
         return MatchedFiles(FileList([_file(str(place), status, "")]), is_one_file=True)
     if place.is_dir():
-        return MatchedFiles(FileList(_below(str(place), "")), is_one_file=False)
+        below = current_listing().count(_below(str(place), ""))
+        return MatchedFiles(FileList(below), is_one_file=False)
     if _is_glob(path):
-        return MatchedFiles(FileList(_matches(path)).in_order(), is_one_file=False)
+        matches = current_listing().count(_matches(path))
+        return MatchedFiles(FileList(matches).in_order(), is_one_file=False)
     hint = nearest(path) or (TEXT if " " in path else "")
     msg = f"there is no file or folder {path!r}.{hint}"
     raise InputError(msg)
@@ -240,7 +246,8 @@ def _remote(url: str) -> MatchedFiles:
         raise InputError(msg) from error
     filesystem.invalidate_cache()  # its former listings may have changed
     try:
-        found, root, is_one_file = _found(filesystem, place)
+        with counted_pages(filesystem, current_listing()):
+            found, root, is_one_file = _found(filesystem, place)
     except FileNotFoundError as error:
         msg = f"there is nothing at {url!r}."
         raise InputError(msg) from error
@@ -264,6 +271,7 @@ def _found(filesystem: Any, place: str) -> tuple[dict[str, dict[str, Any]], str,
         pattern = glob.escape(root) + place[len(root) :]
         return filesystem.glob(pattern, detail=True), root, False
     if filesystem.isdir(place):
+        current_listing().begin_again()
         return filesystem.find(place, detail=True), place.rstrip("/"), False
     return {place: filesystem.info(place)}, place, True
 

@@ -462,3 +462,18 @@ def test_the_tables_of_types_are_made_from_what_run_gets() -> None:
     """``python -m tests.support.types_tables`` writes them anew."""
     page = types_tables.PAGE.read_text()
     assert page == types_tables.written(page), "run python -m tests.support.types_tables"
+
+
+@pytest.mark.parametrize("batch_format", FORMATS)
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_column_reaches_run_though_notes_call_it_an_index(
+    holder: str, batch_format: BatchFormat
+) -> None:
+    """In every batch format."""
+    noted = pa.Table.from_pandas(pd.DataFrame({"id": ["a", "b"], "n": [1, 2]}).set_index("id"))
+    (made,) = batches(HOLDERS[holder](noted), batch_format, size=1 << 20)
+    names = made.column_names if isinstance(made, pa.Table) else list(made)
+    if isinstance(made, pl.DataFrame):
+        names = made.columns
+    assert sorted(names) == ["id", "n"]
+    assert list(map(str, made["id"])) == ["a", "b"]

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from daskprs.arrow.exact_frames import NO_ARROW, frame_of_labelled, labelled_table
 from daskprs.errors import JournalError, ReturnTypeError, class_name
-from daskprs.output.rows.blocks import apart, frames_of
+from daskprs.output.rows.blocks import frames_of
 from daskprs.system.seal import TAG_BYTES, checksum, unsealed
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class TypedRows:
     def block(self, block: Block, *, has_index: bool) -> None:
         """Keep rows, and their numbers if an index holds them."""
         if isinstance(block, pa.Table):
-            self.table(*(apart(block) if has_index else (block, None)))
+            self.table(block, None)
             return
         for frame in frames_of(block):
             numbers = row_numbers(frame.index) if has_index else NO_INDEX
@@ -166,8 +166,13 @@ class TypedRows:
             self._dump(("frame", frame.reset_index(drop=True), *known))
 
     def table(self, table: pa.Table, index: pd.Index | None) -> None:
-        """Keep a table that `run` returned, and the numbers of its rows if an index holds them."""
-        self._table("table", table, NO_INDEX if index is None else row_numbers(index))
+        """Keep a table that `run` returned, and the numbers of its rows if an index holds them.
+
+        An index with a name holds none; nothing of it is lost, since it is a column, too.
+        """
+        numbers = NO_INDEX if index is None else row_numbers(index)
+        is_column = isinstance(numbers, str) and numbers.startswith(NAMED)
+        self._table("table", table, UNKNOWN if is_column else numbers)
 
     def array(self, array: np.ndarray[Any, Any]) -> None:
         """Keep a one-dimensional array."""

@@ -108,6 +108,12 @@ def is_block(kind: type) -> bool:
     return issubclass(kind, FRAMES) or hasattr(kind, "__arrow_c_stream__")
 
 
+def is_stream(value: Any) -> bool:
+    """Say whether rows come in batches of Arrow that need not exist before they are read."""
+    is_polars = type(value).__module__.partition(".")[0] == "polars"
+    return hasattr(value, "__arrow_c_stream__") and not isinstance(value, FRAMES) and not is_polars
+
+
 def has_index(value: Any) -> bool:
     """Say whether rows have an index; in an Arrow table it is columns that pandas has written.
 

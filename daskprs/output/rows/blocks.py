@@ -130,7 +130,7 @@ def has_index(value: Any) -> bool:
 
 
 def apart(table: pa.Table) -> tuple[pa.Table, pd.Index]:
-    """Return a table whose columns are no index for pandas, and the index that pandas has written.
+    """Return a table without an index, and the index that pandas has written into it.
 
     An index with a name is a column of the table, too, as Arrow itself has it; one without a name
     is left out. The columns stay as they are: pandas would change the types and nulls of some.

@@ -29,6 +29,7 @@ import pyarrow as pa
 from daskprs.arrow.exact_frames import NO_ARROW, frame_of_labelled, labelled_table
 from daskprs.errors import JournalError, ReturnTypeError, class_name
 from daskprs.output.rows.blocks import frames_of
+from daskprs.output.rows.own_classes import RowPickler, row_pickle
 from daskprs.system.seal import TAG_BYTES, checksum, unsealed
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class TypedRows:
     def __init__(self, sink: Sink, key: SealKey) -> None:
         self._buffer = io.BufferedWriter(sink, WRITE_BYTES)
         self._blocks = _SealedBlocks(self._buffer, key)
-        self._pickler = pickle.Pickler(self._blocks, protocol=5)
+        self._pickler = RowPickler(self._blocks)
         self._stream = ""
         """The type of the values whose Arrow stream is open; empty: no stream is."""
         self._gathered: list[Any] = []
@@ -273,7 +274,7 @@ class TypedRows:
         self._blocks.begin()
         try:
             self._pickler.dump(piece)
-        except OSError:
+        except (OSError, ReturnTypeError):
             raise
         except Exception as error:
             culprit = _culprit(piece[1]) if type(piece[1]) is list else piece[1]
@@ -346,7 +347,7 @@ def _culprit(elements: list[Any]) -> Any:
     """Return the first element that has no pickle."""
     for element in elements:
         try:
-            pickle.dumps(element, protocol=5)
+            row_pickle(element)
         except Exception:  # noqa: BLE001 - a class may raise anything
             return element
     return elements

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import pickle
 import secrets
 import tempfile
 import threading
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 NAME = "daskprs-tasks"
 HERE = "this process"
+LOGGER = "distributed.worker.daskprs"
+"""The logger whose messages Dask shows as those of the worker."""
 
 
 class TaskHost(NamedTuple):
@@ -52,12 +57,26 @@ def host_of_task() -> TaskHost:
         return TaskHost(HERE, folder, threads, "daskprs.tasks")
     folder = Path(worker.local_directory)
     threads = worker.state.nthreads
-    return TaskHost(worker.address, folder, threads, "distributed.worker.daskprs")
+    return TaskHost(worker.address, folder, threads, LOGGER)
 
 
 def client_of_task() -> Client | None:
     """Return a client of the cluster that runs the task in this thread; None without a worker."""
     return None if _worker() is None else get_client()
+
+
+def warn_caller(message: str) -> None:
+    """Warn whoever computes: the clients of the task's cluster, or without a worker the caller.
+
+    Unlike `distributed.warn`, a cluster in the caller's process does not warn twice.
+    """
+    worker = _worker()
+    if worker is None:
+        warnings.warn(message, stacklevel=2)
+        return
+    logging.getLogger(LOGGER).warning(message)
+    told = {"message": pickle.dumps(message), "category": pickle.dumps(UserWarning)}
+    worker.log_event("warn", told)
 
 
 def blind_workers(probe: Path) -> list[str]:

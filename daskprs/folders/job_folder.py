@@ -27,7 +27,7 @@ SHOWN_CHARACTERS = 50
 """Characters of a script's name that the name of a job folder has: a name has 255 bytes at most."""
 
 
-def default_path(script: str, job_id: str, root: str | PathLike[str], *, is_dated: bool) -> Path:
+def default_path(script: str, job_id: str, root: str | PathLike[str]) -> Path:
     """Return the default folder of a job.
 
     Parameters
@@ -39,14 +39,11 @@ def default_path(script: str, job_id: str, root: str | PathLike[str], *, is_date
         Id of the job.
     root
         The folder of job folders.
-    is_dated
-        Whether the name has the time of the call.
 
     """
     name = script.removesuffix(".py").rpartition("<locals>.")[2]
     name = re.sub(r"[^\w.-]+", "", name)[:SHOWN_CHARACTERS] or "job"
-    date = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-" if is_dated else ""
-    return Path(root) / f"{name}-{date}{job_id}"
+    return Path(root) / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{job_id}"
 
 
 class JobFolder:
@@ -64,7 +61,7 @@ class JobFolder:
     output = Below("output")
     """The default output folder of the job."""
     collection = Below("collection.txt")
-    """The token of the lazy collection whose rows the job makes."""
+    """The lazy collection whose rows the job makes: its token, and the id of the call."""
     lock = Below("lock")
     """The lock file, held by the driver that is at work."""
     upload = Below("upload.json")

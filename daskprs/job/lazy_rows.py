@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import types as is_
 
+from daskprs.arrow.arrow_polars import polars_frame
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.rows_seal import rows_key
@@ -94,7 +95,6 @@ def _is_text(type_: pa.DataType) -> bool:
 
 def polars_scan(kept: KeptRows | PublishedRows) -> pl.LazyFrame:
     """Return the rows of a job as a LazyFrame, which reads them when it is collected."""
-    import polars as pl
     from polars.io.plugins import register_io_source
 
     def batches(
@@ -107,9 +107,9 @@ def polars_scan(kept: KeptRows | PublishedRows) -> pl.LazyFrame:
         for _, table in kept.tables(columns=columns):
             if left == 0:
                 return
-            frame = pl.DataFrame(pl.from_arrow(table.slice(0, left)))
+            frame = polars_frame(table.slice(0, left))
             left = None if left is None else left - frame.height
             yield frame if predicate is None else frame.filter(predicate)
 
-    empty = pl.DataFrame(pl.from_arrow(kept.schema.empty_table()))
+    empty = polars_frame(kept.schema.empty_table())
     return register_io_source(batches, schema=empty.schema, validate_schema=True)

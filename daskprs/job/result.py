@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
+from daskprs.arrow.arrow_polars import polars_frame
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
 from daskprs.errors import Option, OptionError, ParallelRunCanceled, ParallelRunFailed
@@ -307,9 +308,7 @@ class ParallelRunResult:
             from daskprs.job.lazy_rows import polars_scan
 
             return polars_scan(kept)
-        import polars as pl
-
-        return pl.DataFrame(pl.from_arrow(kept.reader().read_all()))
+        return polars_frame(kept.reader().read_all())
 
     def to_dask_dataframe(self) -> dd.DataFrame:
         """Return what `run` returned as a dask DataFrame, in input order.
@@ -378,9 +377,7 @@ class ParallelRunResult:
             return kept.frames()
         if batch_format == "pyarrow":
             return kept.batches()
-        import polars as pl
-
-        return (pl.DataFrame(pl.from_arrow(table)) for table in kept.batches())
+        return map(polars_frame, kept.batches())
 
     def _kept(self, method: str) -> KeptRows | PublishedRows:
         from daskprs.output.published_rows import rows_of

@@ -7,6 +7,7 @@ import secrets
 import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from daskprs.cluster.task_host import (
     blind_workers,
     client_of_task,
     ended_with_task,
+    warn_caller,
 )
 from daskprs.core.ending import JobStatus
 from daskprs.errors import (
@@ -42,6 +44,7 @@ from daskprs.system.seal import NO_KEY, SealKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from daskprs.agent.script.checked_script import CheckedScript
     from daskprs.folders.row_labels import Numbers
@@ -52,10 +55,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
 """Seconds between looks at a job folder in which another driver is at work."""
-AGAIN = "compute the collection again, which runs only what is left"
-LAZY = Surface(resume=lambda _, accept="": "" if accept else AGAIN)
-"""The next step after a job behind a collection has failed; none with a changed script, since a
-collection of another script is another one."""
+
+
+def _again(job_dir: Path, accept: str = "") -> str:
+    """Return the next step after a job behind a collection has failed.
+
+    There is none with a changed script: a collection of another script is another one.
+    """
+    if accept:
+        return ""
+    given = Option("job_dir", str(job_dir))
+    return f"compute the collection again, or make the same call with {given}: only the rest runs"
+
+
+LAZY = Surface(resume=_again)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +76,9 @@ class JobCall:
     """What the task of a job needs."""
 
     token: str
-    """A digest of all that follows: the same for calls that give the same rows."""
+    """A digest of data, script and options. It names files and functions, not what they give."""
+    call_id: str
+    """What tells this call from all others, also from those with the same token."""
     data: Any
     script: CheckedScript
     archive: bytes
@@ -86,7 +101,7 @@ class JobCall:
 
     def __dask_tokenize__(self) -> str:
         """Return what tells calls apart."""
-        return self.token
+        return self.call_id
 
     def checked(self, folder: JobFolder, client: Any, *, resumes: bool) -> CheckedCall:
         """Return the call of a job in its folder, on a cluster."""
@@ -179,7 +194,7 @@ def _run(call: JobCall, folder: JobFolder, *, resumes: bool) -> None:
 
 
 def _claim(folder: JobFolder, call: JobCall) -> None:
-    """Note whose rows the folder has; refuse one with the rows of another call.
+    """Note whose rows the folder has; refuse one with other rows, and warn of those of a past call.
 
     The note is written under the lock of drivers, so that two calls do not take one new folder.
     """
@@ -192,16 +207,24 @@ def _claim(folder: JobFolder, call: JobCall) -> None:
             with held(folder.lock, f"the job folder {folder}"):
                 if not (folder.collection.exists() or has_begun(folder)):
                     with whole_file(folder.collection) as file:
-                        file.write(call.token.encode())
+                        file.write(f"{call.token}\n{call.call_id}\n".encode())
         except JobFolderLocked:
             time.sleep(LOOK_EVERY_S)
-    token = folder.collection.read_text() if folder.collection.exists() else ""
+    claim = folder.collection.read_text() if folder.collection.exists() else ""
+    token, _, call_id = claim.partition("\n")
     if token != call.token:
         msg = (
             f"map_batches: the job folder {folder} has the rows of other data, of another script, "
             f"or of other options. Name another one by {Option('job_dir')}, or remove this one."
         )
         raise JobFolderError(msg)
+    if call_id.strip() != call.call_id and has_begun(folder):
+        made = datetime.fromtimestamp(folder.collection.stat().st_mtime, UTC)
+        warn_caller(
+            f"map_batches: the job folder {folder} has rows of an earlier call, of "
+            f"{made:%Y-%m-%d %H:%M:%S} UTC, which are used as they are, even if the data has "
+            "changed since. For new rows, remove that folder or leave out job_dir."
+        )
 
 
 def _is_complete(folder: JobFolder, options: RunOptions) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from typing import TYPE_CHECKING, Any, Literal
 
 import dask.bag as db
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from daskprs.lazy.lazy_call import OnError
     from daskprs.lazy.lazy_input import InputPartitions
 
-TOKEN_CHARS = 12
 IN_TASKS = sorted(name for name, row in TABLE.items() if row.is_of_task)
 """The options that have a meaning where partitions run in tasks of Dask."""
 NOT_OF_TASKS = {
@@ -55,7 +55,7 @@ NOT_OF_JOBS = {
         "whose rows Dask writes, such as by to_parquet()",
     ),
     **dict.fromkeys(("resume", "trust"), "which resumes its job by itself"),
-    "accept_changes": "whose token names the job folder: a change makes another job",
+    "accept_changes": "whose rows are those of one script and one set of options",
     "progress": "whose progress Dask shows",
 }
 """The options that a job behind a collection does not have, and why."""
@@ -77,8 +77,9 @@ def map_batches(
     Nothing runs before Dask computes the collection. There are two forms.
 
     ``committed=True``: one job runs behind the collection, with the first partition that Dask
-    computes, and its partitions are the committed rows of that job. Another computation, by any
-    client, reads these rows and calls no `run`. ``head()`` runs the whole job.
+    computes, and its partitions are the committed rows of that job. Another computation of the
+    collection, by any client, reads these rows and calls no `run`. Another call runs another job,
+    unless it has the same `job_dir`. ``head()`` runs the whole job.
 
     ``committed=False``: each partition runs in an agent process within a task of Dask, on the
     worker that has the partition. Timeouts, kills and retries are those of a job, and agents end a
@@ -103,9 +104,9 @@ def map_batches(
         ``"raise"``: a mini-batch that fails in all its tries fails the computation. ``"drop"``: its
         rows are left out, with a warning in the log.
     job_dir
-        With ``committed=True``, the job folder, which all workers must see. Default:
-        ``./daskprs-jobs/<script>-<token>``. The token is the same for the same data, script and
-        options.
+        With ``committed=True``, the job folder, which all workers must see. Default: a new folder
+        for each call, ``./daskprs-jobs/<script>-<time>-<id>``. If an earlier call with the same
+        data, script and options has made rows in the folder, these rows are used, with a warning.
     **options
         Options of `parallel_run`. With ``committed=False`` those of the script, the agents, tries
         and timeouts.
@@ -155,9 +156,11 @@ def _of_a_job(
     check_job_dir(job_dir)
     plan = plan_of(data, options)
     token = tokenize(checked.fingerprint(), options.of_results(), plan.token, result)
-    folder = job_dir or default_job_dir(checked.name, token[:TOKEN_CHARS], is_dated=False)
+    call_id = secrets.token_hex(8)
+    folder = job_dir or default_job_dir(checked.name, call_id)
     call = JobCall(
         token,
+        call_id,
         data,
         checked,
         checked.packed(),
@@ -168,8 +171,8 @@ def _of_a_job(
         key=variables_key_for(token) if options.environment_variables else None,
         rows_key=key_for(token),
     )
-    limits = options.limits()  # they decide whether failures of an earlier call are borne
-    key = f"{NAME}-job-{tokenize(token, call.job_dir, limits)}"
+    # Each call has a key of its own: a token names data by its path, which may have other rows now.
+    key = f"{NAME}-job-{call_id}"
     job = Delayed(key, {key: Task(key, run_job, call)})
     return _parts(job, result, plan.partition_count)
 

@@ -35,9 +35,9 @@ def options_of_call(given: Mapping[str, Any]) -> RunOptions:
     return RunOptions.from_names(**{**defaults, **given})
 
 
-def default_job_dir(name: str, job_id: str, *, is_dated: bool = True) -> Path:
+def default_job_dir(name: str, job_id: str) -> Path:
     """Return the job folder of a call that names none, in the root of jobs; see `default_path`."""
-    return default_path(name, job_id, job_root(), is_dated=is_dated)
+    return default_path(name, job_id, job_root())
 
 
 def job_root() -> Path:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import dask
 import dask.array as da
 import dask.bag as db
@@ -44,6 +48,7 @@ FRAME = pd.DataFrame({"number": range(24), "name": [f"row {n % 5}" for n in rang
 SCHEMA = {"number": "int64", "square": "float64"}
 PARTS = 6
 LONGEST_S = 60.0
+pytestmark = pytest.mark.filterwarnings("ignore:map_batches. the job folder .* earlier call")
 SOON_S = 0.3
 """Seconds for which agents wait for another task, in place of a minute."""
 
@@ -369,7 +374,7 @@ def test_a_second_computation_by_any_client_calls_no_run(
     assert calls == PARTS if size is None else calls > PARTS
     assert same_rows(lazy.persist().compute())
     again = by_job(frame(), Strikes(tmp_path, "nothing", 0), tmp_path, mini_batch_size=size)
-    assert again._name == lazy._name
+    assert again._name != lazy._name
     sums = again.assign(even=again["number"] % 2).groupby("even")["square"].sum()
     assert sums.compute(scheduler="threads").to_dict() == {0: 2024.0, 1: 2300.0}
     assert len(again) == len(FRAME)
@@ -379,6 +384,59 @@ def test_a_second_computation_by_any_client_calls_no_run(
         assert mine["number"].tolist() == parts[number].compute()["number"].tolist()
     assert len(strikes.calls()) == calls
     del client
+
+
+def rows_of_day(path: str) -> pd.DataFrame:
+    """Return the rows of a file; Dask's name for that has the path alone."""
+    return pd.read_csv(path)
+
+
+def test_a_call_without_a_job_folder_reads_the_data_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph of a call keeps the folder: wherever it is computed, it finds its own rows."""
+    monkeypatch.chdir(tmp_path)
+    calls = Strikes(tmp_path, "nothing", 0)
+
+    def lazy(numbers: list[int]) -> Any:
+        pd.DataFrame({"number": numbers}).to_csv("day.csv", index=False)
+        day = dd.from_map(rows_of_day, ["day.csv"])
+        return daskprs.map_batches(day, calls.run, schema=SCHEMA)
+
+    with dask.config.set(scheduler="synchronous"):
+        yesterday = lazy([1, 2])
+        assert yesterday["number"].compute().tolist() == [1, 2]
+        today = lazy([3, 4])
+        assert today["number"].compute().tolist() == [3, 4]
+        sent = cloudpickle.dumps(yesterday)
+        assert yesterday["number"].compute().tolist() == [1, 2]
+    program = f"import cloudpickle; print(cloudpickle.loads({sent!r})['number'].sum().compute())"
+    elsewhere = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd="/", capture_output=True, check=True
+    )
+    assert elsewhere.stdout.split() == [b"3"]
+    assert len(calls.calls()) == 2
+    assert len([*(tmp_path / "daskprs-jobs").iterdir()]) == 2
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "distributed"])
+def test_rows_of_an_earlier_call_are_used_with_a_warning(
+    tmp_path: Path, client: Client, scheduler: str
+) -> None:
+    """It names the folder and the time; a graph says nothing of its own rows."""
+    strikes = Strikes(tmp_path, "nothing", 0)
+    at = client if scheduler == "distributed" else scheduler
+    lazy = by_job(frame(), strikes, tmp_path)
+    lazy.compute(scheduler=at)
+    lazy.compute(scheduler=at)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert same_rows(by_job(frame(), strikes, tmp_path).compute(scheduler=at))
+        assert poll_for(lambda: len(told) > 0)
+    (line,) = {str(one.message) for one in told}
+    assert f"the job folder {tmp_path / 'job'} has rows of an earlier call, of 20" in line
+    assert "\n" not in line
+    assert len(strikes.calls()) == PARTS
 
 
 def test_only_columns_that_are_needed_are_read(tmp_path: Path) -> None:

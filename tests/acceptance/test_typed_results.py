@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pytest
 from dask.dataframe.dask_expr.io.io import FromMapProjectable
 from distributed import Client, LocalCluster
 
@@ -18,8 +21,6 @@ from daskprs.job import lazy_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 READINGS = pd.DataFrame(
     {
@@ -95,3 +96,90 @@ def test_every_reader_gives_the_same_rows(tmp_path: Path) -> None:
     ours = result.to_dask_dataframe()
     assert ours.dtypes.astype(str).to_dict() == {"n": "Int64", "odd": "boolean"}
     assert int(ours["odd"].sum().compute()) == 100
+
+
+KINDS = """
+import threading
+from dataclasses import dataclass
+from enum import Enum
+
+LOCK = threading.Lock()
+
+class Mark(Enum):
+    GOOD = 1
+    BAD = 2
+
+@dataclass
+class Hit:
+    row: int
+    mark: Mark
+
+    def doubled(self):
+        return double(self.row)
+
+def double(row):
+    return 2 * row
+
+class Guarded:
+    def held(self):
+        return LOCK
+"""
+SCORE = """
+import pandas as pd
+from kinds import Guarded, Hit, Mark
+
+class Near(Hit):
+    pass
+
+def run(rows):
+    if "guarded" in rows:
+        return [Guarded()]
+    hits = [Near(n, Mark.BAD if n % 2 else Mark.GOOD) for n in rows["n"]]
+    return pd.DataFrame({"n": rows["n"], "hit": hits}) if len(rows) > 40 else hits
+"""
+
+
+@pytest.mark.parametrize(("rows", "column"), [(50, "hit"), (20, "result")])
+def test_objects_of_the_scripts_classes_come_back_whole(
+    tmp_path: Path, rows: int, column: str
+) -> None:
+    """In the caller and in a later process, which cannot import the script."""
+    (tmp_path / "kinds.py").write_text(KINDS)
+    (tmp_path / "score.py").write_text(SCORE)
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": range(100)}),
+        tmp_path / "score.py",
+        mini_batch_size=8 * rows,
+        job_dir=tmp_path / "job",
+        progress=False,
+    )
+    found = result.to_pandas()[column]
+    assert [hit.doubled() for hit in found] == [2 * n for n in range(100)]
+    assert {type(hit) for hit in found} == {type(found[0])}
+    assert [hit.mark.name for hit in found[:2]] == ["GOOD", "BAD"]
+    program = (
+        "from daskprs.folders.job_folder import JobFolder\n"
+        "from daskprs.output.read_rows import read_rows\n"
+        f"rows = read_rows(JobFolder({str(tmp_path / 'job')!r}))\n"
+        f"print(sum(hit.doubled() for hit in rows[{column!r}]))"
+    )
+    words = [sys.executable, "-c", program]
+    assert subprocess.run(words, capture_output=True, check=True, cwd="/").stdout == b"9900\n"
+
+
+def test_an_object_whose_class_cannot_travel_is_refused_in_the_first_mini_batch(
+    tmp_path: Path,
+) -> None:
+    """Not when all work is done and the rows are read."""
+    (tmp_path / "kinds.py").write_text(KINDS)
+    (tmp_path / "score.py").write_text(SCORE)
+    with pytest.raises(daskprs.ParallelRunFailed, match=r"class 'Guarded', whose definition") as no:
+        daskprs.parallel_run(
+            pd.DataFrame({"guarded": range(100)}),
+            tmp_path / "score.py",
+            process_count_per_node=1,
+            mini_batch_size=8,
+            job_dir=tmp_path / "job",
+            progress=False,
+        )
+    assert no.value.result.mini_batches.failed < 10

@@ -70,6 +70,9 @@ STEPS: dict[str, Callable[[pd.DataFrame, list[int]], Any]] = {
     "index as column": lambda frame, numbers: frame.take(numbers).reset_index(),
     "arrow": lambda frame, numbers: pa.Table.from_pandas(frame.take(numbers)),
     "arrow of a range": lambda frame, _: pa.Table.from_pandas(frame[::-1]),
+    "arrow with a named index": lambda frame, numbers: pa.Table.from_pandas(
+        frame.take(numbers).set_index("x", append=True)
+    ),
     "pieces": lambda frame, numbers: (frame.loc[[number]] for number in [*numbers, 0]),
 }
 

@@ -232,7 +232,7 @@ def test_whoever_opened_a_claim_before_it_was_removed_does_not_hold_it(tmp_path:
 )
 def test_a_job_folder_is_named_after_what_people_call_the_script(script: str, name: str) -> None:
     """With its time and its number after that, and nothing that a shell would mind."""
-    path = default_path(script, "1a2b", "jobs", is_dated=True)
+    path = default_path(script, "1a2b", "jobs")
     assert re.fullmatch(rf"jobs/{name}-\d{{8}}-\d{{6}}-1a2b", str(path))
 
 

@@ -397,6 +397,12 @@ def test_a_lazy_frame_of_columns_that_do_not_exist_is_refused() -> None:
 
 
 REFUSED: dict[str, tuple[Any, BatchFormat, type[Exception], str]] = {
+    "lists of no values in polars": (
+        pa.table({"a": pa.array([[], []], pa.list_(pa.int8(), 0))}),
+        "polars",
+        InputError,
+        r"column 'a' is fixed_size_list.*, which polars cannot hold.*batch_format='pyarrow'",
+    ),
     "mixed objects": (
         pd.DataFrame({"a": [1, "x"]}),
         "polars",
@@ -462,3 +468,33 @@ def test_the_tables_of_types_are_made_from_what_run_gets() -> None:
     """``python -m tests.support.types_tables`` writes them anew."""
     page = types_tables.PAGE.read_text()
     assert page == types_tables.written(page), "run python -m tests.support.types_tables"
+
+
+@pytest.mark.parametrize("batch_format", FORMATS)
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_column_reaches_run_though_notes_call_it_an_index(
+    holder: str, batch_format: BatchFormat
+) -> None:
+    """In every batch format."""
+    noted = pa.Table.from_pandas(pd.DataFrame({"id": ["a", "b"], "n": [1, 2]}).set_index("id"))
+    (made,) = batches(HOLDERS[holder](noted), batch_format, size=1 << 20)
+    names = made.column_names if isinstance(made, pa.Table) else list(made)
+    if isinstance(made, pl.DataFrame):
+        names = made.columns
+    assert sorted(names) == ["id", "n"]
+    assert list(map(str, made["id"])) == ["a", "b"]
+
+
+PAIR = pa.list_(pa.float32(), 2)
+PAIRS = [None if row % 3 == 1 else [float(row), None] for row in range(12)]
+NESTED = [None if row % 4 == 1 else [pair, pair] for row, pair in enumerate(PAIRS)]
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_polars_gets_null_lists_of_fixed_size(holder: str) -> None:
+    """Which it cannot take in a slice; lists in such lists, too."""
+    table = pa.table({"x": pa.array(PAIRS, PAIR), "y": pa.array(NESTED, pa.list_(PAIR, 2))})
+    made = batches(HOLDERS[holder](table), "polars", 3 * table.nbytes // len(table))
+    assert len(made) > 2
+    assert [row for one in made for row in one["x"].to_list()] == PAIRS
+    assert [row for one in made for row in one["y"].to_list()] == NESTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 import pyarrow as pa
@@ -11,8 +11,12 @@ import pytest
 
 from daskprs.errors import ReturnTypeError
 from daskprs.output.rows.format_result import format_result
+from daskprs.output.rows.part_formats import check_writable
 from daskprs.output.rows.result_tables import table_of
 from daskprs.output.spec import OutputSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LATE = pd.Timestamp("2026-01-01 23:59:59.999999999")
 AS_DATA_SET = OutputSpec(text=True, typed=False, format="parquet")
@@ -46,3 +50,29 @@ def test_objects_that_are_times_lose_nothing(as_arrow: Any) -> None:
     mixed = pd.DataFrame({"day": pd.Series([dt.date(2026, 1, 1), LATE], dtype=object)})
     with pytest.raises(ReturnTypeError, match=r"'day'.*dates and datetimes have no one type"):
         as_arrow(mixed)
+
+
+class CountedSchema:
+    """A schema that counts how often its names are made."""
+
+    def __init__(self, columns: int) -> None:
+        self._schema = pa.schema([(f"c{place}", pa.int64()) for place in range(columns)])
+        self.count = 0
+
+    def __iter__(self) -> Iterator[pa.Field]:
+        """Yield the fields."""
+        return iter(self._schema)
+
+    @property
+    def names(self) -> list[str]:
+        """Make the names."""
+        self.count += 1
+        return list(self._schema.names)
+
+
+def test_the_check_of_wide_rows_takes_time_by_their_columns_alone() -> None:
+    """Arrow makes the names of a schema anew each time that they are asked for."""
+    narrow, wide = CountedSchema(2), CountedSchema(200)
+    for schema in (narrow, wide):
+        check_writable(cast("pa.Schema", schema), "parquet", ())
+    assert narrow.count == wide.count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from datetime import datetime
 from pathlib import Path
@@ -17,9 +18,13 @@ from hypothesis import strategies as st
 
 import tests.support.polars_threads  # noqa: F401
 from daskprs.errors import ReturnTypeError
+from daskprs.output.read_rows import one_frame
 from daskprs.output.rows.format_result import format_result
+from daskprs.output.rows.result_tables import tables_of
+from daskprs.output.rows.typed_rows import UNKNOWN, decode
 from daskprs.output.spec import OutputSpec, SpoolSpec
 from daskprs.output.spool import WRITE_BYTES, AgentSpool
+from daskprs.system.seal import NO_KEY, Seal
 from tests.support.frames_of_all_kinds import TEXTS, frames
 
 if TYPE_CHECKING:
@@ -367,3 +372,51 @@ def test_only_what_is_wanted_is_made() -> None:
     assert format_result(["a", "b"], nothing) == (2, None, None, None, b"")
     stamp = [datetime(2020, 1, 1)]  # noqa: DTZ001 - as scripts make them
     assert format_result(iter(stamp), nothing).succeeded == 1
+
+
+# ---- tables whose notes name an index ----
+
+NOTED = pa.Table.from_pandas(
+    pd.DataFrame({"id": ["a", "b"], "n": [1, 2]}).set_index("id", append=True)
+)
+"""A table in whose notes the column `id` is an index of pandas, beside one without a name."""
+KINDS: dict[str, Callable[[pa.Table], Any]] = {
+    "table": lambda table: table,
+    "batch": lambda table: table.to_batches()[0],
+    "stream": lambda table: table.to_reader(),
+    "pieces": lambda table: iter([table]),
+}
+
+
+@pytest.mark.parametrize("schema", [None, '{"n": "int64", "id": "large_string"}'])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_is_kept_though_notes_call_it_an_index(kind: str, schema: str | None) -> None:
+    """As text, with types and in a data set; only an index without a name is left out."""
+    made = {
+        form: format_result(
+            KINDS[kind](NOTED),
+            OutputSpec(text=form != "typed", typed=form == "typed", format=format_, schema=schema),
+        ).payload
+        for form, format_ in [("text", "text"), ("typed", "text"), ("data set", "parquet")]
+    }
+    assert made["text"] == b"1 a\n2 b\n"
+    (piece,) = decode(io.BytesIO(made["typed"]), len(made["typed"]), Seal(NO_KEY))
+    (table,) = tables_of([piece], 0)
+    frame = one_frame([(0, piece)])
+    with pa.ipc.open_stream(made["data set"]) as stream:
+        whole = stream.read_all()
+    for one in (table, frame, whole):
+        assert one is not None
+        assert list(getattr(one, "column_names", one.columns)) == ["n", "id"]
+        assert list(map(str, one["id"])) == ["a", "b"]
+
+
+def test_the_labels_of_rows_come_from_the_index_without_a_name_alone() -> None:
+    """A named index beside it says nothing of rows, and is not lost."""
+    frame = pd.DataFrame({"n": [9, 2, 4], "x": 1}, index=[5, 7, 6])
+    numbers = []
+    for one in (frame, frame.set_index("n"), frame.rename_axis("k")):
+        rows = format_result(pa.Table.from_pandas(one), BOTH._replace(text=False)).payload
+        numbers += [piece.numbers for piece in decode(io.BytesIO(rows), len(rows), Seal(NO_KEY))]
+    assert list(numbers[0]) == [5, 7, 6]
+    assert numbers[1:] == [UNKNOWN, UNKNOWN]

@@ -17,6 +17,7 @@ from daskprs.agent.foreign.entry_script import (
 from daskprs.agent.foreign.main import THREADS_GRACE_S, threads_left
 from daskprs.agent.foreign.run_call import RunCall, signature_of
 from daskprs.errors import ScriptError
+from daskprs.output.rows.own_classes import classes_come_from
 from daskprs.system import masks
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     masks.install(job.mask)
     EntryScript.install(**description_of(job, process), masked=masks.masked)
     stand_ins.install()
+    classes_come_from(script.source_directory)
     begin_script(script.name, job.arguments, job.logging_level, script.source_directory)
     return ScriptFunctions(_imported(script), script.name, any_second=script.any_second)
 

@@ -21,6 +21,7 @@ from daskprs.inputs.source.batch_format import rows_in
 from daskprs.inputs.source.included import PATH, PATH_ASIDE, ROW
 from daskprs.output.rows.blocks import apart, blocks_of, is_block, with_numbers
 from daskprs.output.rows.format_result import of_arrays
+from daskprs.output.rows.given_schema import framed
 from daskprs.output.rows.result_tables import RESULT, column_of
 
 if TYPE_CHECKING:
@@ -110,9 +111,12 @@ class IncludedColumns:
     def _before(self, block: Block, *, is_piece: bool = False) -> Block:
         if isinstance(block, pa.Table):
             columns = self._table()
+            rows, index = apart(block)
+            if ROW in index.names and ROW in rows.column_names:
+                rows = rows.drop_columns([ROW])
             if columns is not None:
-                return self._before_table(columns, block, is_piece=is_piece)
-            block = block.to_pandas(integer_object_nulls=True)
+                return self._before_table(columns, rows, index, is_piece=is_piece)
+            block = framed(rows, index)
         numbers, block = self._numbered(block)
         self._check_names(block.columns)
         if numbers is None:
@@ -126,9 +130,10 @@ class IncludedColumns:
         whole.index = pd.Index(numbers)
         return whole
 
-    def _before_table(self, columns: pa.Table, block: pa.Table, *, is_piece: bool) -> pa.Table:
+    def _before_table(
+        self, columns: pa.Table, rows: pa.Table, index: pd.Index, *, is_piece: bool
+    ) -> pa.Table:
         """Return a table with the columns before its own, which stay as they are."""
-        rows, index = apart(block)
         numbers, _ = self._numbered(index.to_frame(index=True).iloc[:, :0])
         if numbers is None and rows.column_names.count(ROW) == 1:
             numbers = self._checked_numbers(rows.column(ROW).to_pandas())
@@ -136,7 +141,7 @@ class IncludedColumns:
         self._check_names(rows.column_names)
         if numbers is None:
             self._check_order(index.to_frame(index=True), is_piece=is_piece)
-            beside = columns.slice(0, len(block))
+            beside = columns.slice(0, len(rows))
         else:
             beside = columns.take(pa.array(numbers))
         parts = [beside, rows]

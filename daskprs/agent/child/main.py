@@ -7,12 +7,14 @@ writes each activity to the shared page before it begins. It catches every excep
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from daskprs.agent.child.entry_script import load_entry_script, profile_of
 from daskprs.agent.child.failure import failure_of, may_pass
@@ -40,6 +42,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.files.file_versions import compare_with_times_seen
 from daskprs.inputs.source.batch_format import rows_in
 from daskprs.inputs.source.source import PathsReader
+from daskprs.output.rows.blocks import is_stream
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spool import AgentSpool, UnwritableError
 from daskprs.system.file_lock import boot_id
@@ -50,8 +53,10 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from daskprs.agent.child.entry_script import ScriptFunctions
+    from daskprs.agent.child.included_columns import IncludedColumns
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.mini_batch import MiniBatch
+    from daskprs.output.rows.format_result import FormattedRows
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
@@ -206,7 +211,6 @@ class Agent:
         self._page.enter(Phase.RUNNING, position, attempt.total)
         if attempt.total == 0 and self._job.unit == "row":
             return attempt.finished(Status.RUN_DONE, empty=True), b""
-        attempt.run_begun = time.perf_counter()
         outcome, payload = self._tried(attempt)
         if self._check_input is not None:
             try:
@@ -239,18 +243,25 @@ class Agent:
             return attempt.finished(Status.RUN_EXCEPTION, failure=failure), b""
 
     def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
-        """Call `run` and format what it returns; iterating a generator is part of it."""
+        """Call `run` and format what it returns; iterating a generator is part of `run`."""
         data, attempt.data = attempt.data, None
         included = None
         if self._job.included is not None:
             included, data = taken_columns(self._job.included, data, attempt.mini_batch)
-        result = self.entry.run(data, attempt.mini_batch)
+            self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
+        with attempt.run_clock as clock:
+            result = self.entry.run(data, attempt.mini_batch)
         del data
         if result is None:
             return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
-        if included is not None:
-            result = included.beside(result)
-        rows = format_result(result, self._job.output, self._spool, attempt.mini_batch.index)
+        if is_stream(result):  # which may compute its rows while they are read
+            with clock:
+                rows = self._formatted(attempt, included, result)
+        elif isinstance(result, Iterator) and not isinstance(result, io.IOBase):
+            rows = self._formatted(attempt, included, clock.around(result))
+        else:
+            self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
+            rows = self._formatted(attempt, included, result)
         outcome = attempt.finished(
             Status.RUN_DONE,
             succeeded=attempt.total if self.entry.counts_inputs else rows.succeeded,
@@ -259,6 +270,13 @@ class Agent:
             header=rows.header,
         )
         return outcome, rows.payload
+
+    def _formatted(
+        self, attempt: AttemptRun, included: IncludedColumns | None, result: Any
+    ) -> FormattedRows:
+        if included is not None:
+            result = included.beside(result)
+        return format_result(result, self._job.output, self._spool, attempt.mini_batch.index)
 
 
 def delayed_by(names: list[str]) -> Failure | None:
@@ -290,6 +308,36 @@ def _compare_times_here(job: JobSpec) -> None:
         compare_with_times_seen(JobFolder(job.job_dir).times_seen(job.epoch, here))
 
 
+class RunClock:
+    """Adds up the seconds that the script takes for a mini-batch, without our own work.
+
+    The script takes them while this is entered.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._begun = 0.0
+
+    def __enter__(self) -> Self:
+        """Go on."""
+        self._begun = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.seconds += time.perf_counter() - self._begun
+
+    def around(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        """Yield what a generator of the script yields."""
+        while True:
+            with self:
+                try:
+                    piece = next(pieces)
+                except StopIteration:
+                    return
+            yield piece
+
+
 class AttemptRun:
     """One attempt while it is being made: its clocks, its data, its outcome."""
 
@@ -303,7 +351,7 @@ class AttemptRun:
         self.data: Any = None
         self.load_error: BaseException | None = None
         self.total = mini_batch.items or 0
-        self.run_begun: float | None = None
+        self.run_clock = RunClock()
         self._wall = time.time()
         self._begun = time.perf_counter()
         self._cpu_before_s = cpu_s()
@@ -318,7 +366,7 @@ class AttemptRun:
             total=self.total,
             started=self._wall,
             elapsed_s=now - self._begun,
-            run_s=0.0 if self.run_begun is None else now - self.run_begun,
+            run_s=self.run_clock.seconds,
             cpu_s=self._cpu_s() - self._cpu_before_s,
             peak_bytes=self._peak.taken(),
             **({"succeeded": 0} | fields),

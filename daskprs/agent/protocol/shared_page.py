@@ -59,7 +59,8 @@ class Phase(IntEnum):
     RUNNING = 4
     SHUTDOWN = 5
     RETURNING = 6
-    """`run` is over; what it made waits to be sent: the supervisor may be between two leases."""
+    """`run` is over; what it made is formatted, and waits to be sent: the supervisor may be between
+    two leases."""
 
 
 _PHASES = {int(phase): phase for phase in Phase}

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from daskprs.arrow.arrow_polars import contains, polars_frame
 from daskprs.errors import InputError, LoadError, Option, OptionError
 from daskprs.inputs.source.columns import check_different
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -41,9 +42,7 @@ class BatchForm(NamedTuple):
         table = rows if isinstance(rows, pa.Table) else self._arrow(rows)
         if self.batch_format == "pyarrow":
             return table
-        import polars as pl
-
-        return pl.from_arrow(table)
+        return polars_frame(table)
 
     def _arrow(self, frame: pd.DataFrame) -> pa.Table:
         columns = []
@@ -110,13 +109,21 @@ def check_polars() -> None:
         )
 
 
+def _is_list_of_none(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(type_)) and type_.list_size == 0
+
+
+NOT_IN_POLARS = pa.types.is_decimal256, pa.types.is_interval, _is_list_of_none
+"""Types at which polars panics."""
+
+
 def check_polars_holds(schema: pa.Schema) -> None:
     """Refuse columns of types that polars does not have."""
     import polars as pl
 
     for field in schema:
         try:
-            if _holds(field.type, pa.types.is_decimal256, pa.types.is_interval):
+            if contains(field.type, *NOT_IN_POLARS):
                 msg = "it has no such type"  # and would write the traceback of a panic
                 raise TypeError(msg)
             pl.from_arrow(pa.schema([field]).empty_table())
@@ -125,13 +132,3 @@ def check_polars_holds(schema: pa.Schema) -> None:
             msg += f"({error}). Leave it out by "
             instead = Option("batch_format", "pyarrow")
             raise InputError(msg, Option("columns"), ", or use ", instead, ".") from error
-
-
-def _holds(type_: pa.DataType, *kinds: Callable[[pa.DataType], bool]) -> bool:
-    """Say whether a type, or one inside it, is of some kinds."""
-    if isinstance(type_, pa.BaseExtensionType):
-        type_ = type_.storage_type
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    inner = (type_.field(place).type for place in range(type_.num_fields))
-    return any(kind(type_) for kind in kinds) or any(_holds(one, *kinds) for one in inner)

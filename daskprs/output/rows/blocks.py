@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -107,6 +108,12 @@ def is_block(kind: type) -> bool:
     return issubclass(kind, FRAMES) or hasattr(kind, "__arrow_c_stream__")
 
 
+def is_stream(value: Any) -> bool:
+    """Say whether rows come in batches of Arrow that need not exist before they are read."""
+    is_polars = type(value).__module__.partition(".")[0] == "polars"
+    return hasattr(value, "__arrow_c_stream__") and not isinstance(value, FRAMES) and not is_polars
+
+
 def has_index(value: Any) -> bool:
     """Say whether rows have an index; in an Arrow table it is columns that pandas has written.
 
@@ -123,14 +130,20 @@ def has_index(value: Any) -> bool:
 
 
 def apart(table: pa.Table) -> tuple[pa.Table, pd.Index]:
-    """Return a table without the index that pandas has written, and this index.
+    """Return a table without an index, and the index that pandas has written into it.
 
-    The columns stay as they are: pandas would change the types and the nulls of some.
+    An index with a name is a column of the table, too, as Arrow itself has it; one without a name
+    is left out. The columns stay as they are: pandas would change the types and nulls of some.
     """
-    noted = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    notes = table.schema.pandas_metadata or {}
+    noted = notes.get("index_columns", [])
     names = [one for one in noted if isinstance(one, str) and one in table.column_names]
-    index = table.select(names).to_pandas().index if names else _noted_range(table, noted)
-    return table.drop_columns(names) if names else table, index
+    if not names:
+        return table, _noted_range(table, noted)
+    index = table.select(names).to_pandas().index
+    rows = table.drop_columns([name for name in names if name.startswith(UNNAMED_INDEX)])
+    written = json.dumps({**notes, "index_columns": []}).encode()
+    return rows.replace_schema_metadata({**table.schema.metadata, b"pandas": written}), index
 
 
 def _noted_range(table: pa.Table, noted: list[Any]) -> pd.Index:
@@ -152,13 +165,6 @@ def with_numbers(table: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
     index = {"index_columns": [name], "column_indexes": [], "columns": [*notes["columns"], note]}
     table = table.append_column(name, pa.array(numbers))
     return table.cast(with_notes(table.schema, notes | index))
-
-
-def without_unnamed(table: pa.Table) -> pa.Table:
-    """Return a table without an index that has no name, as the index of a frame is left out."""
-    noted = (table.schema.pandas_metadata or {}).get("index_columns", [])
-    unnamed = [one for one in noted if isinstance(one, str) and one.startswith(UNNAMED_INDEX)]
-    return table.drop_columns(unnamed)
 
 
 def not_rows(result: Any) -> ReturnTypeError:

@@ -25,7 +25,6 @@ from daskprs.output.rows.blocks import (
     has_index,
     is_block,
     not_rows,
-    without_unnamed,
 )
 from daskprs.output.rows.given_schema import GivenSchema, framed
 from daskprs.output.rows.result_tables import RESULT, column_of
@@ -135,16 +134,22 @@ class _Writer:
             if self._given is not None:
                 self._in_schema(one, self._given, has_index=has_index)
                 continue
-            is_noted = has_index and isinstance(one, pa.Table)
-            if self._text is not None:
-                self._text.block(without_unnamed(one) if is_noted else one, has_index=has_index)
-            if self._typed is not None:
-                self._typed.block(one, has_index=has_index)
+            if isinstance(one, pa.Table):
+                self._table(*apart(one), has_index=has_index)
+                continue
+            for form in self._forms:
+                form.block(one, has_index=has_index)
+
+    def _table(self, table: pa.Table, index: pd.Index, *, has_index: bool) -> None:
+        if self._text is not None:
+            self._text.block(table, has_index=has_index)
+        if self._typed is not None:
+            self._typed.table(table, index if has_index else None)
 
     def _in_schema(self, block: Block, given: GivenSchema, *, has_index: bool) -> None:
         """Write rows in the schema that the caller gives; a frame keeps its index."""
         index = None
-        if has_index and isinstance(block, pa.Table):
+        if isinstance(block, pa.Table):
             block, index = apart(block)
         table = given.table(block)
         if self._text is not None:
@@ -154,7 +159,7 @@ class _Writer:
         if isinstance(block, pd.DataFrame):
             self._typed.block(framed(table, block.index), has_index=has_index)
         else:
-            self._typed.table(table, index)
+            self._typed.table(table, index if has_index else None)
 
     def _pieces(self, pieces: Iterator[Any]) -> None:
         """Write what a generator yields; with a schema, some elements at a time."""

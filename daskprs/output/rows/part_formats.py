@@ -12,6 +12,7 @@ import io
 import json
 import math
 from bisect import bisect_right
+from collections import Counter
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -173,8 +174,9 @@ def _opened(format_: str, path: Path) -> Iterator[tuple[list[int], Any]]:
 
 def check_writable(schema: pa.Schema, format_: str, partition_by: Collection[str]) -> None:
     """Raise `ReturnTypeError` for a column that the format, or a folder's name, cannot hold."""
+    names = Counter(schema.names)  # which Arrow makes anew each time
     for field in schema:
-        if schema.names.count(field.name) > 1:
+        if names[field.name] > 1:
             msg = f"run() returned two columns {field.name!r}. A data set needs different names."
             raise ReturnTypeError(msg)
         why = _why_not(format_, normal(field.type))
@@ -185,7 +187,7 @@ def check_writable(schema: pa.Schema, format_: str, partition_by: Collection[str
             )
             raise ReturnTypeError(msg)
     for name in partition_by:
-        if name not in schema.names:
+        if name not in names:
             msg = (
                 f"run() returned no column {name!r}, by which {Option('output_partition_by')} "
                 f"makes folders. It returned {', '.join(map(repr, schema.names))}."

@@ -28,7 +28,8 @@ import pyarrow as pa
 
 from daskprs.arrow.exact_frames import NO_ARROW, frame_of_labelled, labelled_table
 from daskprs.errors import JournalError, ReturnTypeError, class_name
-from daskprs.output.rows.blocks import apart, frames_of
+from daskprs.output.rows.blocks import frames_of
+from daskprs.output.rows.own_classes import RowPickler, row_pickle
 from daskprs.system.seal import TAG_BYTES, checksum, unsealed
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class TypedRows:
     def __init__(self, sink: Sink, key: SealKey) -> None:
         self._buffer = io.BufferedWriter(sink, WRITE_BYTES)
         self._blocks = _SealedBlocks(self._buffer, key)
-        self._pickler = pickle.Pickler(self._blocks, protocol=5)
+        self._pickler = RowPickler(self._blocks)
         self._stream = ""
         """The type of the values whose Arrow stream is open; empty: no stream is."""
         self._gathered: list[Any] = []
@@ -154,7 +155,7 @@ class TypedRows:
     def block(self, block: Block, *, has_index: bool) -> None:
         """Keep rows, and their numbers if an index holds them."""
         if isinstance(block, pa.Table):
-            self.table(*(apart(block) if has_index else (block, None)))
+            self.table(block, None)
             return
         for frame in frames_of(block):
             numbers = row_numbers(frame.index) if has_index else NO_INDEX
@@ -166,8 +167,13 @@ class TypedRows:
             self._dump(("frame", frame.reset_index(drop=True), *known))
 
     def table(self, table: pa.Table, index: pd.Index | None) -> None:
-        """Keep a table that `run` returned, and the numbers of its rows if an index holds them."""
-        self._table("table", table, NO_INDEX if index is None else row_numbers(index))
+        """Keep a table that `run` returned, and the numbers of its rows if an index holds them.
+
+        An index with a name holds none; nothing of it is lost, since it is a column, too.
+        """
+        numbers = NO_INDEX if index is None else row_numbers(index)
+        is_column = isinstance(numbers, str) and numbers.startswith(NAMED)
+        self._table("table", table, UNKNOWN if is_column else numbers)
 
     def array(self, array: np.ndarray[Any, Any]) -> None:
         """Keep a one-dimensional array."""
@@ -268,7 +274,7 @@ class TypedRows:
         self._blocks.begin()
         try:
             self._pickler.dump(piece)
-        except OSError:
+        except (OSError, ReturnTypeError):
             raise
         except Exception as error:
             culprit = _culprit(piece[1]) if type(piece[1]) is list else piece[1]
@@ -341,7 +347,7 @@ def _culprit(elements: list[Any]) -> Any:
     """Return the first element that has no pickle."""
     for element in elements:
         try:
-            pickle.dumps(element, protocol=5)
+            row_pickle(element)
         except Exception:  # noqa: BLE001 - a class may raise anything
             return element
     return elements

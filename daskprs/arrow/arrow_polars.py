@@ -1,0 +1,48 @@
+"""From Arrow to polars, around what polars cannot take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
+is_ = pa.types
+
+
+def polars_frame(table: pa.Table) -> pl.DataFrame:
+    """Return a table as a frame of polars, which shares the memory of most columns.
+
+    polars reads the nulls of a slice of lists of fixed size as those of other rows, and refuses
+    them, so that such columns are copied.
+    """
+    import polars as pl
+
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if _may_have_null_lists(column):
+            copied = [pa.concat_arrays([chunk]) for chunk in column.chunks]
+            table = table.set_column(place, field, pa.chunked_array(copied, field.type))
+    return pl.DataFrame(pl.from_arrow(table))
+
+
+def _may_have_null_lists(column: pa.ChunkedArray) -> bool:
+    """Say whether a list of fixed size in a column may be null; of inner ones that is unknown."""
+    type_ = column.type
+    if is_.is_fixed_size_list(type_) and not contains(type_.value_type, is_.is_fixed_size_list):
+        return bool(column.null_count)
+    return contains(type_, is_.is_fixed_size_list)
+
+
+def contains(type_: pa.DataType, *kinds: Callable[[pa.DataType], bool]) -> bool:
+    """Say whether a type, or one inside it, is of some kinds."""
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if is_.is_dictionary(type_):
+        type_ = type_.value_type
+    inner = (type_.field(place).type for place in range(type_.num_fields))
+    return any(kind(type_) for kind in kinds) or any(contains(one, *kinds) for one in inner)

@@ -143,6 +143,10 @@ class DelimitedParser:
         floats = {one.name: one.parsed for one in wanted if _are_unseen_floats(one, frame, body)}
         if floats:
             frame = read_records(body, names, self.dialect, dtype=given | floats, **nulls)
+        for column in wanted:
+            if column.may_be_rounded(frame[column.name]):
+                cells = read_records(body, names, self.dialect, dtype=given | {column.name: TEXT})
+                column.check_written(cells[column.name])
         fitted = {column.name: column.fit(frame[column.name]) for column in wanted}
         return pd.DataFrame(fitted, index=frame.index)
 

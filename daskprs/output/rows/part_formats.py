@@ -21,8 +21,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from daskprs.arrow.exact_casts import OF_VIEWS, normal
 from daskprs.errors import Option, ReturnTypeError
-from daskprs.output.rows.row_schema import OF_VIEWS, normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

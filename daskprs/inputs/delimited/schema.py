@@ -79,10 +79,10 @@ class TextColumn(NamedTuple):
         is_nullable = not isinstance(dtype, np.dtype) and dtype.kind in "iu"
         return is_nullable and bool((column.abs() >= EXACT).any())
 
-    def check_written(self, cells: pd.Series) -> None:
+    def check_written(self, cells: pd.Series, thousands: str | None) -> None:
         """Raise `ValueError` unless all cells of text are written as integers."""
         for cell in cells.dropna().astype(str):
-            if not INTEGER.fullmatch(cell):
+            if not INTEGER.fullmatch(cell.replace(thousands or " ", "")):
                 _refuse(f"not exactly {self.kind}")
 
     @property

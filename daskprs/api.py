@@ -70,6 +70,7 @@ def parallel_run(
     header: Header | None = None,
     encoding: str = "utf-8",
     support_multi_line: bool = True,
+    csv_options: Mapping[str, Any] | None = None,
     include_path_column: bool = False,
     node_count: int | None = None,
     process_count_per_node: int | None = None,
@@ -216,6 +217,10 @@ def parallel_run(
         The encoding of text input.
     support_multi_line
         Whether a quoted field may contain line breaks.
+    csv_options
+        How cells of delimited text are read: ``na_values``, ``keep_default_na``, ``decimal`` and
+        ``thousands``, with the meaning that they have in ``pandas.read_csv``. Default: as pandas,
+        but in a column whose type in `dtypes` is text, only an empty cell is null.
     include_path_column
         Add the path of each row's file as the column ``Path``.
     node_count

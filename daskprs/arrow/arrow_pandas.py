@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from daskprs.arrow.exact_casts import Asked, checked_cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -32,7 +33,7 @@ class OneType(NamedTuple):
     objects: frozenset[str]
     """Columns of booleans that are objects, since some are null."""
     given: frozenset[str] = frozenset()
-    """Columns whose types the option `dtypes` gives: no value of theirs may change."""
+    """Columns whose types the option `dtypes` gives."""
 
 
 def one_type(
@@ -57,59 +58,29 @@ def one_type(
 def cast(table: pa.Table, types: OneType, where: str, error_class: type[DaskprsError]) -> pa.Table:
     """Give a table the types of all, and name the column of a value that does not fit.
 
-    In a column of `dtypes`, a value that the new type would change does not fit either.
+    In a column of `dtypes`, the casts are those of `exact_casts`.
     """
-    schema = types.schema
-    columns = list(zip(table.column_names, table.columns, schema, strict=True))
-    try:
-        made = table.cast(schema)
-    except pa.ArrowException as error:
-        for name, column, field in columns:
-            try:
-                column.cast(field.type)
-            except pa.ArrowException as misfit:
-                msg = f"{where}, column {name!r} as {field.type}: {misfit}.{_advice(column, field)}"
-                raise error_class(msg) from misfit
-        msg = f"{where}: {error}"
-        raise error_class(msg) from error
-    for (name, column, field), now in zip(columns, made.columns, strict=True):
-        change = _change(column, now) if name in types.given else None
-        if change is not None:
-            msg = (
-                f"{where}, column {name!r} as {field.type}: a value would change, got {change}. "
-                f"Leave {name!r} out of dtypes, and convert the column in run()."
-            )
-            raise error_class(msg)
-    return made
+    columns = []
+    for column, field in zip(table.columns, types.schema, strict=True):
+        is_given = field.name in types.given
+        try:
+            columns.append(_cast(column, field.type, is_given=is_given))
+        except pa.ArrowException as misfit:
+            advice = _advice(column, field, is_given=is_given)
+            msg = f"{where}, column {field.name!r} as {field.type}: {misfit}.{advice}"
+            raise error_class(msg) from misfit
+    return pa.table(columns, schema=types.schema)
 
 
-def _change(column: pa.ChunkedArray, made: pa.ChunkedArray) -> str | None:
-    """Return the first value that does not come back from another type; any text does."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    is_text = pa.types.is_string(made.type) or pa.types.is_large_string(made.type)
-    if column.type == made.type or is_text or pa.types.is_null(column.type):
-        return None
-    try:
-        back = made.cast(column.type)
-    except pa.ArrowException as error:
-        return f"values that do not come back as {column.type} ({error})"
-    column, back = _nan_as_null(column), _nan_as_null(back)
-    if back.equals(column):
-        return None
-    place = next(at for at in range(len(column)) if back[at] != column[at])
-    return f"{column[place].as_py()!r}, which becomes {made[place].as_py()!r}"
-
-
-def _nan_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with nulls for NaNs, which do not equal themselves."""
-    if not pa.types.is_floating(column.type):
+def _cast(column: pa.ChunkedArray, type_: pa.DataType, *, is_given: bool) -> pa.ChunkedArray:
+    if column.type == type_:
         return column
-    column = column.cast(pa.float64())
-    return pc.if_else(pc.is_nan(column), None, column)
+    return checked_cast(column, type_, Asked.DTYPES) if is_given else column.cast(type_)
 
 
-def _advice(column: pa.ChunkedArray, field: pa.Field) -> str:
+def _advice(column: pa.ChunkedArray, field: pa.Field, *, is_given: bool) -> str:
+    if is_given:
+        return f" Leave {field.name!r} out of dtypes, and convert the column in run()."
     if not (pa.types.is_integer(column.type) and pa.types.is_floating(field.type)):
         return ""
     return (

@@ -28,6 +28,7 @@ DASHED = {name.replace("_", "-") for name in TABLE} | {"job-dir", "output-dir"}
 PAIRS = {
     "environment_variables": ("-e", "NAME=VALUE"),
     "side_inputs": ("NAME=PATH",),
+    "csv_options": ("NAME=VALUE",),
 }
 """The short flag, if any, and the form of options that are repeated for each pair."""
 TYPES = ("COLUMN=TYPE",)
@@ -166,7 +167,12 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
         if kind is Sequence and not TABLE[name].flag:
             found[name] = [part.strip() for part in found[name].split(",")]
         elif kind is Mapping:
-            found[name] = pairs(f"--{_flag(name)}", found[name])
+            words = found[name]
+            found[name] = pairs(f"--{_flag(name)}", words)
+            if "na_values" in found[name] and name == "csv_options":
+                found[name]["na_values"] = [
+                    word.partition("=")[2] for word in words if word.startswith("na_values=")
+                ]
     return found
 
 

@@ -207,6 +207,7 @@ def plan(
     header: Header | None = None,
     encoding: str = "utf-8",
     support_multi_line: bool = True,
+    csv_options: Mapping[str, Any] | None = None,
     include_path_column: bool = False,
     **unknown: Unpack[NoOtherOptions],
 ) -> Plan:

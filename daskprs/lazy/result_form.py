@@ -8,12 +8,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-import pyarrow as pa
 from dask.dataframe.utils import clear_known_categories
 from pandas.api.types import union_categoricals
 
 from daskprs.errors import Option, OptionError, ReturnTypeError
-from daskprs.inputs.source.given_types import converted
+from daskprs.inputs.source.given_types import UNCONVERTED, converted
 from daskprs.options.rules import check_one_of
 from daskprs.output.read_rows import one_frame
 from daskprs.output.rows.given_schema import schema_of
@@ -120,7 +119,7 @@ def _typed(frame: pd.DataFrame | None, taken: pd.DataFrame, where: str) -> pd.Da
         column = frame[name]
         try:
             columns[name] = _converted(column, dtype)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except UNCONVERTED as error:
             msg = (
                 f"{where}: the column {name!r} is {dtype} in {Option('schema')}, which pandas "
                 f"cannot make of it: {error}. Give a type with a null, such as 'Int64' or "
@@ -135,7 +134,7 @@ def _converted(column: pd.Series, dtype: Any) -> pd.Series:
     if not isinstance(dtype, pd.CategoricalDtype):
         return converted(column, dtype)
     if not isinstance(column.dtype, pd.CategoricalDtype):
-        column = converted(column, "category")
+        column = column.astype("category")
     return column.cat.as_ordered() if dtype.ordered else column.cat.as_unordered()
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from math import isnan
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -300,6 +301,56 @@ def types_of_columns(name: str, value: Any) -> dict[str, Any] | None:
     """Return types by column name; None instead of an empty mapping."""
     rule = "a mapping of column names to types"
     return _checked_mapping(name, value, rule, lambda *_: True) or None
+
+
+def _null_words(value: Any) -> Any:
+    """Return text and numbers as a list, or as lists by column name; None for anything else."""
+    if isinstance(value, Mapping):
+        lists = {name: _null_words(one) for name, one in value.items()}
+        fine = all(isinstance(name, str) and type(one) is list for name, one in lists.items())
+        return lists if fine else None
+    is_one = isinstance(value, str) or _is_number(value)
+    words = [value] if is_one else value
+    if not isinstance(words, (list, tuple, set, frozenset)):
+        return None
+    fine = all(isinstance(word, str) or (_is_number(word) and not isnan(word)) for word in words)
+    plain = [word if isinstance(word, str) else _plain(word) for word in words] if fine else []
+    return sorted(plain, key=str) if fine else None
+
+
+def _truth(value: Any) -> bool | None:
+    """Return a boolean, which the command line writes as text; None for anything else."""
+    return {"true": True, "false": False}.get(str(value).lower())
+
+
+def _mark(value: Any) -> str | None:
+    """Return a character that may stand in a number; None for anything else."""
+    is_mark = isinstance(value, str) and len(value) == 1 and value.isascii() and value.isprintable()
+    return value if is_mark and not value.isalnum() and value not in '"+-' else None
+
+
+CSV_OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "na_values": (_null_words, "text, numbers, a list of them, or such lists by column name"),
+    "keep_default_na": (_truth, "True or False"),
+    "decimal": (_mark, "a single ASCII character that is neither a letter nor a digit"),
+    "thousands": (_mark, "a single ASCII character that is neither a letter nor a digit"),
+}
+"""By name, as in pandas: a function that returns the standard form, or None, and its rule."""
+
+
+def check_csv_options(name: str, value: Any) -> dict[str, Any] | None:
+    """Return options for the cells of delimited text; None instead of an empty mapping."""
+    rule = f"a mapping with some of the names {', '.join(CSV_OPTIONS)}, as in pandas.read_csv"
+    given = _checked_mapping(name, value, rule, lambda key, _: key in CSV_OPTIONS)
+    found = {}
+    for key, one in given.items():
+        form, wanted = CSV_OPTIONS[key]
+        found[key] = form(one)
+        if found[key] is None:
+            raise refused(name, value, f"a mapping in which {key} is {wanted}")
+    if found.get("thousands") == found.get("decimal", "."):
+        raise refused(name, value, "a mapping in which thousands and decimal differ")
+    return found or None
 
 
 def announced_columns(name: str, value: Any) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import (
     LEVELS,
     announced_columns,
+    check_csv_options,
     check_encoding,
     check_file_name,
     check_gpus,
@@ -241,6 +242,9 @@ class RunOptions:
     header: Header | None = option(None, INPUT)
     encoding: str = option("utf-8", INPUT, check_encoding)
     support_multi_line: bool = option(True, INPUT)
+    csv_options: Mapping[str, Any] | None = option(
+        None, INPUT, check_csv_options, flag="csv_option"
+    )
     include_path_column: bool = option(False, INPUT)
     node_count: int | None = option(None, PROCESSES, check_number(1), changes_results=False)
     process_count_per_node: int | None = option(
@@ -520,8 +524,8 @@ class RunOptions:
     def reading(self) -> ReadOptions:
         """Return how the input is read and cut."""
         values = {name: self[name] for name, row in TABLE.items() if row.group == INPUT}
-        keys, dtypes = self.partition_keys or (), self.dtypes or {}
-        return ReadOptions(**{**values, "partition_keys": keys, "dtypes": dtypes})
+        empty: dict[str, Any] = {"partition_keys": (), "dtypes": {}, "csv_options": {}}
+        return ReadOptions(**{**values, **{name: values[name] or empty[name] for name in empty}})
 
 
 def refuse_short_secret(name: str, value: str) -> None:

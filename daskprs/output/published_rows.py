@@ -12,13 +12,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from daskprs.arrow.exact_casts import cast_exactly
 from daskprs.errors import JobFolderError, Option, OptionError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.history import History
 from daskprs.output.journal.recovery import publication_in_place
 from daskprs.output.kept_rows import MOST_READ, FrameForm, KeptPart, KeptRows, rows_removed
 from daskprs.output.rows.part_formats import NULL_FOLDER, groups_in, read_group, schema_read_back
-from daskprs.output.rows.row_schema import cast_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence

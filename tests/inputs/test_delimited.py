@@ -15,15 +15,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daskprs.errors import InputError, LoadError, OptionError
+from daskprs.inputs.delimited.null_words import EMPTY
+from daskprs.inputs.delimited.null_words import NULLS as WORDS_FOR_NULL
 from daskprs.inputs.delimited.parser import (
-    EMPTY,
     HOLDS_ARROW_TEXT,
     ROUND_TRIP,
     DelimitedParser,
     Dialect,
     may_hold_nulls,
 )
-from daskprs.inputs.delimited.parser import NULLS as WORDS_FOR_NULL
 from daskprs.inputs.delimited.schema import BOOL_OR_NULL, TEXT, TextColumn
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprs.arrow.exact_casts import Asked
 from daskprs.arrow.exact_frames import labelled_table
 from daskprs.errors import InputError, LoadError, class_name
 from daskprs.folders.row_labels import row_bounds
@@ -44,7 +45,7 @@ from daskprs.inputs.frames.caller_frame import (
     unpicklable_cell,
 )
 from daskprs.inputs.source.batch_format import check_polars_holds
-from daskprs.inputs.source.given_types import converted
+from daskprs.inputs.source.given_types import UNCONVERTED, converted
 from daskprs.inputs.source.pickled_rows import pickled
 from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.system.atomic_file import whole_file
@@ -227,8 +228,9 @@ def _as_announced(frame: Any, form: StagingForm) -> pd.DataFrame:
             continue
         try:
             _check_categories(column, dtype)
-            made[name] = converted(column, dtype)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            asked = Asked.DTYPES if name in form.given else Asked.NOT
+            made[name] = converted(column, dtype, asked)
+        except UNCONVERTED as error:
             msg = (
                 f"column {name!r} is {column.dtype} where {dtype} was announced: {error}. Give the "
                 "collection the meta of its partitions, or the column its type: .astype(…)."

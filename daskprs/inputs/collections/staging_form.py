@@ -11,7 +11,7 @@ from daskprs.errors import OptionError
 from daskprs.inputs.frames.caller_frame import arrow_source_of_frame
 from daskprs.inputs.source.batch_format import check_columns_fit, check_polars_holds
 from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.source.given_types import given_type
+from daskprs.inputs.source.given_types import any_arrow_type_of, check_cast, given_type
 from daskprs.inputs.source.read_options import check_options
 from daskprs.inputs.source.sizes import count_per_mini_batch, parse_bytes
 
@@ -33,6 +33,8 @@ class StagingForm:
     """The columns and types of every partition, if they are frames."""
     batch_format: BatchFormat = "pandas"
     keep_labels: bool = False
+    given: frozenset[Any] = frozenset()
+    """Columns whose types the option `dtypes` gives; the collection announces the others."""
     has_digest: bool = True
     """Whether a later run compares the rows."""
 
@@ -60,6 +62,9 @@ def form_of_frames(meta: pd.DataFrame, reading: ReadOptions) -> StagingForm:
     check_columns_fit(reading.batch_format, labels)
     check_columns(list(reading.dtypes), list(meta.columns), "dtypes")
     given = {name: given_type(name, dtype) for name, dtype in reading.dtypes.items()}
+    for name, dtype in given.items():
+        if not _is_unknown(meta[name].dtype):
+            check_cast(name, any_arrow_type_of(meta[name].dtype), dtype)
     unknown = dict.fromkeys(filter(lambda name: _is_unknown(meta[name].dtype), meta), object)
     meta = meta.astype(unknown | given)
     if reading.batch_format == "polars":
@@ -71,6 +76,7 @@ def form_of_frames(meta: pd.DataFrame, reading: ReadOptions) -> StagingForm:
         meta,
         reading.batch_format,
         reading.keep_labels,
+        frozenset(given),
     )
 
 

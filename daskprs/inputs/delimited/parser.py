@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pandas.errors import ParserError
 from pyarrow import csv as arrow_csv
 
+from daskprs.inputs.delimited.null_words import DEFAULT, EMPTY, NULLS, NullWords
 from daskprs.inputs.delimited.schema import BOOL_OR_NULL, TEXT
 from daskprs.inputs.text.records import CR, LF, RecordScan
 
@@ -33,13 +34,6 @@ REFUSALS = (ValueError, TypeError, OverflowError)
 """Errors of pandas for text that does not fit its types (`ParserError` is a `ValueError`)."""
 ROUND_TRIP: dict[str, Any] = {} if pd.__version__ >= "3" else {"float_precision": "round_trip"}
 """Every number is read as the float that is nearest to it, as later versions do by default."""
-NULLS = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-)
-"""What `pandas.read_csv` takes for null by default."""
-EMPTY = ("",)
-"""The null words that are left in text without an `N`."""
 BOOLEANS = {True: ["True", "TRUE", "true"], False: ["False", "FALSE", "false"]}
 HOLDS_ARROW_TEXT = isinstance(pd.Series(["text"]).dtype, pd.StringDtype)
 """From pandas 3 on, text is a type of its own; before, it was Python objects."""
@@ -54,6 +48,14 @@ class Dialect(NamedTuple):
     multi_line: bool
     empty_as_string: bool = False
     """Whether no cell of a column of text is null."""
+    null_words: NullWords = DEFAULT
+    decimal: str = "."
+    thousands: str | None = None
+
+    @property
+    def is_known_to_arrow(self) -> bool:
+        """Whether Arrow reads numbers and nulls of this dialect as pandas does."""
+        return not self.null_words.has_own and self.decimal == "." and self.thousands is None
 
     def new_scan(self) -> RecordScan:
         """Return a scan that finds record ends, from a record start."""
@@ -68,7 +70,7 @@ class Dialect(NamedTuple):
     def nulls(self, columns: Iterable[TextColumn]) -> dict[str, Any]:
         """Return pandas' options for nulls, where its default words must not apply."""
         if not self.empty_as_string:
-            return {}
+            return self.null_words.options(column.name for column in columns)
         words = {column.name: list(NULLS) for column in columns if not column.is_text}
         return {"keep_default_na": False, "na_values": words}
 
@@ -114,7 +116,8 @@ class DelimitedParser:
         """Return a frame with the wanted columns, or None where pandas has to read them."""
         types = {column.name: _arrow_type(column) for column in wanted}
         # A line of a single column may be blank, which pandas leaves out.
-        if not HOLDS_ARROW_TEXT or not wanted or None in types.values() or len(names) == 1:
+        is_odd = not wanted or None in types.values() or len(names) == 1
+        if is_odd or not HOLDS_ARROW_TEXT or not self.dialect.is_known_to_arrow:
             return None
         if any(map(pa.types.is_integer, types.values())) and _may_hold_hexadecimal(body):
             return None
@@ -143,12 +146,21 @@ class DelimitedParser:
         floats = {one.name: one.parsed for one in wanted if _are_unseen_floats(one, frame, body)}
         if floats:
             frame = read_records(body, names, self.dialect, dtype=given | floats, **nulls)
+        for column in wanted:
+            if column.may_be_rounded(frame[column.name]):
+                as_text = given | {column.name: TEXT}
+                cells = read_records(body, names, self.dialect, dtype=as_text, **nulls)
+                column.check_written(cells[column.name], self.dialect.thousands)
         fitted = {column.name: column.fit(frame[column.name]) for column in wanted}
         return pd.DataFrame(fitted, index=frame.index)
 
     def _table(self, body: bytes, names: Sequence[str], types: dict[str, pa.DataType]) -> pa.Table:
         text = body if self._decode is None else body.decode(self._decode).encode()
-        return arrow_csv.read_csv(
+        nulls = self.dialect.null_words
+        texts = [name for name, type_ in types.items() if type_ == pa.large_string()]
+        has_own = any(nulls.of(name) != nulls.default for name in texts)
+        words = EMPTY if nulls.default == NULLS and not may_hold_nulls(body) else nulls.default
+        table = arrow_csv.read_csv(
             pa.BufferReader(text),
             read_options=arrow_csv.ReadOptions(
                 column_names=list(names), use_threads=False, block_size=len(text) + 1
@@ -157,12 +169,16 @@ class DelimitedParser:
             convert_options=arrow_csv.ConvertOptions(
                 include_columns=list(types),
                 column_types=types,
-                null_values=NULLS if may_hold_nulls(body) else EMPTY,
+                null_values=words,
                 true_values=BOOLEANS[True],
                 false_values=BOOLEANS[False],
-                strings_can_be_null=not self.dialect.empty_as_string,
+                strings_can_be_null=not (self.dialect.empty_as_string or has_own),
             ),
         )
+        for name in texts if has_own else ():
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, _with_nulls(table[name], nulls.of(name)))
+        return table
 
 
 def _arrow_type(column: TextColumn) -> pa.DataType | None:
@@ -191,6 +207,12 @@ def may_hold_nulls(body: bytes) -> bool:
     return b"n" in body or b"N" in body
 
 
+def _with_nulls(cells: pa.ChunkedArray, words: Sequence[str]) -> pa.ChunkedArray:
+    """Return text with nulls for these words."""
+    is_null = pc.is_in(cells, pa.array(words, cells.type))
+    return pc.if_else(is_null, pa.scalar(None, cells.type), cells)
+
+
 def _has_nan(cells: pa.ChunkedArray) -> bool:
     """Say whether Arrow has read a NaN, which pandas has for null."""
     return pa.types.is_floating(cells.type) and bool(pc.any(pc.is_nan(cells)).as_py())
@@ -214,6 +236,8 @@ def read_csv(body: bytes, names: Sequence[str], dialect: Dialect, **options: Any
         names=list(names),
         sep=dialect.delimiter,
         encoding=dialect.encoding,
+        decimal=dialect.decimal,
+        thousands=dialect.thousands,
         low_memory=False,
         **ROUND_TRIP,
         **options,

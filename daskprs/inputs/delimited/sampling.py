@@ -103,8 +103,9 @@ class Sampler:
 
     def _parsed(self, parts: list[bytes], names: tuple[str, ...]) -> pd.DataFrame:
         dtypes = {name: dtype for name, dtype in self._dtypes.items() if name in names}
+        nulls = self._dialect.null_words.options(names)
         try:
-            return read_records(b"".join(parts), names, self._dialect, dtype=dtypes)
+            return read_records(b"".join(parts), names, self._dialect, dtype=dtypes, **nulls)
         except REFUSALS:
             # The mini-batch of the bad line will name it; columns and types are taken from the
             # lines that can be read.
@@ -119,6 +120,7 @@ class Sampler:
                 on_bad_lines="skip",
                 encoding_errors="replace",
                 index_col=False,
+                **nulls,
             )
 
     def _without_open_quote(self, part: bytes) -> bytes:

@@ -17,9 +17,10 @@ import pandas as pd
 import pyarrow as pa
 from pandas.tseries.api import guess_datetime_format
 
+from daskprs.arrow.exact_casts import Asked
 from daskprs.errors import Option, OptionError
 from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.source.given_types import pandas_type
+from daskprs.inputs.source.given_types import arrow_type_of, converted, is_moment, pandas_type
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -72,6 +73,18 @@ class TextColumn(NamedTuple):
         is_inferred = self.is_plain or self.is_parsed_as(BOOL_OR_NULL, ANY)
         return None if is_inferred else self.parsed
 
+    def may_be_rounded(self, column: pd.Series) -> bool:
+        """Say whether parsed cells are integers that pandas may have read by way of floats."""
+        dtype = column.dtype
+        is_nullable = not isinstance(dtype, np.dtype) and dtype.kind in "iu"
+        return is_nullable and bool((column.abs() >= EXACT).any())
+
+    def check_written(self, cells: pd.Series, thousands: str | None) -> None:
+        """Raise `ValueError` unless all cells of text are written as integers."""
+        for cell in cells.dropna().astype(str):
+            if not INTEGER.fullmatch(cell.replace(thousands or " ", "")):
+                _refuse(f"not exactly {self.kind}")
+
     @property
     def object_type(self) -> pa.DataType | None:
         """The type of Arrow for its Python objects; None if it has none, or of any kind."""
@@ -112,8 +125,9 @@ class TextColumn(NamedTuple):
             return _category(column, self.final)
         if self.date_format:
             return _dates(column, self.final, self.date_format)
-        spans: pd.Series = pd.to_timedelta(column).astype(self.final)
-        return spans
+        if self.final.kind == "m":
+            return converted(pd.to_timedelta(column), self.final, Asked.DTYPES)
+        return _converted(column, self.final)
 
     def nulls(self, count: int) -> pd.Series:
         """Return the column of a file that does not have it."""
@@ -164,6 +178,15 @@ def _large_integers(column: pd.Series) -> pd.Series:
     return pd.Series(whole, column.index, dtype=object, name=column.name)
 
 
+def _converted(column: pd.Series, dtype: Any) -> pd.Series:
+    if not (isinstance(dtype, pd.ArrowDtype) and pa.types.is_time(dtype.pyarrow_dtype)):
+        return converted(column, dtype, Asked.DTYPES)
+    times: pd.Series = column.astype(dtype)
+    if not times.notna().equals(column.notna()):  # pandas has null for any other text
+        _refuse("not a time")
+    return times
+
+
 def _category(column: pd.Series, dtype: pd.CategoricalDtype) -> pd.Series:
     if not column.dropna().isin(dtype.categories).all():
         _refuse("none of the categories")
@@ -191,7 +214,7 @@ Schema = dict[str, TextColumn]
 
 def kept_as_text(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of dates: a sample has to keep their cells as they are written."""
-    return {name: TEXT for name, dtype in given.items() if _is_moment(_known(name, dtype))}
+    return {name: TEXT for name, dtype in given.items() if is_moment(_known(name, dtype))}
 
 
 def schema_of(
@@ -250,13 +273,22 @@ def _given(name: str, dtype: Any, sample: pd.Series) -> TextColumn:
     known = _known(name, dtype)
     if isinstance(known, pd.CategoricalDtype):
         return _given_category(name, known)
-    if _is_moment(known):
+    if is_moment(known):
         return TextColumn(name, TEXT, known, _date_format(sample.dropna()))
     if isinstance(known, np.dtype) and known.kind == "m":
         return TextColumn(name, TEXT, known)
     if isinstance(known, np.dtype) and known.kind in INTO:
         return TextColumn(name, known)
     _try_out(name, dtype)
+    return _given_of_arrow(name, dtype, arrow_type_of(known))
+
+
+def _given_of_arrow(name: str, dtype: Any, arrow_type: pa.DataType | None) -> TextColumn:
+    """Return a column of a type for which pandas' parser may be too lenient."""
+    if arrow_type is not None and pa.types.is_time(arrow_type):
+        return TextColumn(name, TEXT, _known(name, dtype))
+    if arrow_type in (pa.float16(), pa.float32()):  # one that is too large would be infinity
+        return TextColumn(name, "Float64", _known(name, dtype))
     return TextColumn(name, dtype)
 
 
@@ -277,12 +309,6 @@ def _known(name: str, dtype: Any) -> Any:
         msg = f": {dtype!r}, given for the column {name!r}, lacks its unit: say '{known}[ns]'."
         raise OptionError(Option("dtypes"), msg)
     return known
-
-
-def _is_moment(dtype: Any) -> bool:
-    if isinstance(dtype, pd.ArrowDtype):
-        return bool(pa.types.is_date(dtype.pyarrow_dtype)) or dtype.kind == "M"
-    return bool(pd.api.types.is_datetime64_any_dtype(dtype))
 
 
 def _try_out(name: str, dtype: Any) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import LoadError, Option, OptionError
 from daskprs.inputs.delimited.header import headers_of
+from daskprs.inputs.delimited.null_words import null_words
 from daskprs.inputs.delimited.parser import REFUSALS, DelimitedParser, Dialect, find_bad_record
 from daskprs.inputs.delimited.sampling import Sampler
 from daskprs.inputs.delimited.schema import TEXT, Schema, kept_as_text, schema_of
@@ -46,6 +47,8 @@ class DelimitedSource(TextSource):
         )
         wanted = self._paths.of_files
         check_columns(wanted or (), list(schema), "columns")
+        own = reading.csv_options.get("na_values")
+        check_columns(list(own) if isinstance(own, dict) else (), list(schema), "csv_options")
         self._options = DelimitedRowOptions(
             [header.names for header in headers], schema, list(wanted or schema), dialect
         )
@@ -58,10 +61,14 @@ class DelimitedSource(TextSource):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""
-        schema = self._options.schema
-        return self._fingerprint(
-            "delimited", {name: schema[name].kind_and_format for name in schema}
-        )
+        schema, dialect = self._options.schema, self._options.dialect
+        types = {name: schema[name].kind_and_format for name in schema}
+        found = self._fingerprint("delimited", types)
+        if not dialect.null_words.are_default:
+            nulls = dialect.null_words
+            found["words for null"] = {name: nulls.described(name) for name in schema}
+        numbers = {"decimal": dialect.decimal, "thousands": dialect.thousands}
+        return found if dialect.decimal == "." and not dialect.thousands else found | numbers
 
     def reader(self) -> DelimitedReader:
         """Return the reader for the agents."""
@@ -73,7 +80,15 @@ def _dialect(files: Sequence[InputFile], reading: ReadOptions) -> Dialect:
     if not delimiter.isascii() or delimiter == "\0":
         raise OptionError(Option("delimiter", delimiter), ": must be a single ASCII character.")
     encoding = encoding_of_bytes(reading.encoding)
-    return Dialect(delimiter, encoding, reading.support_multi_line, reading.empty_as_string)
+    return Dialect(
+        delimiter,
+        encoding,
+        reading.support_multi_line,
+        reading.empty_as_string,
+        null_words(reading.csv_options, reading.dtypes),
+        reading.csv_options.get("decimal", "."),
+        reading.csv_options.get("thousands"),
+    )
 
 
 def _dtypes(names: Sequence[str], reading: ReadOptions) -> Mapping[str, Any]:

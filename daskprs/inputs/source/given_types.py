@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from daskprs.arrow.arrow_pandas import pandas_metadata, with_notes
+from daskprs.arrow.exact_casts import Asked, checked_cast, is_text, no_cast, settled_type
 from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.source.columns import check_columns, check_different
 
@@ -43,6 +46,13 @@ def given_type(name: str, dtype: Any, *, has_nulls: bool = False) -> Any:
     return known
 
 
+def is_moment(dtype: Any) -> bool:
+    """Say whether the values of a type of pandas are dates or moments."""
+    if isinstance(dtype, pd.ArrowDtype):
+        return bool(pa.types.is_date(dtype.pyarrow_dtype)) or dtype.kind == "M"
+    return bool(pd.api.types.is_datetime64_any_dtype(dtype))
+
+
 def arrow_type_of(known: Any) -> pa.DataType | None:
     """Return the type of Arrow that holds the values of a type of pandas; None if none does."""
     if isinstance(known, pd.ArrowDtype):
@@ -52,6 +62,31 @@ def arrow_type_of(known: Any) -> pa.DataType | None:
     plain = getattr(known, "numpy_dtype", known)  # nullable types have one
     is_number = isinstance(plain, np.dtype) and plain.kind in "iufb"
     return pa.from_numpy_dtype(plain) if is_number else None
+
+
+def any_arrow_type_of(known: Any) -> pa.DataType | None:
+    """Return the type of Arrow that holds the values of a type, moments and spans among them."""
+    if isinstance(known, pd.CategoricalDtype):
+        return pa.array(known.categories).type
+    if isinstance(known, pd.DatetimeTZDtype):
+        return pa.timestamp(known.unit, str(known.tz))
+    with suppress(pa.ArrowException):  # some floats are longer than those of Arrow
+        is_time = isinstance(known, np.dtype) and known.kind in "mM"
+        return pa.from_numpy_dtype(known) if is_time else arrow_type_of(known)
+    return None
+
+
+def check_cast(name: str, there: pa.DataType | None, known: Any) -> None:
+    """Refuse a type of the option `dtypes` to which values of a column are never cast."""
+    wanted = any_arrow_type_of(known)
+    if there is None or wanted is None:
+        return
+    if settled_type(wanted, there, Asked.DTYPES) is None:
+        msg = (
+            f": {str(known)!r}, given for the column {name!r}: {no_cast(there, wanted)}. Leave "
+            f"{name!r} out of dtypes, and convert the column in run()."
+        )
+        raise OptionError(Option("dtypes"), msg)
 
 
 def with_dtypes(
@@ -69,7 +104,9 @@ def with_dtypes(
     notes = [one for one in pandas.get("columns", ()) if one["field_name"] not in dtypes]
     for name, dtype in dtypes.items():
         known = given_type(name, dtype, has_nulls=name in with_nulls)
-        schema = schema.set(schema.names.index(name), pa.field(name, arrow_type_of(known)))
+        place = schema.names.index(name)
+        check_cast(name, schema.field(place).type, known)
+        schema = schema.set(place, pa.field(name, arrow_type_of(known)))
         note = {"name": name, "field_name": name, "metadata": None}
         notes.append(note | {"pandas_type": str(known), "numpy_type": str(known)})
     return with_notes(schema, pandas | {"columns": notes})
@@ -89,23 +126,85 @@ def with_given_types(frame: pd.DataFrame, dtypes: Mapping[str, Any]) -> pd.DataF
         column = frame[name]
         known = given_type(name, dtype, has_nulls=bool(column.isna().any()))
         try:
-            typed[name] = converted(column, known)
-        except (TypeError, ValueError, OverflowError) as error:
-            msg = f"data: column {name!r} is {column.dtype} and cannot be read as {known}: {error}."
+            typed[name] = converted(column, known, Asked.DTYPES)
+        except UNCONVERTED as error:
+            msg = (
+                f"data: column {name!r} is {column.dtype} and cannot be read as {known}: {error}. "
+                f"Leave {name!r} out of dtypes, and convert the column in run()."
+            )
             raise InputError(msg) from error
     return typed
 
 
-def converted(column: pd.Series, dtype: Any) -> pd.Series:
-    """Return a column as another type; a value that would change is a `ValueError`."""
-    if isinstance(column.dtype, pd.CategoricalDtype) and not isinstance(dtype, pd.CategoricalDtype):
-        values = column.dtype.categories.dtype
-        # Beside nulls, integers would be floats.
-        column = column.astype(object if values.kind in "iub" else values)
-    changed: pd.Series = column.astype(dtype)
-    is_there = column.notna()
-    back = changed[is_there].astype(column.dtype)
-    if not is_there.equals(changed.notna()) or not back.equals(column[is_there]):
+UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""Errors for values that another type would change."""
+
+
+def converted(column: pd.Series, dtype: Any, asked: Asked = Asked.NOT) -> pd.Series:
+    """Return a column as another type; a value that would change is any of `UNCONVERTED`.
+
+    The table of `daskprs.arrow.exact_casts` says what may be cast. Python objects hold any value.
+    """
+    if pd.api.types.is_object_dtype(dtype):
+        return column.astype(object)
+    try:
+        values = _as_arrow(column)
+        wanted = any_arrow_type_of(dtype)
+    except UNCONVERTED:
+        wanted = None
+    if wanted is None:
+        return _as_same_objects(column, dtype)
+    fitted = checked_cast(values, wanted, asked)
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _as_categories(fitted, column, dtype)
+    if is_text(wanted) and _holds_numbers(values):
+        # pandas writes 1.0, and Arrow 1: text of a frame is written as its owner knows it.
+        return _with_all_nulls(column, column.astype(dtype))
+    return _as_pandas(fitted, column, dtype)
+
+
+def _as_arrow(column: pd.Series) -> pa.ChunkedArray:
+    values = pa.array(column, from_pandas=True)
+    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+
+
+def _holds_numbers(values: pa.ChunkedArray) -> bool:
+    type_ = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    return settled_type(pa.float64(), type_) is not None or pa.types.is_boolean(type_)
+
+
+def _as_pandas(values: pa.ChunkedArray, column: pd.Series, dtype: Any) -> pd.Series:
+    if not isinstance(dtype, np.dtype):
+        return pd.Series(dtype.__from_arrow__(values), column.index, name=column.name)
+    if dtype.kind in "iub" and values.null_count:
+        msg = f"{values.null_count} of the values are null, which {dtype} does not hold"
+        raise ValueError(msg)
+    return pd.Series(values.to_numpy(), column.index, dtype, name=column.name)
+
+
+def _as_categories(
+    values: pa.ChunkedArray, column: pd.Series, dtype: pd.CategoricalDtype
+) -> pd.Series:
+    codes = pc.index_in(values, pa.array(dtype.categories, values.type))
+    coded = pd.Categorical.from_codes(codes.fill_null(-1).to_numpy(), dtype=dtype)
+    return _with_all_nulls(column, pd.Series(coded, column.index, name=column.name))
+
+
+def _with_all_nulls(column: pd.Series, changed: pd.Series) -> pd.Series:
+    if not column.notna().equals(changed.notna()):
         msg = "not every value fits"
         raise ValueError(msg)
+    return changed
+
+
+def _as_same_objects(column: pd.Series, dtype: Any) -> pd.Series:
+    """Convert what no type of Arrow holds (periods, say), if all stay the same Python objects."""
+    changed = _with_all_nulls(column, column.astype(object).astype(dtype))
+    is_there = column.notna()
+    for one, other in zip(
+        column[is_there].astype(object), changed[is_there].astype(object), strict=True
+    ):
+        if type(one) is not type(other) or one != other:
+            msg = f"a value would change, got {one!r}, which becomes {other!r}"
+            raise ValueError(msg)
     return changed

@@ -69,6 +69,7 @@ class ReadOptions:
     """None: ``all_files_same_headers``."""
     encoding: str = "utf-8"
     support_multi_line: bool = True
+    csv_options: Mapping[str, Any] = field(default_factory=dict)
 
     # Options of `daskprs.parallel_run` stand above this line; the job sets what follows.
     batch_format: BatchFormat = "pandas"
@@ -104,7 +105,8 @@ class ReadOptions:
         return parse_bytes(self.mini_batch_size, "mini_batch_size")
 
 
-_DELIMITED = ("delimiter", "header", "support_multi_line")
+_CELLS = ("delimiter", "csv_options")
+_DELIMITED = (*_CELLS, "header", "support_multi_line")
 _TEXT = (*_DELIMITED, "dtypes", "encoding")
 _WRITTEN = (*_DELIMITED, "encoding")
 """Options that only text has."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
 
+from daskprs.arrow.exact_casts import Asked, is_text
 from daskprs.errors import LoadError
 from daskprs.inputs.source.columns import check_columns
+from daskprs.inputs.source.given_types import arrow_type_of, converted, is_moment
 from daskprs.inputs.text.file import (
     WHOLE_BYTES,
     EndsEarly,
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.text.records import Records
 
-MISFITS = (ValueError, TypeError, OverflowError)
+MISFITS = (ValueError, TypeError, OverflowError, pa.ArrowException)
 PART_BYTES = 512 << 10
 FILES = 8
 SHOWN = 100
@@ -226,11 +229,47 @@ def _column(values: list[Any], dtype: Any) -> pd.Series:
     """Return values as a column; reject values that the type would change."""
     if dtype == OBJECT:
         return pd.Series(values, dtype=object)
-    if isinstance(dtype, str) and dtype in FITTING and not set(map(type, values)) <= FITTING[dtype]:
+    if isinstance(dtype, str) and dtype in FITTING:
+        _check_classes(values, FITTING[dtype], dtype)
+        inferred: pd.Series = pd.Series(values, dtype=dtype)
+        return inferred
+    known = pd.api.types.pandas_dtype(dtype)
+    if is_moment(known) or known.kind == "m":  # a number would say neither unit nor beginning
+        _check_classes(values, {str, type(None)}, dtype)
+        parse: Any = pd.to_datetime if is_moment(known) else pd.to_timedelta
+        return converted(parse(pd.Series(values, dtype=object)), known, Asked.DTYPES)
+    wanted = arrow_type_of(known)
+    if known.kind == "U" or (wanted is not None and is_text(wanted)):
+        _check_classes(values, {str, int, float, bool, type(None)}, dtype)
+        text: pd.Series = pd.Series(values, dtype=dtype)
+        return text
+    if wanted is not None and pa.types.is_nested(wanted):
+        return _nested(values, wanted)
+    return converted(pd.Series(values, dtype=object), known, Asked.DTYPES)
+
+
+def _nested(values: list[Any], type_: pa.DataType) -> pd.Series:
+    made = pa.array(values, type_)
+    if not all(map(_is_held, values, made.to_pylist())):
+        msg = f"a value would change as {type_}"
+        raise ValueError(msg)
+    return pd.Series(pd.array(made, dtype=pd.ArrowDtype(type_)))
+
+
+def _is_held(value: Any, made: Any) -> bool:
+    """Say whether a nested value of Arrow is a value of JSON, without the keys that are unknown."""
+    if isinstance(value, dict) and isinstance(made, dict):
+        return all(_is_held(value.get(key), inner) for key, inner in made.items())
+    if isinstance(value, dict) and isinstance(made, list):  # a map
+        return list(value.items()) == made
+    if isinstance(value, list) and isinstance(made, list):
+        return len(value) == len(made) and all(map(_is_held, value, made))
+    if isinstance(value, float) and isinstance(made, float):  # which may be a shorter one
+        return value == made or math.isclose(value, made, rel_tol=1e-3, abs_tol=1e-7)
+    return bool(value == made)
+
+
+def _check_classes(values: list[Any], fitting: set[type], dtype: Any) -> None:
+    if not set(map(type, values)) <= fitting:
         msg = f"a value does not fit {dtype}"
         raise ValueError(msg)
-    if str(dtype).startswith("datetime64"):
-        dates: pd.Series = pd.to_datetime(pd.Series(values, dtype=object)).astype(dtype)
-        return dates
-    column: pd.Series = pd.Series(values, dtype=dtype)
-    return column

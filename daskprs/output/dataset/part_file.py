@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from daskprs.arrow.exact_casts import cast_exactly
 from daskprs.errors import JournalError, Option, OutputError, ReturnTypeError
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import PublishedFile, PublishedPart
@@ -33,7 +34,6 @@ from daskprs.output.rows.part_formats import (
     without_views,
     writer_of,
 )
-from daskprs.output.rows.row_schema import cast_exactly
 from daskprs.output.spool import Region, holds, write_at
 from daskprs.system.regular_files import open_regular
 

@@ -24,8 +24,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprs.arrow.exact_casts import OF_VIEWS, normal
 from daskprs.errors import Option, ReturnTypeError
-from daskprs.output.rows.row_schema import OF_VIEWS, normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

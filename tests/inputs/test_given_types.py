@@ -121,6 +121,7 @@ def written(text: str, made: Any, to: pa.DataType) -> bool:
     return pd.Timestamp(text) == pd.Timestamp(made)
 
 
+@pytest.mark.timeout(900)  # the long form has 200,000 casts
 @pytest.mark.parametrize("one", KINDS, ids=lambda kind: str(kind[0]))
 @given(drawn=st.data())
 def test_values_of_any_type_are_refused_as_another_or_are_equal(
@@ -159,6 +160,7 @@ CELLS = {
 }
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:Passing integer data to Period")
 @pytest.mark.parametrize("kind", CELLS)
 @given(drawn=st.data())

@@ -202,7 +202,7 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("side_inputs", {"model": Path("/models/a")}, {"model": "/models/a"}),
     ("dtypes", {"a": float}, {"a": float}),
     ("csv_options", {}, None),
-    ("csv_options", {"na_values": {"-", "?"}}, {"na_values": ["-", "?"]}),
+    ("csv_options", {"na_values": {"?"}}, {"na_values": ["?"]}),
     ("csv_options", {"na_values": {"a": np.int64(-9)}}, {"na_values": {"a": [-9]}}),
     ("csv_options", {"keep_default_na": "False"}, {"keep_default_na": False}),
     ("meta", pd.DataFrame({"a": ["b"]})[:0], {"a": pd.StringDtype(na_value=np.nan)}),

@@ -56,7 +56,6 @@ class SlotAllocator:
     def hide_gpus(self) -> None:
         """Count the threads of workers as their slots, whatever devices they have."""
         self._gpus_per_process = 0.0
-        self._dealt.clear()
 
     def slots(
         self, workers: Mapping[str, Heartbeat], awaited: Mapping[str, str] | None = None
@@ -119,8 +118,8 @@ class SlotAllocator:
         """
         processes = self._processes_per_node or self._of_gpus(workers)
         for worker in workers:
-            if worker.worker not in self._dealt:
-                self._dealt[worker.worker] = worker.threads if processes is None else 0
+            least = worker.threads if processes is None else 0
+            self._dealt[worker.worker] = max(self._dealt.get(worker.worker, 0), least)
         if processes is not None:
             served = self._served(workers)
             dealt = {worker.worker: self._dealt[worker.worker] for worker in workers}

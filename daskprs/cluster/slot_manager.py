@@ -91,6 +91,8 @@ class SlotManager:
         self._wake = wake
         self._prepares = prepares
         self._nodes = nodes
+        self._has_other_resources = False
+        """Whether the slots that are there have other resources for their next agents."""
         self._gpus_per_process = job.limits.gpus_per_process
         self._news: SimpleQueue[WorkerEvent] = SimpleQueue()
         self._worker_registry = WorkerRegistry(nodes, Watchdog(deadlines_s(job.limits)))
@@ -185,6 +187,7 @@ class SlotManager:
         """Offer as many slots as workers have threads: the script uses no GPU."""
         self._gpus_per_process = 0.0
         self._nodes.hide_gpus()
+        self._has_other_resources = True
         self._looked_s = 0.0  # with the next turn
 
     # ---- leases ----
@@ -417,9 +420,10 @@ class SlotManager:
                 )
                 self._listeners.tell(MessageLogged("warning", told))
         self._drop(gone)
-        for slot in new:
+        for slot in offered if self._has_other_resources else new:
             self._slots[slot] = None
             self._tell(SlotAdded(slot, offered[slot]))
+        self._has_other_resources = False
         threads = {slot.worker: offered[slot].threads for slot in new if self._prepares}
         for worker, count in threads.items():
             self._calls.ask([worker], "prepare", count)

@@ -36,12 +36,19 @@ class AgentAllocator:
         The state of the job.
     first_process
         Returns the first process number of a node that no earlier run of the job has used.
+    has_run
+        Whether the first process of each node may have run mini-batches of another ledger.
 
     """
 
     def __init__(
-        self, state: LedgerState, first_process: Callable[[int], int] = lambda _: 0
+        self,
+        state: LedgerState,
+        first_process: Callable[[int], int] = lambda _: 0,
+        *,
+        has_run: bool = False,
     ) -> None:
+        self._has_run = has_run
         self._state = state
         self._share = Fraction(str(state.limits.gpus_per_process))
         self._first_process = first_process
@@ -106,7 +113,8 @@ class AgentAllocator:
             process = self._claim(slot.id.node)
             environment = _environment(devices, slot.resources)
             assignment = AgentAssignment(process, environment, slot.resources.threads)
-            slot.agent = AgentRecord(assignment, devices)
+            used = self._has_run and process == _name(self._first_process(slot.id.node))
+            slot.agent = AgentRecord(assignment, devices, attempts=int(used), calls=int(used))
         if slot.agent.started:
             return None
         slot.agent.leases += 1
@@ -120,7 +128,7 @@ class AgentAllocator:
         else:
             number = self._next[node] if node in self._next else self._first_process(node)
             self._next[node] = number + 1
-        return f"{PROCESS}{number:03d}"
+        return _name(number)
 
     def _free(self, slot: SlotRecord, left_out: Collection[str]) -> tuple[str, ...]:
         """Return the devices that a new agent would get: the least used ones first."""
@@ -138,6 +146,10 @@ class AgentAllocator:
         ]
         room.sort(key=lambda device: used.get(device, 0))
         return tuple(room[:count]) if len(room) >= count else ()
+
+
+def _name(number: int) -> str:
+    return f"{PROCESS}{number:03d}"
 
 
 def _environment(devices: tuple[str, ...], resources: SlotResources) -> dict[str, str]:

@@ -28,6 +28,11 @@ class GpuQuestion:
         self._is_hidden = state.limits.gpus_per_process == 0
         """True from the beginning where an earlier run of the job has found it out."""
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether it is known by now what the script does with GPUs."""
+        return not self._asks or self._is_hidden
+
     def asks(self, slot: SlotRecord) -> bool:
         """Return whether it matters what the processes of this slot do with GPUs."""
         return self._asks and bool(slot.resources.devices)
@@ -47,7 +52,8 @@ class GpuQuestion:
             self._state.remark(
                 "notice",
                 "the script has loaded no library that can use a GPU: each node gets as many "
-                f"processes as it has cores, and they see no GPU. {SET}.",
+                "processes as its Dask workers have threads (without a cluster, cores), and they "
+                f"see no GPU. {SET}.",
             )
             self._state.actions.append(HideGpus())
             return True

@@ -147,10 +147,12 @@ class Leasing:
 
     # ---- free slots ----
 
-    def _is_free(self, slot: SlotRecord) -> bool:
+    def _is_free(self, slot: SlotRecord, *, worn: bool = False) -> bool:
+        """Return whether a slot can begin a lease; with `worn` if its process may be renewed."""
         if slot.lease_id is not None or self._state.now_s < slot.rests_until_s:
             return False
-        return slot.agent is None or not slot.agent.is_worn or self._renewals.may_begin()
+        is_worn = slot.agent is not None and slot.agent.is_worn
+        return worn or not is_worn or self._renewals.may_begin()
 
     def rest(self, slot: SlotRecord) -> None:
         """Pause the leases of a slot after one failed by an error of daskprs."""
@@ -179,14 +181,18 @@ class Leasing:
             return
         self._waiting.intersection_update(leases)
         self._asked.intersection_update(leases)
+        # A worn process that waits for the first calls of others begins as soon as one of these
+        # comes back.
+        waiting = sorted(self._waiting - self._asked)
+        is_open = any(self._renewals.is_pending(leases[lease_id].agent) for lease_id in waiting)
         free = [
             slot
             for slot in self._placement.usable()
-            if self._is_free(slot)
+            if (self._is_free(slot) or (is_open and self._is_free(slot, worn=True)))
             and slot.rest_s == 0  # after a rest, the slot has yet to show that it can start agents
             and slot.id.worker not in self._busy
         ]
-        for lease_id in sorted(self._waiting - self._asked):
+        for lease_id in waiting:
             if len(self._asked) >= len(free):
                 return
             flight = leases[lease_id]
@@ -313,6 +319,7 @@ class Leasing:
             index = work[0].mini_batch.index
             why = f"mini-batch {index} runs as the first one of a process after a fatal error"
             self._renewals.replace(slot, old, why)
+            self._renewals.forget(old)
             slot.agent = None
         assignment = self._placement.assignment(slot)
         agent = slot.agent

@@ -62,6 +62,8 @@ class Ledger:
         Number of mini-batches of the plan, where that is known beforehand.
     first_process
         Returns the first process number of a node that no earlier run of the job has used.
+    has_run
+        Whether the first process of each node may have run mini-batches of another ledger.
 
     """
 
@@ -74,11 +76,12 @@ class Ledger:
         recovered: Callable[[MiniBatch], Recovered | CarriedOverFailure | None] = lambda _: None,
         expected: int | None = None,
         first_process: Callable[[int], int] = lambda _: 0,
+        has_run: bool = False,
     ) -> None:
         self._state = state = LedgerState(job_id, limits, expected)
         self._timer = StallTimer(state)
         self._startup = StartupFailures(state)
-        self._allocator = AgentAllocator(state, first_process)
+        self._allocator = AgentAllocator(state, first_process, has_run=has_run)
         self._placement = Placement(state, self._startup, self._allocator)
         self._renewals = Renewals(state, self._timer)
         self._settling = Settling(state, self._placement, self._timer, self._renewals)
@@ -98,6 +101,16 @@ class Ledger:
     def headline(self) -> Failure | None:
         """The first error of a mini-batch that was given up, or of a start if all starts failed."""
         return self._state.errors.headline
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no agent has failed in its last call."""
+        return not any(agent.failed_in_a_row for agent in self._state.agents())
+
+    @property
+    def has_found_gpu_use(self) -> bool:
+        """Whether it is known by now what the script does with GPUs."""
+        return self._gpu_question.is_answered
 
     @property
     def errors(self) -> Errors:
@@ -233,10 +246,13 @@ class Ledger:
         for slot in slots:
             if slot not in state.slots or state.over:
                 continue
-            lease_id = state.remove_slot(slot).lease_id
+            record = state.remove_slot(slot)
+            lease_id = record.lease_id
             if slot.node not in state.node_slots:
                 self._startup.forget_node(slot.node)
             if lease_id is None:
+                if record.agent is not None:
+                    self._settling.retire(record.agent)
                 continue
             flight = state.leases.pop(lease_id)
             entries = [*flight.entries.values()]
@@ -255,10 +271,10 @@ class Ledger:
         """Give work to free slots, and end the job when no work is left."""
         state = self._state
         self._startup.judge()
-        self._renewals.judge()
+        self._renewals.judge(self._placement.usable())
         self._leasing.feed()
         if self._settling.release_idle():
-            self._renewals.judge()
+            self._renewals.judge(self._placement.usable())
             self._leasing.feed()
         self._leasing.withdraw()
         if not state.leases and not state.over:

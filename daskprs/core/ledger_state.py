@@ -46,7 +46,7 @@ class AgentRecord:
     attempts: int = 0
     """Number of attempts that have ended in the process."""
     calls: int = 0
-    """Number of these that say something about the process (`renewals.is_neutral`)."""
+    """Number of these that say something about the process (`Outcome.is_neutral`)."""
     failed_in_a_row: int = 0
     """Number of calls that have failed since the last success; 0 in a sound process."""
     first_failed: tuple[int, Failure | None] = (0, None)
@@ -154,8 +154,10 @@ class LedgerState:
         self.budgets = Budgets(self.limits)
 
     def add_slot(self, slot: SlotId, resources: SlotResources) -> None:
-        """Add a slot; a slot that is there stays as it is."""
-        if slot not in self.slots:
+        """Add a slot; one that is there has other resources for its next agents."""
+        if slot in self.slots:
+            self.slots[slot].resources = resources
+        else:
             self.slots[slot] = SlotRecord(slot, resources)
             self.node_slots[slot.node] += 1
 

@@ -81,13 +81,15 @@ class Placement:
     def _lacks_just(self, slot: SlotRecord, location: Location) -> bool:
         return isinstance(location, Device) and self._allocator.lacks(slot, {location.device})
 
-    def replace_agents(self, bad: Collection[Location]) -> None:
-        """Replace the agents that use a bad device with the next lease of their slot."""
+    def replace_agents(self, bad: Collection[Location]) -> Iterator[AgentRecord]:
+        """Let the next leases replace the agents that use a bad device; yield these agents."""
         devices = {(one.node, one.device) for one in bad if isinstance(one, Device)}
         for slot in self._state.slots.values() if devices else ():
-            used = slot.agent.devices if slot.agent else ()
-            if any((slot.id.node, device) in devices for device in used):
+            agent = slot.agent
+            used = agent.devices if agent else ()
+            if agent and any((slot.id.node, device) in devices for device in used):
                 slot.agent = None
+                yield agent
 
 
 class RetryPlacement:

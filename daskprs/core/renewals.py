@@ -17,6 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daskprs.core.entry import Entry
     from daskprs.core.ledger_state import AgentRecord, LedgerState, SlotRecord
     from daskprs.core.outcomes import Outcome
@@ -40,11 +42,6 @@ class Renewals:
         self._timer = timer
         self._enough = 1
         """Number of held failures with which a process is renewed."""
-        self._failed_first = 0
-        """Number of first calls after renewals that have failed since the last success.
-
-        Each of them doubles `_enough`, once a success or five renewals have shown whether the
-        script fails everywhere: until then, few calls should be enough to show it."""
         self._since_success = 0
         """Number of renewals since the last success; those without a first call do not count."""
         self._helpless = False
@@ -56,22 +53,19 @@ class Renewals:
     def most_in_a_row(self) -> int:
         """Number of failures in a row after which an agent stops: the process is renewed."""
         if self._helpless:
-            return min(self._enough << self._failed_first, MOST_IN_A_ROW)
+            return self._enough
         return min(self._enough, MOST_HELD) + 1
 
     def is_calm(self, agent: AgentRecord) -> bool:
         """Return whether a further success of a process changes nothing."""
-        is_open = self._since_success or self._failed_first
-        return bool(agent.calls) and not agent.failed_in_a_row and not is_open
+        return bool(agent.calls) and not agent.failed_in_a_row and not self._since_success
 
     # ---- what happens in a process ----
 
     def succeed(self, agent: AgentRecord) -> list[tuple[Entry, Outcome]]:
         """Record a success; return the failures that the process held, which are charged now."""
         if agent.calls == 0 and agent.epoch is not None:
-            self._enough, self._failed_first = 1, 0
-        self._enough <<= self._failed_first
-        self._failed_first = 0
+            self._enough = 1
         agent.calls += 1
         agent.failed_in_a_row = 0
         agent.is_worn = False
@@ -97,7 +91,7 @@ class Renewals:
                 agent.held.append((entry.first(), outcome))
             return is_charged
         if is_first and agent.epoch is not None:
-            self._failed_first += 1
+            self._enough = min(2 * self._enough, MOST_IN_A_ROW)
         if not is_charged:
             agent.held.append((entry, outcome))
         if agent.failed_in_a_row >= self.most_in_a_row:
@@ -115,14 +109,18 @@ class Renewals:
         """Return whether a process may be renewed now, or waits for the first calls of others."""
         return self._helpless or self._since_success < BETWEEN_SUCCESSES
 
-    def judge(self) -> None:
-        """Conclude that renewals do not help once the first calls after all of them failed."""
+    def judge(self, usable: Iterable[SlotRecord]) -> None:
+        """Conclude that renewals do not help once the first calls after all of them failed.
+
+        Those of agents in slots that get no work are not awaited.
+        """
         if self.may_begin():
             return
-        flights = self._state.leases.values()
-        agents = (flight.agent for flight in flights)
-        self._helpless = not any(agent and self._is_pending(agent) for agent in agents)
+        agents = [flight.agent for flight in self._state.leases.values()]
+        agents += [slot.agent for slot in usable if slot.agent is not None]
+        self._helpless = not any(map(self.is_pending, agents))
         if self._helpless:
+            self._enough = 1
             self._state.remark(
                 "warning",
                 f"{BETWEEN_SUCCESSES} processes were renewed one after the other, and run() failed "
@@ -142,10 +140,12 @@ class Renewals:
 
     def forget(self, agent: AgentRecord) -> None:
         """Record that a process is over: a renewal without a first call says nothing."""
-        if self._is_pending(agent):
+        if self.is_pending(agent):
             self._since_success -= 1
+        agent.epoch = None
 
-    def _is_pending(self, agent: AgentRecord) -> bool:
+    def is_pending(self, agent: AgentRecord) -> bool:
+        """Return whether the first call of a renewed process is still to come."""
         return agent.calls == 0 and agent.epoch == self._epoch
 
     def _remark(self, slot: SlotRecord, agent: AgentRecord, why: str) -> None:

@@ -11,7 +11,7 @@ from daskprs.core.outcomes import TIMEOUTS, Failure, Outcome, Status
 from daskprs.core.placement import ELSEWHERE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
@@ -149,8 +149,7 @@ class Settling:
     ) -> None:
         """Record a success, and charge the failures before it: the process did not cause them."""
         if entry.failed_on:
-            bad = self._quarantine.worked(entry.mini_batch.index, locations)
-            self._placement.replace_agents(bad)
+            self._replace(self._quarantine.worked(entry.mini_batch.index, locations))
         flight.agent.attempts += 1
         if empty:  # `run` was not called
             return
@@ -175,6 +174,11 @@ class Settling:
             self.release(agent)
         return bool(holding)
 
+    def _replace(self, bad: Collection[Location]) -> None:
+        """Replace the agents that use a bad device."""
+        for agent in self._placement.replace_agents(bad):
+            self.retire(agent)
+
     def retire(self, agent: AgentRecord) -> None:
         """Put back what a process holds that has ended, or that gets no more work."""
         self.release(agent)
@@ -194,6 +198,8 @@ class Settling:
         is_first = agent.calls == 0
         if outcome.is_neutral:
             is_charged = True
+            if outcome.failure is None or outcome.failure.retryable:  # it could not be loaded here
+                self._quarantine.fail(entry.mini_batch.index, locations)
         else:
             is_charged = self._renewals.fail(agent, entry.alone() if alone else entry, outcome)
             if outcome.failure is not None and outcome.is_fatal:
@@ -230,8 +236,7 @@ class Settling:
             which = f"all its {tries} attempts" if tries > 1 else "its attempt"
             why = f"mini-batch {index} ran out of time in {which} (fail_on_timeout)"
             self._state.abort(why, outcome.failure)
-        bad = self._quarantine.given_up(entry.mini_batch.index, again.failed_on)
-        self._placement.replace_agents(bad)
+        self._replace(self._quarantine.given_up(entry.mini_batch.index, again.failed_on))
 
     def lose(self, entry: Entry, slot: SlotId) -> None:
         """Count the loss of a worker against the mini-batch that was alone in its lease there."""

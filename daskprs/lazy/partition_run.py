@@ -10,7 +10,6 @@ import io
 import logging
 import time
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskprs.cluster.task_host import ended_with_task
@@ -111,8 +110,11 @@ class PartitionRun:
         self._call = call
         self._seat = seat
         self._number = number
-        limits = replace(call.limits, gpus_per_process=seat.gpus_per_process)
-        self._ledger = Ledger(call.token, plan, limits, first_process=lambda _: seat.process)
+        limits = seat.limits_of(call.limits)
+        process = seat.process
+        self._ledger = Ledger(
+            call.token, plan, limits, first_process=lambda _: process, has_run=seat.has_run
+        )
         self._log = logging.getLogger(seat.logger)
         self._rows: dict[int, bytes] = {}
         self._failed: FailAttempt | None = None
@@ -120,6 +122,14 @@ class PartitionRun:
 
     def rows(self) -> dict[int, bytes]:
         """Return the typed rows of each mini-batch, by its number."""
+        try:
+            return self._rows_of_all()
+        finally:
+            self._seat.leave(
+                is_sound=self._ledger.is_sound, has_found_gpu_use=self._ledger.has_found_gpu_use
+            )
+
+    def _rows_of_all(self) -> dict[int, bytes]:
         event: LedgerEvent = SlotAdded(self._seat.slot, self._seat.resources)
         while True:
             actions = deque(self._ledger.handle(event, time.monotonic()))

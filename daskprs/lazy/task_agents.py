@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from daskprs.cluster.task_host import TaskHost
     from daskprs.core.lease import Lease, LeaseReturned
+    from daskprs.core.limits import Limits
     from daskprs.lazy.lazy_call import LazyCall
 
 LINGER_S = 60.0
@@ -53,6 +55,8 @@ class TaskAgents:
         self._opening = threading.Lock()
         self.gpus_per_process = call.limits.gpus_per_process
         """Number of GPUs of each agent; 0 once the script is found to use none."""
+        self.finds_gpu_use = call.limits.finds_gpu_use
+        """Whether the first mini-batch is still to show if the script uses GPUs."""
         self._devices = (visible_devices() or ()) if self.gpus_per_process else ()
         self._free = [Seat(self, number) for number in range(self._places())]
         self._seated = threading.Condition(_lock)
@@ -149,12 +153,22 @@ class Seat:
         """Whether the task that has the seat was cancelled."""
         self.process = 0
         """Number of the process of the last agent, which may still be there."""
+        self.has_run = False
+        """Whether this agent has run mini-batches of an earlier partition."""
         self._agents = agents
 
-    @property
-    def gpus_per_process(self) -> float:
-        """Number of GPUs of each agent on the host."""
-        return self._agents.gpus_per_process
+    def limits_of(self, limits: Limits) -> Limits:
+        """Return the limits of a partition that runs here, with what is known of GPUs by now."""
+        agents = self._agents
+        return replace(
+            limits, gpus_per_process=agents.gpus_per_process, finds_gpu_use=agents.finds_gpu_use
+        )
+
+    def leave(self, *, is_sound: bool, has_found_gpu_use: bool) -> None:
+        """Let the next partition have the agent; one that may be broken is renewed for it."""
+        self._agents.finds_gpu_use &= not has_found_gpu_use
+        self.has_run = is_sound
+        self.process += not is_sound  # another name: the slot ends this agent in an orderly way
 
     def hide_gpus(self) -> None:
         """Give the host as many seats as it has threads: the script uses no GPU."""

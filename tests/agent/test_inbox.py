@@ -110,12 +110,13 @@ def test_a_halt_drops_what_is_loaded_ahead_and_what_still_comes(desk: Desk) -> N
     desk.inbox.receive()
     assert desk.begin() == 5
     assert poll_for(lambda: desk.reader.loaded == [5, 6])
-    desk.end()
+    desk.inbox.listen_again()
     desk.inbox.halt()
+    desk.loader.drop()
     desk.give(8, more=True)
+    desk.give(9)
     desk.inbox.receive()
     assert desk.inbox.claim() is None
-    desk.give(9)
     desk.inbox.receive()
     assert desk.begin() == 9
 

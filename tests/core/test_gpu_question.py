@@ -54,7 +54,7 @@ def test_gpus_are_hidden_once_the_first_mini_batch_needs_none(desk: Any) -> None
     assert it.leases[SLOT].finds_gpu_use
     go_on(it, NONE)
     assert hidden(it) == 1
-    assert "as many processes as it has cores" in remarks(it)[0]
+    assert "as many processes as its Dask workers have threads" in remarks(it)[0]
     other = SlotId("tcp://host0", 1, 0)
     it.tell(SlotAdded(other, SlotResources(("0",), 1)))
     assert it.leases[other].assignment.environment["CUDA_VISIBLE_DEVICES"] == "-1"

@@ -58,7 +58,9 @@ FATAL = "fatal"
 """A fatal error of a device, which ends the process; in a first call its mini-batch caused it."""
 DEVICES = {0: (), 1: ("0",), 2: ("GPU-a", "GPU-b")}
 """Of the nodes."""
-ENDS = st.sampled_from([DONE, DONE, DONE, RAISED, RAISED, BROKEN, POISON, FATAL])
+NOT_LOADED = "not loaded"
+"""A failure that says nothing about the process."""
+ENDS = st.sampled_from([DONE, DONE, DONE, RAISED, RAISED, BROKEN, POISON, FATAL, NOT_LOADED])
 
 
 WORKERS = [*(f"tcp://host{node}" for node in range(3)), "tcp://good", "tcp://never-there"]
@@ -125,6 +127,9 @@ class LedgerMachine(RuleBasedStateMachine):
         """How often a mini-batch failed that was to blame for it, or may have been."""
         self.fatal = 0
         self.fails_everywhere = False
+        """Whether five processes were renewed in vain since the last success."""
+        self.excused: Counter[int] = Counter()
+        """How often a mini-batch was charged then."""
         self.busy_workers: frozenset[str] = frozenset()
         self.waiting: frozenset[int] = frozenset()
         self.continuing: set[int] = set()
@@ -166,6 +171,7 @@ class LedgerMachine(RuleBasedStateMachine):
                     assert outcome.status is Status.RUN_DONE
                     assert outcome.index == mini_batch.index
                     self.settle(mini_batch.index, "committed")
+                    self.fails_everywhere = False
                     self.items_failed += outcome.failed
             case FailAttempt():
                 self.attempt_failed(action)
@@ -229,13 +235,14 @@ class LedgerMachine(RuleBasedStateMachine):
         index = action.mini_batch.index
         self.calm = False
         self.charged[index] = self.charged.get(index, 0) + action.charged
+        self.excused[index] += action.charged and self.fails_everywhere
         if action.outcome.status is Status.NODE_LOST:
             assert not action.charged
             self.losses[index] = self.losses.get(index, 0) + 1
             assert action.final is (self.losses[index] >= self.limits.max_node_losses)
         assert self.charged[index] <= self.limits.run_max_try
-        if not self.fails_everywhere:
-            assert self.charged[index] <= self.faults[index], "it pays for what broke its process"
+        most = self.faults[index] + self.excused[index]
+        assert self.charged[index] <= most, "it pays for what broke its process"
         if action.final:
             self.settle(index, "given up")
             self.items_failed += action.outcome.total
@@ -473,7 +480,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """Return how an attempt ended in the process of a slot, and who is to blame for it."""
         name, attempts = self.processes[slot]
         self.processes[slot] = name, attempts + 1
-        if end in (RAISED, POISON, BROKEN):
+        if end in (RAISED, POISON, BROKEN, NOT_LOADED):
             self.faults[index] += 1
         elif end == FATAL:
             self.fatal += 1
@@ -507,7 +514,7 @@ class LedgerMachine(RuleBasedStateMachine):
             succeeded = 2 - (index % 7 == 3)
             return Outcome(index, attempt, Status.RUN_DONE, 2, succeeded, 0.0, 0.01, 0.01, 0.01)
         failure = Failure("ValueError", "boom", retryable=end != BROKEN, fatal=end == FATAL)
-        status = Status.RUN_EXCEPTION
+        status = Status.LOAD_EXCEPTION if end == NOT_LOADED else Status.RUN_EXCEPTION
         return Outcome(index, attempt, status, 2, 0, 0.0, 0.01, 0.01, 0.01, failure=failure)
 
     # ---- what always holds ----

@@ -127,11 +127,10 @@ class Inbox:
         return self._order.most_in_a_row
 
     def halt(self) -> None:
-        """Drop what is not done of the order, also what is loaded ahead."""
-        self._order = Order(
-            NO_ORDER, prefetch=False
-        )  # more work for the old one may still be on its way
-        self._loader.drop()
+        """Drop what is not done of the order; more work for it may still be on its way."""
+        self._order.next()
+        self._page.done(self._order.position)
+        self._order = Order(NO_ORDER, prefetch=False)
 
     def close(self) -> None:
         """Close the descriptor that is not shared with the supervisor."""

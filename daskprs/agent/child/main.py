@@ -176,10 +176,14 @@ class Agent:
             inbox.listen_again()
             self._page.enter(Phase.RETURNING, position, attempt.total)
             halted = self._halt_after(outcome)
-            self._outbox.add(outcome, payload, halted)
-            inbox.next()
-            if halted is not None:
+            if halted is None:
+                self._outbox.add(outcome, payload)
+                inbox.next()
+            else:
+                # First: the supervisor may answer with a new order as soon as it has read it.
                 inbox.halt()
+                self._outbox.add(outcome, payload, halted)
+                self._loader.drop()
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
 

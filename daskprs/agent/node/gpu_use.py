@@ -11,18 +11,18 @@ from daskprs.system.linux import descendants
 
 LIBRARIES = (
     ("torch", r"/torch/lib/lib(?:torch|c10)|/libtorch(?:_cpu|_cuda|_hip)?\.so"),
-    ("tensorflow", r"/tensorflow/|/libtensorflow"),
-    ("jax", r"/jaxlib/|/jax_cuda|/xla_extension"),
-    ("cupy", r"/cupy/|/cupy_backends/"),
+    ("tensorflow", r"-packages/tensorflow/|/libtensorflow"),
+    ("jax", r"-packages/jaxlib/|/jax_cuda|/xla_extension|/jaxlib/\w*\.so"),
+    ("cupy", r"/cupy/\w+/\w+[.\w-]*\.so|/cupy_backends/"),
     ("cudf", r"/libcudf\.so"),
     ("rmm", r"/librmm\.so"),
     ("cuml", r"/libcuml"),
     ("onnxruntime", r"/libonnxruntime_providers_(?:cuda|tensorrt|rocm)"),
     ("tensorrt", r"/libnvinfer"),
-    ("paddle", r"/paddle/"),
+    ("paddle", r"-packages/paddle/|/libpaddle"),
     ("mxnet", r"/libmxnet"),
     ("llama.cpp", r"/libggml-(?:cuda|hip|vulkan)"),
-    ("pycuda", r"/pycuda/"),
+    ("pycuda", r"-packages/pycuda/"),
     ("CUDA", r"/lib(?:cuda|cudart|nvrtc|cublas|cudnn)[-.]"),
     ("ROCm", r"/libamdhip64"),
 )

@@ -25,6 +25,7 @@ from daskprs.core.lease import (
     Lease,
     LeaseReturned,
 )
+from daskprs.core.outcomes import Status
 from daskprs.core.usage import ProcessUsage
 from daskprs.system.linux import descendants
 from daskprs.system.log_cap import cut
@@ -32,13 +33,23 @@ from daskprs.system.process_tree import pss_bytes
 from daskprs.system.remove_tree import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from daskprs.agent.protocol.shared_page import Activity
     from daskprs.agent.supervision.supervisor import Supervisor
+    from daskprs.core.lease import Results
     from daskprs.core.outcomes import Failure
 
 HOST = socket.gethostname()
+
+
+def has_run(results: Iterable[Results]) -> bool:
+    """Return whether `run` has succeeded in any of these attempts: before, it may load nothing."""
+    return any(
+        status is Status.RUN_DONE and not empty
+        for one in results
+        for status, empty in one.outcomes.columns("status", "empty")
+    )
 
 
 class Slot:
@@ -302,7 +313,7 @@ class Slot:
         if not running:
             self._run = None
         results = () if run is None else run.share()
-        finds_gpu_use = lease.finds_gpu_use and results and self._agent is not None
+        finds_gpu_use = lease.finds_gpu_use and self._agent is not None and has_run(results)
         return LeaseReturned(
             lease_id=lease.id,
             process=self._served.process,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -72,6 +73,10 @@ def watched_listing() -> Iterator[Listing]:
         _current.reset(token)
 
 
+_counting = threading.Lock()
+"""Held while a file system counts its entries."""
+
+
 @contextmanager
 def counted_pages(filesystem: Any, listing: Listing) -> Iterator[None]:
     """Count the entries that a store sends within the block, before it has sent them all.
@@ -79,13 +84,13 @@ def counted_pages(filesystem: Any, listing: Listing) -> Iterator[None]:
     The methods of fsspec return the whole listing. That of S3 passes each entry through a method
     of its own on the way; of other stores there is no count.
     """
-    entries = getattr(filesystem, "_iterdir", None)
-    if entries is None:
-        yield
+    entries = getattr(type(filesystem), "_iterdir", None)
+    if entries is None or not _counting.acquire(blocking=False):
+        yield  # fsspec shares a file system among threads: one of them counts at a time
         return
 
     async def counted(*args: Any, **options: Any) -> AsyncIterator[Any]:
-        async for entry in entries(*args, **options):
+        async for entry in entries(filesystem, *args, **options):
             for one in listing.count([entry]):
                 yield one
 
@@ -94,3 +99,4 @@ def counted_pages(filesystem: Any, listing: Listing) -> Iterator[None]:
         yield
     finally:
         del filesystem._iterdir  # noqa: SLF001 - the method of its class is there again
+        _counting.release()

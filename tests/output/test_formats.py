@@ -83,6 +83,14 @@ def test_a_series_is_a_frame_of_one_column() -> None:
     assert text_of(series) == csv_of(series.to_frame()) == '1.5\n""\n'
 
 
+def test_the_name_of_a_series_does_not_matter_without_a_header() -> None:
+    """It is often a row's label or a key, as of ``rows.loc[3]``; with a header it is written."""
+    two = [pd.Series([1], name="a"), pd.Series([2], name="b")]
+    assert text_of(series for series in two) == "1\n2\n"
+    with pytest.raises(ReturnTypeError, match="columns: 'a' and 'b'"):
+        text_of((series for series in two), header=True)
+
+
 def test_integers_beside_nulls_stay_integers_in_an_arrow_table() -> None:
     """As floats, large ones would become others."""
     table = pa.table({"n": [2**60 + 1, None, 3], "b": [True, None, False]})

@@ -34,12 +34,18 @@ NOT_OF_TEXT = {
 Lines of text may be JSON: one object for each line is ``.jsonl``, and ``.json`` is one value."""
 
 
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+
+
 def name_of_another_format(name: str, *, may_be_dataset: bool = True) -> str:
     """Return what is wrong with the name of a file of text; empty if it may be one.
 
     `may_be_dataset` says that the caller can choose the output format.
     """
-    stem, dot, suffix = name.rpartition(".")
+    whole = name
+    for compression in COMPRESSIONS:
+        whole = whole.removesuffix(compression)
+    stem, dot, suffix = whole.rpartition(".")
     form = NOT_OF_TEXT.get(f".{suffix}".lower())
     if not dot or form is None:
         return ""

@@ -137,8 +137,11 @@ class _Writer:
             if isinstance(one, pa.Table):
                 self._table(*apart(one), has_index=has_index)
                 continue
+            # The name of a series is often a row's label or a key, and its lines have one field.
+            is_series = isinstance(block, pd.Series)
             for form in self._forms:
-                form.block(one, has_index=has_index)
+                nameless = is_series and isinstance(form, TextRows) and not form.has_header
+                form.block(one.set_axis([""], axis=1) if nameless else one, has_index=has_index)
 
     def _table(self, table: pa.Table, index: pd.Index, *, has_index: bool) -> None:
         if self._text is not None:

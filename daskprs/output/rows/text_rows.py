@@ -54,6 +54,11 @@ class TextRows:
         """The header line of the frames; None without frames that have rows."""
         return OTHER_COLUMNS.join(self._headers) if self._headers else None
 
+    @property
+    def has_header(self) -> bool:
+        """Whether the output has a header line."""
+        return self._spec.header
+
     def element(self, element: Any) -> None:
         """Write a line: ``str(element)``, arrays in it in full."""
         kind = type(element)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import cloudpickle
+import pandas as pd
 import pytest
 
 import daskprs
+from daskprs.agent.protocol.messages import PackageFolder
 from daskprs.agent.script.checked_script import check_script
 
 HELD = """
@@ -27,15 +30,20 @@ def double(n):
 """A module that no pickle can hold, as pandas is."""
 OWN = "def one_more(n):\n    return n + 1\n"
 PROGRAM = """
+import os
 import sys
 sys.path[:0] = sys.argv[2:]
 import pandas as pd
 import daskprs
 import held
 import own
+from daskprs.agent.script.checked_script import check_script
 
 rows = pd.DataFrame({"n": [1, 2]})
 run = lambda rows: rows.assign(n=own.one_more(held.double(rows["n"])))
+if hidden := os.environ.get("HIDDEN"):  # as on a node that does not see it
+    run = check_script(run, None)
+    os.rename(hidden, hidden + "-elsewhere")
 print(*daskprs.parallel_run(rows, run, job_dir=sys.argv[1], progress=False).to_pandas()["n"])
 """
 
@@ -51,19 +59,26 @@ def install(folder: Path, **texts: str) -> None:
 
 def rows_of(project: Path, *on_path: Path, python_path: tuple[Path, ...] = ()) -> str:
     """Run the program in its folder, and return what it prints; agents inherit `python_path`."""
+    done = run_program(project, *on_path, python_path=python_path)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def run_program(
+    project: Path, *on_path: Path, python_path: tuple[Path, ...] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the program in its folder."""
     (project / "program.py").write_text(PROGRAM)
     paths = [*python_path, Path(daskprs.__file__).parents[1]]
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "program.py", project.parent / "job", *on_path],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), **variables},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 @pytest.fixture
@@ -83,9 +98,51 @@ def test_packages_of_a_target_folder_travel_by_name(project: Path) -> None:
 def test_packages_installed_beside_the_program_travel_by_name(project: Path) -> None:
     """`pip install --target .`: the program's own modules lie there, too, and in no list."""
     install(project, held=HELD)
-    other = project.parent / "elsewhere"
-    install(other, held=HELD)
-    assert rows_of(project, python_path=(other,)) == "3 5"
+    assert rows_of(project) == "3 5"
+
+
+def test_agents_find_a_folder_of_packages_that_the_program_puts_on_its_path(project: Path) -> None:
+    """`sys.path.insert(0, here + "/vendor")` with packages of `pip install --target vendor`."""
+    install(project / "vendor", held=HELD)
+    assert rows_of(project, project / "vendor") == "3 5"
+
+
+def test_pandas_may_lie_in_a_folder_of_packages_that_the_program_puts_on_its_path(
+    project: Path,
+) -> None:
+    """It cannot be pickled by value."""
+    vendor = project / "vendor"
+    install(vendor, held=HELD)
+    site = Path(pd.__file__).parents[1]
+    for place in (Path(pd.__file__).parent, *site.glob("pandas-*.dist-info")):
+        shutil.copytree(place, vendor / place.name, symlinks=True)
+    assert rows_of(project, vendor) == "3 5"
+
+
+def test_a_node_without_the_folder_of_packages_says_so(project: Path) -> None:
+    """The folder is moved after the script was pickled, as if the agents were on another node."""
+    vendor = project / "vendor"
+    install(vendor, held=HELD)
+    done = run_program(project, vendor, HIDDEN=str(vendor))
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: No module named 'held'" in done.stderr
+    assert f"The program imports packages from {vendor}, which node" in done.stderr
+    assert "name it in the PYTHONPATH of the workers" in done.stderr
+
+
+def test_packages_keep_their_place_before_or_after_those_of_the_interpreter(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later one is not to hide one of the interpreter."""
+    first, last = project / "first", project / "last"
+    install(first, held=HELD)
+    install(last, held=HELD)
+    monkeypatch.setattr(sys, "path", [str(first), *sys.path, str(last)])
+    packages = check_script(install_nothing, None).at(None).packages
+    assert [one for one in packages if str(project) in one.place] == [
+        PackageFolder(str(first), is_first=True),
+        PackageFolder(str(last), is_first=False),
+    ]
 
 
 def test_packages_of_a_zipped_layer_travel_by_name(project: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child import stand_ins
+from daskprs.agent.child.package_folders import add_packages
 from daskprs.agent.foreign.entry_script import (
     EntryScript,
     begin_script,
@@ -87,6 +88,7 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     EntryScript.install(**description_of(job, process), masked=masks.masked)
     stand_ins.install()
     classes_come_from(script.source_directory)
+    add_packages(script)
     begin_script(script.name, job.arguments, job.logging_level, script.source_directory)
     return ScriptFunctions(_imported(script), script.name, any_second=script.any_second)
 

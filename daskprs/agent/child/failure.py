@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.child.beside_script import hint_at_script
 from daskprs.agent.child.fatal_errors import is_fatal
+from daskprs.agent.child.package_folders import hint_at_packages
 from daskprs.agent.child.pandas_changes import hint_at_pandas
 from daskprs.agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
 from daskprs.core.outcomes import Failure
@@ -61,7 +62,8 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
         text = "" if _says_it_all(error) else printed(error, OURS)
     text = job.script.as_written(text)
     retryable = not isinstance(error, NOT_RETRYABLE)
-    hints = (_limit(error), hint_at_pandas(error), hint_at_script(error, job.script))
+    of_script = (hint(error, job.script) for hint in (hint_at_script, hint_at_packages))
+    hints = (_limit(error), hint_at_pandas(error), *of_script)
     more = "".join(f". {mask(one)}" for one in hints if one)
     message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
     text = _shortened(mask(text), TRACEBACK_CHARS)

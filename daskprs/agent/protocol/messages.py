@@ -70,6 +70,15 @@ class LinkedFile(NamedTuple):
     """What tells files of the driver's machine apart, even while they grow."""
 
 
+class PackageFolder(NamedTuple):
+    """A folder or archive of installed packages that is on the path of the program."""
+
+    place: str
+    """Its absolute path."""
+    is_first: bool
+    """Whether it comes before the packages of the interpreter."""
+
+
 class ScriptSpec(NamedTuple):
     """Where the entry script is: a file of the snapshot, or an object by value."""
 
@@ -91,6 +100,8 @@ class ScriptSpec(NamedTuple):
     """The files of the snapshot that are links, for nodes that see their originals."""
     any_second: bool = False
     """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
+    packages: tuple[PackageFolder, ...] = ()
+    """The folders where `pickled` finds packages by name."""
 
     def as_written(self, text: str) -> str:
         """Return a traceback with the script's paths as its author knows them."""

@@ -45,7 +45,7 @@ from daskprs.suggest import nearest
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from daskprs.agent.protocol.messages import LinkedFile
+    from daskprs.agent.protocol.messages import LinkedFile, PackageFolder
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
@@ -67,6 +67,8 @@ class CheckedScript:
     pickled: bytes | None = None
     sources: tuple[SourceText, ...] = ()
     """The code that `pickled` holds, as its author wrote it."""
+    packages: tuple[PackageFolder, ...] = ()
+    """The folders where `pickled` finds packages by name."""
     original: Path | None = None
     """The source directory of which `root` is a copy; None where `root` is the original."""
     data_folders: tuple[Path, ...] = ()
@@ -178,6 +180,7 @@ class CheckedScript:
                 pickled=self.pickled,
                 sources=self.sources,
                 any_second=self.any_second,
+                packages=self.packages,
             )
         return ScriptSpec(
             self.name,
@@ -189,6 +192,7 @@ class CheckedScript:
             sources=self.sources,
             linked=self._linked,
             any_second=self.any_second,
+            packages=self.packages,
         )
 
 
@@ -336,8 +340,9 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         raise ScriptError(msg)
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
     _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
-    pickled, sources = _pickled(script, name, OwnModules(script, root))
-    return CheckedScript(name, root, pickled=pickled, sources=sources)
+    own = OwnModules(script, root)
+    pickled, sources = _pickled(script, name, own)
+    return CheckedScript(name, root, pickled=pickled, sources=sources, packages=own.packages)
 
 
 def _check_source(path: Path, elsewhere: bool) -> None:  # noqa: FBT001

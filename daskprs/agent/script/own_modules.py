@@ -3,7 +3,7 @@
 All other modules travel by name. A module is installed if it lies in the folders of this
 interpreter, in a folder of ``sys.path`` that holds the metadata of distributions (``pip install
 --target``, pex, zipped layers), or in the list of files of such a distribution. Agents inherit
-``PYTHONPATH``.
+``PYTHONPATH``, and are given the folders with metadata, which the program may have put on its path.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import types
 from contextlib import contextmanager
 from functools import partial
 from importlib import metadata
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from daskprs.agent.protocol.messages import PackageFolder
 from daskprs.errors import OURS
 
 if TYPE_CHECKING:
@@ -54,10 +56,18 @@ class OwnModules:
         self._listed: set[Path] = set()
         self._is_own: dict[Path, bool] = dict.fromkeys(_INSTALLED, False)
         """Folders, and whether modules below are the caller's; the innermost folder counts."""
-        for folder in {Path(one).resolve() for one in sys.path} | own:
-            if _is_of_packages(folder) or not _INSTALLED.isdisjoint([folder, *folder.parents]):
+        path = list(dict.fromkeys(Path(one).resolve() for one in sys.path))
+        before = set(takewhile(lambda one: one not in _INSTALLED, path))
+        self.packages: tuple[PackageFolder, ...] = ()
+        """The folders of packages that agents do not find by themselves, in the path's order."""
+        for folder in dict.fromkeys([*path, *own]):
+            if not _INSTALLED.isdisjoint([folder, *folder.parents]):
                 continue
             installed = _installed_in(folder)
+            if installed and folder in path:
+                self.packages += (PackageFolder(str(folder), folder in before),)
+            if _is_of_packages(folder):
+                continue
             listed = [one.files for one in installed]
             if folder in own and all(listed):  # by pip install --target, into the caller's folder
                 self._is_own[folder] = len(folder.parts) > 1

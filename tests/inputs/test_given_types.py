@@ -430,3 +430,9 @@ def test_a_column_of_nulls_alone_is_refused_by_a_type_without_null(dtype: str) -
     """It would be zeros."""
     with pytest.raises(UNCONVERTED, match=f"2 of the values are null, which {dtype} does not hold"):
         converted(pd.Series([math.nan, math.nan]), pd.api.types.pandas_dtype(dtype))
+
+
+def test_a_float_that_arrow_does_not_have_is_refused_for_a_frame() -> None:
+    """As other types that are none of Arrow's."""
+    with pytest.raises(OptionError, match="'longdouble', given for the column 'a', is none of"):
+        open_source(pd.DataFrame({"a": [1.5]}), ReadOptions(dtypes={"a": "longdouble"}))

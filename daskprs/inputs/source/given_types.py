@@ -61,8 +61,10 @@ def arrow_type_of(known: Any) -> pa.DataType | None:
     if isinstance(known, pd.StringDtype):
         return pa.large_string()
     plain = getattr(known, "numpy_dtype", known)  # nullable types have one
-    is_number = isinstance(plain, np.dtype) and plain.kind in "iufb"
-    return pa.from_numpy_dtype(plain) if is_number else None
+    if isinstance(plain, np.dtype) and plain.kind in "iufb":
+        with suppress(pa.ArrowException):  # some floats are longer than those of Arrow
+            return pa.from_numpy_dtype(plain)
+    return None
 
 
 def any_arrow_type_of(known: Any) -> pa.DataType | None:
@@ -71,10 +73,10 @@ def any_arrow_type_of(known: Any) -> pa.DataType | None:
         return pa.array(known.categories).type
     if isinstance(known, pd.DatetimeTZDtype):
         return pa.timestamp(known.unit, str(known.tz))
-    with suppress(pa.ArrowException):  # some floats are longer than those of Arrow
-        is_time = isinstance(known, np.dtype) and known.kind in "mM"
-        return pa.from_numpy_dtype(known) if is_time else arrow_type_of(known)
-    return None
+    if isinstance(known, np.dtype) and known.kind in "mM":
+        with suppress(pa.ArrowException):  # Arrow has no type of days
+            return pa.from_numpy_dtype(known)
+    return arrow_type_of(known)
 
 
 def check_cast(name: str, there: pa.DataType | None, known: Any) -> None:

@@ -222,7 +222,10 @@ def checked_cast(column: pa.ChunkedArray, type_: pa.DataType, asked: Asked) -> p
 
 def no_cast(from_: pa.DataType, to: pa.DataType) -> str:
     """Return the reason why values of a type are never cast to another."""
-    return f"values of {from_} do not become {to}, where they would mean something else"
+    return (
+        f"there is no conversion from {from_} to {to} (which type becomes which: "
+        "docs/reference/input.md)"
+    )
 
 
 def first_changed_row(column: pa.ChunkedArray, type_: pa.DataType, asked: Asked) -> int | None:

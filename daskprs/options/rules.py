@@ -344,6 +344,8 @@ def check_csv_options(name: str, value: Any) -> dict[str, Any] | None:
     given = _checked_mapping(name, value, rule, lambda key, _: key in CSV_OPTIONS)
     found = {}
     for key, one in given.items():
+        if one is None and key != "keep_default_na":  # pandas' default
+            continue
         form, wanted = CSV_OPTIONS[key]
         found[key] = form(one)
         if found[key] is None:

@@ -187,3 +187,21 @@ def test_a_wrong_csv_option_is_refused(
         daskprs.plan(path, csv_options=options)
     with pytest.raises(OptionError, match=r"csv_options=.*: not for a frame"):
         daskprs.plan(pd.DataFrame({"a": [1]}), csv_options={"decimal": ","})
+
+
+def test_none_is_not_given() -> None:
+    """As the defaults of pandas are."""
+    nothing = {"thousands": None, "decimal": None, "na_values": None}
+    assert daskprs.RunOptions(csv_options=nothing).csv_options is None
+    given = daskprs.RunOptions(csv_options={"thousands": None, "decimal": ","})
+    assert given.csv_options == {"decimal": ","}
+
+
+@pytest.mark.parametrize("name", ["decimal", "thousands"])
+def test_a_mark_that_is_the_delimiter_is_refused(tmp_path: Path, name: str) -> None:
+    """It would do nothing."""
+    path = tmp_path / "a.csv"
+    path.write_text("a;b\n1;2\n")
+    reading = ReadOptions(delimiter=";", csv_options={name: ";"})
+    with pytest.raises(OptionError, match=f"csv_options: {name} is the delimiter, got ';'"):
+        open_source(path, reading)

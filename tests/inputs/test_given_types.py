@@ -271,6 +271,13 @@ TEXT_THAT_DOES_NOT_FIT = {
     "a short float": ({"a": "float32"}, "1e300"),
     "a short integer": ({"a": "int8[pyarrow]"}, "2.5"),
     "a category": ({"a": pd.CategoricalDtype(["b"])}, '"a"'),
+    "a number as a time": ({"a": "time64[us][pyarrow]"}, "5"),
+    "odd text as a time": ({"a": "time64[us][pyarrow]"}, '"5"'),
+    "a number as a period": ({"a": "period[M]"}, "202001"),
+    "odd text as a period": ({"a": "period[M]"}, '"x"'),
+    "a sparse integer": ({"a": "Sparse[int]"}, "1.5"),
+    "a sparse null": ({"a": "Sparse[int]"}, "null"),
+    "a complex boolean": ({"a": "complex128"}, "true"),
     "an object as text": ({"a": "string"}, '{"b": 1}'),
     "a nested moment": ({"a": pd.ArrowDtype(pa.list_(pa.timestamp("s")))}, "[20200101]"),
     "a nested integer": ({"a": pd.ArrowDtype(pa.list_(pa.int8()))}, "[2.5]"),
@@ -285,8 +292,11 @@ def test_a_value_of_json_that_a_type_in_dtypes_would_change_is_refused(
     dtypes, value = TEXT_THAT_DOES_NOT_FIT[case]
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"a": {value}}}\n')
-    with pytest.raises(LoadError, match=r"line 1: column 'a' holds .*, which does not fit"):
+    with pytest.raises(
+        LoadError, match=r"line 1: column 'a' holds .*, which does not fit"
+    ) as raised:
         together(open_source(path, ReadOptions(dtypes=dtypes)), tmp_path)
+    assert "Give it another type in dtypes" in str(raised.value)
 
 
 FITTING_TEXT: list[tuple[Any, str, Any]] = [
@@ -294,6 +304,10 @@ FITTING_TEXT: list[tuple[Any, str, Any]] = [
     ("date32[pyarrow]", '"2020-01-01"', dt.date(2020, 1, 1)),
     ("timedelta64[ns]", '"5s"', pd.Timedelta("5s")),
     ("string", "7", "7"),
+    ("time64[us][pyarrow]", '"05:00:00"', dt.time(5)),
+    ("period[M]", '"2020-01"', pd.Period("2020-01", "M")),
+    ("Sparse[int]", "0", 0),
+    ("complex128", "1", 1),
     (int, '"7"', 7),
     ("UInt64", "18446744073709551615", 2**64 - 1),
     ("float32", "0.5", 0.5),
@@ -350,3 +364,75 @@ def test_a_job_says_which_column_of_a_frame_does_not_fit() -> None:
     """Before anything starts."""
     with pytest.raises(InputError, match=r"column 'a' is int64 and cannot be read as uint64: a "):
         daskprs.parallel_run(pd.DataFrame({"a": [-1]}), lambda rows: rows, dtypes={"a": "uint64"})
+
+
+NAIVE, ZONED = pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-01", tz="Europe/Berlin")
+FINE = pd.Timestamp(1)
+MOMENTS: dict[str, tuple[list[Any], str]] = {
+    "a nanosecond in a type of microseconds": ([FINE], "datetime64[us]"),
+    "a nanosecond of a span": ([pd.Timedelta(1)], "timedelta64[us]"),
+    "a nanosecond and a far year": ([FINE, pd.Timestamp("3000-01-01")], "datetime64[us]"),
+    "a zone where none is announced": ([NAIVE, ZONED], "datetime64[ns]"),
+    "none where a zone is announced": ([NAIVE, ZONED], "datetime64[ns, UTC]"),
+    "the other way round": ([ZONED, None, NAIVE], "datetime64[us, UTC]"),
+}
+
+
+@pytest.mark.parametrize("case", MOMENTS)
+def test_moments_that_are_objects_keep_nanoseconds_and_zones(tmp_path: Path, case: str) -> None:
+    """In partitions with an announced type, and in rows with a schema; else they are refused."""
+    cells, dtype = MOMENTS[case]
+    frame = pd.DataFrame({"a": pd.Series(cells, dtype=object)})
+    meta = pd.DataFrame({"a": pd.Series(dtype=dtype)})
+    with pytest.raises(LoadError, match=r"column 'a' is object where .* was announced"):
+        staged(frame, 0, form_of_frames(meta, ReadOptions()), tmp_path)
+    with pytest.raises(ReturnTypeError, match=r"column 'a' .* in mini-batch 3"):
+        GivenSchema(schema_text(meta), 3).table(frame)
+
+
+@pytest.mark.parametrize(
+    ("cells", "dtype"),
+    [
+        ([FINE, None], "datetime64[ns]"),
+        ([FINE.tz_localize("UTC")], "datetime64[ns, UTC]"),
+        ([ZONED, ZONED.tz_convert("Asia/Tokyo")], "datetime64[ns, UTC]"),
+        ([pd.Timedelta(1), pd.NaT], "timedelta64[ns]"),
+    ],
+)
+def test_moments_that_are_objects_become_the_same_moments(cells: list[Any], dtype: str) -> None:
+    """To the nanosecond; two zones name the same moments."""
+    column = pd.Series(cells, dtype=object)
+    made = converted(column, pd.api.types.pandas_dtype(dtype))
+    assert made.dtype == dtype
+    assert made.dropna().tolist() == column.dropna().tolist()
+    table = GivenSchema(schema_text({"a": dtype}), 0).table(column.to_frame("a"))
+    assert table["a"].to_pandas().dropna().tolist() == column.dropna().tolist()
+
+
+NULLS_ALONE = [
+    *("str", "string", "boolean", "Int64", "datetime64[ns]", "date32[pyarrow]", "period[D]"),
+    pd.CategoricalDtype(["b"]),
+]
+
+
+@pytest.mark.parametrize("dtype", NULLS_ALONE, ids=str)
+@pytest.mark.parametrize("nulls", [[math.nan, math.nan], [None, None]], ids=["floats", "objects"])
+def test_a_column_of_nulls_alone_has_any_announced_type(nulls: list[Any], dtype: Any) -> None:
+    """As `pandas.read_csv` makes floats of an empty column."""
+    made = converted(pd.Series(nulls, [3, 4], name="a"), pd.api.types.pandas_dtype(dtype))
+    assert made.dtype == dtype
+    assert made.isna().tolist() == [True, True]
+    assert made.index.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool"])
+def test_a_column_of_nulls_alone_is_refused_by_a_type_without_null(dtype: str) -> None:
+    """It would be zeros."""
+    with pytest.raises(UNCONVERTED, match=f"2 of the values are null, which {dtype} does not hold"):
+        converted(pd.Series([math.nan, math.nan]), pd.api.types.pandas_dtype(dtype))
+
+
+def test_a_float_that_arrow_does_not_have_is_refused_for_a_frame() -> None:
+    """As other types that are none of Arrow's."""
+    with pytest.raises(OptionError, match="'longdouble', given for the column 'a', is none of"):
+        open_source(pd.DataFrame({"a": [1.5]}), ReadOptions(dtypes={"a": "longdouble"}))

@@ -222,7 +222,7 @@ LIES = {
     "text": Lies(
         pd.DataFrame({"a": ["x"]}),
         NUMBERS,
-        "'a' is str where int64 .* values of large_string do not become int64",
+        "'a' is str where int64 .* there is no conversion from large_string to int64",
     ),
     "mixed objects": Lies(
         pd.DataFrame({"a": [1, "x"]}),

@@ -20,7 +20,13 @@ from pandas.tseries.api import guess_datetime_format
 from daskprs.arrow.exact_casts import Asked
 from daskprs.errors import Option, OptionError
 from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.source.given_types import arrow_type_of, converted, is_moment, pandas_type
+from daskprs.inputs.source.given_types import (
+    arrow_type_of,
+    converted,
+    converted_text,
+    is_moment,
+    pandas_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -127,7 +133,7 @@ class TextColumn(NamedTuple):
             return _dates(column, self.final, self.date_format)
         if self.final.kind == "m":
             return converted(pd.to_timedelta(column), self.final, Asked.DTYPES)
-        return _converted(column, self.final)
+        return converted_text(column, self.final)
 
     def nulls(self, count: int) -> pd.Series:
         """Return the column of a file that does not have it."""
@@ -176,15 +182,6 @@ def _large_integers(column: pd.Series) -> pd.Series:
         _refuse("not an integer")
     whole = [int(cell) if isinstance(cell, str) else cell for cell in cells]
     return pd.Series(whole, column.index, dtype=object, name=column.name)
-
-
-def _converted(column: pd.Series, dtype: Any) -> pd.Series:
-    if not (isinstance(dtype, pd.ArrowDtype) and pa.types.is_time(dtype.pyarrow_dtype)):
-        return converted(column, dtype, Asked.DTYPES)
-    times: pd.Series = column.astype(dtype)
-    if not times.notna().equals(column.notna()):  # pandas has null for any other text
-        _refuse("not a time")
-    return times
 
 
 def _category(column: pd.Series, dtype: pd.CategoricalDtype) -> pd.Series:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from daskprs.arrow.arrow_pandas import pandas_metadata, with_notes
 from daskprs.arrow.exact_casts import Asked, checked_cast, is_text, no_cast, settled_type
+from daskprs.arrow.object_times import as_times
 from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.source.columns import check_columns, check_different
 
@@ -60,8 +61,10 @@ def arrow_type_of(known: Any) -> pa.DataType | None:
     if isinstance(known, pd.StringDtype):
         return pa.large_string()
     plain = getattr(known, "numpy_dtype", known)  # nullable types have one
-    is_number = isinstance(plain, np.dtype) and plain.kind in "iufb"
-    return pa.from_numpy_dtype(plain) if is_number else None
+    if isinstance(plain, np.dtype) and plain.kind in "iufb":
+        with suppress(pa.ArrowException):  # some floats are longer than those of Arrow
+            return pa.from_numpy_dtype(plain)
+    return None
 
 
 def any_arrow_type_of(known: Any) -> pa.DataType | None:
@@ -70,10 +73,10 @@ def any_arrow_type_of(known: Any) -> pa.DataType | None:
         return pa.array(known.categories).type
     if isinstance(known, pd.DatetimeTZDtype):
         return pa.timestamp(known.unit, str(known.tz))
-    with suppress(pa.ArrowException):  # some floats are longer than those of Arrow
-        is_time = isinstance(known, np.dtype) and known.kind in "mM"
-        return pa.from_numpy_dtype(known) if is_time else arrow_type_of(known)
-    return None
+    if isinstance(known, np.dtype) and known.kind in "mM":
+        with suppress(pa.ArrowException):  # Arrow has no type of days
+            return pa.from_numpy_dtype(known)
+    return arrow_type_of(known)
 
 
 def check_cast(name: str, there: pa.DataType | None, known: Any) -> None:
@@ -163,12 +166,27 @@ def converted(column: pd.Series, dtype: Any, asked: Asked = Asked.NOT) -> pd.Ser
     return _as_pandas(fitted, column, dtype)
 
 
+def converted_text(column: pd.Series, dtype: Any) -> pd.Series:
+    """Return cells of text as the type that the option `dtypes` gives them.
+
+    It is `converted` with the types that pandas reads from text, and Arrow does not.
+    """
+    is_time = isinstance(dtype, pd.ArrowDtype) and pa.types.is_time(dtype.pyarrow_dtype)
+    if not (is_time or isinstance(dtype, pd.PeriodDtype)):
+        return converted(column, dtype, Asked.DTYPES)
+    return _with_all_nulls(column, column.astype(dtype))  # pandas has null for any other text
+
+
 def _as_arrow(column: pd.Series) -> pa.ChunkedArray:
-    values = pa.array(column, from_pandas=True)
+    if column.isna().all():  # pd.read_csv makes floats of an empty column
+        return pa.chunked_array([pa.nulls(len(column))])
+    values = pa.array(as_times(column), from_pandas=True)
     return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
 
 
 def _holds_numbers(values: pa.ChunkedArray) -> bool:
+    if pa.types.is_null(values.type):
+        return False
     type_ = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     return settled_type(pa.float64(), type_) is not None or pa.types.is_boolean(type_)
 

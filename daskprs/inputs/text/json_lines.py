@@ -14,7 +14,12 @@ import pyarrow as pa
 from daskprs.arrow.exact_casts import Asked, is_text
 from daskprs.errors import LoadError
 from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.source.given_types import arrow_type_of, converted, is_moment
+from daskprs.inputs.source.given_types import (
+    arrow_type_of,
+    converted,
+    converted_text,
+    is_moment,
+)
 from daskprs.inputs.text.file import (
     WHOLE_BYTES,
     EndsEarly,
@@ -65,6 +70,7 @@ class JsonLinesSource(TextSource):
         check_columns(wanted or (), list(sample.columns), "columns")
         names = list(map(str, sample.columns))
         self._dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
+        self._given = frozenset(reading.dtypes)
         self._selected = list(wanted or names)
         self._drops_invalid = reading.drop_invalid_lines
         self.columns = self._paths.names_with(self._selected)
@@ -79,7 +85,11 @@ class JsonLinesSource(TextSource):
     def reader(self) -> JsonLinesReader:
         """Return the reader for the agents."""
         return JsonLinesReader(
-            self._text, self._dtypes, self._selected, drops_invalid=self._drops_invalid
+            self._text,
+            self._dtypes,
+            self._selected,
+            self._given,
+            drops_invalid=self._drops_invalid,
         )
 
 
@@ -87,12 +97,19 @@ class JsonLinesReader(TextReader):
     """Parses the lines of a range; leaves out lines that are not JSON, if it `drops_invalid`."""
 
     def __init__(
-        self, text: TextFiles, dtypes: dict[str, Any], selected: list[str], *, drops_invalid: bool
+        self,
+        text: TextFiles,
+        dtypes: dict[str, Any],
+        selected: list[str],
+        given: frozenset[str],
+        *,
+        drops_invalid: bool,
     ) -> None:
         super().__init__(text)
         self._encoding = encoding_of_bytes(text.encoding)
         self._dtypes = dtypes
         self._selected = selected
+        self._given = given
         self._drops_invalid = drops_invalid
 
     def _frame(self, records: Records) -> pd.DataFrame:
@@ -144,9 +161,15 @@ class JsonLinesReader(TextReader):
             row = parsed(line, self._encoding)
             name = self._first_misfit(row) if isinstance(row, dict) else None
             if name is not None and isinstance(row, dict):
+                advice = (
+                    f"Give it another type in dtypes, or say dtypes={{{name!r}: 'object'}} and "
+                    "convert the column in run()."
+                    if name in self._given
+                    else f"Say dtypes={{{name!r}: ...}} if it is another type."
+                )
                 return LoadError(
                     f"{self._line_at(at)}: column {name!r} holds {row.get(name)!r}, which does not "
-                    f"fit {self._dtypes[name]}. Say dtypes={{{name!r}: ...}} if it is another type."
+                    f"fit {self._dtypes[name]}. {advice}"
                 )
         return LoadError(f"{self._line_at(records.start)} or after it: {cause}")
 
@@ -245,7 +268,31 @@ def _column(values: list[Any], dtype: Any) -> pd.Series:
         return text
     if wanted is not None and pa.types.is_nested(wanted):
         return _nested(values, wanted)
-    return converted(pd.Series(values, dtype=object), known, Asked.DTYPES)
+    return _as_written(values, known)
+
+
+def _as_written(values: list[Any], known: Any) -> pd.Series:
+    """Return text as the value that it writes, and other values as equal ones."""
+    if isinstance(known, pd.SparseDtype) or known.kind == "c":
+        return _as_equal_numbers(values, known)
+    cells: pd.Series = pd.Series(values, dtype=object)
+    if isinstance(known, pd.PeriodDtype):  # a number would be a year
+        _check_classes(values, {str, type(None)}, known)
+    is_text_alone = set(map(type, values)) <= {str, type(None)}
+    return converted_text(cells, known) if is_text_alone else converted(cells, known, Asked.DTYPES)
+
+
+def _as_equal_numbers(values: list[Any], known: Any) -> pd.Series:
+    """Return numbers as a type that Arrow does not have: a complex or a sparse one."""
+    _check_classes(values, {int, float, type(None)}, known)
+    made: pd.Series = pd.Series(
+        [math.nan if value is None else value for value in values], dtype=object
+    ).astype(known)
+    for value, now in zip(values, made, strict=True):
+        if value != now and not (pd.isna(value) and pd.isna(now)):
+            msg = f"a value would change as {known}"
+            raise ValueError(msg)
+    return made
 
 
 def _nested(values: list[Any], type_: pa.DataType) -> pd.Series:

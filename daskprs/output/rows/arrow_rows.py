@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
+from daskprs.arrow.object_times import as_times
 from daskprs.errors import ReturnTypeError, class_name
-from daskprs.output.rows.blocks import as_times, with_times
+from daskprs.output.rows.blocks import with_times
 from daskprs.output.rows.part_formats import check_folders, check_writable
 
 if TYPE_CHECKING:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pandas.api.types import infer_dtype
 
 from daskprs.arrow.arrow_pandas import UNNAMED_INDEX, pandas_metadata, with_notes
+from daskprs.arrow.object_times import as_times
 from daskprs.errors import ReturnTypeError, class_name, how_to_convert
 
 if TYPE_CHECKING:
@@ -90,17 +89,6 @@ def with_times(frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     columns = [times.get(place, frame.iloc[:, place]) for place in range(frame.shape[1])]
     return pd.concat(columns, axis=1, keys=range(len(columns))).set_axis(frame.columns, axis=1)
-
-
-def as_times(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Do the same with one column."""
-    kind = infer_dtype(column) if column.dtype == object else ""
-    if kind in ("datetime", "timedelta"):
-        return column.infer_objects()
-    if kind == "date" and column.map(lambda value: isinstance(value, dt.datetime)).any():
-        msg = "dates and datetimes have no one type"
-        raise TypeError(msg)
-    return column
 
 
 def is_block(kind: type) -> bool:

@@ -17,9 +17,9 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs.arrow.exact_casts import OF_VIEWS, normal
+from daskprs.arrow.object_times import as_times
 from daskprs.errors import Option, ReturnTypeError, class_name
 from daskprs.output.rows.arrow_rows import first_unfit
-from daskprs.output.rows.blocks import as_times
 from daskprs.output.rows.result_tables import NO_TYPE
 from daskprs.output.rows.row_schema import RowSchema
 

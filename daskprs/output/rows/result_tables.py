@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprs.arrow.arrow_pandas import pandas_metadata, with_notes, without_labels
+from daskprs.arrow.object_times import as_times
 from daskprs.errors import ReturnTypeError, class_name
-from daskprs.output.rows.blocks import as_times, with_times
+from daskprs.output.rows.blocks import with_times
 from daskprs.output.rows.typed_rows import KeptTable
 
 if TYPE_CHECKING:

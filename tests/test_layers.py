@@ -267,7 +267,6 @@ UNPICKLED = {
     "job/plan.py": OWN,
     "output/dataset/part_attempt.py": DASK,
     "output/read_rows.py": "a driver of an earlier version, in a folder that a `Seal` trusts",
-    "output/rows/own_classes.py": "an agent, within a pickle that is sealed with its job's key",
     "output/rows/typed_rows.py": "agents, with the seal of their job; others, as a `Seal` says",
 }
 """Modules that unpickle, and who has made the bytes. To unpickle is to run what they say."""

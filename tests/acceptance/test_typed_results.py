@@ -183,3 +183,84 @@ def test_an_object_whose_class_cannot_travel_is_refused_in_the_first_mini_batch(
             progress=False,
         )
     assert no.value.result.mini_batches.failed < 10
+    assert "or write text: output_dir without keep_rows" in str(no.value)
+
+
+FACTORIES = """
+class Made:
+    def __init__(self, n, by):
+        self.n, self.by = n, by
+
+    def __reduce__(self):
+        return made, (self.n, self.by)
+
+def made(n, by):
+    return Made(n, by)
+
+def halved(n):
+    return half(n)
+
+def half(n):
+    return n // 2
+"""
+SCORE_BESIDE_MAIN = """
+from factories import halved, made
+from kinds import Hit, Mark
+
+def run(rows):
+    return [[Hit(n, Mark.GOOD), Mark.GOOD, made(2 * n, halved), halved] for n in rows["n"]]
+"""
+MAIN = """
+import daskprs, sys
+import pandas as pd
+{imports}
+
+if __name__ == "__main__":
+    result = daskprs.parallel_run(
+        pd.DataFrame({{"n": range(20)}}), "{folder}/score.py", mini_batch_size=40,
+        job_dir="{folder}/job", progress=False,
+    )
+    from factories import Made, halved
+    from kinds import Hit, Mark
+
+    rows = result.to_pandas()["result"]
+    hits, marks, objects, functions = (pd.Series(list(column)) for column in zip(*rows))
+    print((marks == Mark.GOOD).sum(), (hits == [Hit(n, Mark.GOOD) for n in range(20)]).sum())
+    print(all(isinstance(hit, Hit) for hit in hits), all(type(one) is Made for one in objects))
+    print(all(one is halved for one in functions), all(one.by is halved for one in objects))
+"""
+READER = """
+import sys
+from daskprs.folders.job_folder import JobFolder
+from daskprs.output.read_rows import read_rows
+
+rows = read_rows(JobFolder({job!r}))["result"]
+print(sum(made.by(made.n) for _, _, made, _ in rows), sum(f(2 * hit.row) for hit, _, _, f in rows))
+print([str(mark) for _, mark, _, _ in rows] == ["Mark.GOOD"] * 20, "kinds" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("imports", ["import factories, kinds", ""])
+def test_a_caller_with_the_same_modules_gets_objects_of_its_own_classes(
+    tmp_path: Path, imports: str
+) -> None:
+    """Loaded or not; a reader elsewhere, or with another module of that name, gets them anew."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "kinds.py").write_text(KINDS)
+    (home / "factories.py").write_text(FACTORIES)
+    (home / "score.py").write_text(SCORE_BESIDE_MAIN)
+    (home / "main.py").write_text(MAIN.format(imports=imports, folder=home))
+    assert printed(home / "main.py") == "20 20\nTrue True\nTrue True\n"
+    reader = tmp_path / "reader.py"
+    reader.write_text(READER.format(job=str(home / "job")))
+    assert printed(reader) == "190 190\nTrue False\n"
+    (tmp_path / "kinds.py").write_text("class Mark:\n    pass\n")
+    reader.write_text("import kinds\n" + reader.read_text())
+    assert printed(reader) == "190 190\nTrue True\n"
+
+
+def printed(program: Path) -> str:
+    """Return what a program prints that is run in another folder."""
+    words = [sys.executable, str(program)]
+    return subprocess.run(words, capture_output=True, check=True, cwd="/", text=True).stdout

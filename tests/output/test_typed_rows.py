@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import stat
 import sys
+import threading
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -196,9 +197,9 @@ def test_frames_beside_lists_are_an_error(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
-    """A lambda has no pickle; as text it could be written."""
-    with pytest.raises(ReturnTypeError, match="a function that cannot be kept with its type"):
-        kept(tmp_path, [lambda: 0])
+    """A lock has no pickle; as text it could be written."""
+    with pytest.raises(ReturnTypeError, match="lock that cannot be kept with its type"):
+        kept(tmp_path, [threading.Lock()])
 
 
 def test_objects_of_the_scripts_own_classes_need_the_script(

@@ -1,85 +1,160 @@
-"""Pickles of what `run` returned, with the script's own classes by value.
+"""Pickles of what `run` returned, with the script's own classes and functions by value.
 
-Whoever reads the rows of a job does not have the script's folder on `sys.path`, so that a pickle
-that only names such a class could not be read there, after all work was done.
+Whoever reads the rows of a job may not have the script's folder on `sys.path`, so that a pickle
+that only names such a class could not be read there, after all work was done. A reader who has the
+same module takes its own class: otherwise the rows would not equal what the reader compares them
+with.
 """
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import io
-import pickle
 import sys
-from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cloudpickle import cloudpickle
 
 from daskprs.errors import ReturnTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
+    from collections.abc import Callable
 
     from _typeshed import SupportsWrite
 
 MOST_CLASS_BYTES = 1 << 20
 """Bytes of the largest class: a pickle of some rows has each of its classes once."""
+_PARTS_OF_DEFINITION = 6
+"""The length of the tuple to which cloudpickle reduces a definition; that of a name has two."""
 _folders: list[Path] = []
 """The folders of the script: what is imported from them is the script's own."""
+
+
+class Definition(NamedTuple):
+    """Where a class, a function or a module of the script is defined."""
+
+    module: str
+    name: str
+    """Its qualified name in the module; empty: the module itself."""
+    digest: str
+    """The digest of the module's file; another file under this name may define another class."""
 
 
 def classes_come_from(folder: str | None) -> None:
     """Say, in an agent, which folder the script is imported from."""
     _folders[:] = [] if folder is None else [Path(folder).resolve()]
+    _is_in_folders.cache_clear()
+    _check.cache_clear()
 
 
-class RowPickler(pickle.Pickler):
-    """Pickles rows; their classes that a reader could not import travel by value."""
+class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles rows; classes and functions that a reader could not import travel by value."""
 
-    def __init__(self, file: SupportsWrite[bytes]) -> None:
+    def __init__(self, file: SupportsWrite[bytes], *, checks: bool = True) -> None:
         super().__init__(file, protocol=5)
+        self._checks = checks
+        # cloudpickle's own chain of two tables is asked for every object, and is slow.
+        self.dispatch_table = {
+            **copyreg.dispatch_table,
+            **cloudpickle.Pickler.dispatch_table,
+        }
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how a class of the script is made anew; leave all else as it is."""
-        if isinstance(value, type) and _is_own(value):
-            return pickle.loads, (_by_value(value),)
-        return NotImplemented
+        """Return how a definition of the script is made anew; leave all else as it is."""
+        if not isinstance(value, (type, FunctionType, ModuleType)):
+            return NotImplemented
+        is_own = _is_of_script(value)
+        reduced = self._by_value(value) if is_own else super().reducer_override(value)
+        if self._checks and (is_own or _makes_anew(reduced)):
+            _check(value)
+        place = _place(value) if is_own else None
+        if place is None:
+            return reduced
+        make, args, state, _, _, fill = reduced
+        return readers_or_new, (place, make, args), (place, fill, state), None, None, fill_new
+
+    def _by_value(self, value: Any) -> tuple[Any, ...]:
+        reduced: tuple[Any, ...]
+        if isinstance(value, type):
+            _name_class(value)
+            reduced = cloudpickle._dynamic_class_reduce(value)  # noqa: SLF001 - no public way
+        elif isinstance(value, FunctionType):
+            reduced = self._dynamic_function_reduce(value)
+        else:
+            skipped = {"__builtins__", "__loader__", "__spec__", "__cached__"}
+            state = {name: one for name, one in vars(value).items() if name not in skipped}
+            reduced = ModuleType, (value.__name__,), state, None, None, _fill_module
+        return reduced
 
 
 def row_pickle(value: Any) -> bytes:
     """Return the pickle of a value on its own."""
+    return _pickle(value, checks=True)
+
+
+def readers_or_new(place: Definition, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Return, in a reader, its own definition, or a new one that `fill_new` is to complete."""
+    found = _readers(place)
+    return make(*args) if found is None else found
+
+
+def fill_new(value: Any, state: tuple[Definition, Callable[[Any, Any], Any], Any]) -> None:
+    """Complete a definition that `readers_or_new` has made; leave the reader's own as it is."""
+    place, fill, content = state
+    if _readers(place) is not value:
+        fill(value, content)
+
+
+def _makes_anew(reduced: Any) -> bool:
+    """Say whether cloudpickle sends a definition, not the name of one."""
+    return isinstance(reduced, tuple) and len(reduced) == _PARTS_OF_DEFINITION
+
+
+def _pickle(value: Any, *, checks: bool) -> bytes:
     file = io.BytesIO()
-    RowPickler(file).dump(value)
+    RowPickler(file, checks=checks).dump(value)
     return file.getvalue()
 
 
-@lru_cache
-def _is_own(kind: type) -> bool:
-    """Say whether a class can be imported in this process at most."""
-    module = sys.modules.get(kind.__module__)
-    if module is None or kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
-        return True
-    return _is_of_script(module)
+def _fill_module(module: ModuleType, names: dict[str, Any]) -> None:
+    vars(module).update(names)
 
 
-def _is_of_script(module: ModuleType) -> bool:
+def _is_of_script(value: Any) -> bool:
+    """Say whether a module of the script defines a value, or is it."""
+    is_module = isinstance(value, ModuleType)
+    module = value if is_module else sys.modules.get(str(value.__module__))
     file = getattr(module, "__file__", None)
-    if not file or not _folders:
-        return False
+    return bool(file and _folders) and _is_in_folders(str(file))
+
+
+@lru_cache
+def _is_in_folders(file: str) -> bool:
     return any(Path(file).resolve().is_relative_to(folder) for folder in _folders)
 
 
 @lru_cache
-def _by_value(kind: type) -> bytes:
-    """Return the pickle of a class with its definition."""
-    import cloudpickle
-
-    where = f"run() returned an object of the script's class {kind.__qualname__!r}"
-    advice = "Return plain values, or an object of an installed package."
+def _check(value: Any) -> None:
+    """Refuse a definition that cannot be sent, or is large."""
+    if isinstance(value, ModuleType):
+        what = f"with the script's module {value.__name__!r}"
+    else:
+        kind = "of the script's class" if isinstance(value, type) else "with the script's function"
+        what = f"{kind} {value.__qualname__!r}"
+    where = f"run() returned an object {what}"
+    advice = (
+        "Return plain values, or an object of an installed package, or write text: output_dir "
+        "without keep_rows."
+    )
     try:
-        with _scripts_modules_by_value():
-            body: bytes = cloudpickle.dumps(kind, protocol=5)
+        body = _pickle(value, checks=False)
     except Exception as error:
         msg = (
             f"{where}, whose definition cannot be sent to the reader: {type(error).__name__}: "
@@ -88,48 +163,72 @@ def _by_value(kind: type) -> bytes:
         raise ReturnTypeError(msg) from error
     if len(body) > MOST_CLASS_BYTES:
         msg = (
-            f"{where}, whose definition has {len(body):,} bytes: its methods use large globals of "
-            f"the script. {advice}"
+            f"{where}, whose definition has {len(body):,} bytes: it uses large globals of the "
+            f"script. {advice}"
         )
         raise ReturnTypeError(msg)
-    return body
 
 
-@contextmanager
-def _scripts_modules_by_value() -> Iterator[None]:
-    import cloudpickle
+def _place(value: Any) -> Definition | None:
+    """Return where a reader may find a definition; None: it has no name in its module."""
+    if isinstance(value, ModuleType):
+        return Definition(value.__name__, "", _digest_of(value))
+    module = sys.modules[value.__module__]
+    if _named(module, value.__qualname__) is not value:
+        return None
+    return Definition(module.__name__, value.__qualname__, _digest_of(module))
 
-    own = [one for one in list(sys.modules.values()) if _is_of_script(one)]
-    for module in own:
-        cloudpickle.register_pickle_by_value(module)
-        _name_classes(module)
+
+def _readers(place: Definition) -> Any:
+    """Return what this process has in a place; None: nothing, or of another file."""
+    place = Definition(*place)
+    module = sys.modules.get(place.module)
     try:
-        yield
-    finally:
-        for module in own:
-            cloudpickle.unregister_pickle_by_value(module)
+        if module is None:
+            spec = find_spec(place.module)
+            if spec is None or not spec.has_location or _digest(str(spec.origin)) != place.digest:
+                return None
+            module = import_module(place.module)
+        elif _digest_of(module) != place.digest:
+            return None
+    except Exception:  # noqa: BLE001 - a module may raise anything; the value has come, too
+        return None
+    return _named(module, place.name)
 
 
-def _name_classes(module: ModuleType) -> None:
-    """Name the classes of a module as every agent of the script names them.
+def _named(module: ModuleType, name: str) -> Any:
+    try:
+        return attrgetter(name)(module) if name else module
+    except AttributeError:
+        return None
+
+
+def _digest_of(module: ModuleType) -> str:
+    return _digest(str(getattr(module, "__file__", "")))
+
+
+def _digest(file: str) -> str:
+    """Return the digest of a module's file; empty: there is none."""
+    try:
+        status = Path(file).stat()
+        return _digest_at(file, status.st_mtime_ns, status.st_size)
+    except OSError:
+        return ""
+
+
+@lru_cache(1024)
+def _digest_at(file: str, _time: int, _size: int) -> str:
+    return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
+
+
+def _name_class(kind: type) -> None:
+    """Name a class as every agent of the script names it.
 
     cloudpickle makes one class of all definitions with one name, and names them at random: the
     members of an enumeration from two agents would be unequal.
     """
-    from cloudpickle import cloudpickle
-
-    text = Path(str(module.__file__)).read_bytes()
-    for kind in _classes_in(module, module.__name__):
-        if kind not in cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS:  # noqa: SLF001 - no public way
-            named = f"{kind.__module__} {kind.__qualname__} ".encode() + text
-            name = hashlib.blake2b(named, digest_size=16).hexdigest()
-            cloudpickle._lookup_class_or_track(name, kind)  # noqa: SLF001
-
-
-def _classes_in(holder: Any, module: str, within: str = "") -> Iterator[type]:
-    """Yield the classes that a module defines, also within each other."""
-    for value in list(vars(holder).values()):
-        is_its = isinstance(value, type) and value.__module__ == module
-        if is_its and value.__qualname__.startswith(within):
-            yield value
-            yield from _classes_in(value, module, f"{value.__qualname__}.")
+    place = _place(kind)
+    tracked = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS  # noqa: SLF001 - no public way
+    if place is not None and kind not in tracked:
+        name = hashlib.blake2b(" ".join(place).encode(), digest_size=16).hexdigest()
+        cloudpickle._lookup_class_or_track(name, kind)  # noqa: SLF001

@@ -310,7 +310,7 @@ def test_workers_that_only_declare_a_gpu_give_each_agent_one(
 def test_a_lease_waits_for_the_gpu_that_another_task_has(
     tmp_path: Path, cluster: ByHand, waiting: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the cluster declares it; a node with a GPU has one agent."""
+    """Where the cluster declares it; a node with a GPU has one agent that uses it."""
 
     def wait_for(file: Path) -> None:
         file.with_suffix(".begun").touch()
@@ -324,7 +324,7 @@ def test_a_lease_waits_for_the_gpu_that_another_task_has(
         client.wait_for_workers(1, timeout=60)
         other = client.submit(wait_for, tmp_path / "freed", resources={"GPU": 1})
         assert poll_for((tmp_path / "freed.begun").exists, 60)
-        going = threads.submit(job, tmp_path / "job", client, str(waiting))
+        going = threads.submit(job, tmp_path / "job", client, str(waiting), gpus_per_process=1)
 
         def sent() -> bool:
             processing = client.processing()

@@ -271,10 +271,10 @@ class Ledger:
         """Give work to free slots, and end the job when no work is left."""
         state = self._state
         self._startup.judge()
-        self._renewals.judge(self._placement.usable())
+        self._renewals.judge(self._placement.usable)
         self._leasing.feed()
         if self._settling.release_idle():
-            self._renewals.judge(self._placement.usable())
+            self._renewals.judge(self._placement.usable)
             self._leasing.feed()
         self._leasing.withdraw()
         if not state.leases and not state.over:

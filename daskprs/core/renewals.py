@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from daskprs.core.entry import Entry
     from daskprs.core.ledger_state import AgentRecord, LedgerState, SlotRecord
@@ -109,7 +109,7 @@ class Renewals:
         """Return whether a process may be renewed now, or waits for the first calls of others."""
         return self._helpless or self._since_success < BETWEEN_SUCCESSES
 
-    def judge(self, usable: Iterable[SlotRecord]) -> None:
+    def judge(self, usable: Callable[[], Iterable[SlotRecord]]) -> None:
         """Conclude that renewals do not help once the first calls after all of them failed.
 
         Those of agents in slots that get no work are not awaited.
@@ -117,7 +117,7 @@ class Renewals:
         if self.may_begin():
             return
         agents = [flight.agent for flight in self._state.leases.values()]
-        agents += [slot.agent for slot in usable if slot.agent is not None]
+        agents += [slot.agent for slot in usable() if slot.agent is not None]
         self._helpless = not any(map(self.is_pending, agents))
         if self._helpless:
             self._enough = 1

@@ -101,7 +101,7 @@ class Settling:
             or len(set(indexes)) != len(known)
             or any(outcomes.column("empty"))
             or any(map(gt, totals, succeeded))
-            or any(entry.failed_on for entry in known if entry)  # evidence for the quarantine
+            or any([entry.failed_on for entry in known if entry])  # noqa: C419 - no call for each
             or state.errors.has_pending(indexes)
             or not self._renewals.is_calm(flight.agent)
         ):

@@ -51,6 +51,8 @@ class AgentRecord:
     """Number of calls that have failed since the last success; 0 in a sound process."""
     first_failed: tuple[int, Failure | None] = (0, None)
     """The mini-batch that failed first in this row, and its error."""
+    others_failed: int = 0
+    """Number of failures in this row that were of other mini-batches than the first."""
     held: list[tuple[Entry, Outcome]] = field(default_factory=list)
     """The failures that the process may have caused, in order."""
     is_worn: bool = False

@@ -38,6 +38,8 @@ class Renewals:
     def __init__(self, state: LedgerState, timer: StallTimer) -> None:
         self.count = 0
         """Number of renewals so far, also of those after fatal errors."""
+        self._is_told = False
+        """Whether people have seen why a process is renewed; the log has all reasons."""
         self._state = state
         self._timer = timer
         self._enough = 1
@@ -82,7 +84,8 @@ class Renewals:
         agent.calls += 1
         agent.failed_in_a_row += 1
         if agent.failed_in_a_row == 1:
-            agent.first_failed = entry.mini_batch.index, outcome.failure
+            agent.first_failed, agent.others_failed = (entry.mini_batch.index, outcome.failure), 0
+        agent.others_failed += entry.mini_batch.index != agent.first_failed[0]
         if outcome.is_fatal:
             # An error of a device is reported late, by a call that had no part in it. Only the
             # first call of a process can be blamed, so it runs again as one.
@@ -151,7 +154,9 @@ class Renewals:
     def _remark(self, slot: SlotRecord, agent: AgentRecord, why: str) -> None:
         self.count += 1
         self._timer.progress()
-        level = "warning" if self.count == 1 else "info"
+        is_news = bool(why or agent.others_failed) and not self._is_told
+        self._is_told |= is_news
+        level = "warning" if is_news else "info"
         process = f"{agent.assignment.process} on node {slot.id.node}"
         self._state.remark(level, f"{process} is renewed: {why or _why(agent)}.")
 
@@ -159,12 +164,12 @@ class Renewals:
 def _why(agent: AgentRecord) -> str:
     index, failure = agent.first_failed
     kind = "" if failure is None else f" ({failure.kind})"
-    why = f"mini-batch {index} failed in it{kind}"
-    others = agent.failed_in_a_row - 1
+    others = agent.others_failed
     if not others:
-        return why
-    next_ones = "the next one" if others == 1 else f"the next {others}"
+        times = "" if agent.failed_in_a_row == 1 else f" {agent.failed_in_a_row} times in a row"
+        return f"mini-batch {index} failed in it{times}{kind}"
+    next_ones = "another one" if others == 1 else f"{others} others"
     return (
-        f"{why}, and so did {next_ones}. These may have failed only because mini-batch {index} "
-        "broke the process: they run again, and this counts as no try"
+        f"mini-batch {index} failed in it{kind}, and then {next_ones}. Mini-batch {index} may have "
+        "broken the process. What failed after it runs again, and this counts as no try"
     )

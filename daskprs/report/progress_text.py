@@ -64,7 +64,7 @@ def counts_text(view: View, width: int | None = None) -> str:
             _Part(0, f"{counts} mini-batches"),
             _Part(1, _some(standing.mini_batches.failed, "failed")),
             _Part(4, _some(view.retried, "retried")),
-            _Part(7, _some(standing.renewals, "processes renewed")),
+            _Part(7, _renewed(standing.renewals)),
             _Part(6, _some(standing.recovered, "done in an earlier run")),
             _Part(2, f"{left} left" if left else ""),
             _Part(3, duration(view.elapsed_s)),
@@ -72,6 +72,10 @@ def counts_text(view: View, width: int | None = None) -> str:
         ],
         width,
     )
+
+
+def _renewed(count: int) -> str:
+    return f"{counted(count, 'process')} renewed" if count else ""
 
 
 def now_text(view: View, width: int | None = None) -> str:

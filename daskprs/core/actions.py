@@ -129,14 +129,14 @@ class FailAttempt(NamedTuple):
 
 
 class HideGpus(NamedTuple):
-    """Give each node as many slots as cores: the script uses no GPU, and new agents see none."""
+    """Give workers a slot for each thread: the script uses no GPU, and new agents see none."""
 
 
 class Remark(NamedTuple):
     """Log a message for people."""
 
     level: str
-    """``debug`` or ``warning``."""
+    """``debug``, ``info``, ``notice`` or ``warning``."""
     message: str
 
 

@@ -2,8 +2,8 @@
 
 A node with GPUs starts with the processes that its GPUs serve: a model that would be loaded once
 for each core does not fit there. After the first mini-batch of one of them it is known whether the
-script has to do with GPUs at all. If not, the node gets as many processes as cores, and their GPUs
-are hidden: with one process on a node of sixteen cores a job took 3 to 5 times as long.
+script has to do with GPUs at all. If not, workers get a process for each thread, and GPUs are
+hidden: with one process on a node of sixteen cores a job took 3 to 5 times as long.
 """
 
 from __future__ import annotations

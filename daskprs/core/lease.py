@@ -45,7 +45,7 @@ class Lease:
     """Whether the agent loads mini-batches ahead; False for suspects of an earlier death."""
     most_in_a_row: int = 2
     """Number of failures in a row, those of earlier leases included, after which the agent halts.
-    What it has not begun is untouched."""
+    What it has not begun is untouched. A lease that continues another one keeps its number."""
     continues: int | None = None
     """Id of the earlier lease whose remaining mini-batches this lease continues."""
     node: int = 0

@@ -1,9 +1,9 @@
 """Quarantine of locations where everything fails: they get no work until a probe works there.
 
 A location is a device or a node. A mini-batch that fails there and works elsewhere counts against
-the location; one that also fails elsewhere does not. Only the first call of a process counts: later
-ones may fail since the process is broken, and `core.renewals` replaces it then. Any success there
-clears the location.
+the location; one that also fails elsewhere does not. Only the first call of a process counts, and
+whatever cannot be loaded: later calls may fail since the process is broken, and `core.renewals`
+replaces it then. Any success there clears the location.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Quarantine:
                 self._state.remark("warning", f"{location} works again: it is used as before.")
 
     def fail(self, index: int, locations: Iterable[Location]) -> None:
-        """Record that the first call of a process failed: on its devices, on its node."""
+        """Record a failure that these locations, the devices and the node, may have caused."""
         for location in locations:
             self._records.setdefault(location, _Record(self._works)).failed.add(index)
 

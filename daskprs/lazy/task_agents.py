@@ -57,7 +57,7 @@ class TaskAgents:
         """Number of GPUs of each agent; 0 once the script is found to use none."""
         self.finds_gpu_use = call.limits.finds_gpu_use
         """Whether the first mini-batch is still to show if the script uses GPUs."""
-        self._devices = (visible_devices() or ()) if self.gpus_per_process else ()
+        self._devices = visible_devices() or ()
         self._free = [Seat(self, number) for number in range(self._places())]
         self._seated = threading.Condition(_lock)
         self.key = SealKey(secrets.token_bytes(32))

@@ -120,8 +120,11 @@ def test_what_the_user_says_holds(tmp_path: Path, options: dict[str, int]) -> No
     assert "library" not in log_of(tmp_path)
 
 
-def test_partitions_of_a_lazy_collection_use_all_threads_too(tmp_path: Path) -> None:
-    """Agents within Dask's tasks: the first of them shows it."""
+@pytest.mark.parametrize("options", [{}, {"gpus_per_process": 0}])
+def test_partitions_of_a_lazy_collection_use_all_threads_too(
+    tmp_path: Path, options: dict[str, int]
+) -> None:
+    """Agents within Dask's tasks: the first of them shows it, or the caller has said it."""
     import dask.dataframe as dd
     from distributed import Client, LocalCluster
 
@@ -134,8 +137,10 @@ def test_partitions_of_a_lazy_collection_use_all_threads_too(tmp_path: Path) -> 
         ) as cluster,
         Client(cluster),
     ):
-        lazy = daskprs.map_batches(frame, tmp_path / "script.py", schema=meta, committed=False)
+        lazy = daskprs.map_batches(
+            frame, tmp_path / "script.py", schema=meta, committed=False, **options
+        )
         rows = lazy.compute()
     assert sorted(rows["n"]) == list(range(40))
     assert rows["pid"].nunique() == 2
-    assert "-1" in set(rows["seen"])
+    assert set(rows["seen"]) == ({"-1"} if options else {"0", "-1"})

@@ -41,8 +41,8 @@ class LeaseRun:
         self.received = 0
         self.kept = -1
         self.halted: str | None = None
-        """The fatal error after which the agent works no more on the order, if it has one; None
-        while it works."""
+        """None while the agent works on the order. Else it has dropped the rest: a fatal error, or
+        an empty text after failures in a row."""
         self.recalled = False
         """Whether mini-batches not begun were taken back since the last outcome, or none were left
         to take back."""

@@ -35,6 +35,7 @@ Lines of text may be JSON: one object for each line is ``.jsonl``, and ``.json``
 
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+"""Suffixes of compressed files, which stand behind the suffix of the format."""
 
 
 def name_of_another_format(name: str, *, may_be_dataset: bool = True) -> str:

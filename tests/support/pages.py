@@ -269,7 +269,8 @@ def _answer(shell: subprocess.Popen[str], command: str) -> tuple[str, int]:
 # ---- outputs ----
 
 PROGRESS = re.compile(
-    r"^(\[\S+\] )?daskprs: (\d+/\d+ mini-batches|preparing the input for ).*\n?", re.MULTILINE
+    r"^(\[\S+\] )?daskprs: (\d+/\d+ mini-batches|(preparing|looking at) the input for ).*\n?",
+    re.MULTILINE,
 )
 """The lines of progress; how many there are rests on the speed of the machine."""
 REAPED = re.compile(r"^bash: line \d+: +\d+ (Killed|Terminated) .*\n?", re.MULTILINE)

@@ -75,7 +75,7 @@ def parallel_run(
     node_count: int | None = None,
     process_count_per_node: int | None = None,
     gpus_per_process: float | None = None,
-    start_method: Literal["fork", "spawn"] = "fork",
+    start_method: Literal["fork", "spawn", "inline"] = "fork",
     agent_memory_limit: int | str | None = None,
     run_max_try: int = 3,
     allowed_failed_count: int = 0,
@@ -463,8 +463,10 @@ def start(
     with ExitStack() as ahead:
         early = RunOptions.from_names(**options)
         final = ahead.enter_context(prestart(early, client, partial(options_of_call, options)))
+        from daskprs.job.inline_call import refuse_inline
         from daskprs.job.parallel_run import ParallelRun
         from daskprs.job.request import check_call
 
+        refuse_inline(final, "and start() returns before the job ends. Call parallel_run.")
         call = check_call(data, script, final, **places, blocks=False)
         return ParallelRun.begun(call, ahead.pop_all())

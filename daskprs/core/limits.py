@@ -6,7 +6,10 @@ agents' supervisors use these checked numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+NEVER_S = 1e9
+"""Seconds after which nothing happens: some calls of the system take no infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +34,17 @@ class Limits:
     progress_update_timeout_s: float = 1530.0
     no_workers_timeout_s: float | None = None
     agent_memory_bytes: int | None = None
+
+    def without_kills(self) -> Limits:
+        """Return the limits of a script that works in the driver's process."""
+        return replace(
+            self,
+            finds_gpu_use=False,
+            run_timeout_s=NEVER_S,
+            load_timeout_s=NEVER_S,
+            init_timeout_s=NEVER_S,
+            shutdown_timeout_s=NEVER_S,
+            progress_update_timeout_s=NEVER_S,
+            no_workers_timeout_s=None,
+            agent_memory_bytes=None,
+        )

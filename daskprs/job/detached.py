@@ -26,6 +26,7 @@ from daskprs.errors import (
 from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.folders.rows_seal import make_salt, rows_key, variables_key
+from daskprs.job.inline_call import refuse_inline
 from daskprs.job.request import keep_call
 from daskprs.job.result import RUNNING, ParallelRunResult
 from daskprs.job.status import state_of
@@ -85,6 +86,7 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     With `survive`, the job must survive the death of the worker that carries the driver, so that
     several workers must see the job folder.
     """
+    refuse_inline(call.options, "and a detached job has a driver of its own. Leave it out.")
     if objects := call.kept["objects"]:
         msg = (
             f"{Option('detach', value=True)}: a driver on the cluster cannot be given "

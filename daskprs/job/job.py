@@ -10,14 +10,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.node.environment import system_arguments
-from daskprs.agent.protocol.messages import JobSpec
+from daskprs.agent.node.environment import system_arguments, usable_cores
+from daskprs.agent.protocol.messages import INLINE, JobSpec
 from daskprs.agent.script.side_inputs import side_inputs_of
 from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, MessageLogged, OutputPublished
 from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
 from daskprs.core.plan_entries import with_first_item_deadline
+from daskprs.driver.dispatch import Dispatcher
 from daskprs.errors import AgentError, DaskprsError, InputChanged, Option, OutputError, worded
 from daskprs.folders.job_lock import begun_epochs, has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
@@ -26,6 +27,7 @@ from daskprs.inputs.files.file_versions import refuse_changed_files
 from daskprs.inputs.source.batch_format import batch_form
 from daskprs.job.control import JobControl
 from daskprs.job.frontend import Surface
+from daskprs.job.inline_call import inline_warning
 from daskprs.job.leftovers import drop_leftovers
 from daskprs.job.prestart import agent_count
 from daskprs.job.request import keep_call, refuse_an_old_folder
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from daskprs.cluster.staged_work import StagedWork
     from daskprs.core.limits import Limits
     from daskprs.core.mini_batch import MiniBatch
+    from daskprs.driver.ports import Slots
     from daskprs.inputs.collections.source import CollectionSource
     from daskprs.inputs.keys.partition_keys import ShuffledKeySource
     from daskprs.job.request import CheckedCall
@@ -150,11 +153,13 @@ class Job:
             options = call.options
             heard = [self._control, *exporters.listeners]
             heard += listeners_of(
-                call.folder, progress=options.progress, show_output=options.show_output
+                call.folder,
+                progress=options.progress,
+                show_output=options.show_output and not self._is_inline,  # it is shown already
             )
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
-            for warning in filter(None, (closed, call.warning)):
+            for warning in filter(None, (closed, call.warning, inline_warning(call))):
                 listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
             if call.listed:
                 listeners.tell(MessageLogged("info", f"input: {call.listed}"))
@@ -178,7 +183,7 @@ class Job:
         source: Any = self._call.source
         if self._collection is not None:
             self._look_at_partitions(self._collection, listeners)
-        elif hasattr(source, "bring_together"):
+        elif hasattr(source, "bring_together") and not self._is_inline:
             self._bring_together(source, job)
         else:
             source.prepare(self._call.folder.scratch)
@@ -228,9 +233,16 @@ class Job:
         """The limits of the job; GPUs stay hidden that an earlier run has found to be unused."""
         options = self._call.options
         limits = options.limits()
+        if self._is_inline:
+            return limits.without_kills()
         if options.finds_gpu_use and self._call.folder.gpus_hidden.exists():
             return replace(limits, gpus_per_process=0.0)
         return limits
+
+    @property
+    def _is_inline(self) -> bool:
+        """Whether the script works in this process and thread."""
+        return self._call.options.start_method == INLINE
 
     @property
     def _agents(self) -> int:
@@ -343,7 +355,12 @@ class Job:
         output_dir = str(call.named_output_dir)
         return JobSpec(
             job_id=call.job_id,
-            script=call.script.travel(call.folder.snapshot),
+            # In this process the script is run where it lies: breakpoints name its file.
+            script=(
+                call.script.at(call.script.root)
+                if self._is_inline
+                else call.script.travel(call.folder.snapshot)
+            ),
             arguments=system_arguments(options, output_dir),
             environment=HiddenValues(options.environment_variables or {}),
             python=None if options.python is None else str(options.python),
@@ -422,21 +439,30 @@ class Job:
 
     def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Settle every mini-batch on the available cluster, and publish the output."""
-        options = self._call.options
         job = self._spec(store.epoch)
+        with self._slots(job, listeners) as slots:
+            ending = Dispatcher(slots, ledger, store, listeners, job, self._control.check).run()
+            if ending.status is JobStatus.COMPLETED:
+                ending = self._publish(ledger, store, listeners)
+            return ending
+
+    @contextmanager
+    def _slots(self, job: JobSpec, listeners: Listeners) -> Iterator[Slots]:
+        """Yield the slots of the job: those of a cluster, or the one of this process."""
+        options = self._call.options
+        if job.start_method == INLINE:
+            from daskprs.driver.inline_slots import InlineSlots
+
+            yield InlineSlots(job, usable_cores())
+            return
         with self._connected() as client, self._parts_written(client, listeners):
-            from daskprs.cluster.dispatch import Dispatcher
+            from daskprs.cluster.cluster_slots import ClusterSlots
             from daskprs.cluster.slot_allocator import SlotAllocator
 
             nodes = SlotAllocator(
                 options.node_count, options.process_count_per_node, self._limits.gpus_per_process
             )
-            check, staged = self._control.check, self._staged
-            dispatcher = Dispatcher(client, ledger, store, listeners, nodes, job, check, staged)
-            ending = dispatcher.run()
-            if ending.status is JobStatus.COMPLETED:
-                ending = self._publish(ledger, store, listeners)
-            return ending
+            yield ClusterSlots(client, job, nodes, listeners, self._staged)
 
     @contextmanager
     def _parts_written(self, client: Client, listeners: Listeners) -> Iterator[None]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from daskprs.agent.node.environment import agent_environment, usable_cores, visible_devices
+from daskprs.agent.protocol.messages import INLINE
 from daskprs.agent.supervision.zygote import started_ahead
 from daskprs.options.rules import current_client
 
@@ -41,7 +42,8 @@ def prestart(
 
     """
     final = final or (lambda: options)
-    if client is not None or current_client() is not None:
+    is_inline = options.start_method == INLINE
+    if is_inline or client is not None or current_client() is not None:
         yield final()
         return
     early = _zygote(options)

@@ -31,6 +31,7 @@ from daskprs.inputs.open_source import labels_of, open_source
 from daskprs.inputs.source.included import PATH, Included, included_columns
 from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.sizes import parse_bytes
+from daskprs.job.inline_call import refuse_work_elsewhere
 from daskprs.options.rules import check_client, check_job_dir, current_client, working_directory
 from daskprs.options.run_options import OF_DASKPRS, TABLE, Digest, RunOptions
 from daskprs.options.site_defaults import default_job_dir, site_defaults
@@ -112,7 +113,7 @@ class CheckedCall:
 
 
 @working_directory()
-def check_call(
+def check_call(  # noqa: PLR0915
     data: Any,
     script: Any,
     options: RunOptions,
@@ -149,6 +150,7 @@ def check_call(
     forks.refuse()
     _refuse_import()
     options = options.with_secrets(os.environ)
+    refuse_work_elsewhere(data, options)
     client = check_client(client, blocks=blocks)
     check_job_dir(job_dir)
     elsewhere = options.python is not None

@@ -19,6 +19,7 @@ from daskprs.errors import Option, OptionError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.rows_seal import key_for, variables_key_for
 from daskprs.inputs.source.included import included_columns
+from daskprs.job.inline_call import refuse_inline
 from daskprs.job.request import absolute_paths
 from daskprs.lazy.committed_job import JobCall, read_part, run_job
 from daskprs.lazy.committed_parts import NAME, frame_of_parts
@@ -203,7 +204,7 @@ def _options_of_job(given: Mapping[str, Any], on_error: OnError) -> RunOptions:
             raise OptionError(msg)
         given = {**given, "allowed_failed_count": -1}
     of_site = {name: value for name, value in site_defaults().items() if name not in NOT_OF_JOBS}
-    return RunOptions.from_names(**{**of_site, **given})
+    return _in_processes({**of_site, **given})
 
 
 # ---- within tasks of Dask ----
@@ -263,7 +264,7 @@ def _options_in_tasks(given: Mapping[str, Any]) -> RunOptions:
             )
             raise OptionError(msg)
     of_site = {name: value for name, value in site_defaults().items() if name in IN_TASKS}
-    return RunOptions.from_names(**{**of_site, **given})
+    return _in_processes({**of_site, **given})
 
 
 def _collection(parts: InputPartitions, call: Delayed, meta: pd.DataFrame | None) -> Any:
@@ -280,3 +281,10 @@ def _collection(parts: InputPartitions, call: Delayed, meta: pd.DataFrame | None
         return db.Bag(graph, name, len(keys))
     divisions = (None,) * (len(keys) + 1)
     return dd.from_graph(graph.to_dict(), meta, divisions, list(layer), NAME)
+
+
+def _in_processes(names: Mapping[str, Any]) -> RunOptions:
+    """Return options; a script runs in a process of its own, not in the thread of a Dask task."""
+    options = RunOptions.from_names(**names)
+    refuse_inline(options, "which a task of Dask has with others. Leave the option out.")
+    return options

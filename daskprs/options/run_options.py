@@ -253,7 +253,7 @@ class RunOptions:
     gpus_per_process: float | None = option(
         None, PROCESSES, check_gpus, changes_results=False, is_of_task=True
     )
-    start_method: Literal["fork", "spawn"] = option(
+    start_method: Literal["fork", "spawn", "inline"] = option(
         "fork", PROCESSES, changes_results=False, is_of_task=True
     )
     agent_memory_limit: int | str | None = option(

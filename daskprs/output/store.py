@@ -190,6 +190,10 @@ class ResultStore:
         if final and self._ordered is not None:
             self._ordered.skip(outcome.index)
 
+    def note_hidden_gpus(self) -> None:
+        """Note for a resume that the script uses no GPU."""
+        self._folder.gpus_hidden.touch()
+
     def sync_if_due(self, now_s: float) -> None:
         """Sync commits about once a second, so that they survive a loss of power."""
         self._syncer.sync_if_due(now_s)

@@ -134,6 +134,11 @@ def install(mask: Mask) -> None:
     _of_process = mask
 
 
+def installed() -> Mask:
+    """Return the mask of this process."""
+    return _of_process
+
+
 def masked(text: str) -> str:
     """Return a text without the secrets of this process."""
     return _of_process.text(text)

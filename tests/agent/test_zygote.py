@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.agent.supervision.supervisor import AgentProcess
+    from daskprs.agent.supervision.agent_process import AgentProcess
 
 
 def start(zygote: Zygote, folder: Path, number: int = 0) -> AgentProcess:

@@ -12,7 +12,9 @@ import os
 import pickle
 import sys
 import time
+import weakref
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,10 +25,11 @@ from daskprs.agent.child.inbox import Inbox, Loader
 from daskprs.agent.child.included_columns import taken_columns
 from daskprs.agent.child.outbox import MemoryReserve, Outbox
 from daskprs.agent.child.peak_memory import PeakMemory
-from daskprs.agent.child.print_marks import PrintMarks
+from daskprs.agent.child.print_marks import OWN, PrintMarks
 from daskprs.agent.foreign.run_profile import RunProfile
 from daskprs.agent.protocol.answers import dumped
 from daskprs.agent.protocol.messages import (
+    INLINE,
     PROTOCOL,
     THREADS_LEFT,
     InitDone,
@@ -49,11 +52,12 @@ from daskprs.system.file_lock import boot_id
 from daskprs.system.masks import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from multiprocessing.connection import Connection
 
     from daskprs.agent.child.entry_script import ScriptFunctions
     from daskprs.agent.child.included_columns import IncludedColumns
+    from daskprs.agent.child.print_marks import Streams
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.output.rows.format_result import FormattedRows
@@ -69,21 +73,46 @@ def main(connection: Connection, page_fd: int) -> int:
     """Serve one supervisor until it sends `Stop` or is gone, and return the exit code."""
     page = SharedPage(page_fd)
     reserve = MemoryReserve(page)
+    work = steps(connection, page, reserve)
     try:
-        return _serve(connection, page, reserve)
+        while True:
+            next(work)
+    except StopIteration as ended:
+        code: int = ended.value
+        return code
     except MemoryError:
         reserve.end()
 
 
-def _serve(connection: Connection, page: SharedPage, reserve: MemoryReserve) -> int:
+def steps(
+    connection: Connection, page: SharedPage, reserve: MemoryReserve, streams: Streams = OWN
+) -> Generator[bool, None, int]:
+    """Serve one supervisor step by step, and return the exit code.
+
+    Yield True before each wait for a message, and False after each mini-batch: an agent in the
+    caller's process lets the driver work then. `streams` are the descriptors of its logs.
+    """
     for shared in (connection, page):  # a fork of the agent cannot speak for the agent
-        os.register_at_fork(after_in_child=shared.close)
+        close_in_forks(shared.close)
+    yield True
+    with ExitStack() as at_end:
+        return (yield from _served(connection, page, reserve, streams, at_end))
+
+
+def _served(
+    connection: Connection,
+    page: SharedPage,
+    reserve: MemoryReserve,
+    streams: Streams,
+    at_end: ExitStack,
+) -> Generator[bool, None, int]:
+    """Run one agent; `at_end` closes what the end of a process would close."""
     start = connection.recv()
     connection.send_bytes(dumped(Started(os.getpid(), PROTOCOL)))
     page.enter(Phase.INIT)
     begun = time.perf_counter()
     try:
-        agent = Agent(start, connection, page, reserve)
+        agent = Agent(start, connection, page, reserve, streams, at_end)
         agent.entry.init()
     except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
         reserve.release()
@@ -92,14 +121,31 @@ def _serve(connection: Connection, page: SharedPage, reserve: MemoryReserve) -> 
         return EXIT_INIT_FAILED
     page.enter(Phase.IDLE)
     connection.send_bytes(dumped(InitDone(time.perf_counter() - begun)))
-    return agent.serve()
+    return (yield from agent.serve())
+
+
+def close_in_forks(close: Callable[[], None]) -> None:
+    """Call a method in each fork of this process, for as long as its object is there."""
+    method = weakref.WeakMethod(close)
+
+    def close_if_there() -> None:
+        if (found := method()) is not None:
+            found()
+
+    os.register_at_fork(after_in_child=close_if_there)
 
 
 class Agent:
     """A script that is ready, and the loop that gives it work."""
 
     def __init__(
-        self, start: Start, connection: Connection, page: SharedPage, reserve: MemoryReserve
+        self,
+        start: Start,
+        connection: Connection,
+        page: SharedPage,
+        reserve: MemoryReserve,
+        streams: Streams,
+        at_end: ExitStack,
     ) -> None:
         self._job = start.job
         self._reserve = reserve
@@ -107,17 +153,21 @@ class Agent:
         spool = start.process.spool
         self._spool = None if spool is None else AgentSpool(spool)
         if self._spool is not None:
-            os.register_at_fork(after_in_child=self._spool.forget)
+            close_in_forks(self._spool.forget)
+            at_end.callback(self._spool.forget)
         self._connection = connection
         self._page = page
         self._peak = PeakMemory(page)
         self._outbox = Outbox(connection, reserve, self._spool)
         self._loader = Loader(page, reserve)
-        if start.job.python is not None or start.job.profiling_module not in SEE_ALL_THREADS:
+        self._has_process = start.job.start_method != INLINE
+        sees_all = start.job.python is None and start.job.profiling_module in SEE_ALL_THREADS
+        if self._has_process and not sees_all:
             self._outbox.start()
             self._loader.start()
         self._inbox = Inbox(connection, page, self._loader, self._outbox)
-        self._print_marks = PrintMarks(page, start.process)
+        at_end.callback(self._inbox.close)
+        self._print_marks = PrintMarks(page, start.process, streams)
         load = load_entry_script if start.job.python is None else ForeignScript
         self.entry: ScriptFunctions | ForeignScript = load(start.job, start.process)
         _compare_times_here(start.job)
@@ -135,13 +185,14 @@ class Agent:
             self._attempted = partial(self._profile.call, self._call)
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
 
-    def serve(self) -> int:
-        """Work until the supervisor sends `Stop`."""
+    def serve(self) -> Generator[bool, None, int]:
+        """Work until the supervisor sends `Stop`; the steps are those of `steps`."""
         self._print_marks.move()  # beyond what import and init() have printed
         try:
             while not self._inbox.stopped:
+                yield True
                 self._inbox.receive()
-                self._work_on()
+                yield from self._work_on()
         except EOFError:
             return EXIT_INIT_FAILED
         failure = None
@@ -152,13 +203,15 @@ class Agent:
             failure = failure_of(error, self._job)
         if self._profile is not None:
             self._profile.write()
-        late = failure or delayed_by(self.entry.threads_left())
+        # The caller's process has threads of its own, and does not end here.
+        threads = self.entry.threads_left() if self._has_process else []
+        late = failure or delayed_by(threads)
         self._connection.send_bytes(dumped(Stopped(late)))
         self.entry.wait()
         return EXIT_ORDERLY
 
-    def _work_on(self) -> None:
-        """Run the claimed mini-batches, one position after the other."""
+    def _work_on(self) -> Iterator[bool]:
+        """Run the claimed mini-batches, one position after the other; yield after each."""
         inbox = self._inbox
         while (assigned := inbox.claim()) is not None:
             position = inbox.position
@@ -184,6 +237,7 @@ class Agent:
                 inbox.halt()
                 self._outbox.add(outcome, payload, halted)
                 self._loader.drop()
+            yield False
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
 

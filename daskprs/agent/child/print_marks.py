@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import ProcessSpec
     from daskprs.agent.protocol.shared_page import SharedPage
 
-STDOUT, STDERR = 1, 2
+STDOUT, STDERR = OWN = 1, 2
+Streams = tuple[int, int]
+"""The descriptors of the files that get stdout and stderr."""
 PATIENCE_S = 0.2
 """Seconds to wait until a masked log has what was printed; a child may print without end."""
 LOOK_EVERY_S = 50e-6
@@ -31,12 +33,15 @@ class PrintMarks:
     unknown.
     """
 
-    def __init__(self, page: SharedPage, process: ProcessSpec) -> None:
+    def __init__(self, page: SharedPage, process: ProcessSpec, streams: Streams = OWN) -> None:
         self._page = page
-        self._masked = (process.stdout, process.stderr) if process.masked else None
+        self._fds = streams
+        self._masked = (
+            (process.stdout, process.stderr) if process.masked and streams is OWN else None
+        )
         self._streams: tuple[Any, ...] = ()
         """What the import of the script has left; `run` may put others in their place."""
-        self._files = _files()
+        self._files = self._files_now()
         self._marks: tuple[int, int] | None = (0, 0)
         """None: unknown."""
 
@@ -46,7 +51,7 @@ class PrintMarks:
         try:
             for stream in self._streams:
                 stream.flush()
-            self._marks = self._ends() if _files() == self._files else None
+            self._marks = self._ends() if self._files_now() == self._files else None
         except Exception:  # noqa: BLE001 - a script may put anything there
             self._marks = None
         if self._marks is None:
@@ -63,7 +68,12 @@ class PrintMarks:
         if self._masked is not None:
             stdout, stderr = self._masked
             return self._masked_end(STDOUT, stdout), self._masked_end(STDERR, stderr)
-        return os.lseek(STDOUT, 0, os.SEEK_END), os.lseek(STDERR, 0, os.SEEK_END)
+        stdout_fd, stderr_fd = self._fds
+        return os.lseek(stdout_fd, 0, os.SEEK_END), os.lseek(stderr_fd, 0, os.SEEK_END)
+
+    def _files_now(self) -> tuple[tuple[int, int], ...]:
+        """Return which files stdout and stderr are."""
+        return tuple((at.st_dev, at.st_ino) for at in map(os.fstat, self._fds))
 
     def _masked_end(self, fd: int, log: str) -> int:
         """Return the length of a masked log with what it holds back, once nothing is on the way."""
@@ -74,11 +84,6 @@ class PrintMarks:
             time.sleep(LOOK_EVERY_S)
         size = os.stat(log).st_size  # noqa: PTH116 - after each attempt
         return size + self._page.held_bytes(fd - STDOUT)
-
-
-def _files() -> tuple[tuple[int, int], ...]:
-    """Return which files stdout and stderr are."""
-    return tuple((at.st_dev, at.st_ino) for at in map(os.fstat, (STDOUT, STDERR)))
 
 
 def _unread_bytes(fd: int) -> int:

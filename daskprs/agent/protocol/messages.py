@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 
 PROTOCOL = 7
+INLINE = "inline"
+"""The start method of an agent in the process and thread of the caller."""
 THREADS_LEFT = "ThreadsLeft"
 """The kind of a failure in `Stopped`: threads of the script keep the process from its end."""
 
@@ -140,7 +142,7 @@ class JobSpec(NamedTuple):
     output_dir: str
     logging_level: str
     start_method: str
-    """``fork`` (from a zygote with pandas imported) or ``spawn``."""
+    """``fork`` (from a zygote with pandas imported), ``spawn`` or ``inline``."""
     limits: Limits
     side_inputs: tuple[SideInput, ...] = ()
     batch_form: BatchForm | None = None

@@ -16,7 +16,7 @@ import pickle
 import select
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,22 @@ _SHORT = struct.Struct("!i")
 _LONG = struct.Struct("!Q")
 _LONGEST_SHORT = (1 << 31) - 1
 _AT_ONCE = 1 << 18
+
+
+class Messages(Protocol):
+    """What a supervisor needs of the way to its agent."""
+
+    closed: bool
+    """Whether the agent has closed its end; messages sent before can still be received."""
+
+    def send(self, message: Any) -> None:
+        """Send a message, now or while `receive` waits."""
+
+    def receive(self, within_s: float, sentinel: int | None = None) -> list[Any]:
+        """Return received messages; wait for the first one, or until the sentinel is readable."""
+
+    def close(self) -> None:
+        """Close the way; messages not received yet are lost."""
 
 
 class Channel:

@@ -17,7 +17,7 @@ from daskprs.errors import AgentError, Option
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daskprs.agent.supervision.supervisor import AgentProcess
+    from daskprs.agent.supervision.agent_process import AgentProcess
     from daskprs.agent.supervision.zygote import Zygote
 
 PROGRAM = "daskprs.agent.child.helper"

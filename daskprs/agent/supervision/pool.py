@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.agent.supervision.zygote import Zygote
+    from daskprs.agent.supervision.supervisor import AgentStarter
     from daskprs.core.events import SlotState
     from daskprs.core.lease import AgentAssignment, AgentEvent, Lease
     from daskprs.core.usage import ProcessUsage
@@ -49,16 +49,20 @@ class AgentPool:
     spools
         Whether agents write rows to spools; else all rows travel with their outcomes, and there are
         no logs of their processes.
+    starter
+        Starts the agents; None: a zygote, which is started when it is needed.
 
     """
 
-    def __init__(self, job: JobSpec, *, spools: bool = True) -> None:
+    def __init__(
+        self, job: JobSpec, *, spools: bool = True, starter: AgentStarter | None = None
+    ) -> None:
         self.job = job
         self._has_spools = spools
         self._folder = JobFolder(job.job_dir)
         self._slots: dict[int, Slot] = {}
         self._lock = threading.Lock()
-        self._zygote: Zygote | None = None
+        self._starter = starter
         self._zygotes_lost = 0
         self._begun: dict[int, int] = {}
         """The id of the last lease that each slot has begun; ids only grow."""
@@ -79,7 +83,7 @@ class AgentPool:
     def prepare(self, threads: int) -> None:
         """Start the zygote before the first lease; that lease reports why this failed."""
         with suppress(AgentError):
-            self._living_zygote(threads)
+            self._living_starter(threads)
 
     def withdraw(self, slot: int, lease_id: int) -> bool:
         """Withdraw a lease unless it has begun; return whether it was withdrawn."""
@@ -99,16 +103,22 @@ class AgentPool:
         return [one for one in found if one is not None]
 
     def stop(self) -> tuple[AgentEvent, ...]:
-        """Shut down all agents at the same time, and return their events."""
+        """Shut down all agents at the same time, and return their events.
+
+        The last one is shut down in this thread, which is the one of an agent in this process.
+        """
         events: list[AgentEvent] = []
         threads = []
-        for slot in list(self._slots.values()):
+        slots = list(self._slots.values())
+        for slot in slots[:-1]:
             thread = threading.Thread(target=_stop, args=(slot, events), name="daskprs-stop")
             try:
                 thread.start()
                 threads.append(thread)
             except RuntimeError:  # no more threads: this one waits for the agent
                 _stop(slot, events)
+        for slot in slots[-1:]:
+            _stop(slot, events)
         for thread in threads:
             thread.join()
         return tuple(events)
@@ -122,23 +132,24 @@ class AgentPool:
         """Kill the agents that are left; a running lease sees the death of its agent."""
         with self._lock:
             self._closed = True
-            zygote, self._zygote = self._zygote, None
-        if zygote is not None:
-            zygote.close()
+            starter, self._starter = self._starter, None
+        if starter is not None:
+            starter.close()
 
-    def _living_zygote(self, threads: int) -> Zygote:
-        """Return the zygote; replace a dead one.
+    def _living_starter(self, threads: int) -> AgentStarter:
+        """Return what starts agents; replace a dead zygote.
 
         The zygote has the environment of this process, which may be on another machine than the
         caller, with the job's changes.
         """
         with self._lock:
+            starter = self._starter
             if self._closed:
                 msg = "the job is over: no more agents are started."
                 raise AgentError(msg)
-            if self._zygote is None or not self._zygote.alive:
-                if self._zygote is not None:
-                    self._zygote.close()
+            if starter is None or not starter.alive:
+                if starter is not None:
+                    starter.close()
                     self._zygotes_lost += 1
                 if self._zygotes_lost >= ZYGOTES_BORNE:
                     msg = (
@@ -149,8 +160,8 @@ class AgentPool:
                 environment = agent_environment(
                     os.environ, self.job.environment, threads=threads, python=self.job.python
                 )
-                self._zygote = take_zygote(environment, self.job.start_method)
-            return self._zygote
+                starter = self._starter = take_zygote(environment, self.job.start_method)
+            return starter
 
     def _spool(self, name: str) -> SpoolSpec:
         """Return an agent's spool; if the driver does not see it, it holds only large results."""
@@ -166,7 +177,7 @@ class AgentPool:
 
     def _employ(self, node: int, assignment: AgentAssignment) -> Supervisor:
         """Start an agent with log files of its own."""
-        zygote = self._living_zygote(assignment.threads)
+        starter = self._living_starter(assignment.threads)
         folder, name = self._folder, assignment.process
         folder.create_logs(node)
         variables = {OUTPUT_PATH: self.job.output_dir, **assignment.environment}
@@ -186,7 +197,7 @@ class AgentPool:
             last_minutes=last_minutes if self._has_spools else None,
             profile=str(folder.profile(node, name)) if self.job.profiling_module else None,
         )
-        return Supervisor(zygote, self.job, spec)
+        return Supervisor(starter, self.job, spec)
 
 
 def _stop(slot: Slot, events: list[AgentEvent]) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 import time
-from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from daskprs.agent.protocol.messages import (
     PROTOCOL,
@@ -21,7 +17,7 @@ from daskprs.agent.protocol.messages import (
     Stop,
     Stopped,
 )
-from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage
+from daskprs.agent.protocol.shared_page import Activity, Phase
 from daskprs.agent.supervision.stacks import FATAL, stacks_in
 from daskprs.agent.supervision.usage_ring import UsageRing
 from daskprs.core.lease import AgentExited
@@ -34,24 +30,18 @@ from daskprs.core.outcomes import (
     signal_of,
 )
 from daskprs.errors import AgentError
-from daskprs.system.linux import DUMP_SIGNAL
 from daskprs.system.log_cap import punch
 from daskprs.system.memory import megabytes
-from daskprs.system.process_tree import tree_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from daskprs.agent.protocol.messages import JobSpec, ProcessSpec
-    from daskprs.agent.supervision.channel import Channel
-    from daskprs.agent.supervision.masked_log import MaskedLog
-    from daskprs.agent.supervision.zygote import Zygote
+    from daskprs.agent.supervision.agent_process import AgentProcess
     from daskprs.core.limits import Limits
     from daskprs.core.usage import UsageSample
+    from daskprs.system.masks import Mask
 
-KILL_TIMEOUT_S = 10.0
-"""Seconds to wait for the end of a killed process: milliseconds, unless it waits for a device."""
-DUMP_POLL_S = 0.02
 START_TIMEOUT_S = 120.0
 """Seconds in which an interpreter with pandas must start, even on a busy machine."""
 EXIT_GRACE_S = 1.0
@@ -78,117 +68,6 @@ CRASHES = {
     for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 }
 """Return codes of processes that Python has left a dump of."""
-STACKS_BYTES = 256 << 10
-"""Bytes from the end of a stderr log that are searched for stacks."""
-
-
-class AgentProcess:
-    """The handle of a process that a zygote has forked."""
-
-    def __init__(
-        self,
-        spec: ProcessSpec,
-        pid: int,
-        channel: Channel,
-        page_fd: int,
-        order_kill: Callable[[int], None],
-        logs: Sequence[MaskedLog] = (),
-    ) -> None:
-        self.pid = pid
-        self.page = SharedPage(page_fd)
-        self.channel = channel
-        """The supervisor's end of the agent's socket."""
-        ended_reader, self._ended_writer = os.pipe()
-        # A connection, since it is closed with its last reference: an agent that was idle when its
-        # job failed is never dismissed, only killed.
-        self.sentinel = Connection(ended_reader, writable=False)
-        """Readable once the process has ended."""
-        self._stderr = Path(spec.stderr)
-        self._order_kill = order_kill
-        self._logs = logs
-        self._returncode: int | None = None
-        self._over = threading.Event()
-        self.orphaned = False
-        """Whether the process ended because its zygote did, so that no mini-batch is to blame."""
-        self.killed = False
-        """Whether `kill` was called while the process lived."""
-        self.peak_bytes = 0
-        """The highest memory of an ended process during its last mini-batch; 0: unknown."""
-
-    def ended(self, returncode: int, peak_bytes: int = 0, *, orphaned: bool = False) -> None:
-        """Record the end of the process (called by the zygote's listener)."""
-        if self._over.is_set():
-            return
-        self.orphaned = orphaned
-        self.peak_bytes = peak_bytes
-        self._returncode = returncode
-        self._over.set()
-        os.close(self._ended_writer)
-
-    def returncode(self, timeout_s: float) -> int | None:
-        """Return the return code once the process has ended; negative: the signal."""
-        self._over.wait(timeout_s)
-        return self._returncode
-
-    def kill(self) -> int:
-        """Kill the process, its group and every descendant, and return its return code.
-
-        Its logs are whole then.
-        """
-        if not self._over.is_set():
-            self.killed = True
-            self._order_kill(self.pid)
-        returncode = self.returncode(KILL_TIMEOUT_S)
-        for log in self._logs:
-            log.wait()
-        return -signal.SIGKILL if returncode is None else returncode
-
-    def dump_stacks(self, wait_s: float = 0.5) -> str:
-        """Write the stacks of all threads to the stderr log, for `wait_s` seconds at most.
-
-        Return what was written. The handler is in C and needs no GIL; a stopped process cannot
-        run it.
-        """
-        if self._over.is_set():
-            return ""  # another process may have its pid by now
-        before = self._stderr_bytes()
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, DUMP_SIGNAL)
-        until = time.monotonic() + wait_s
-        seen = before
-        while time.monotonic() < until:
-            time.sleep(DUMP_POLL_S)
-            now = self._stderr_bytes()
-            if now > before and now == seen:
-                break
-            seen = now
-        return self.stderr_from(before)
-
-    def stderr_from(self, offset: int = 0) -> str:
-        """Return the stderr log from an offset on, `STACKS_BYTES` from its end at most."""
-        try:
-            with self._stderr.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(offset, size - STACKS_BYTES))
-                return file.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
-
-    def rss_bytes(self) -> int:
-        """Return the resident memory of the process and all its descendants."""
-        return tree_usage(self.pid).rss_bytes
-
-    def close(self) -> None:
-        """Close the descriptors and the page of a process that has ended."""
-        self.page.close()
-        self.channel.close()
-        self.sentinel.close()
-
-    def _stderr_bytes(self) -> int:
-        try:
-            return self._stderr.stat().st_size
-        except OSError:
-            return 0
 
 
 class _Deadline(NamedTuple):
@@ -198,10 +77,24 @@ class _Deadline(NamedTuple):
     instead: str = ""
 
 
+class AgentStarter(Protocol):
+    """What starts agents: a zygote, or what makes an agent of the caller's process."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can start agents."""
+
+    def start_agent(self, spec: ProcessSpec, mask: Mask | None = None) -> AgentProcess:
+        """Start an agent, whose logs are masked, and return its handle."""
+
+    def close(self) -> None:
+        """End all agents that are left."""
+
+
 class Supervisor:
     """One agent process, from its fork to its end."""
 
-    def __init__(self, zygote: Zygote, job: JobSpec, process: ProcessSpec) -> None:
+    def __init__(self, starter: AgentStarter, job: JobSpec, process: ProcessSpec) -> None:
         self.spec = process = process._replace(masked=bool(job.mask))
         self.gone = False
         """Whether the agent has closed its socket or ended."""
@@ -213,7 +106,7 @@ class Supervisor:
         self._forged = ""
         """What was wrong with a message of the agent; empty while all were right."""
         self._asked_s = self._looked_s = time.monotonic()
-        self.process = zygote.start_agent(process, job.mask)
+        self.process = starter.start_agent(process, job.mask)
         self.page = self.process.page
         self.pid = self.process.pid
         self.usage = UsageRing(self.pid, self.page)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daskprs.agent.protocol.answers import parsed
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
+from daskprs.agent.supervision.agent_process import AgentProcess
 from daskprs.agent.supervision.channel import Channel
 from daskprs.agent.supervision.masked_log import MaskedLog
-from daskprs.agent.supervision.supervisor import AgentProcess
 from daskprs.agent.supervision.zygote_main import PACKET_BYTES, boot_command
 from daskprs.errors import AgentError
 from daskprs.system.interrupts import held_back

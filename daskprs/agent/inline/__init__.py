@@ -1,0 +1,1 @@
+"""The agent in the process and thread of the caller: no fork, no kill, no timeout."""

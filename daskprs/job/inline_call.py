@@ -1,0 +1,82 @@
+"""A call whose script works in the caller's process: what it cannot do, and what it ignores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daskprs.agent.protocol.messages import INLINE
+from daskprs.errors import Option, OptionError
+from daskprs.options.rules import current_client
+
+if TYPE_CHECKING:
+    from daskprs.job.request import CheckedCall
+    from daskprs.options.run_options import RunOptions
+
+OF_PROCESSES = (
+    "node_count",
+    "process_count_per_node",
+    "gpus_per_process",
+    "agent_memory_limit",
+    "max_node_losses",
+    "run_invocation_timeout",
+    "task_overhead_timeout",
+    "init_timeout",
+    "shutdown_timeout",
+    "progress_update_timeout",
+    "no_workers_timeout",
+    "resource_monitor_interval",
+)
+"""Options of agents that are processes of their own, and can be killed."""
+
+
+def refuse_inline(options: RunOptions, why: str) -> None:
+    """Refuse the start method where the script cannot work in the caller's process and thread.
+
+    Raises
+    ------
+    OptionError
+        When it is the start method of the call.
+
+    """
+    if options.start_method == INLINE:
+        msg = (
+            f"{Option('start_method', INLINE)}: the script works in this process and thread, {why}"
+        )
+        raise OptionError(msg)
+
+
+def refuse_work_elsewhere(data: Any, options: RunOptions) -> None:
+    """Refuse, for a script in this process, what needs another process.
+
+    Raises
+    ------
+    OptionError
+        When the options name another interpreter, or the input is a Dask collection.
+
+    """
+    if options.python is not None:
+        python = Option("python", str(options.python))
+        refuse_inline(options, f"not in the interpreter {python}. Leave out one of the two.")
+    if any(map(_is_of_dask, data if isinstance(data, (list, tuple)) else [data])):
+        what = "without Dask, and the input is a Dask collection. Give what its compute() returns"
+        refuse_inline(options, f"{what}, or leave the option out.")
+
+
+def inline_warning(call: CheckedCall) -> str:
+    """Return the warning of a script in this process, with the options that it ignores, or ''."""
+    if call.options.start_method != INLINE:
+        return ""
+    changed = call.options.changed()
+    ignored = [f"{Option(name)}" for name in OF_PROCESSES if name in changed]
+    if call.client is not None or current_client() is not None:
+        ignored.append(f"{Option('client')}")
+    has_none = f" Without effect: {', '.join(ignored)}." if ignored else ""
+    return (
+        f"{Option('start_method', INLINE)}: the script works in this process and thread. No "
+        f"timeout ends it, and a crash of the script ends the program.{has_none}"
+    )
+
+
+def _is_of_dask(value: Any) -> bool:
+    packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+    return not packages.isdisjoint({"dask", "distributed"})

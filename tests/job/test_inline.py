@@ -1,0 +1,263 @@
+"""A script in the caller's process: the same rows, and a process that is as it was."""
+
+from __future__ import annotations
+
+import bdb
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import daskprs
+from daskprs import EntryScript
+from daskprs.errors import OptionError, ParallelRunCanceled, ParallelRunFailed
+from tests.support.polling import poll_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = pd.DataFrame({"n": range(12)})
+ONE_ROW = 8
+"""The bytes of a mini-batch of one row."""
+CHANGES = """
+import logging, os, signal, sys, warnings
+import beside
+
+def init():
+    os.chdir("/")
+    sys.argv.append("more")
+    sys.path.insert(0, "/nowhere")
+    os.environ["MADE_BY_SCRIPT"] = "1"
+    os.environ.pop("HOME", None)
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    warnings.simplefilter("ignore")
+    logging.getLogger().setLevel("DEBUG")
+    sys.stdout = sys.stderr
+
+def run(rows):
+    assert os.getcwd() == "/" and os.environ["MADE_BY_SCRIPT"] == "1", os.getcwd()
+    assert sys.argv[-1] == "more" and sys.path[0] == "/nowhere"
+    {fails}
+    return rows.assign(m=rows["n"] + beside.ONE)
+"""
+POISONED = """
+broken = False
+
+def run(rows):
+    global broken
+    broken = broken or rows["n"].iloc[0] == 3
+    if broken:
+        raise RuntimeError("the connection is closed")
+    return rows
+"""
+
+
+def _inline(data: Any, script: Any, **options: Any) -> Any:
+    options = {"mini_batch_size": ONE_ROW, "progress": False, **options}
+    return daskprs.parallel_run(data, script, start_method="inline", **options)
+
+
+def _state() -> tuple[Any, ...]:
+    names = ("", "entry_script")
+    loggers = [(one.handlers[:], one.level) for one in map(logging.getLogger, names)]
+    return (
+        *(os.getcwd(), sys.argv[:], sys.path[:], dict(os.environ), loggers),  # noqa: PTH109
+        *(sys.stdout, sys.stderr, sys.stdin, signal.getsignal(signal.SIGUSR1)),
+        *(signal.getsignal(signal.SIGINT), EntryScript._only, sys.dont_write_bytecode),
+    )
+
+
+@pytest.mark.parametrize("fails", ["pass", "raise ValueError(rows)", "import sys; sys.exit(3)"])
+def test_a_script_leaves_the_process_as_it_was(tmp_path: Path, fails: str) -> None:
+    """Whatever it changes in `init` holds in `run`, and is gone with the job."""
+    (tmp_path / "changes.py").write_text(CHANGES.format(fails=fails))
+    (tmp_path / "beside.py").write_text("ONE = 1\n")
+    before = _state()
+    try:
+        result = _inline(ROWS, tmp_path / "changes.py", job_dir=tmp_path / "job")
+        assert list(result.to_pandas()["m"]) == [n + 1 for n in range(12)]
+    except ParallelRunFailed:
+        assert fails != "pass"
+    assert _state() == before
+    assert not {"beside", "changes"} & sys.modules.keys()
+
+
+def test_each_job_imports_the_script_anew(tmp_path: Path) -> None:
+    """A module of the caller's under the same name is neither used nor lost."""
+    for one in (1, 2, 3):
+        (tmp_path / "beside.py").write_text(f"ONE = {one}\n")
+        (tmp_path / "adds.py").write_text(
+            "import beside\n\ndef run(rows):\n    return rows.assign(n=beside.ONE)\n"
+        )
+        result = _inline(ROWS[:1], tmp_path / "adds.py", job_dir=tmp_path / f"job{one}")
+        assert list(result.to_pandas()["n"]) == [one]
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_a_poisoned_process_is_renewed(tmp_path: Path) -> None:
+    """A renewal is a fresh import: the innocent ones succeed, as in processes of their own."""
+    (tmp_path / "poisoned.py").write_text(POISONED)
+    result = _inline(
+        ROWS, tmp_path / "poisoned.py", job_dir=tmp_path / "job", allowed_failed_count=1
+    )
+    assert result.mini_batches == (12, 11, 1)
+    assert list(result.to_pandas()["n"]) == [n for n in range(12) if n != 3]
+
+
+def test_the_driver_uses_no_dask(tmp_path: Path) -> None:
+    """Neither a cluster nor a process is started."""
+    code = """
+import os, sys
+import pandas as pd
+import daskprs
+result = daskprs.parallel_run(
+    pd.DataFrame({"n": range(3)}), lambda rows: rows.assign(n=os.getpid()), start_method="inline"
+)
+assert set(result.to_pandas()["n"]) == {os.getpid()}
+assert "distributed" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+
+def test_prints_are_seen_and_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They appear at once where the caller sees them; a secret is masked in both places."""
+    monkeypatch.setenv("TOKEN", "abcdefgh12345678")
+    (tmp_path / "prints.py").write_text(
+        'import os\n\ndef run(rows):\n    print("row", rows["n"].iloc[0], os.environ["TOKEN"])\n'
+        "    return rows\n"
+    )
+    job = tmp_path / "job"
+    _inline(ROWS[:2], tmp_path / "prints.py", job_dir=job, secrets=["TOKEN"], show_output=True)
+    expected = "row 0 ***\nrow 1 ***\n"
+    assert capsys.readouterr().out == expected
+    logs = [path.read_text() for path in (job / "logs" / "user" / "stdout").rglob("*.txt")]
+    assert expected in logs
+
+
+def test_ctrl_c_cancels_the_job_and_charges_nothing(tmp_path: Path) -> None:
+    """The mini-batch that it hits runs again at the resume, as its first attempt."""
+    script = tmp_path / "interrupted.py"
+    hit = "__import__('os').kill(__import__('os').getpid(), 2)"
+    script.write_text(
+        f"def run(rows):\n    if rows['n'].iloc[0] == 2:\n        {hit}\n    return rows\n"
+    )
+    with pytest.raises(ParallelRunCanceled):
+        _inline(ROWS, script, job_dir=tmp_path / "job", run_max_try=1)
+    script.write_text("def run(rows):\n    return rows\n")
+    resumed = {"resume": True, "accept_changes": ["script"], "run_max_try": 1}
+    result = _inline(ROWS, script, job_dir=tmp_path / "job", **resumed)
+    assert list(result.to_pandas()["n"]) == list(range(12))
+
+
+def test_leaving_the_debugger_cancels_the_job(tmp_path: Path) -> None:
+    """The mini-batch is not tried again in another debugger."""
+
+    def run(_rows: pd.DataFrame) -> None:
+        raise bdb.BdbQuit
+
+    with pytest.raises(ParallelRunCanceled):
+        _inline(ROWS, run, job_dir=tmp_path / "job")
+
+
+def test_breakpoints_name_the_file_of_the_caller(tmp_path: Path) -> None:
+    """The script runs where it lies, not in a copy."""
+    (tmp_path / "where.py").write_text("def run(rows):\n    return rows.assign(n=__file__)\n")
+    result = _inline(ROWS[:1], tmp_path / "where.py", job_dir=tmp_path / "job")
+    assert list(result.to_pandas()["n"]) == [str(tmp_path / "where.py")]
+
+
+def test_a_job_goes_on_with_another_start_method(tmp_path: Path) -> None:
+    """Commits do not say in which process they were made."""
+    script = tmp_path / "stops.py"
+    script.write_text("def run(rows):\n    assert rows['n'].iloc[0] < 5\n    return rows\n")
+    job = tmp_path / "job"
+    with pytest.raises(ParallelRunFailed):
+        _inline(ROWS, script, job_dir=job)
+    script.write_text("def run(rows):\n    return rows\n")
+    result = daskprs.parallel_run(
+        ROWS,
+        script,
+        job_dir=job,
+        resume=True,
+        accept_changes=["script"],
+        mini_batch_size=ONE_ROW,
+        progress=False,
+    )
+    assert list(result.to_pandas()["n"]) == list(range(12))
+
+
+def test_only_one_thread_runs_a_script(tmp_path: Path) -> None:
+    """A process has one working directory; the message names the other start method."""
+    (tmp_path / "waits.py").write_text(
+        "import time\nfrom pathlib import Path\nHERE = Path(__file__).parent\n\n"
+        "def run(rows):\n    (HERE / 'began').touch()\n"
+        "    while not (HERE / 'go').exists():\n        time.sleep(0.01)\n    return rows\n"
+    )
+    one = threading.Thread(
+        target=_inline, args=(ROWS[:1], tmp_path / "waits.py"), kwargs={"job_dir": tmp_path / "one"}
+    )
+    one.start()
+    try:
+        poll_for((tmp_path / "began").exists)
+        with pytest.raises(ParallelRunFailed, match="another job runs its script in this process"):
+            _inline(ROWS[:1], lambda rows: rows, job_dir=tmp_path / "two")
+    finally:
+        (tmp_path / "go").touch()
+        one.join()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"python": sys.executable}, "not in the interpreter python="),
+        ({"detach": True}, "a detached job has a driver of its own"),
+    ],
+)
+def test_what_needs_another_process_is_refused(
+    tmp_path: Path, given: dict[str, Any], told: str
+) -> None:
+    """The message names the options that contradict each other."""
+    (tmp_path / "same.py").write_text("def run(rows):\n    return rows\n")
+    ROWS.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(OptionError, match=f"start_method='inline'.*{told}"):
+        _inline(tmp_path / "rows.csv", tmp_path / "same.py", job_dir=tmp_path / "job", **given)
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_collection_is_refused(tmp_path: Path) -> None:
+    """Dask would have to compute it."""
+    with pytest.raises(OptionError, match="without Dask"):
+        _inline(dd.from_pandas(ROWS, 2), lambda rows: rows, job_dir=tmp_path / "job")
+
+
+def test_start_and_map_batches_refuse_it(tmp_path: Path) -> None:
+    """Their scripts would work in a thread of which the caller knows nothing."""
+    with pytest.raises(OptionError, match="Call parallel_run"):
+        daskprs.start(ROWS, lambda rows: rows, start_method="inline", job_dir=tmp_path / "job")
+    for committed in (True, False):
+        with pytest.raises(OptionError, match="start_method='inline'"):
+            daskprs.map_batches(
+                dd.from_pandas(ROWS, 2),
+                lambda rows: rows,
+                schema=ROWS[:0],
+                committed=committed,
+                start_method="inline",
+            )
+
+
+def test_options_without_effect_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing ends a mini-batch in time, which is said once."""
+    options = {"run_invocation_timeout": 5, "process_count_per_node": 2}
+    _inline(ROWS[:1], lambda rows: rows, job_dir=tmp_path / "job", **options)
+    assert "No timeout ends it" in caplog.text
+    assert "Without effect: process_count_per_node=" not in caplog.text
+    assert "Without effect: process_count_per_node, run_invocation_timeout." in caplog.text

@@ -135,6 +135,17 @@ class Tally:
         self.plan()
         self.give_up(items)
 
+    def lost(self) -> str | None:
+        """Return why a plan without further work is not done; None if all of it is settled."""
+        left = self.planned - self.succeeded - self.given_up
+        if not left:
+            return None
+        noun = "mini-batch is" if left == 1 else "mini-batches are"
+        return (
+            f"{left} {noun} neither done nor failed, though no work is left. This is an error of "
+            "daskprs: please report it. A resume runs what is left"
+        )
+
     def standing(self, *, expected: int | None, running: int, waiting: int) -> Progress:
         """Return the counts together with the running and waiting mini-batches."""
         return Progress(

@@ -30,8 +30,8 @@ class GpuQuestion:
 
     @property
     def is_answered(self) -> bool:
-        """Whether it is known by now what the script does with GPUs."""
-        return not self._asks or self._is_hidden
+        """Whether nothing more can be learned of what the script does with GPUs."""
+        return not self._asks
 
     def asks(self, slot: SlotRecord) -> bool:
         """Return whether it matters what the processes of this slot do with GPUs."""
@@ -76,7 +76,7 @@ class GpuQuestion:
     def _warn_late(self, process: str, use: GpuUse) -> None:
         self._state.remark(
             "warning",
-            f"{process} has loaded {use.library}, but GPUs are hidden from the processes of this "
-            "job, since none was needed for its first mini-batch. Set gpus_per_process=1 if the "
+            f"{process} has loaded {use.library}, but GPUs are hidden from all processes that have "
+            "started since the first mini-batch, which needed none. Set gpus_per_process=1 if the "
             "script uses GPUs.",
         )

@@ -314,12 +314,15 @@ class Leasing:
         old, epoch = slot.agent, None
         if old is not None and old.is_worn:
             epoch = self._renewals.begin(slot, old)
-            slot.agent = None
         elif old is not None and old.attempts and any(entry.runs_first for entry in work):
             index = work[0].mini_batch.index
             why = f"mini-batch {index} runs as the first one of a process after a fatal error"
             self._renewals.replace(slot, old, why)
-            self._renewals.forget(old)
+        else:
+            old = None
+        if old is not None:
+            # It may hold failures: they would go with it, and the job would end without them.
+            self._renewals.retire(old)
             slot.agent = None
         assignment = self._placement.assignment(slot)
         agent = slot.agent

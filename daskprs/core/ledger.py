@@ -211,9 +211,9 @@ class Ledger:
         else:
             state.backlog.put_back(flight.entries.values())
         if slot.agent is not flight.agent:
-            self._settling.retire(flight.agent)
+            self._renewals.retire(flight.agent)
         elif flight.agent.is_worn:
-            self._settling.release(flight.agent)
+            self._renewals.release(flight.agent)
 
     def _lease_failed(self, lease_id: int, failure: Failure) -> None:
         """Handle a lease that failed by an error of daskprs itself: none of its work ran."""
@@ -230,7 +230,7 @@ class Ledger:
             self._allocator.withdraw(flight.slot)
             self._startup.withdraw(flight.slot)
             if flight.slot.agent is not flight.agent:
-                self._settling.retire(flight.agent)
+                self._renewals.retire(flight.agent)
             self._state.backlog.put_back(flight.entries.values(), anywhere=True)
 
     def _slots_lost(
@@ -252,7 +252,7 @@ class Ledger:
                 self._startup.forget_node(slot.node)
             if lease_id is None:
                 if record.agent is not None:
-                    self._settling.retire(record.agent)
+                    self._renewals.retire(record.agent)
                 continue
             flight = state.leases.pop(lease_id)
             entries = [*flight.entries.values()]
@@ -263,7 +263,7 @@ class Ledger:
             else:
                 for entry in entries:
                     state.backlog.again(entry.suspected(len(entries), of_lost_worker=True))
-            self._settling.retire(flight.agent)
+            self._renewals.retire(flight.agent)
 
     # ---- going on ----
 
@@ -281,5 +281,7 @@ class Ledger:
             state.backlog.look_ahead()
         if state.backlog.exhausted and not state.over:
             state.abort_if(state.budgets.judge_percent(state.tally.planned))
-            if state.backlog.empty and not state.leases:
+            if state.backlog.empty and not state.leases and not state.over:
+                # Of whatever error of ours: better a job that fails than one without these rows.
+                state.abort_if(state.tally.lost())
                 state.finish()

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daskprs.core.actions import FailAttempt
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -126,9 +128,9 @@ class Renewals:
             self._enough = 1
             self._state.remark(
                 "warning",
-                f"{BETWEEN_SUCCESSES} processes were renewed one after the other, and run() failed "
-                "in each at once. The script fails everywhere, so that failures count as tries "
-                "again, until a mini-batch succeeds.",
+                f"{BETWEEN_SUCCESSES} processes were renewed one after the other, and nothing has "
+                "succeeded in any of them. Failures count as tries again, until a mini-batch "
+                "succeeds.",
             )
 
     def begin(self, slot: SlotRecord, agent: AgentRecord) -> int:
@@ -141,9 +143,21 @@ class Renewals:
         """Record that a process is renewed at once, for a reason that needs no trial."""
         self._remark(slot, agent, why)
 
-    def forget(self, agent: AgentRecord) -> None:
-        """Record that a process is over: a renewal without a first call says nothing."""
-        if self.is_pending(agent):
+    def release(self, agent: AgentRecord) -> None:
+        """Put back what a process holds, uncharged: the last one first, before all others."""
+        held, agent.held = agent.held, []
+        for entry, outcome in held:
+            self._state.errors.retry(entry.mini_batch.index, outcome.failure)
+            self._state.actions.append(
+                FailAttempt(entry.mini_batch, outcome, final=False, charged=False)
+            )
+        entries = [entry.again() for entry, _ in reversed(held)]
+        self._state.backlog.put_back(entries, anywhere=True)
+
+    def retire(self, agent: AgentRecord) -> None:
+        """Put back what a process holds that has ended, or that gets no more work."""
+        self.release(agent)
+        if self.is_pending(agent):  # a renewal without a first call says nothing
             self._since_success -= 1
         agent.epoch = None
 
@@ -158,18 +172,18 @@ class Renewals:
         self._is_told |= is_news
         level = "warning" if is_news else "info"
         process = f"{agent.assignment.process} on node {slot.id.node}"
-        self._state.remark(level, f"{process} is renewed: {why or _why(agent)}.")
+        self._state.remark(level, f"{process} is renewed: {why or self._why(agent)}.")
 
-
-def _why(agent: AgentRecord) -> str:
-    index, failure = agent.first_failed
-    kind = "" if failure is None else f" ({failure.kind})"
-    others = agent.others_failed
-    if not others:
-        times = "" if agent.failed_in_a_row == 1 else f" {agent.failed_in_a_row} times in a row"
-        return f"mini-batch {index} failed in it{times}{kind}"
-    next_ones = "another one" if others == 1 else f"{others} others"
-    return (
-        f"mini-batch {index} failed in it{kind}, and then {next_ones}. Mini-batch {index} may have "
-        "broken the process. What failed after it runs again, and this counts as no try"
-    )
+    def _why(self, agent: AgentRecord) -> str:
+        index, failure = agent.first_failed
+        kind = "" if failure is None else f" ({failure.kind})"
+        others = agent.others_failed
+        if not others:
+            times = "" if agent.failed_in_a_row == 1 else f" {agent.failed_in_a_row} times in a row"
+            return f"mini-batch {index} failed in it{times}{kind}"
+        next_ones = "another one" if others == 1 else f"{others} others"
+        again = "counted as a try" if self._helpless else "runs again, and this counts as no try"
+        return (
+            f"mini-batch {index} failed in it{kind}, and then {next_ones}. Mini-batch {index} may "
+            f"have broken the process. What failed after it {again}"
+        )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
     from daskprs.core.lease import Death, LeaseReturned, Results
-    from daskprs.core.ledger_state import AgentRecord, InFlightLease, LedgerState
+    from daskprs.core.ledger_state import InFlightLease, LedgerState
     from daskprs.core.placement import Placement
     from daskprs.core.quarantine import Location
     from daskprs.core.renewals import Renewals
@@ -157,32 +157,19 @@ class Settling:
             if not self._state.over:
                 self._charge(held, outcome, flight.slot.id, alone=held.lease_at_most == 1)
 
-    def release(self, agent: AgentRecord) -> None:
-        """Put back what a process holds, uncharged: the last one first, before all others."""
-        held, agent.held = agent.held, []
-        for entry, outcome in held:
-            self._record(entry, outcome)
-        entries = [entry.again() for entry, _ in reversed(held)]
-        self._state.backlog.put_back(entries, anywhere=True)
-
     def release_idle(self) -> bool:
         """Put back what processes hold that have nothing else to run; return whether any did."""
         idle = [slot.agent for slot in self._state.slots.values() if slot.lease_id is None]
         holding = [agent for agent in idle if agent is not None and agent.held]
         for agent in () if self._state.over else holding:
             agent.is_worn = True
-            self.release(agent)
+            self._renewals.release(agent)
         return bool(holding)
 
     def _replace(self, bad: Collection[Location]) -> None:
         """Replace the agents that use a bad device."""
         for agent in self._placement.replace_agents(bad):
-            self.retire(agent)
-
-    def retire(self, agent: AgentRecord) -> None:
-        """Put back what a process holds that has ended, or that gets no more work."""
-        self.release(agent)
-        self._renewals.forget(agent)
+            self._renewals.retire(agent)
 
     def _fail(
         self,
@@ -196,7 +183,7 @@ class Settling:
         """Charge a failed attempt, unless its process or its location may have caused it."""
         slot, agent = flight.slot.id, flight.agent
         is_first = agent.calls == 0
-        if outcome.is_neutral:
+        if outcome.is_neutral and not outcome.is_fatal:
             is_charged = True
             if outcome.failure is None or outcome.failure.retryable:  # it could not be loaded here
                 self._quarantine.fail(entry.mini_batch.index, locations)

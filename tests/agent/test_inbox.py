@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from multiprocessing import Pipe
+from threading import Semaphore
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,6 +120,32 @@ def test_a_halt_drops_what_is_loaded_ahead_and_what_still_comes(desk: Desk) -> N
     assert desk.inbox.claim() is None
     desk.inbox.receive()
     assert desk.begin() == 9
+
+
+def test_a_halt_waits_for_no_load_but_the_next_one_does(desk: Desk) -> None:
+    """The agent may be asked to end meanwhile; a reader is used by one thread at a time."""
+    loads, release, load = Semaphore(0), Semaphore(0), desk.reader.load
+
+    def slow(mini_batch: MiniBatch) -> Any:
+        if mini_batch.index == 6:
+            loads.release()
+            release.acquire()
+        return load(mini_batch)
+
+    desk.reader.load = slow  # type: ignore[method-assign]
+    desk.give(5, 6)
+    desk.inbox.receive()
+    assert desk.begin() == 5
+    loads.acquire()
+    desk.inbox.listen_again()
+    desk.inbox.halt()
+    desk.loader.drop()
+    desk.give(9)
+    desk.inbox.receive()
+    assert desk.reader.loaded == [5]
+    release.release()
+    assert desk.begin() == 9
+    assert desk.reader.loaded == [5, 6, 9]
 
 
 def test_nothing_that_comes_while_run_works_is_lost(desk: Desk) -> None:

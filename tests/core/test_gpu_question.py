@@ -62,7 +62,7 @@ def test_gpus_are_hidden_once_the_first_mini_batch_needs_none(desk: Any) -> None
     go_on(it, LOADED)
     go_on(it, LOADED)
     assert hidden(it) == 1
-    assert ["GPUs are hidden" in remark for remark in remarks(it)[1:]] == [True]
+    assert ["GPUs are hidden from all processes" in remark for remark in remarks(it)[1:]] == [True]
 
 
 @pytest.mark.parametrize(("use", "count"), [(LOADED, 1), (OPEN, 0)])

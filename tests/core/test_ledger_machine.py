@@ -176,7 +176,7 @@ class LedgerMachine(RuleBasedStateMachine):
             case FailAttempt():
                 self.attempt_failed(action)
             case Remark(_, message):
-                self.fails_everywhere |= "The script fails everywhere" in message
+                self.fails_everywhere |= "Failures count as tries again" in message
             case Abort() | Finish():
                 self.end = action
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daskprs.core import lease_sizes
 from daskprs.core.actions import SlotAdded, SlotId, ThreadsCounted, Withdraw
 from daskprs.core.lease import AgentExited, AgentStarted, Death
 from daskprs.core.outcomes import Failure, Status
@@ -184,7 +185,7 @@ def test_a_script_that_fails_everywhere_starts_a_handful_of_processes_more(
     assert len(it.it.given_up) == 2000
     assert all(it.tries(index) == 3 for index in range(0, 2000, 100))
     assert it.starts <= slots * (1 + 5 + 13)
-    assert any("The script fails everywhere" in remark for remark in it.remarks)
+    assert any("Failures count as tries again" in remark for remark in it.remarks)
 
 
 def test_a_job_that_allows_no_failure_ends_after_five_renewals(
@@ -286,6 +287,68 @@ def test_a_fatal_error_that_another_mini_batch_caused_is_not_charged(
     assert it.it.given_up == []
     assert sorted(it.it.committed) == list(range(8))
     assert not any(one.charged for one in it.it.failures)
+
+
+def test_a_fatal_error_while_loading_is_no_other_than_one_in_run(
+    script: Callable[..., Script], an_outcome: Callable[..., Outcome]
+) -> None:
+    """Its process has ended; the mini-batch runs again as the first one of the next process."""
+    it = script(3, 1, run_max_try=1)
+    it.work(SlotId("tcp://host0", 0, 0))
+    (slot,) = it.it.leases
+    (one, *_) = it.it.leases[slot].work
+    failed = {"status": Status.LOAD_EXCEPTION, "succeeded": 0, "failure": ASSERT}
+    exited = AgentExited(it.it.processes[slot], -9, "fatal", expected=False)
+    it.it.give(
+        slot, an_outcome(one.mini_batch.index, one.attempt, **failed), agent_events=(exited,)
+    )
+    assert it.it.given_up == []
+    assert it.it.ledger.standing().renewals == 1
+    it.run()
+    assert sorted(it.it.committed) == [0, 1, 2]
+
+
+def test_what_a_process_holds_survives_its_replacement(
+    desk: Any, an_outcome: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds a failure when a mini-batch that must be the first of a process takes its place."""
+    monkeypatch.setattr(lease_sizes, "AT_LEAST", 1)
+    monkeypatch.setattr(lease_sizes, "IN_HAND_S", 1.0)
+    it = desk(4, slots=0, run_max_try=3)
+    first, second = it.add(0, 0), it.add(0, 1)
+
+    def give(slot: SlotId, *exited: AgentExited, **fields: Any) -> None:
+        lease = it.leases[slot]
+        (one,) = lease.work
+        name = it.processes[slot]
+        events = (AgentStarted(name, 1),) if lease.assignment else ()
+        ended = an_outcome(one.mini_batch.index, one.attempt, elapsed_s=1.0, **fields)
+        it.give(slot, ended, agent_events=(*events, *exited), process=name)
+
+    failed: dict[str, Any] = {"status": Status.RUN_EXCEPTION, "succeeded": 0}
+    for _ in range(3):  # the first call after a renewal fails, too: a process holds two from now on
+        give(second, failure=BOOM, **failed)
+    give(first)
+    give(first)
+    exited = AgentExited(it.processes[first], -9, "fatal", expected=False)
+    give(first, exited, failure=ASSERT, **failed)
+    it.lose(first)
+    give(second, failure=BOOM, **failed)
+    while it.leases:
+        give(second)
+    assert it.finished
+    assert sorted(it.committed) == [0, 1, 2, 3]
+
+
+def test_a_job_that_has_lost_a_mini_batch_does_not_complete(
+    script: Callable[..., Script],
+) -> None:
+    """Of all errors of daskprs, one that leaves out rows in silence would be the worst."""
+    it = script(9, 1)
+    it.it.ledger._state.tally.planned += 1
+    it.run()
+    assert not it.it.finished
+    assert "1 mini-batch is neither done nor failed" in it.it.abort.reason
 
 
 def test_what_no_retry_mends_is_charged_in_a_broken_process_too(

@@ -239,6 +239,8 @@ class Loader:
         self._page = page
         self._reserve = reserve
         self._ahead = NOTHING
+        self._is_dropped = False
+        """Whether the thread still loads what is not wanted any more."""
         self._orders: SimpleQueue[Callable[[], MiniBatch | None] | None] = SimpleQueue()
         self._received: SimpleQueue[int] = SimpleQueue()
         self._results: SimpleQueue[Loaded] = SimpleQueue()
@@ -260,16 +262,18 @@ class Loader:
 
     def take(self, position: int, mini_batch: MiniBatch) -> Loaded:
         """Return this mini-batch's data: wait for a load begun ahead, or load it now."""
+        if self._is_dropped:  # a reader is used by one thread at a time
+            self._results.get()
+            self._is_dropped = False
         if self._ahead != position:
             return self._load(mini_batch)
         self._ahead = NOTHING
         return self._results.get()
 
     def drop(self) -> None:
-        """Wait for a load that was begun ahead, and drop the data."""
-        if self._ahead != NOTHING:
-            self._ahead = NOTHING
-            self._results.get()
+        """Drop what is loaded ahead, without waiting for it: the agent may be asked to end."""
+        self._is_dropped |= self._ahead != NOTHING
+        self._ahead = NOTHING
 
     @property
     def pays(self) -> bool:

@@ -22,6 +22,7 @@ LAYERS = {
         options
         agent
         report
+        driver
         cluster
         job
         lazy
@@ -37,6 +38,7 @@ LAYERS = {
         script
         node
         supervision
+        inline
     """,
     "daskprs.azure": """
         append_row_settings assets environments expressions file_kinds missing_modules mlflow_driver
@@ -71,7 +73,7 @@ LAYERS = {
         key_exchange part_writers
         session
         slot_manager
-        dispatch
+        cluster_slots
     """,
     "daskprs.inputs": """
         source
@@ -246,6 +248,7 @@ UNPICKLED = {
     "agent/child/inbox.py": WORKER,
     "agent/child/main.py": WORKER,
     "agent/foreign/values.py": "another interpreter; the classes that are looked up are listed",
+    "agent/inline/inline_agent.py": "this thread",
     "agent/supervision/channel.py": "a helper, which runs no script; agents are parsed instead",
     "agent/supervision/helper_pool.py": "a helper, which runs no script",
     "agent/supervision/zygote_main.py": WORKER,

@@ -351,7 +351,7 @@ def test_the_help_of_parallel_run_fits_a_screen() -> None:
     assert max(map(len, lines)) <= 100
 
 
-@pytest.mark.parametrize(("name", "value"), REFUSED)
+@pytest.mark.parametrize(("name", "value"), dict(REFUSED).items())
 def test_every_call_checks_every_option_that_it_has(name: str, value: Any) -> None:
     """None is lost on its way through a signature, before anything starts."""
     calls: list[Any] = [partial(daskprs.parallel_run, FRAME, same)]

@@ -26,6 +26,10 @@ def calls_of_jobs() -> None:
     assert_type(daskprs.parallel_run("a.csv", run), daskprs.ParallelRunResult)
     options = daskprs.RunOptions(run_max_try=1, output_format="parquet")
     assert_type(options.replace(run_max_try=2), daskprs.RunOptions)
+    assert_type(
+        daskprs.parallel_run("a.csv", run, run_max_try=1, python="/py"), daskprs.ParallelRunResult
+    )
+    daskprs.parallel_run("a.csv", run, detach=True, survive=False, error_threshold=3)
     result = daskprs.parallel_run(
         pd.DataFrame(), Path("score.py"), client="tcp://h:1", schema={"a": "int64"}, **options
     )
@@ -38,7 +42,7 @@ def calls_of_jobs() -> None:
 
 def calls_of_jobs_in_the_background() -> None:
     """A handle, and what it gives."""
-    job = daskprs.start("a.csv", "score.py", job_dir="job")
+    job = daskprs.start("a.csv", "score.py", job_dir="job", init_timeout=9)
     assert_type(job, daskprs.ParallelRun)
     assert_type(job.result(), daskprs.ParallelRunResult)
     assert_type(job.progress, daskprs.RunProgress)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from daskprs.api import parallel_run
 from daskprs.job.frontend import Surface, accepting, command_to_resume
-from daskprs.options.run_options import GROUPS, INPUT, TABLE
+from daskprs.options.run_options import GROUPS, INPUT, TABLE, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -130,17 +129,16 @@ def _flag(name: str) -> str:
     return (flag or name).replace("_", "-")
 
 
-def descriptions() -> dict[str, tuple[str, str]]:
-    """Return the text of each option, and its default in words, from `parallel_run`."""
-    entries = re.findall(
-        r"^(\w+)\n((?:    .+\n)+)", inspect.getdoc(parallel_run) or "", re.MULTILINE
-    )
+def descriptions(documented: Any) -> dict[str, tuple[str, str]]:
+    """Return the text of each parameter in a docstring, and its default in words."""
+    lines = f"{inspect.getdoc(documented) or ''}\n"
+    entries = re.findall(r"^(\w+)\n((?:    .+\n)+)", lines, re.MULTILINE)
     texts = {name: " ".join(lines.split()).replace("``", "`") for name, lines in entries}
     split = {name: text.partition(" Default: ") for name, text in texts.items()}
     return {name: (text, default.removesuffix(".")) for name, (text, _, default) in split.items()}
 
 
-DESCRIPTIONS = descriptions()
+DESCRIPTIONS = descriptions(RunOptions)
 
 
 def help_of(name: str) -> str:

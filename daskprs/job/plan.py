@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from daskprs.inputs.open_source import open_source
 from daskprs.options.rules import working_directory
-from daskprs.options.run_options import TABLE, NoOtherOptions, RunOptions
+from daskprs.options.run_options import RunOptions
 from daskprs.report.html_table import table_of
 from daskprs.report.humanize import counted
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source.read_options import Header, InputType
     from daskprs.inputs.source.source import Reader, Source
+    from daskprs.options.arguments import NoOtherOptions
 
 SHOWN = 10
 
@@ -227,8 +228,22 @@ def plan(
         As `parallel_run` does.
 
     """
-    given = {name: value for name, value in locals().items() if name in TABLE}
-    options = RunOptions.from_names(**given, **unknown)
+    options = RunOptions.from_names(
+        input_type=input_type,
+        mini_batch_size=mini_batch_size,
+        partition_keys=partition_keys,
+        partition_format=partition_format,
+        columns=columns,
+        dtypes=dtypes,
+        meta=meta,
+        delimiter=delimiter,
+        header=header,
+        encoding=encoding,
+        support_multi_line=support_multi_line,
+        csv_options=csv_options,
+        include_path_column=include_path_column,
+        **unknown,
+    )
     with working_directory():
         source = open_source(data, options.reading())
     return Plan(source)

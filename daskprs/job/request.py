@@ -27,21 +27,14 @@ from daskprs.folders.job_lock import has_begun, refuse_a_driver
 from daskprs.folders.rows_seal import variables_key
 from daskprs.inputs.files.discover import places_below
 from daskprs.inputs.files.listing import watched_listing
-from daskprs.inputs.open_source import labels_of, open_source
+from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.included import PATH, Included, included_columns
 from daskprs.inputs.source.input_file import is_url
-from daskprs.inputs.source.sizes import parse_bytes
+from daskprs.job.checked_output import checked_output, output_form
 from daskprs.job.inline_call import refuse_work_elsewhere
 from daskprs.options.rules import check_client, check_job_dir, current_client, working_directory
 from daskprs.options.run_options import OF_DASKPRS, TABLE, Digest, RunOptions
 from daskprs.options.site_defaults import default_job_dir, site_defaults
-from daskprs.output.publish.output_file import (
-    check_output_dir,
-    check_output_file,
-    name_of_another_format,
-)
-from daskprs.output.publish.remote import RemoteOutput, RemoteParts, is_remote
-from daskprs.output.spec import OutputSpec
 from daskprs.report.humanize import counted, duration
 from daskprs.report.listeners import report_listing
 from daskprs.system import forks
@@ -60,6 +53,8 @@ if TYPE_CHECKING:
 
     from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Source
+    from daskprs.output.publish.remote import RemoteOutput
+    from daskprs.output.spec import OutputSpec
     from daskprs.system.masks import Mask
 
 FORM = 1
@@ -113,7 +108,7 @@ class CheckedCall:
 
 
 @working_directory()
-def check_call(  # noqa: PLR0915
+def check_call(
     data: Any,
     script: Any,
     options: RunOptions,
@@ -153,72 +148,16 @@ def check_call(  # noqa: PLR0915
     refuse_work_elsewhere(data, options)
     client = check_client(client, blocks=blocks)
     check_job_dir(job_dir)
-    elsewhere = options.python is not None
-    checked = replace(
-        check_script_of(data, script, options.source_directory, compiles_elsewhere=elsewhere),
-        data_folders=tuple(data_folders),
-        any_second=lenient,
-    )
-    check_side_inputs(options.side_inputs)
-    rows = options.output_action == "append_row"
-    is_dataset = rows and options.output_format != "text"
-    typed = rows and (options.keep_rows or not (text or output_dir or is_dataset))
-    reading = replace(
-        options.reading(),
-        keep_labels=typed,
-        path_aside=PATH in (options.include_columns or ()),
-        batch_format=options.batch_format,
-    )
+    checked = _checked_script(data, script, options, data_folders, lenient=lenient)
     job_id = secrets.token_hex(4)
     folder = JobFolder(job_dir or default_job_dir(checked.name, job_id), rows_key)
-    source, listed = _opened(data, reading, options, folder)
+    form = output_form(data, options, output_dir, text=text, lenient=lenient)
     on_cluster = client is not None or current_client() is not None
-    check_interpreter(options, checked, source.unit, may_be_elsewhere=on_cluster)
-    may_grow = options.resume == "extend" or "input" in options.accept_changes
-    included = included_columns(source, options.include_columns, may_grow=may_grow)
-    if checked.root is not None:
-        checked.inputs = tuple(places_below(data, checked.root))
-    if options.resume and job_dir is None:
-        msg = (
-            f"{Option('resume', value=options.resume)}: name the folder of the job to go on with "
-            f"by {Option('job_dir')}."
-        )
-        raise OptionError(msg)
-    refuse_closed(folder.path)
-    if options.resume and not options.trust:
-        refuse_foreign(folder)
-    far = is_remote(output_dir)
-    place = check_output_dir(folder.output if far or not output_dir else output_dir)
-    is_moved = bool(options.partition_keys or options.output_partition_by)
-    output = OutputSpec(
-        text=rows and (text or output_dir is not None or is_dataset),
-        typed=typed,
-        header=options.append_row_dataframe_header,
-        mixed_columns=lenient and not options.append_row_dataframe_header,
-        separator=options.append_row_dataframe_sep,
-        format=options.output_format,
-        partition_by=tuple(options.output_partition_by or ()),
-        file_size_bytes=parse_bytes(options.output_file_size, "output_file_size"),
-        single_file=options.output_single_file,
-        schema=options["schema"],
-        unlabelled=labels_of(data, is_moved=is_moved) if is_dataset and not typed else None,
+    source, listed, included = _checked_source(
+        data, checked, options, folder, keep_labels=form.typed, on_cluster=on_cluster
     )
-    if options.schema is not None and not (typed or is_dataset):
-        msg = (
-            f"{Option('schema')}: the output is text, which has no types. Keep the rows with "
-            f"types, too, by {Option('keep_rows', value=True)}, or write a data set by "
-            f"{Option('output_format', 'parquet')}."
-        )
-        raise OptionError(msg)
-    target = place / options.output_name if output.text else None
-    remote = None
-    if far:
-        name = options.output_name if output.text else None
-        is_folder = output.is_dataset and not output.single_file
-        remote = (RemoteParts if is_folder else RemoteOutput)(str(output_dir), name)
-        remote.check(folder.upload, overwrite=options.overwrite)
-    elif target is not None and not options.resume:
-        check_output_file(target, overwrite=options.overwrite, is_dataset=is_dataset)
+    _refuse_to_resume(folder, options, is_named=job_dir is not None)
+    place = checked_output(output_dir, folder, options, form, lenient=lenient)
     if not options.resume:
         refuse_a_driver(folder)  # else the advice is to resume a job that is at work
     refuse_an_old_folder(folder, options)
@@ -240,27 +179,71 @@ def check_call(  # noqa: PLR0915
         source,
         job_id,
         folder,
-        place,
-        output,
-        target,
+        place.output_dir,
+        form,
+        place.target,
         kept,
-        remote,
+        place.remote,
         included,
-        warning=_checked_name(target, options, lenient=lenient),
         listed=listed,
+        warning=place.warning,
         digest=lambda text: keyed_digest(text, key or variables_key(folder)),
     )
 
 
-def _checked_name(target: Path | None, options: RunOptions, *, lenient: bool) -> str:
-    """Return a warning of the name of a file of text, or refuse it."""
-    if target is None or options.output_format != "text":
-        return ""
-    wrong = name_of_another_format(target.name, may_be_dataset=not lenient)
-    # A job of an older version has its name already: a resume keeps it.
-    if wrong and not lenient and not options.resume:
-        raise OptionError(wrong)
-    return wrong
+def _checked_script(
+    data: Any, script: Any, options: RunOptions, data_folders: Iterable[Path], *, lenient: bool
+) -> CheckedScript:
+    """Return the script, checked, and check the files that it reads beside the input."""
+    elsewhere = options.python is not None
+    checked = replace(
+        check_script_of(data, script, options.source_directory, compiles_elsewhere=elsewhere),
+        data_folders=tuple(data_folders),
+        any_second=lenient,
+    )
+    check_side_inputs(options.side_inputs)
+    return checked
+
+
+def _checked_source(
+    data: Any,
+    script: CheckedScript,
+    options: RunOptions,
+    folder: JobFolder,
+    *,
+    keep_labels: bool,
+    on_cluster: bool,
+) -> tuple[Source, str, Included | None]:
+    """Open the input, and check it against the interpreter.
+
+    Also return what to log about the input, and its columns that stand in the output.
+    """
+    reading = replace(
+        options.reading(),
+        keep_labels=keep_labels,
+        path_aside=PATH in (options.include_columns or ()),
+        batch_format=options.batch_format,
+    )
+    source, listed = _opened(data, reading, options, folder)
+    check_interpreter(options, script, source.unit, may_be_elsewhere=on_cluster)
+    may_grow = options.resume == "extend" or "input" in options.accept_changes
+    included = included_columns(source, options.include_columns, may_grow=may_grow)
+    if script.root is not None:  # the snapshot of the script leaves out the input
+        script.inputs = tuple(places_below(data, script.root))
+    return source, listed, included
+
+
+def _refuse_to_resume(folder: JobFolder, options: RunOptions, *, is_named: bool) -> None:
+    """Refuse a folder that the caller may not enter, or may not take a job from."""
+    if options.resume and not is_named:
+        msg = (
+            f"{Option('resume', value=options.resume)}: name the folder of the job to go on with "
+            f"by {Option('job_dir')}."
+        )
+        raise OptionError(msg)
+    refuse_closed(folder.path)
+    if options.resume and not options.trust:
+        refuse_foreign(folder)
 
 
 def _opened(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import dask.bag as db
 import dask.dataframe as dd
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from daskprs.lazy.lazy_call import OnError
     from daskprs.lazy.lazy_input import InputPartitions
+    from daskprs.options.arguments import LazyOptions
 
 IN_TASKS = sorted(name for name, row in TABLE.items() if row.is_of_task)
 """The options that have a meaning where partitions run in tasks of Dask."""
@@ -71,7 +72,7 @@ def map_batches(
     committed: bool = True,
     on_error: OnError = "raise",
     job_dir: str | PathLike[str] | None = None,
-    **options: Any,
+    **options: Unpack[LazyOptions],
 ) -> Any:
     """Return a lazy Dask collection of the rows that an entry script returns for mini-batches.
 
@@ -125,14 +126,13 @@ def map_batches(
 
     """
     check_one_of("raise", "drop")("on_error", on_error)
-    if schema is not None:
-        options["schema"] = schema
+    given = {**options} if schema is None else {**options, "schema": schema}
     if committed:
-        return _of_a_job(data, script, collection, on_error, job_dir, options)
+        return _of_a_job(data, script, collection, on_error, job_dir, given)
     if job_dir is not None:
         msg = f"{Option('job_dir', str(job_dir))}: not with committed=False, which keeps no rows."
         raise OptionError(msg)
-    return _in_tasks(data, script, collection, on_error, options)
+    return _in_tasks(data, script, collection, on_error, given)
 
 
 # ---- by a job ----

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike  # noqa: TC003 - the table reads the types of its fields
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, TypedDict, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from daskprs.core.limits import Limits
 from daskprs.errors import Option, OptionError
@@ -108,7 +108,7 @@ Digest = Callable[[str], list[str]]
 
 
 class OptionRow(NamedTuple):
-    """A row of the table of options. The help is the option's text in `parallel_run`."""
+    """A row of the table of options. The help is the option's text in `RunOptions`."""
 
     group: str
     rule: Rule
@@ -168,14 +168,6 @@ def option(
     return dataclasses.field(default=default, metadata={"row": row})
 
 
-class NoOtherOptions(TypedDict):
-    """The options of a call beside its parameters: an empty set.
-
-    ``**unknown: Unpack[NoOtherOptions]`` lets type checkers find a misspelt option, while the call
-    itself receives the name and answers with the nearest known one.
-    """
-
-
 # Its fields are the table of options: checks, the command line, the reference and `plan` come from
 # them. CONTRIBUTING.md says how an option is added.
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +175,220 @@ class RunOptions:
     """All options of `daskprs.parallel_run`, checked, for use more than once.
 
     It is a mapping: ``parallel_run(data, script, **options)`` takes it, and
-    ``RunOptions(**options, run_max_try=1)`` or `replace` changes it. Names, meanings and defaults
-    are those of `daskprs.parallel_run`. In such a call, an option at its default counts as not
-    given, so Dask's config may set another value.
+    ``RunOptions(**options, run_max_try=1)`` or `replace` changes it. In such a call, an option at
+    its default counts as not given, so Dask's config may set another value.
+
+    Parameters
+    ----------
+    source_directory
+        The folder that the script imports from. The agents get a snapshot of it. The snapshot
+        leaves out the files that ``.amlignore`` names, or those that ``.gitignore`` names if there
+        is no ``.amlignore``. It has links to files of more than 10 MiB. All other files have at
+        most 300 MiB, and there are at most 50,000 files. On a node that does not see the originals
+        of the links, the limit of 300 MiB is for all files. Default: the script's folder.
+    arguments
+        Arguments for the script. They come after the system flags in ``sys.argv``.
+    python
+        Another interpreter for the script, or the folder of its venv or conda environment. It must
+        be Python 3.8 or newer. It needs neither daskprs nor the packages of daskprs. Unless
+        the input is files, it needs pandas, or the package of another `batch_format`. The script
+        must be a file. Default: the interpreter of the workers.
+    environment_variables
+        Environment variables that are set in the agents before their first import. Thread counts
+        (``OMP_NUM_THREADS`` and similar variables) follow the agent's share of the cores unless
+        they are set here. The job folder keeps the names, and a keyed digest of each value, but not
+        the values: a resume takes these from its caller.
+    secrets
+        Names of environment variables that the job passes from the caller to the agents. Their
+        values are masked in everything that the job writes, except in the rows that `run` returns
+        and in the files that the script writes.
+    side_inputs
+        Other files and folders that the script reads, such as a model, by name. A node that cannot
+        see a side input gets a copy of it. The script gets its path by
+        ``EntryScript().side_inputs["name"]``. If a value of `arguments` or `environment_variables`
+        is the absolute path of a side input, or a path below it, the agent gets the path on its own
+        node instead.
+    batch_format
+        The type of the mini-batches of a table: a ``"pandas"`` frame, a ``"pyarrow"`` Table or a
+        ``"polars"`` frame. With ``"numpy"``, a mini-batch is a dict with an array for each column.
+    logging_level
+        Level of the root logger in the agents.
+    input_type
+        ``"table"``, ``"files"``, or ``"auto"``. With ``"auto"``, the input is a table if all paths
+        have the suffix of one kind of table, and files if no path has such a suffix. A mixture is
+        an error.
+    mini_batch_size
+        For tables, a size in bytes, or with a unit (``"10 MB"``; units are powers of 1024). For
+        files, a number of files. Without this option, each partition of a dask collection is one
+        mini-batch. Default: 1 MB, or 10 files.
+    partition_keys
+        Names of columns, which may be whole numbers (``[0]``) in a frame. Each combination of their
+        values that occurs is one mini-batch, with all its rows in input order. For files, these are
+        names from `partition_format`. This option cannot be combined with `mini_batch_size`.
+    partition_format
+        The form of paths that contain values, as in ``"{user}/{season}/{genre}.wav"``. The values
+        become the last columns.
+    columns
+        The columns to read, in this order. Default: all.
+    dtypes
+        Types of columns, by name. Tables in other formats than text already have types, and are
+        converted. Default: for text, types that samples show before the start.
+    meta
+        The columns of the frames in a list of Delayed objects or futures: a frame without rows, or
+        types by column name. Default: none, and `run` gets the value of each object unchanged.
+    delimiter
+        The character between the fields of delimited text. Default: a tab for ``.tsv``, else a
+        comma.
+    header
+        Which files have a header line. With ``all_files_different_headers``, columns are matched by
+        name. The other choices are ``from_first_file`` and ``no_header``. Default:
+        ``all_files_same_headers``.
+    encoding
+        The encoding of text input.
+    support_multi_line
+        Whether a quoted field may contain line breaks.
+    csv_options
+        How cells of delimited text are read: ``na_values``, ``keep_default_na``, ``decimal`` and
+        ``thousands``, with the meaning that they have in ``pandas.read_csv``. Default: as pandas,
+        but in a column whose type in `dtypes` is text, only an empty cell is null.
+    include_path_column
+        Add the path of each row's file as the column ``Path``.
+    node_count
+        The largest number of nodes to use. Default: all nodes of the cluster.
+    process_count_per_node
+        The number of agent processes on each node. Default: on a GPU node 1 if the script uses
+        GPUs; on any other node of a cluster, the threads that its Dask workers declare; without a
+        cluster, the usable cores, by affinity and cgroup.
+    gpus_per_process
+        The number of GPUs of each agent process: a whole number, or a fraction. With 0.5, two
+        processes share a GPU. With 0, all GPUs are hidden. An agent finds its GPUs in
+        ``CUDA_VISIBLE_DEVICES``. The option has no effect on nodes without GPUs. Default: 1 if the
+        script has loaded a library that can use a GPU, or opened a GPU, by the end of its first
+        mini-batch; 0 if not.
+    start_method
+        ``"fork"``: agents are forked from a process that has imported pandas and pyarrow once.
+        ``"spawn"``: each agent is a fresh interpreter, for libraries that do not survive a fork.
+        ``"inline"``: the script works in the process and thread of the call, for debugging: nothing
+        ends it in time, and there is no cluster.
+    agent_memory_limit
+        The memory limit of an agent together with its sub-processes, in bytes, or with a unit as in
+        ``"2 GB"``. An agent that exceeds it is killed. Default: none.
+    run_max_try
+        The largest number of charged attempts at one mini-batch. An attempt is not charged if its
+        machine was lost, if it ran on a GPU or node that daskprs has put into quarantine, if
+        another mini-batch may have broken its process before, or if it is only one of several
+        possible causes of an agent's death.
+    allowed_failed_count
+        The number of mini-batches that may fail. The job fails when more mini-batches have failed.
+        With -1, any number may fail.
+    allowed_failed_percent
+        The percentage of all mini-batches that may fail. It is checked only when all mini-batches
+        have been tried.
+    error_threshold
+        The number of items (rows, files or elements of a list) that may fail. The job fails when
+        more items have failed. With -1, any number may fail.
+    max_node_losses
+        The number of lost workers at which a mini-batch fails. A worker counts if it was lost while
+        it had only this mini-batch of the job, since the mini-batch may be the cause.
+    fail_on_timeout
+        A mini-batch that times out in each of its attempts fails the job, even if the thresholds
+        allow failures. Batch deployments set this option.
+    run_invocation_timeout
+        Seconds for one call of `run`, including the time to iterate over its result. After this
+        time the agent is killed, and the attempt fails.
+    task_overhead_timeout
+        Seconds for loading one mini-batch. With `partition_keys`, the limit also applies to each
+        step that brings the rows of a key together: dealing out a piece of the table, and gathering
+        a part.
+    init_timeout
+        Seconds for importing the script and ``init()``. Default: 3 × `run_invocation_timeout` + 30.
+    shutdown_timeout
+        Seconds for ``shutdown()``.
+    first_task_creation_timeout
+        Seconds until the first mini-batch of the input must be known.
+    progress_update_timeout
+        The job fails when no mini-batch has succeeded or failed for this many seconds. Time without
+        workers does not count. Default: 2 × (`task_overhead_timeout` + `run_invocation_timeout`) +
+        `init_timeout`.
+    no_workers_timeout
+        Seconds to wait for workers. Default: no limit; the progress display says that the job
+        waits.
+    output_action
+        ``"append_row"``: the rows that `run` returns are the output. ``"summary_only"``: these rows
+        are counted and dropped, and the script writes its own files.
+    output_format
+        ``"text"``: one file of lines. ``"parquet"``, ``"arrow"`` or ``"jsonl"``: a data set, which
+        is a folder of part files with typed rows. The part files, sorted by name, are in input
+        order. The suffix of `append_row_file_name` has no effect on the format.
+    append_row_file_name
+        Name of the output in `output_dir`. Default for a data set: ``"parallel_run_step"`` with the
+        format as its suffix. Lines of text cannot have the suffix of another format, such as
+        ``.parquet``, ``.json`` or ``.xlsx``.
+    append_row_dataframe_header
+        Write the column names of the frames once, as a header line.
+    append_row_dataframe_sep
+        The character between the fields of a row of a frame in text output.
+    output_file_size
+        The size of the rows in a part file of a data set, in bytes of Arrow's format before
+        compression, or with a unit as in ``"256 MB"``. A part ends with the
+        mini-batch that reaches this size.
+    output_partition_by
+        Columns whose values become names of folders in a data set, as in
+        ``town=Lima/part-….parquet``. The files do not contain these columns. The columns may hold
+        whole numbers, text, booleans or dates.
+    output_single_file
+        Write a data set as one file instead of a folder.
+    keep_rows
+        With `output_dir`, also keep the rows with their types, for `to_pandas` in Python.
+    include_columns
+        Columns of the input that the output has before the columns from `run`. `run` must return
+        one row for each row of the mini-batch, or rows that keep the index of the mini-batch.
+        ``"path"`` is the path of each file, or of each row's file. ``"row_number"`` is the number
+        of each row in the input.
+    schema
+        The columns and types of the output rows: an Arrow schema, types by column name, or a frame
+        without rows. The rows of each mini-batch are converted to this schema. If the conversion
+        would lose a value, the mini-batch fails. A job whose only output is text cannot have a
+        schema, because text has no types. Default: the types of the rows that `run` returns.
+    overwrite
+        Replace an existing output file. It is replaced when the new file is published.
+    resume
+        Continue the job in `job_dir`. Committed mini-batches do not run again, and the output is
+        written again, with all rows in input order. True runs all remaining mini-batches, and gives
+        failed mini-batches new attempts. ``"extend"`` runs only the new content of an input that
+        has grown. ``"failed"`` runs only the mini-batches that have failed in the end. For this,
+        the script may be corrected.
+    accept_changes
+        With `resume`: which of script, input and options may have changed. Committed mini-batches
+        are kept. After a change of the input, only those with the same content are kept. Default:
+        none.
+    trust
+        With `resume`: continue even if `job_dir` belongs to another user, or if others may write to
+        the records that name the script. Python objects in the result are loaded even if another
+        user has written them.
+    retain
+        The files that remain in the job folder after the job is Completed without failures.
+        ``"results"``: the output, the rows, the logs, the journal, and the records that a resume
+        needs. ``"all"``: also the files that were written for the agents, such as a frame, rows by
+        key and the snapshot of the script.
+    resource_monitor_interval
+        Seconds between two rows in ``logs/perf``, which record how each node and process uses the
+        processor, memory, disk, network and GPUs. The first intervals are shorter. At least 1; with
+        0, no rows are written.
+    profiling_module
+        The Python module that profiles `run` in each process: ``"cProfile"`` or ``"profile"``. The
+        profile is in ``logs/sys/node/<node>/<process>.profile``. Default: none.
+    shared
+        Make the job folder with the permissions that the umask allows. Without this option, only
+        the owner may enter a new job folder. An `output_dir` outside of the job folder always has
+        the permissions that the umask allows.
+    progress
+        Show progress. Default: a live display in a terminal or a notebook, otherwise a line from
+        time to time.
+    show_output
+        While the job runs, show what `run` prints, each line with its mini-batch. If lines come too
+        fast for a screen, some are left out. `ParallelRunResult.stdout` has the whole output of a
+        mini-batch.
 
     Raises
     ------

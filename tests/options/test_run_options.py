@@ -23,18 +23,22 @@ import pytest
 import daskprs
 from daskprs import OptionError, RunOptions, UsageError
 from daskprs.cli import main
+from daskprs.cli.options import descriptions
 from daskprs.core.limits import Limits
 from daskprs.job.request import check_call
+from daskprs.lazy.map_batches import NOT_OF_JOBS
+from daskprs.options.arguments import Default, LazyOptions, MoreOptions
 from daskprs.options.run_options import INPUT, TABLE
 from daskprs.options.site_defaults import SITE
 from daskprs.system.user_key import keyed_digest
 from tests.support import options_page
 
-OWN_PARAMETERS = {
-    *("data", "script", "client", "job_dir", "output_dir"),
-    *("detach", "survive", "unknown"),
-}
+OWN_PARAMETERS = ("data", "script", "client", "job_dir", "output_dir", "detach")
+MOST_NAMES = 30
+"""Names in the signature of `parallel_run`: what most users need. Others are behind `more`."""
+LINES_OF_A_SCREEN = 80
 OPTIONS = {field.name: field for field in fields(RunOptions)}
+SPELLED = [name for name in inspect.signature(daskprs.parallel_run).parameters if name in OPTIONS]
 OTHERWISE_ON_THE_COMMAND_LINE = {
     "arguments": None,  # what follows --
     "progress": "quiet",
@@ -301,18 +305,65 @@ def test_what_resembles_nothing_gets_no_suggestion() -> None:
     assert "Did you mean" not in str(error.value)
 
 
-def test_parallel_run_spells_out_every_option_with_its_default() -> None:
-    """Help and completion show what `RunOptions` holds: same names, same order, same defaults."""
+def test_parallel_run_spells_out_what_people_use_with_the_defaults_of_the_table() -> None:
+    """A default that Dask's config may replace says so."""
     parameters = inspect.signature(daskprs.parallel_run).parameters
-    spelled = {name: one.default for name, one in parameters.items() if name not in OWN_PARAMETERS}
-    assert list(spelled.items()) == [(name, field.default) for name, field in OPTIONS.items()]
+    assert list(parameters) == [*OWN_PARAMETERS, *filter(SPELLED.__contains__, OPTIONS), "more"]
+    assert len(parameters) <= MOST_NAMES
+    assert {name: parameters[name].default for name in SPELLED} == {
+        name: Default(TABLE[name].default) if name in SITE else TABLE[name].default
+        for name in SPELLED
+    }
+
+
+def test_each_option_has_the_type_of_the_table_wherever_it_is_typed() -> None:
+    """Type checkers see one type, in a signature and behind `more`."""
+    of_lazy = [name for name in OPTIONS if name not in {*NOT_OF_JOBS, "schema"}]
+    having: dict[Any, list[str]] = {
+        daskprs.parallel_run: SPELLED,
+        MoreOptions: [name for name in OPTIONS if name not in SPELLED] + ["survive"],
+        LazyOptions: of_lazy,
+        daskprs.plan: [name for name, row in TABLE.items() if row.group == INPUT],
+    }
+    of_table = {**RunOptions.__annotations__, "survive": "bool"}
+    for one, names in having.items():
+        typed = {
+            name: getattr(kind, "__forward_arg__", kind)
+            for name, kind in one.__annotations__.items()
+            if name not in {*OWN_PARAMETERS, "unknown", "more", "return"}
+        }
+        assert typed == {name: of_table[name] for name in names}, one
+
+
+def test_the_options_describe_each_of_them_in_the_order_of_the_table() -> None:
+    """The reference, the command line and the config file have these texts."""
+    assert [name for name in descriptions(RunOptions) if name in OPTIONS] == list(OPTIONS)
+    assert list(descriptions(MoreOptions)) == ["survive"]
     assert all(field.default is not MISSING for field in OPTIONS.values())
 
 
-def test_parallel_run_describes_every_option() -> None:
-    """Each has its own entry in the docstring."""
-    described = {line.strip() for line in (daskprs.parallel_run.__doc__ or "").splitlines()}
-    assert OPTIONS.keys() <= described
+def test_the_help_of_parallel_run_fits_a_screen() -> None:
+    """As a notebook shows it: a line for each parameter, and the docstring."""
+    signature = inspect.signature(daskprs.parallel_run)
+    lines = [*map(str, signature.parameters.values()), "*", "parallel_run(", ")", "Docstring:"]
+    lines += (inspect.getdoc(daskprs.parallel_run) or "").splitlines()
+    assert len(lines) <= LINES_OF_A_SCREEN
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(("name", "value"), dict(REFUSED).items())
+def test_every_call_checks_every_option_that_it_has(name: str, value: Any) -> None:
+    """None is lost on its way through a signature, before anything starts."""
+    calls: list[Any] = [partial(daskprs.parallel_run, FRAME, same)]
+    calls.append(partial(daskprs.start, FRAME, same))
+    calls.append(partial(daskprs.parallel_run, FRAME, same, detach=True))
+    if TABLE[name].group == INPUT:
+        calls.append(partial(daskprs.plan, FRAME))
+    if name not in NOT_OF_JOBS:
+        calls.append(partial(daskprs.map_batches, dd.from_pandas(FRAME), same, collection="bag"))
+    for call in calls:
+        with pytest.raises(OptionError, match=rf"^{name}="):
+            call(**{name: value})
 
 
 def test_the_command_line_has_every_option_with_its_help() -> None:
@@ -571,6 +622,8 @@ options = daskprs.RunOptions(run_max_try=1)
 try:
     daskprs.parallel_run("a.csv", "score.py", **options)
     daskprs.parallel_run("a.csv", "score.py", run_max_tries=1)  # misspelt
+    daskprs.start("a.csv", "score.py", init_timout=1)  # misspelt
+    daskprs.map_batches("a.csv", "score.py", run_max_tries=1)  # misspelt
     daskprs.plan("a.csv", delimeter=";")  # misspelt
     ParallelRunConfig("e", "score.py", -1, "append_row", "c", 1, run_max_tries=1)  # misspelt
 except daskprs.ParallelRunFailed as error:

@@ -1,4 +1,4 @@
-"""The tables of the pages of options and of Python: `RunOptions`, with the texts of `parallel_run`.
+"""The tables of the pages of options and of Python: `RunOptions`, and the call of `parallel_run`.
 
 ``python -m tests.support.options_page`` writes them anew.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,12 +14,15 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import daskprs
-from daskprs.cli.options import DESCRIPTIONS
+from daskprs.cli.options import DESCRIPTIONS, descriptions
+from daskprs.options.arguments import MoreOptions
 from daskprs.options.run_options import GROUPS, TABLE
 from tests.support.reference_page import filled
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE, API_PAGE = REFERENCE / "options.md", REFERENCE / "api.md"
+OF_MORE = descriptions(MoreOptions)
+"""The parameters behind `more` that are no options of a job."""
 WORDS = {Any: "frame", Mapping: "dict", Sequence: "list of str", PathLike: "path"}
 """What a type is called: that of a schema is any object with columns, mostly a frame."""
 
@@ -38,21 +42,20 @@ def tables() -> dict[str, str]:
 def tables_of_python() -> dict[str, str]:
     """Return the call of `parallel_run`, its own parameters, and its options by group."""
     parameters = inspect.signature(daskprs.parallel_run).parameters
-    own = [name for name in parameters if name not in TABLE and name in DESCRIPTIONS]
+    texts = descriptions(daskprs.parallel_run)
     rows = ["| parameter | | default |", "|---|---|---|"]
-    for name in own:
-        text, default = DESCRIPTIONS[name]
+    for name, (text, words) in {name: texts[name] for name in parameters if name in texts}.items():
         value = parameters[name].default
-        needed = value is inspect.Parameter.empty
-        default = default or ("required" if needed else f"`{value!r}`")
-        rows.append(f"| `{name}` | {text} | {default} |")
+        default = "required" if value is inspect.Parameter.empty else f"`{value!r}`"
+        rows.append(f"| `{name}` | {text} | {words or default} |")
+    rows += [f"| `{name}` | {text} | `{words}` |" for name, (text, words) in OF_MORE.items()]
     groups = ["| group | options |", "|---|---|"]
     for group in GROUPS:
         names = [name for name, row in TABLE.items() if row.group == group]
         links = ", ".join(f"[`{name}`](options.md#{name})" for name in names)
         groups.append(f"| [{group}](options.md#{group.lower().replace(' ', '-')}) | {links} |")
     return {
-        "call": f"```py\n{_call(own)}\n```",
+        "call": f"```py\n{_call()}\n```",
         "parameters": "\n".join(rows),
         "groups": "\n".join(groups),
     }
@@ -68,19 +71,28 @@ def written_api(page: str) -> str:
     return filled(page, tables_of_python())
 
 
-def _call(own: Sequence[str]) -> str:
-    """Return the signature, a line for the data and one for each few parameters of its own."""
-    parameters = inspect.signature(daskprs.parallel_run).parameters
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    first = [name for name in own if parameters[name].kind is kind]
-    named = [f"{name}={parameters[name].default!r}" for name in own if name not in first]
-    return (
-        "daskprs.parallel_run(\n"
-        f"    {', '.join([*first, '*'])},\n"
-        f"    {', '.join(named)},\n"
-        "    **options,\n"
-        ") -> ParallelRunResult"
-    )
+def _call() -> str:
+    """Return the signature, a paragraph for each group of options that it spells out."""
+    parameters = inspect.signature(daskprs.parallel_run).parameters.values()
+    groups: dict[str, list[str]] = {}
+    for one in parameters:
+        group = TABLE[one.name].group if one.name in TABLE else one.kind.name
+        groups.setdefault(group, []).append(_argument(one))
+    lines = {group: textwrap.fill(", ".join(words), 80) + "," for group, words in groups.items()}
+    first, own, *options, more = lines.values()
+    headed = [f"# {group}\n{lines[group]}" for group in GROUPS if group in lines]
+    assert options == [lines[group] for group in GROUPS if group in lines]
+    whole = "\n".join([f"{first} *,", own, *headed, more])
+    return f"daskprs.parallel_run(\n{textwrap.indent(whole, '    ')}\n) -> ParallelRunResult"
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    """Return a parameter without its type, and with the default of the table."""
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return f"**{parameter.name}"
+    if parameter.default is parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={parameter.default!r}".replace("'", '"')
 
 
 def _kind(types: tuple[Any, ...]) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.v1.environment import AmlCompute
     from daskprs.azure.v1.workspace import Workspace
-    from daskprs.options.run_options import NoOtherOptions
+    from daskprs.options.arguments import NoOtherOptions
 
 HERE = "the script runs here, or on the cluster of `client`"
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}

@@ -7,25 +7,19 @@ from typing import TYPE_CHECKING, Any
 from daskprs.agent.protocol.messages import INLINE
 from daskprs.errors import Option, OptionError
 from daskprs.options.rules import current_client
+from daskprs.options.run_options import PROCESSES, TABLE, TIMES
 
 if TYPE_CHECKING:
     from daskprs.job.request import CheckedCall
     from daskprs.options.run_options import RunOptions
 
-OF_PROCESSES = (
-    "node_count",
-    "process_count_per_node",
-    "gpus_per_process",
-    "agent_memory_limit",
-    "max_node_losses",
-    "run_invocation_timeout",
-    "task_overhead_timeout",
-    "init_timeout",
-    "shutdown_timeout",
-    "progress_update_timeout",
-    "no_workers_timeout",
-    "resource_monitor_interval",
-)
+OF_THE_PLAN = "first_task_creation_timeout"
+OF_PROCESSES = [
+    name
+    for name, row in TABLE.items()
+    if name in ("max_node_losses", "resource_monitor_interval")
+    or (row.group in (PROCESSES, TIMES) and name not in ("start_method", OF_THE_PLAN))
+]
 """Options of agents that are processes of their own, and can be killed."""
 
 

@@ -256,7 +256,6 @@ UNPICKLED = {
     "cluster/worker_events.py": DASK,
     "core/columnar.py": DASK,
     "folders/index_pieces.py": "the driver, with its seal; others, as a `Seal` says",
-    "folders/row_labels.py": "a driver of an earlier version, in a folder that a `Seal` trusts",
     "inputs/collections/source.py": "the driver, for itself; no other user may write the file",
     "inputs/collections/staged_reader.py": SEALED,
     "inputs/frames/caller_frame.py": OWN,
@@ -266,7 +265,6 @@ UNPICKLED = {
     "inputs/source/pickled_rows.py": "the driver or a worker; no other user may write the file",
     "job/plan.py": OWN,
     "output/dataset/part_attempt.py": DASK,
-    "output/read_rows.py": "a driver of an earlier version, in a folder that a `Seal` trusts",
     "output/rows/typed_rows.py": "agents, with the seal of their job; others, as a `Seal` says",
 }
 """Modules that unpickle, and who has made the bytes. To unpickle is to run what they say."""

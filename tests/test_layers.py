@@ -40,7 +40,7 @@ LAYERS = {
     """,
     "daskprs.azure": """
         append_row_settings assets environments expressions file_kinds missing_modules mlflow_driver
-        registered_name run_place step_logs system_flags
+        registry run_place step_logs system_flags
         task
         reuse
         pipelines v1
@@ -122,7 +122,7 @@ NOT_AT_IMPORT = [
     "pyarrow",
     "rich",
 ]
-OF_SDKS = ("daskprs.azure.v1.", "daskprs.azure.v2.")
+OF_SDKS = ("daskprs.azure.registry", "daskprs.azure.v1.", "daskprs.azure.v2.")
 NO_NOUNS = {"utils", "helpers", "common", "misc"}
 LOOK_LINES = 25
 """A function that is longer does not fit one look: one in ten may be."""

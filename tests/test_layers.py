@@ -42,7 +42,7 @@ LAYERS = {
     """,
     "daskprs.azure": """
         append_row_settings assets environments expressions file_kinds missing_modules mlflow_driver
-        registered_name run_place step_logs system_flags
+        registry run_place step_logs system_flags
         task
         reuse
         pipelines v1
@@ -124,7 +124,7 @@ NOT_AT_IMPORT = [
     "pyarrow",
     "rich",
 ]
-OF_SDKS = ("daskprs.azure.v1.", "daskprs.azure.v2.")
+OF_SDKS = ("daskprs.azure.registry", "daskprs.azure.v1.", "daskprs.azure.v2.")
 NO_NOUNS = {"utils", "helpers", "common", "misc"}
 LOOK_LINES = 25
 """A function that is longer does not fit one look: one in ten may be."""
@@ -259,7 +259,6 @@ UNPICKLED = {
     "cluster/worker_events.py": DASK,
     "core/columnar.py": DASK,
     "folders/index_pieces.py": "the driver, with its seal; others, as a `Seal` says",
-    "folders/row_labels.py": "a driver of an earlier version, in a folder that a `Seal` trusts",
     "inputs/collections/source.py": "the driver, for itself; no other user may write the file",
     "inputs/collections/staged_reader.py": SEALED,
     "inputs/frames/caller_frame.py": OWN,
@@ -269,7 +268,6 @@ UNPICKLED = {
     "inputs/source/pickled_rows.py": "the driver or a worker; no other user may write the file",
     "job/plan.py": OWN,
     "output/dataset/part_attempt.py": DASK,
-    "output/read_rows.py": "a driver of an earlier version, in a folder that a `Seal` trusts",
     "output/rows/typed_rows.py": "agents, with the seal of their job; others, as a `Seal` says",
 }
 """Modules that unpickle, and who has made the bytes. To unpickle is to run what they say."""

@@ -162,32 +162,21 @@ class _Search:
             return
         self.uses += [(name, file, line) for name, line in _uses(tree)]
         for one in _imports(tree.body, called):
-            if one.level:
-                folder = file.parents[min(one.level, len(file.parents)) - 1]
-                self._read_below(folder, one.module.split(".") if one.module else [], one.names)
-            else:
-                self._look_up(one, file)
+            root = self._root_of(one, file)
+            if root is None:
+                self.outside.append((one, file))
+                continue
+            ways = [root := root / name for name in one.module.split(".") if name]
+            for path in (*ways, *(root / name for name in one.names)):
+                self.read(path.parent / f"{path.name}.py")
+                self.read(path / "__init__.py")
 
-    def _look_up(self, one: _Import, file: Path) -> None:
-        _, *below = one.module.split(".")
-        place = importlib.machinery.PathFinder.find_spec(one.top, self._folders)
-        if place is None:
-            self.outside.append((one, file))
-            return
-        if place.origin is not None and place.origin.endswith(".py"):
-            self.read(Path(place.origin))
-        for folder in place.submodule_search_locations or ():
-            self._read_below(Path(folder), below, one.names)
-
-    def _read_below(self, folder: Path, below: Iterable[str], names: Iterable[str]) -> None:
-        """Read the modules in our own folders that an import brings in."""
-        modules = []
-        for name in below:
-            folder /= name
-            modules.append(folder)
-        for path in (*modules, *(folder / name for name in names)):
-            self.read(path.parent / f"{path.name}.py")
-            self.read(path / "__init__.py")
+    def _root_of(self, one: _Import, file: Path) -> Path | None:
+        """Return the folder in which an import finds its module; None if no folder has it."""
+        if one.level:
+            return file.parents[min(one.level, len(file.parents)) - 1]
+        found = importlib.machinery.PathFinder.find_spec
+        return next((Path(at) for at in self._folders if found(one.top, [at]) is not None), None)
 
 
 def stand_ins_for(python: str | None, folder: Path) -> Path:

@@ -27,6 +27,8 @@ OWN = (RESULTS, WORKSPACE, REGISTERED)
 """Folders of ours that are not source, whatever folder they lie in."""
 RECORD = "pipeline.json"
 """Like all names of ours it begins with ``pipeline.``, which no folder of a step does."""
+VERSION = 2
+"""The form of the record and of the folder."""
 Steps = dict[str, dict[str, Any]]
 """By name: a ``status``, and for a resume ``definition`` and ``read``: what a step was and read."""
 
@@ -180,8 +182,10 @@ def read_record(folder: PipelineFolder) -> Steps | None:
 
     """
     try:
-        steps: Steps = read_json(folder.record)["steps"]
+        record = read_json(folder.record)
+        steps: Steps = record["steps"]
         _check(steps)
+        version = record.get("version", 1)
     except FileNotFoundError:
         return None
     except PermissionError:
@@ -189,6 +193,13 @@ def read_record(folder: PipelineFolder) -> Steps | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         msg = f"{folder.record} cannot be read: {error}"
         raise JobFolderError(msg) from error
+    if version != VERSION:
+        msg = (
+            f"{folder.record} was written by another version of daskprs (its form is {version}, "
+            f"this one reads {VERSION}). Run the pipeline with that version, or use another "
+            f"{Option('job_dir')}."
+        )
+        raise JobFolderError(msg)
     return steps
 
 
@@ -203,4 +214,6 @@ def _check(steps: Steps) -> None:
 def write_record(folder: PipelineFolder, name: str, steps: Mapping[str, Any]) -> None:
     """Write the status of the steps of the named pipeline."""
     with whole_file(folder.record) as file:
-        file.write(json.dumps({"pipeline": name, "steps": steps}, indent=1).encode())
+        file.write(
+            json.dumps({"pipeline": name, "version": VERSION, "steps": steps}, indent=1).encode()
+        )

@@ -1,15 +1,14 @@
 """Row labels: the index of the caller's frame, kept in the job folder for `to_pandas`.
 
 A folder holds three files. ``index.labels`` has the index, in input order, in pieces
-(`folders.index_pieces`; earlier versions wrote ``index.pickles``). ``bounds.npy`` has the place in
-the plan at which each mini-batch begins, and the end. ``rows.int64`` has the input row at each
-place of the plan; the file is missing where the plan is in input order.
+(`folders.index_pieces`). ``bounds.npy`` has the place in the plan at which each mini-batch begins,
+and the end. ``rows.int64`` has the input row at each place of the plan; the file is missing where
+the plan is in input order.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +19,6 @@ import numpy.typing as npt
 from daskprs.errors import JournalError
 from daskprs.system.atomic_file import sync_folder
 from daskprs.system.regular_files import open_regular
-from daskprs.system.seal import unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
     from daskprs.system.seal import Seal
 
-INDEX, EARLIER_INDEX = "index.labels", "index.pickles"
+INDEX = "index.labels"
 Numbers = npt.NDArray[np.int64]
 
 
@@ -152,15 +150,11 @@ class RowLabels:
         from daskprs.folders.index_pieces import read_piece
 
         path = self._folder / INDEX
-        is_earlier = not path.exists()
-        path = self._folder / EARLIER_INDEX if is_earlier else path
         what = f"{path}, the index of the input,"
         with open_regular(path) as file:
             seal, size = self._seal.of(file), os.fstat(file.fileno()).st_size
-            if is_earlier and not seal.is_trusted:
-                raise unsealed(what)
             while file.tell() < size:
-                yield pickle.load(file) if is_earlier else read_piece(file, seal, what)
+                yield read_piece(file, seal, what)
 
     def _damaged(self, error: Exception) -> JournalError:
         msg = (

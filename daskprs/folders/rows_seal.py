@@ -41,7 +41,7 @@ def labels_key() -> SealKey:
 
 
 def rows_key(folder: JobFolder) -> SealKey:
-    """Return the key of a job's rows; `NO_KEY` for a folder of an earlier version."""
+    """Return the key of a job's rows; `NO_KEY` for a folder without a salt."""
     if folder.key:
         return folder.key
     salt = _salt(folder)

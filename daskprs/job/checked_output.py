@@ -99,7 +99,6 @@ def _checked_name(target: Path | None, options: RunOptions, *, lenient: bool) ->
     if target is None or options.output_format != "text":
         return ""
     wrong = name_of_another_format(target.name, may_be_dataset=not lenient)
-    # A job of an older version has its name already: a resume keeps it.
-    if wrong and not lenient and not options.resume:
+    if wrong and not lenient:
         raise OptionError(wrong)
     return wrong

@@ -7,7 +7,6 @@ import time
 import traceback
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.node.environment import system_arguments, usable_cores
@@ -32,7 +31,6 @@ from daskprs.job.leftovers import drop_leftovers
 from daskprs.job.prestart import agent_count
 from daskprs.job.request import keep_call, refuse_an_old_folder
 from daskprs.job.result import JobEnd, ParallelRunResult
-from daskprs.options.run_options import RunOptions
 from daskprs.output.journal.recovery import RUNS, Resumption
 from daskprs.output.publish.output_file import make_output_dir
 from daskprs.output.store import ResultStore
@@ -337,10 +335,8 @@ class Job:
             RUNS[options.resume],
             options.accept_changes,
             call.script.is_input,
-            RunOptions().of_results(),
             self._known_before,
-            comparable=partial(options.comparable, digest=call.digest),
-            script_as_now=call.script.as_now,
+            comparable=options.comparable,
         )
         source = self._collection
         return (

@@ -675,19 +675,11 @@ class RunOptions:
         json_values = {name: _json(value) for name, value in values.items()}
         return {**json_values, "environment_variables": digests}
 
-    def comparable(self, before: Mapping[str, Any], digest: Digest) -> dict[str, Any]:
-        """Return what an earlier run has recorded of its options as `of_results` has it now.
-
-        Earlier versions have recorded values of environment variables, or digests by the key of
-        the user.
-        """
-        recorded = self._digests(before.get("environment_variables"), digest) or {}
-        now = self._digests(self.environment_variables, digest) or {}
-        if recorded != now:
-            by_user = self._digests(self.environment_variables, keyed_digest) or {}
-            same = {name for name, one in recorded.items() if by_user.get(name) == one}
-            recorded |= {name: now[name] for name in same}
-        return {**before, "environment_variables": recorded or None}
+    def comparable(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what an earlier run has recorded of its options, without values of secrets."""
+        recorded = before.get("environment_variables") or {}
+        kept = {name: one for name, one in recorded.items() if name not in (self.secrets or ())}
+        return {**before, "environment_variables": kept or None}
 
     def _digests(
         self, variables: Mapping[str, Any] | None, digest: Digest

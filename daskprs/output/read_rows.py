@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import warnings
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from daskprs.output.journal.history import History
 from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.result_tables import column_of
 from daskprs.output.rows.typed_rows import (
-    EARLIER,
     NAMED,
     NO_INDEX,
     KeptTable,
@@ -29,7 +27,6 @@ from daskprs.output.rows.typed_rows import (
 )
 from daskprs.output.spool import OpenFiles, Region, holds
 from daskprs.system.regular_files import open_regular
-from daskprs.system.seal import unsealed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -64,7 +61,7 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
     if not epochs_of(folder, folder.typed_spools):
         return None
     history = History(folder)
-    epoch = None if ignore_index else history.labels  # None, too, for jobs of earlier versions
+    epoch = None if ignore_index else history.labels
     labels = None
     if epoch is not None:
         labels = RowLabels(folder.labels(epoch), labels_seal(folder))
@@ -97,13 +94,6 @@ def _columns_in(file: Path, folder: JobFolder) -> pd.DataFrame:
     what = f"the file {file}"
     with open_regular(file) as columns:
         seal = rows_seal(folder).of(columns)
-        is_earlier = columns.read(1) == EARLIER
-        columns.seek(0)
-        if is_earlier:
-            if not seal.is_trusted:
-                raise unsealed(what)
-            frame: pd.DataFrame = pickle.load(columns)
-            return frame
         size = os.fstat(columns.fileno()).st_size
         joined = one_frame((0, piece) for piece in decode(columns, size, seal, what))
     return pd.DataFrame() if joined is None else joined

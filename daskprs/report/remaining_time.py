@@ -1,7 +1,7 @@
-"""The time that a job still needs, as a range: from what mini-batches took, and from what runs.
+"""The time that a job still needs, as a range: from earlier attempts, and from what runs longest.
 
-The rest of the job is simulated some times over. Each process goes on with the mini-batch that it
-has, and takes another one whenever it is free. Durations are drawn from those of earlier attempts.
+The middle of the range is the end if each process takes a mini-batch of the mean duration whenever
+it is free. The range is as wide as the spread of the durations makes it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from heapq import heapify, heapreplace
-from random import Random
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.supervision.supervisor import deadlines_s
@@ -25,40 +24,29 @@ if TYPE_CHECKING:
 
     from daskprs.core.events import Event, Place, ProgressReported, SlotState
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.core.outcomes import Outcome, Status
+    from daskprs.core.outcomes import Outcome
 
 AT_WORK = frozenset({"loading", "running"})
 NOT_UP = frozenset({"starting", "init"})
 KEPT = 512
-"""Maximum number of durations from which the simulation draws."""
-DRAWS = 20
-CUT = 3
-"""Number of simulations that the range leaves out at each end: it holds 70 % of them."""
-MOST_SLOTS = 64
-"""Maximum number of simulated processes; more are simulated by this sample of them …"""
-TAIL = 8
-"""… with this many mini-batches for each of them; what comes before counts by its sum …"""
-LARGE = 5
-"""… unless a mini-batch takes this many times the mean, as one slot alone has that …"""
-MOST_TAILS = 3
-"""… but at most this many times more are simulated."""
+"""Maximum number of durations from which the estimate is made."""
+MOST_SHARED = 10_000
+"""Maximum number of mini-batches that are given to slots one by one; what comes before counts by
+its sum."""
+LOW, MIDDLE, HIGH = 0.15, 0.5, 0.85
+"""The shares of cases in which a running mini-batch ends earlier: the range holds 70 %."""
+DEVIATIONS = 1.04
+"""Standard deviations on each side of the mean that hold 70 % of a normal distribution."""
 SPREAD = 0.4
 """Relative error of an estimate from a single duration; it falls with the root of their number."""
 RELATED = 0.3
 """Smallest correlation of sizes and durations for which sizes count."""
 ALIKE = 0.05
 """Relative deviation up to which sizes are alike: another size is then assumed to count."""
-HEAVY = 1.0
-"""Exponent of the heaviest tail: what has run for a minute runs for another one in half of all
-cases."""
-ASSUMED, LOGS = 2, 0.4
-"""Durations in the tail that are assumed before any is known, and the sum of their logarithms."""
-HUNG, RETRIED = 0.5, 1.5
-"""Timeouts assumed before any was seen: a third of those that are tried again time out again."""
 
 
 class TimeLeft(NamedTuple):
-    """The seconds that the job still needs: the range of 70 % of the simulations."""
+    """The seconds that the job still needs: a range that holds the truth in 7 of 10 cases."""
 
     low_s: float
     high_s: float
@@ -89,8 +77,6 @@ class RemainingTime:
         self._timed_out_s = 0.0
         """Seconds of attempts that timed out."""
         self._deaths = 0
-        self._hung, self._retried = HUNG, RETRIED
-        """How many mini-batches that had timed out did so again, and how many were tried again."""
         self._timed_out: set[int] = set()
         """Those that have timed out and are not settled."""
         self._span_s = self._work_s = 0.0
@@ -112,10 +98,10 @@ class RemainingTime:
                 self._learn(place, mini_batches, outcomes)
             case AttemptFailed(place, mini_batch, outcome, final, charged):
                 self._tries[mini_batch.index] = self._tries.get(mini_batch.index, 0) + charged
-                self._hang(mini_batch.index, outcome.status)
                 if final:
                     self._settle([mini_batch])
                 if outcome.status in TIMEOUTS:
+                    self._timed_out.add(mini_batch.index)
                     self._timed_out_s += outcome.elapsed_s
                 elif outcome.elapsed_s:
                     self._ends.setdefault(place[:2], outcome.started)  # not what a first one takes
@@ -155,10 +141,13 @@ class RemainingTime:
             return None
         known = _Durations(kept, self._overhead_s, self.timeout_s("running"))
         at_work = [slot for slot in stood.slots if slot.phase in AT_WORK]
+        known.count(at_work)
         fresh_s = self._fresh_s(unsettled, at_work, known)
-        random = Random(0)  # noqa: S311 - the same draws each time: the range does not flicker
-        ends = sorted(self._simulated(stood, slots, fresh_s, known, random) for _ in range(DRAWS))
-        return TimeLeft(ends[CUT], ends[-1 - CUT])
+        middle_s = self._shared_end_s(stood.slots, slots, fresh_s, known)
+        deviation_s = known.deviation_s(fresh_s) / max(slots, len(stood.slots))
+        ends_s = [self._last_end_s(at_work, known, share) for share in (LOW, HIGH)]
+        low_s = max(ends_s[0], middle_s - DEVIATIONS * deviation_s)
+        return TimeLeft(low_s, max(low_s, ends_s[1], middle_s + DEVIATIONS * deviation_s))
 
     # ---- what is learnt ----
 
@@ -166,9 +155,7 @@ class RemainingTime:
         self._settled += len(mini_batches)
         for one in mini_batches if self._tries else ():
             self._tries.pop(one.index, None)
-            if one.index in self._timed_out:
-                self._retried += 1
-                self._timed_out.discard(one.index)
+            self._timed_out.discard(one.index)
         if self._sizes:
             for one in mini_batches:
                 self._sizes.pop(one.index, None)
@@ -188,14 +175,6 @@ class RemainingTime:
             elapsed, mini_batches = elapsed[1:], mini_batches[1:]
         self._durations.add(elapsed, mini_batches)
 
-    def _hang(self, index: int, status: Status) -> None:
-        """Learn whether a mini-batch that has timed out does so again."""
-        timed_out = status in TIMEOUTS
-        if index in self._timed_out:
-            self._hung, self._retried = self._hung + timed_out, self._retried + 1
-        if timed_out:
-            self._timed_out.add(index)
-
     @property
     def _overhead_s(self) -> float:
         """Seconds for each attempt beside its duration: between two, and for a new process."""
@@ -214,71 +193,54 @@ class RemainingTime:
         left = (size for index, size in self._sizes.items() if index not in begun)
         return [again * known.expected_s(size) for size in left]
 
-    # ---- the simulation ----
+    # ---- the end ----
 
-    def _simulated(
-        self,
-        stood: ProgressReported,
-        slots: int,
-        fresh_s: list[float],
-        known: _Durations,
-        random: Random,
+    def _shared_end_s(
+        self, states: Sequence[SlotState], slots: int, fresh_s: list[float], known: _Durations
     ) -> float:
-        """Return the seconds that the rest of the job takes in one simulation."""
-        states = sorted(stood.slots, key=lambda slot: slot.since_s, reverse=True)
-        slots = max(slots, len(states))
-        share = max(1, -(-slots // MOST_SLOTS))
-        busy = states[::share]
-        at_work = [slot for slot in busy if slot.phase in AT_WORK]
-        in_all_s = dict(zip(at_work, known.draw(at_work, random), strict=True))
-        free = [self._free_in_s(slot, in_all_s.get(slot, 0.0), known, random) for slot in busy]
-        free += [self._up_in_s(0.0, random) for _ in range(max(1, slots // share) - len(busy))]
-        first = self._first_of_tail(fresh_s, TAIL * slots)
-        tail, ahead_s = fresh_s[first:], known.in_all_s(fresh_s[:first]) / slots
-        free = [ahead_s + free_in_s for free_in_s in free]
-        ends_s = (at for at, slot in zip(free, busy, strict=False) if slot.phase in AT_WORK)
-        end_s = max(ends_s, default=0.0)
+        """Return the end if each slot takes the next mini-batch whenever it is free."""
+        free = [self._free_in_s(slot, known, MIDDLE) for slot in states]
+        free += [self._up_in_s(0.0)] * (slots - len(states))
+        at_work = (at for at, slot in zip(free, states, strict=False) if slot.phase in AT_WORK)
+        ahead, tail = fresh_s[:-MOST_SHARED], fresh_s[-MOST_SHARED:]
+        ahead_s = known.in_all_s(ahead) / len(free)
+        end_s = max(at_work, default=0.0)
+        free = [ahead_s + at_s for at_s in free]
         heapify(free)
-        for expected_s in tail[::share]:
-            at_s = free[0] + known.drawn_s(expected_s, random)
+        for expected_s in tail:
+            at_s = free[0] + known.in_all_s([expected_s])
             heapreplace(free, at_s)
             end_s = max(end_s, at_s)
         return end_s
 
-    def _first_of_tail(self, fresh_s: list[float], count: int) -> int:
-        """Return where the mini-batches begin that are simulated: with the first large one."""
-        head = len(fresh_s) - count
-        if head <= 0:
-            return 0
-        large_s = LARGE * sum(fresh_s) / len(fresh_s)
-        first = next((at for at, seconds in enumerate(fresh_s) if seconds > large_s), head)
-        return min(head, max(first, head - MOST_TAILS * count))
+    def _last_end_s(self, at_work: list[SlotState], known: _Durations, share: float) -> float:
+        """Return when all that runs is done, in this share of all cases."""
+        of_each = share ** (1 / max(1, len(at_work)))
+        return max((self._free_in_s(slot, known, of_each) for slot in at_work), default=0.0)
 
-    def _free_in_s(
-        self, slot: SlotState, in_all_s: float, known: _Durations, random: Random
-    ) -> float:
-        """Return the seconds until a slot is free, whose mini-batch takes `in_all_s`."""
+    def _free_in_s(self, slot: SlotState, known: _Durations, share: float) -> float:
+        """Return the seconds until a slot is free, in this share of all cases."""
         if slot.phase in NOT_UP:
-            return self._up_in_s(slot.since_s, random)
+            return self._up_in_s(slot.since_s)
         if slot.phase not in AT_WORK:
             return 0.0
         timeout_s = self.timeout_s(slot.phase)
+        in_all_s = known.longer_s(slot, share)
         if in_all_s <= timeout_s:
             return in_all_s - slot.since_s
         left_s = max(0.0, timeout_s - slot.since_s)
-        for _ in range(0 if slot.index is None else self.tries_left(slot.index)):
-            if random.random() >= self._hung / self._retried:
-                return left_s + min(timeout_s, known.drawn_s(known.expected_s(slot.size), random))
-            left_s += timeout_s
-        return left_s
+        tries = 0 if slot.index is None else self.tries_left(slot.index)
+        if share > MIDDLE and slot.index in self._timed_out:
+            return left_s + tries * timeout_s  # it may hang each time
+        return left_s + (min(timeout_s, known.expected_s(slot.size)) if tries else 0.0)
 
-    def _up_in_s(self, since_s: float, random: Random) -> float:
+    def _up_in_s(self, since_s: float) -> float:
         """Return the seconds until a process that starts has finished its first mini-batch's load.
 
         The first mini-batch of a process takes as much longer as those before it did.
         """
         longer = [s for s, _ in self._init_durations.kept if s > since_s]
-        up_in_s = random.choice(longer) - since_s if longer else since_s
+        up_in_s = fmean(longer) - since_s if longer else since_s
         extra_s = 0.0
         if self._durations.kept and self._first_durations.kept:
             extra_s = self._first_durations.mean_s - self._durations.mean_s
@@ -307,9 +269,8 @@ class _Durations:
         self._least_s = max(1e-6, min(seconds for seconds, _ in known))
         self._base_s, self._by_size = _line_through(known)
         self._ratios = sorted(seconds / self.expected_s(size) for seconds, size in known)
-        self._pool = self._ratios
-        """The ratios from which a simulation draws."""
-        self._mean_ratio = self._level = 1.0
+        self._mean, self._spread = 1.0, 0.0
+        """Mean and standard deviation of the ratios, with those of mini-batches that run."""
 
     def expected_s(self, size: float | None) -> float:
         """Return the seconds that earlier attempts let expect of a mini-batch."""
@@ -317,43 +278,38 @@ class _Durations:
             return self._mean_s
         return max(self._least_s, self._base_s + self._by_size * size)
 
-    def draw(self, running: list[SlotState], random: Random) -> list[float]:
-        """Return the seconds that running mini-batches take in all, in another simulation.
+    def count(self, running: list[SlotState]) -> None:
+        """Count what runs like what is done.
 
-        They count in it like those that are done: else the long ones would be missing, which are
-        the last to be known. The rest may be slower or faster than these few say.
+        Else the long ones would be missing, which are the last to be known.
         """
-        expected_s = [self.expected_s(slot.size) for slot in running]
-        both = list(zip(running, expected_s, strict=True))
-        drawn = [self._beyond(slot.since_s / seconds, random) for slot, seconds in both]
-        limits = (self._limit_s / seconds for seconds in expected_s)
-        self._pool = self._ratios + list(map(min, drawn, limits))
-        self._mean_ratio = fmean(self._pool)
-        count = len(self._pool)
-        error = math.exp(random.gauss(0.0, SPREAD / math.sqrt(count)))
-        self._level = error * fmean(random.choices(self._pool, k=count)) / self._mean_ratio
-        return [ratio * seconds for ratio, seconds in zip(drawn, expected_s, strict=True)]
+        ratios = [
+            min(self.longer_s(slot, MIDDLE), self._limit_s) / self.expected_s(slot.size)
+            for slot in running
+        ]
+        self._mean, self._spread = fmean(ratios + self._ratios), pstdev(ratios + self._ratios)
 
     def in_all_s(self, expected_s: list[float]) -> float:
-        """Return the seconds of many mini-batches."""
-        return self._level * self._mean_ratio * sum(expected_s) + self._overhead_s * len(expected_s)
+        """Return the seconds of mini-batches that nothing has begun."""
+        return self._mean * sum(expected_s) + self._overhead_s * len(expected_s)
 
-    def drawn_s(self, expected_s: float, random: Random) -> float:
-        """Return the seconds of a mini-batch that nothing has begun."""
-        return self._level * expected_s * random.choice(self._pool) + self._overhead_s
+    def deviation_s(self, expected_s: list[float]) -> float:
+        """Return the standard deviation of their seconds, with the error of the mean."""
+        of_each = self._spread**2 * sum(seconds**2 for seconds in expected_s)
+        of_mean = (SPREAD**2 + self._spread**2) / len(self._ratios) * sum(expected_s) ** 2
+        return math.sqrt(of_each + of_mean)
 
-    def _beyond(self, age: float, random: Random) -> float:
-        """Return how long a mini-batch of this age runs in all, as a ratio to what is expected.
+    def longer_s(self, slot: SlotState, share: float) -> float:
+        """Return how long a running mini-batch takes in all, in this share of all cases.
 
-        It runs as long as one of those that ran longer, if there are any.
+        It takes as long as one of those that ran longer, or up to twice as long as it has run.
         """
-        longer = bisect_right(self._ratios, age)
-        if longer < len(self._ratios):
-            return self._ratios[random.randrange(longer, len(self._ratios))]
-        logs = math.log(age / self._ratios[-1]) if self._ratios[-1] > 0 else 0.0
-        exponent = max(HEAVY, ASSUMED / (LOGS + logs))  # the longer, the less like the others
-        beyond: float = (1.0 - random.random()) ** (-1.0 / exponent)
-        return age * beyond
+        expected_s = self.expected_s(slot.size)
+        age = slot.since_s / expected_s
+        longer = self._ratios[bisect_right(self._ratios, age) :]
+        if longer:
+            return longer[int(share * len(longer))] * expected_s
+        return slot.since_s * (1.0 + share)
 
 
 def _line_through(known: list[tuple[float, float | None]]) -> tuple[float, float]:

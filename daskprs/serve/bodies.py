@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator  # noqa: TC003 - pydantic looks at it
+from datetime import timedelta
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -14,13 +16,14 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    TypeAdapter,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 from starlette.responses import JSONResponse
 
 from daskprs.options.rules import LONGEST_S
-from daskprs.serve.duration import whole_seconds
 
 PLACE = r"(?:/|file:///|azureml:)[^\x00*?\[\]]*"
 """The pattern of a caller's path: a file or a folder, not a glob."""
@@ -67,10 +70,22 @@ def _or_text(least: int, most: int, digits: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [number, {"type": "string", "pattern": f"^(?:{digits})$"}]})
 
 
+_DURATION = TypeAdapter(timedelta)
+_DATES = re.compile(r"P[^T]*[YM]")
+
+
 def _in_seconds(given: Any) -> Any:
-    """Convert a duration in the form of ISO 8601 to whole seconds."""
-    is_duration = isinstance(given, str) and given.startswith("P")
-    return whole_seconds(given) if is_duration else _whole(given)
+    """Convert a duration in the form of ISO 8601 to whole seconds, rounded up."""
+    if not (isinstance(given, str) and given.startswith("P")):
+        return _whole(given)
+    if _DATES.match(given):
+        msg = "Years and months have no fixed length; give weeks, days, hours, minutes or seconds"
+        raise ValueError(msg)
+    try:
+        return math.ceil(_DURATION.validate_python(given).total_seconds())
+    except ValidationError as error:
+        msg = "Not a duration such as PT30S, PT1M30S or P1DT2H (ISO 8601)"
+        raise ValueError(msg) from error
 
 
 SHORT_DURATION = r"P(?:[01]D)?T(?:1?[0-9]H)?(?:[1-5]?[0-9]M)?[1-9][0-9]{0,3}S"

@@ -54,9 +54,10 @@ from daskprs.serve.web_input import FetchError, WebFile
 from daskprs.system.atomic_file import sync_folder, whole_file
 from daskprs.system.child_process import ChildProcess
 from daskprs.system.disk_space import FULL
-from daskprs.system.file_lock import holder_of
-from daskprs.system.linux import adopt_orphans, descendants
+from daskprs.system.file_lock import holder_of, lock_now
+from daskprs.system.linux import adopt_orphans
 from daskprs.system.regular_files import open_unlinked, opened, read_json, read_regular
+from daskprs.system.supervised_process import end_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -332,7 +333,7 @@ class ServedJob:
         os.close(fd)
         try:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_now(lock)
             except BlockingIOError as error:
                 msg = "a process that an earlier turn of this job has left holds its lock"
                 raise JobFolderError(msg) from error
@@ -498,12 +499,7 @@ def _exit_code_as(user: JobUser, job: ServedJob) -> int | None:
     if not job.is_wanted():  # the signal may have come before there was a child
         child.terminate()
     code = child.wait()
-    while left := descendants(os.getpid()):
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(-1, 0)
+    end_all()
     return code if code >= 0 else None
 
 

@@ -41,10 +41,39 @@ def in_turn(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = opened(path, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
+        with locked(fd):
+            yield
     finally:
         os.close(fd)
+
+
+@contextmanager
+def locked(fd: int) -> Iterator[None]:
+    """Hold the lock of an open file; wait for another thread or process that holds it."""
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def shared(path: Path) -> int:
+    """Return a descriptor that holds a shared lock, of a file that its last holder may remove."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if is_still_there(fd, path):
+            return fd
+        os.close(fd)  # its last holder has removed it just now
+
+
+def is_last(fd: int) -> bool:
+    """Say whether no other descriptor holds a shared lock; then this one holds it alone."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager
@@ -65,7 +94,7 @@ def _lock(path: Path, what: str) -> int:
             msg = f"{what} cannot be locked: {error}. Use a folder that you can write to."
             raise JobFolderError(msg) from error
         try:
-            _flock(fd)
+            lock_now(fd)
             if is_still_there(fd, path):
                 return fd
         except BlockingIOError as error:
@@ -85,8 +114,11 @@ def in_use(what: str, holder: str) -> JobFolderLocked:
     return JobFolderLocked(f"{msg} folder.")
 
 
-def _flock(fd: int) -> None:
-    """Take a lock, with retries: a process that only checks the lock holds it for microseconds."""
+def lock_now(fd: int) -> None:
+    """Take the lock of an open file, or raise `BlockingIOError`.
+
+    It is tried several times: a process that only checks the lock holds it for microseconds.
+    """
     for _ in range(LOOKED_AT):
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

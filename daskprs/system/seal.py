@@ -80,8 +80,7 @@ def unsealed(what: str) -> JournalError:
     """Return the error for a pickle that this user's key has not made."""
     return JournalError(
         f"{what} has Python objects in it, and their checksum is not one of your key. Another "
-        "user may have written them, or you: on a machine with another key, or by an earlier "
-        "version of daskprs, into a folder that is shared or was copied. To load such objects can "
-        "run code. If you trust whoever wrote the folder, read the rows by "
-        "result.trusted().to_pandas() and the like."
+        "user may have written them, or you: on a machine with another key. "
+        "To load such objects can run code. If you trust whoever wrote the folder, read the rows "
+        "by result.trusted().to_pandas() and the like."
     )

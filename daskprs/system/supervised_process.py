@@ -43,7 +43,7 @@ def main() -> None:
     ended = os.pidfd_open(command.pid)
     ready, _, _ = select.select([sys.stdin.fileno(), ended], [], [])
     if ended not in ready:
-        _end_all()
+        end_all()
     code = command.wait()
     until_s = time.monotonic() + GRACE_S
     while _are_left() and not asked and time.monotonic() < until_s:
@@ -55,7 +55,7 @@ def main() -> None:
             told = f"daskprs: killed {len(left)} {what} that the command had left in the background"
             with suppress(OSError):  # its log is full, or gone
                 os.write(2, f"{told}, {GRACE_S:g} s after its end.\n".encode())
-    _end_all()
+    end_all()
     sys.exit(code if code >= 0 else FROM_SIGNAL - code)
 
 
@@ -67,7 +67,7 @@ def _are_left() -> bool:
     return bool(descendants(os.getpid()))
 
 
-def _end_all() -> None:
+def end_all() -> None:
     """Kill all descendants: those whose parents ended are children of this process by now."""
     while left := descendants(os.getpid()):
         for pid in left:

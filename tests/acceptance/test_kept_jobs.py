@@ -1,50 +1,47 @@
-"""Job folders that an earlier version has written are gone on with."""
+"""Job folders that another version has written are refused before anything runs."""
 
 from __future__ import annotations
 
-import fcntl
-import shutil
 import tarfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 
 import daskprs
-from tests.kept_jobs import make
+from daskprs.errors import JobFolderError, JournalError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.pipeline_folder import RECORD, PipelineFolder, read_record
+from daskprs.job.status import state_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-KEPT = Path(__file__).parents[1] / "kept_jobs"
-
-FIRST_OF_THE_LAST = {"frame": "36", "files": "35"}
-"""The first number of the mini-batch that had failed."""
+KEPT = Path(__file__).parents[1] / "kept_jobs" / "jobs.tar.gz"
+"""Two folders of jobs, over a frame and over files, in the form 2; each failed at its end."""
 
 
-@pytest.fixture
-def kept_jobs() -> Iterator[None]:
-    """Unpack the job folders where they were made: a journal holds absolute paths."""
-    with Path(f"{make.PLACE}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another suite may use the same folder
-        shutil.rmtree(make.PLACE, ignore_errors=True)
-        make.PLACE.mkdir()
-        with tarfile.open(KEPT / "jobs.tar.gz") as archive:
-            archive.extractall(make.PLACE, filter="tar")
-        (make.PLACE / "mended").touch()
-        yield
-        shutil.rmtree(make.PLACE)
+def unchanged(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    """Return a mini-batch as it is."""
+    return mini_batch
 
 
-@pytest.mark.usefixtures("kept_jobs")
-def test_job_folders_of_an_earlier_version_resume() -> None:
-    """Only the mini-batch that failed runs again, and the output is that of a serial run."""
-    script, seen = make.PLACE / "script" / "score.py", make.PLACE / "seen.txt"
-    table = make.table()
-    whole = table.assign(n=table["n"] * 10).to_csv(index=False)
-    for name, first in FIRST_OF_THE_LAST.items():
-        result = daskprs.parallel_run(make.data(name), script, **make.options(name), resume=True)
-        assert result.status == "Completed"
-        assert Path(str(result.output_file)).read_text() == whole
-        assert seen.read_text().split() == [first]
-        seen.unlink()
+SAID = r"written by another version of daskprs \(its form is 2, .*, or use another job_dir"
+
+
+@pytest.mark.parametrize("name", ["frame", "files"])
+def test_a_job_folder_of_another_version_is_refused(tmp_path: Path, name: str) -> None:
+    """Neither a resume nor a reader takes it, and the folder stays as it is."""
+    with tarfile.open(KEPT) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder, journals = tmp_path / name, sorted((tmp_path / name).glob("journal*"))
+    assert journals
+    with pytest.raises(JournalError, match=SAID):
+        daskprs.parallel_run(pd.DataFrame({"n": [1]}), unchanged, job_dir=folder, resume=True)
+    with pytest.raises(JournalError, match=SAID):
+        state_of(JobFolder(folder))
+    assert sorted(folder.glob("journal*")) == journals
+
+
+def test_a_pipeline_folder_of_another_version_is_refused(tmp_path: Path) -> None:
+    """Its record has the statuses of steps, and no version."""
+    (tmp_path / RECORD).write_text('{"pipeline": "p", "steps": {"a": {"status": "Completed"}}}')
+    with pytest.raises(JobFolderError, match=r"its form is 1, .* or use another job_dir"):
+        read_record(PipelineFolder(tmp_path))

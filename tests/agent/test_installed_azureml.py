@@ -76,7 +76,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         files.mkdir(parents=True)
         (files / "model").touch()
         record = {"tags": {}, "properties": {}, "description": None, "run": None}
-        (files.parent / "model.json").write_text(json.dumps(record))
+        (files.parent / "record.json").write_text(json.dumps(record))
     (tmp_path / "step").mkdir()
     (tmp_path / "script.py").write_text(SCRIPT)
     for name, value in RunPlace(tmp_path / "step", tmp_path / "root").variables().items():

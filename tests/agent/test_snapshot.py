@@ -12,12 +12,10 @@ import pytest
 
 from daskprs.agent.node.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.script import snapshot
-from daskprs.agent.script.checked_script import check_script
 from daskprs.agent.script.snapshot import (
     IgnoreRules,
     content_hash,
     copy_snapshot,
-    digest_of,
     digests_of,
     linked_files,
     refuse_too_large,
@@ -211,20 +209,6 @@ def test_a_large_file_is_linked_and_costs_no_reading(tmp_path: Path) -> None:
     after = digests_of(root, files)
     assert (before["a.py"], before["model.bin"]) != (after["a.py"], after["model.bin"])
     assert before["a.py"] == after["a.py"]
-
-
-def test_a_record_of_an_earlier_version_has_digests_of_large_files(tmp_path: Path) -> None:
-    """A job that such a version has begun goes on, if their content is still the same."""
-    (tmp_path / "a.py").write_text("def run(rows):\n    return rows\n")
-    for name in ("same.bin", "changed.bin"):
-        (tmp_path / name).write_bytes(bytes(snapshot.LINKED_BYTES + 1))
-    script = check_script(tmp_path / "a.py", None)
-    script.look(exclude=())
-    now = script.fingerprint()
-    then = {**now, "files": {path: digest_of(tmp_path / path) for path in now["files"]}}
-    then["files"]["changed.bin"] = then["files"]["a.py"]
-    files = script.as_now(then)["files"]
-    assert [path for path in files if files[path] != now["files"][path]] == ["changed.bin"]
 
 
 @pytest.mark.parametrize(

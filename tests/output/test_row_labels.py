@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 import shutil
 import subprocess
 import sys
 import warnings
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
@@ -23,9 +21,6 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal, assert_index_equal, assert_series_equal
 
 import daskprs
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.lease import Results
-from daskprs.core.outcomes import Extent
 from daskprs.errors import JobChanged, JobFolderError, JournalError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.row_labels import (
@@ -36,12 +31,12 @@ from daskprs.folders.row_labels import (
 )
 from daskprs.folders.rows_seal import labels_key, labels_seal
 from daskprs.output.read_rows import RowMatcher, read_rows
-from daskprs.output.rows.format_result import FormattedRows, format_result
+from daskprs.output.rows.format_result import format_result
 from daskprs.output.rows.typed_rows import decode, row_numbers
 from daskprs.system.private_folder import DEFAULT_ACL
 from daskprs.system.seal import Seal, SealKey
 from tests.support.canary import Canary
-from tests.support.store_driver import KEY, TYPED, driving, mini_batch, outcome_of
+from tests.support.store_driver import KEY, TYPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -325,32 +320,6 @@ def test_a_grown_input_moves_labels_with_their_rows(tmp_path: Path) -> None:
     rows = result.to_pandas()
     assert rows["x"].tolist() == list(range(1, ROWS, 2))
     assert rows.index.tolist() == list(range(7, 7 * ROWS, 14))
-
-
-def test_a_folder_of_an_earlier_version_is_read_and_resumed(tmp_path: Path) -> None:
-    """Its frames were kept without an index, and it has no labels: rows are numbered."""
-    earlier = pickle.dumps(("frame", WHOLE[:2].reset_index(drop=True)), protocol=5)
-    rows = FormattedRows(2, None, Extent(len(earlier), zlib.crc32(earlier)), None, earlier)
-    with driving(tmp_path / "job", None, TYPED) as driver:
-        driver.store.commit(
-            [mini_batch(0)], Results(ColumnBatch([outcome_of(0, rows)]), rows.payload)
-        )
-    folder = JobFolder(tmp_path / "job")
-    folder.path.chmod(0o755)  # another user may have put rows there
-    with pytest.raises(JournalError, match=r"mini-batch 0 in .* is not one of your key"):
-        read_rows(folder)
-    assert_frame_equal(read_rows(JobFolder(folder.path, is_trusted=True)), WHOLE[:2])
-    folder.path.chmod(0o700)  # one's own private folder
-    assert_frame_equal(read_rows(folder), WHOLE[:2])
-    with LabelWriter(folder.scratch) as labels:
-        labels.add(pd.Index([7, 8, 9, 10]))
-        labels.finish(row_bounds(4, 2))
-    prepared = prepared_labels(folder.scratch)
-    with driving(tmp_path / "job", None, TYPED, resume=True, labels=prepared) as driver:
-        assert driver.has(0)
-        driver.commit(1, WHOLE[:2])
-    with pytest.warns(UserWarning, match="the 2 rows from mini-batch 0 does not say"):
-        assert_index_equal(read_rows(folder).index, pd.RangeIndex(4))
 
 
 PLAIN_INDEXES = {

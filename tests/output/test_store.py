@@ -566,21 +566,13 @@ def test_data_that_is_new_beside_the_script_is_no_change(tmp_path: Path) -> None
 
 
 def test_a_file_of_the_script_that_is_input_now_is_no_change() -> None:
-    """As in a job of an earlier version, whose input counted as files of the script, too."""
+    """As where a folder beside the script becomes one of the inputs."""
     then, now = (
         {"script": {"files": files}} for files in ({"a.py": "1", "in/x": "1"}, {"a.py": "1"})
     )
     check_unchanged(then, now, is_input={"in/x"}.__contains__)
     with pytest.raises(JobChanged, match="in the script's folder, in/x is gone"):
         check_unchanged(then, now, is_input={"a.py"}.__contains__)
-
-
-def test_an_option_that_an_older_version_did_not_have_is_at_its_default() -> None:
-    """The job began without the option, and did what the default does; other values are changes."""
-    then, now = {"options": {"a": 1}}, {"options": {"a": 1, "line_end": "lf"}}
-    check_unchanged(then, now, defaults={"a": 0, "line_end": "lf"})
-    with pytest.raises(JobChanged, match="line_end was 'crlf' and is 'lf'"):
-        check_unchanged(then, now, defaults={"line_end": "crlf"})
 
 
 def test_a_job_that_has_nothing_to_show_may_change(tmp_path: Path) -> None:

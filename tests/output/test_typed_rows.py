@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import stat
 import sys
 import threading
@@ -217,45 +216,10 @@ def test_objects_of_the_scripts_own_classes_need_the_script(
         read_rows(JobFolder(tmp_path / "job"))
 
 
-def earlier_file(tmp_path: Path, *pieces: tuple[Any, ...]) -> Path:
-    """Return a file of rows as earlier versions wrote them; those as Arrow have their stream."""
-    file = tmp_path / "rows"
-    with file.open("wb") as rows:
-        for piece in pieces:
-            pickle.dump(piece[:3], rows, protocol=5)
-            if piece[0] == "arrow":
-                with pa.ipc.new_stream(rows, piece[3].schema) as stream:
-                    stream.write_table(piece[3])
-    return file
-
-
 def read(file: Path, seal: Seal) -> list[Any]:
     """Return the pieces in a file."""
     with file.open("rb") as rows:
         return list(decode(rows, file.stat().st_size, seal))
-
-
-def test_rows_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    """Plain rows by everybody; Python objects, which had no checksum, by who trusts the folder."""
-    table = pa.table({"a": [1, 2]})
-    taken = np.array([5, 2], np.int32)
-    plain = [("arrow", "table", taken, table), ("element", 5), ("array", [1.5])]
-    plain += [("arrow", "table", range(2), table), ("arrow", "table", "no index", table)]
-    (first, *middle), *rest = [read(earlier_file(tmp_path, *plain), Seal(KEY))]
-    assert first.value.table == table
-    assert first.numbers.tolist() == [5, 2]
-    assert [(piece.kind, piece.value) for piece in middle[:2]] == [("element", 5), ("array", [1.5])]
-    assert [piece.numbers for piece in middle[2:]] == [range(2), "no index"]
-    assert not rest
-    frame = pd.DataFrame({"a": [1, 2]})
-    file = earlier_file(tmp_path, ("frame", frame), ("frame", frame, range(2)))
-    with pytest.raises(JournalError, match="not one of your key"):
-        read(file, Seal(KEY))
-    one, other = read(file, Seal(is_trusted=True))
-    joined = one_frame([(0, one), (1, other)])
-    assert joined is not None
-    assert joined["a"].tolist() == [1, 2, 1, 2]
-    assert [one.numbers, other.numbers] == ["unknown", range(2)]
 
 
 @pytest.mark.attack
@@ -269,8 +233,7 @@ def test_pickles_of_others_are_not_loaded(tmp_path: Path, key: SealKey) -> None:
     made = format_result(iter([1, evil, "a"]), TYPED).payload
     forged = format_result([evil], TYPED._replace(key=key or KEY)).payload
     changed = format_result([{"n": 5}], TYPED).payload.replace(b"K\x05", b"K\x06")
-    earlier = pickle.dumps(("element", evil), protocol=5)
-    for body, seal in ((forged, Seal(key and KEY)), (changed, Seal(KEY)), (earlier, Seal(KEY))):
+    for body, seal in ((forged, Seal(key and KEY)), (changed, Seal(KEY))):
         file.write_bytes(body)
         with pytest.raises(JournalError, match="not one of your key"):
             read(file, seal)

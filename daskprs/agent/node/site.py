@@ -8,7 +8,6 @@ worker to leave removes the folder; after a crash the next job removes it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -23,7 +22,7 @@ from daskprs.agent.script.side_inputs import placed, version_of
 from daskprs.agent.script.snapshot import extract, is_seen, link_into
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.system.file_lock import boot_id, is_still_there
+from daskprs.system.file_lock import boot_id, is_last, shared
 from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.log_cap import LIMIT_BYTES, give_back
 from daskprs.system.private_folder import keep_private
@@ -172,7 +171,7 @@ class NodeFolder:
         _refuse_planted(root)
         self.job = JobFolder(root / job_id)
         self._lock = root / f"{job_id}{LOCK}"
-        self._held = _shared(self._lock)
+        self._held = shared(self._lock)
         self._known: dict[str, int] = {}
         """The `known` of the last call of `news`: bytes of each log."""
         self.links: dict[str, tuple[LinkedFile, ...]] = {}
@@ -306,19 +305,8 @@ def _from(at: int, size: int) -> int:
 # ---- locks ----
 
 
-def _shared(lock: Path) -> int:
-    """Return a descriptor that holds a shared lock."""
-    while True:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        if is_still_there(fd, lock):
-            return fd
-        os.close(fd)  # its last holder has removed it just now
-
-
 def _remove_if_last(fd: int, lock: Path) -> None:
-    with suppress(BlockingIOError):
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if is_last(fd):
         with suppress(OSError):
             remove_tree(lock.with_suffix(""))
         lock.unlink(missing_ok=True)

@@ -28,9 +28,7 @@ from daskprs.agent.script.snapshot import (
     archive_of,
     content_hash,
     copy_snapshot,
-    digest_of,
     digests_of,
-    is_content_digest,
     is_seen,
     linked_files,
     own_output,
@@ -43,7 +41,7 @@ from daskprs.output.journal.changes import is_log
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from daskprs.agent.protocol.messages import LinkedFile, PackageFolder
 
@@ -113,19 +111,6 @@ class CheckedScript:
         files = {path: one for path, one in self._digests.items() if not is_log(path)}
         pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
         return {"name": self.name, "files": files | ours, "object": pickled}
-
-    def as_now(self, then: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what an earlier version has recorded of the script, as this one records it.
-
-        That version made digests of the content of large files, too.
-        """
-        files = then.get("files")
-        if not isinstance(files, dict) or self.root is None:
-            return then
-        large = [one.path for one in self._linked if is_content_digest(files.get(one.path))]
-        content = {path: digest_of(self.root / path) for path in large}
-        same = {path: self._digests[path] for path in large if files[path] == content[path]}
-        return {**then, "files": files | same}
 
     def is_input(self, path: str) -> bool:
         """Say whether a file in the source directory is there, and does not travel as input."""

@@ -102,11 +102,6 @@ def digest_of(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()[:DIGEST_CHARS]
 
 
-def is_content_digest(digest: str | None) -> bool:
-    """Say whether a digest is one of the content of a file, and not its size and time."""
-    return digest is not None and len(digest) == DIGEST_CHARS and " " not in digest
-
-
 def version_of(status: os.stat_result) -> str:
     """Return the size and the time of a file."""
     return f"{status.st_size} bytes, {status.st_mtime_ns} ns"

@@ -76,10 +76,6 @@ class Command(NamedTuple):
         """Return the command as JSON values, which a resume compares."""
         record = self._asdict() | {"code": None if self.code is None else str(self.code)}
         del record["datastores"], record["assets"]
-        if self.python is None:
-            del record["python"]  # as in the records of earlier versions
-        if not self.distribution:
-            del record["distribution"]
         return record
 
     def process(self, step: str, folder: PipelineFolder) -> tuple[list[str], Path, dict[str, str]]:

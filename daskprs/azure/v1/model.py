@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from daskprs.agent.foreign.stand_ins import asset_of, assets_of_process, way_of_asset
-from daskprs.azure.registered_name import file_of_name
+from daskprs.azure.registry import MODELS, Registry, copy
 from daskprs.azure.run_place import RunPlace
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest, nearest_of
@@ -22,11 +19,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs.azure.v1.workspace import Workspace
-
-REGISTRY = ".azureml"
-"""What is registered, in the folder of a workspace; it may also hold ``config.json``."""
-RECORD = "model.json"
-FILES = "files"
 
 
 class Framework(StrEnum):
@@ -113,7 +105,7 @@ class Model:
         tags: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
-        version: int | None = None,
+        version: int | str | None = None,
         **_: Any,
     ) -> Model:
         """Copy a file or folder into a workspace, as the next or the given version of a model.
@@ -135,15 +127,9 @@ class Model:
             "description": description,
             "run": None if place is None else str(place.folder),
         }
-        versions = _versions_folder(workspace.root, model_name)
-        try:
-            if version is not None and (versions / str(version)).exists():
-                raise FileExistsError
-            folder = _add_version(versions, path, record, version)
-        except FileExistsError:
-            msg = f"the model {model_name!r} has a version {version} already."
-            raise UsageError(msg) from None
-        return _model_in(folder, workspace)
+        registry = Registry(workspace.root)
+        number = registry.keep_copy(MODELS, model_name, version, record, path)
+        return _model_of(registry, model_name, number, workspace)
 
     @classmethod
     def list(
@@ -207,7 +193,7 @@ class Model:
         if target.exists() and not (exist_ok or exists_ok):
             msg = f"{target} exists. Download with exist_ok=True."
             raise UsageError(msg)
-        _copy(self.path, target)
+        copy(self.path, target)
         return str(target)
 
     def delete(self) -> None:
@@ -230,67 +216,22 @@ def _registered(
     root: Path, name: str | None = None, workspace: Workspace | None = None
 ) -> Iterator[Model]:
     """Yield all models below the folder of a workspace, or those of a name, in order."""
-    folders = sorted((root / REGISTRY / "models").glob("*"))
-    for folder in folders if name is None else [_versions_folder(root, name)]:
-        for version in _versions(folder):
-            yield _model_in(folder / str(version), workspace)
+    registry = Registry(root)
+    for one in registry.names(MODELS) if name is None else [name]:
+        for version in registry.versions(MODELS, one):
+            yield _model_of(registry, one, version, workspace)
 
 
-def _model_in(folder: Path, workspace: Workspace | None) -> Model:
-    """Return the version whose files and record are in a folder."""
-    record = json.loads((folder / RECORD).read_text())
+def _model_of(registry: Registry, name: str, version: str, workspace: Workspace | None) -> Model:
+    """Return a version of a model."""
+    record = registry.record(MODELS, name, version)
     model = Model.__new__(Model)
     model.workspace = workspace
-    model.name, model.version = unquote(folder.parent.name), int(folder.name)
-    model.path = next((folder / FILES).iterdir())
+    model.name, model.version = name, int(version)
+    model.path = registry.copied(MODELS, name, version)
     model.tags, model.properties = record["tags"], record["properties"]
     model.description, model.registered_by = record["description"], record["run"]
     return model
-
-
-def _versions_folder(root: Path, name: str) -> Path:
-    return root / REGISTRY / "models" / file_of_name(name)
-
-
-def _versions(folder: Path) -> list[int]:
-    return sorted(int(one.name) for one in folder.glob("[0-9]*"))
-
-
-def _add_version(
-    versions: Path, source: Path, record: Mapping[str, Any], number: int | None
-) -> Path:
-    """Copy a file or folder as a version of a model, and return that version's folder."""
-    versions.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".", dir=versions) as folder:
-        made = Path(folder, "made")
-        _copy(source, made / FILES / source.resolve().name)
-        (made / RECORD).write_text(json.dumps(record, default=str))
-        return _renamed(made, versions, number)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file or folder, without the registry of a workspace in it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        ignored = shutil.ignore_patterns(REGISTRY)
-        shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
-    else:
-        shutil.copy2(source, target)
-
-
-def _renamed(made: Path, versions: Path, number: int | None) -> Path:
-    """Rename a folder to a version, by default the next; concurrent calls get different ones."""
-    while True:
-        target = versions / str(number or max(_versions(versions), default=0) + 1)
-        try:
-            made.rename(target)
-        except OSError:
-            if not target.exists():
-                raise
-            if number:
-                raise FileExistsError(target) from None
-        else:
-            return target
 
 
 def _is_of(run_id: str, model: Model) -> bool:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from daskprs.azure.assets import given_places
+from daskprs.azure.registry import REGISTRY
 from daskprs.azure.run_place import RunPlace
 from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
 from daskprs.azure.v1.datastore import Datastore
-from daskprs.azure.v1.model import REGISTRY, Model
+from daskprs.azure.v1.model import Model
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest_of
 from daskprs.system.atomic_file import whole_file

@@ -13,6 +13,7 @@ from daskprs.azure.v2.absent import refuse_absent
 from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from daskprs.azure.registry import ResourceExistsError, ResourceNotFoundError
     from daskprs.azure.v2.asset import Data, Model, load_data, load_model
     from daskprs.azure.v2.batch import (
         BatchDeployment,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from daskprs.azure.v2.parallel import RunFunction, parallel_run_function
     from daskprs.azure.v2.pipeline_job import PipelineJob
     from daskprs.azure.v2.ports import Input, Output
-    from daskprs.azure.v2.registry import ResourceExistsError, ResourceNotFoundError
     from daskprs.azure.v2.shell_command import CommandComponent, command
 
 # Imported when they are asked for, as those of SDK v1.
@@ -77,9 +77,9 @@ _NAMES = {
     "parallel": "RunFunction parallel_run_function",
     "pipeline_job": "PipelineJob",
     "ports": "Input Output",
-    "registry": "ResourceExistsError ResourceNotFoundError",
 }
 _HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
+_HOMES |= dict.fromkeys(("ResourceExistsError", "ResourceNotFoundError"), "daskprs.azure.registry")
 
 __all__ = [
     "AmlCompute",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from daskprs.azure.registry import reference_to
 from daskprs.azure.v2.entity import Entity
 
 if TYPE_CHECKING:
@@ -54,11 +55,6 @@ class Model(_Asset):
     type: str | None = "custom_model"
     flavors: Mapping[str, Any] | None = None
     stage: str | None = None
-
-
-def reference_to(kind: str, name: str, version: str) -> str:
-    """Return the reference to an asset in the workspace."""
-    return f"azureml://workspaces/local/{kind}/{name}/versions/{version}"
 
 
 def load_data(source: str | os.PathLike[str]) -> Data:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from daskprs.azure.v2.asset import Data, Model, reference_to
+from daskprs.azure.registry import MODELS, reference_to
+from daskprs.azure.v1.model import Model as CopiedModel
+from daskprs.azure.v2.asset import Data, Model
 from daskprs.azure.v2.component import Component, FileComponent
 from daskprs.azure.v2.dsl import PipelineFunction
 from daskprs.azure.v2.entities import AmlCompute, Environment
+from daskprs.azure.v2.entity import as_yaml
 from daskprs.azure.v2.node import Node
-from daskprs.azure.v2.operations import Operations, Poller
-from daskprs.azure.v2.registry import ResourceNotFoundError
+from daskprs.azure.v2.operations import Operations, Poller, T
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,8 +23,30 @@ if TYPE_CHECKING:
     from daskprs.azure.v2.client import MLClient
 
 
-class DataOperations(Operations):
+class _Registered(Operations, Generic[T]):
+    """One kind of assets of a workspace, each with versions."""
+
+    KIND: ClassVar[str]
+
+    def _made(self, name: str, version: str) -> T:
+        """Return the asset that is registered."""
+        raise NotImplementedError
+
+    def get(self, name: str, version: Any = None, label: str | None = None) -> T:
+        """Return a version of a name, by default the last one."""
+        return self._made(name, self._registry.version(self.KIND, name, version, label))
+
+    def list(self, name: str | None = None) -> builtins.list[T]:
+        """Return the versions of a name, or the last version of each."""
+        if name is not None:
+            return [self.get(name, one) for one in self._registry.versions(self.KIND, name)]
+        return [self.get(one) for one in self._registry.names(self.KIND)]
+
+
+class DataOperations(_Registered[Data]):
     """Data assets: names for paths."""
+
+    KIND = "data"
 
     def create_or_update(self, data: Data) -> Data:
         """Register the path of data, as the next version or as the given one."""
@@ -32,21 +57,14 @@ class DataOperations(Operations):
         version = self._registry.keep("data", data.name, data.version, values)
         return self.get(str(data.name), version)
 
-    def get(self, name: str, version: Any = None, label: str | None = None) -> Data:
-        """Return a version of data, by default the last one."""
-        number = self._registry.version("data", name, version, label)
-        record = self._registry.record("data", name, number)
-        return Data(**{**record, "version": number})
-
-    def list(self, name: str | None = None) -> builtins.list[Data]:
-        """Return the versions of a name, or the last version of each."""
-        if name is not None:
-            return [self.get(name, one) for one in self._registry.versions("data", name)]
-        return [self.get(one) for one in self._registry.names("data")]
+    def _made(self, name: str, version: str) -> Data:
+        return Data(**{**self._registry.record("data", name, version), "version": version})
 
 
-class ModelOperations(Operations):
+class ModelOperations(_Registered[Model]):
     """Models: copies in the folder of the workspace."""
+
+    KIND = MODELS
 
     def create_or_update(self, model: Model) -> Model:
         """Copy a model into the workspace, as the next version or as the given one."""
@@ -55,53 +73,35 @@ class ModelOperations(Operations):
             msg = f"models: {model.name!r} has no path."
             raise UsageError(msg)
         place = str(self._client.assets().place(path, Path.cwd()))
-        labels = {"tags": model.tags, "properties": model.properties}
-        kept = {"type": model.type} | dict(labels.pop("properties") or {})
-        version = self._registry.keep_model(
-            model.name,
+        kept = CopiedModel.register(
+            self._client.workspace,
             place,
-            model.version,
-            description=model.description,
-            properties=kept,
-            **labels,
+            model.name or "",
+            model.tags,
+            {"type": model.type} | dict(model.properties or {}),
+            model.description,
+            version=model.version,
         )
-        return self.get(str(model.name), version)
+        return self.get(kept.name, kept.version)
 
-    def get(self, name: str, version: Any = None, label: str | None = None) -> Model:
-        """Return a version of a model, by default the last one."""
-        return self._found(self._registry.models(name), name, None if label else version)
-
-    def _found(self, models: builtins.list[Any], name: str, version: Any) -> Model:
-        wanted = [one for one in models if version is None or str(one.version) == str(version)]
-        if not wanted:
-            known = ", ".join(f"{one.name}:{one.version}" for one in self._registry.models())
-            told = name if version is None else f"{name}:{version}"
-            msg = f"this workspace has no model {told} (known: {known or 'none'})."
-            raise ResourceNotFoundError(msg)
-        return _model_of(wanted[-1])
-
-    def list(self, name: str | None = None) -> builtins.list[Model]:
-        """Return the versions of a name, or the last version of each."""
-        found = self._registry.models(name)
-        last = {one.name: one for one in found}.values()
-        return [_model_of(one) for one in (found if name is not None else last)]
+    def _made(self, name: str, version: str) -> Model:
+        record = self._registry.record(MODELS, name, version)
+        properties = dict(record["properties"])
+        return Model(
+            name=name,
+            version=version,
+            path=self._registry.copied(MODELS, name, version),
+            type=properties.pop("type", "custom_model"),
+            description=record["description"],
+            tags=record["tags"],
+            properties=properties,
+        )
 
 
-def _model_of(kept: Any) -> Model:
-    properties = dict(kept.properties)
-    return Model(
-        name=kept.name,
-        version=str(kept.version),
-        path=kept.path,
-        type=properties.pop("type", "custom_model"),
-        description=kept.description,
-        tags=kept.tags,
-        properties=properties,
-    )
-
-
-class ComponentOperations(Operations):
+class ComponentOperations(_Registered[FileComponent]):
     """Components: what a step does, by name."""
+
+    KIND = "components"
 
     def create_or_update(
         self, component: Component | PipelineFunction | Node, *, version: Any = None
@@ -111,33 +111,31 @@ class ComponentOperations(Operations):
             component = component.build()
         if isinstance(component, Node):
             component = component.component
-        in_file = isinstance(component, FileComponent)
-        number = self._registry.keep(
-            "components",
-            component.name,
-            version or component.version,
-            {"path": str(component.path)} if in_file else {},
-            None if in_file else component.values(),
-        )
+        record, text = {}, None
+        if isinstance(component, FileComponent):
+            record = {"path": str(component.path)}
+        else:
+            text = partial(_text_of, component)
+        wanted = version or component.version
+        number = self._registry.keep("components", component.name, wanted, record, text)
         return self.get(str(component.name), number)
 
-    def get(self, name: str, version: Any = None, label: str | None = None) -> FileComponent:
-        """Return a version of a component, by default the last one."""
-        number = self._registry.version("components", name, version, label)
-        reference = reference_to("components", name, number)
-        found = FileComponent(self._registry.component(name, number), reference)
-        found.name, found.version = name, number
+    def _made(self, name: str, version: str) -> FileComponent:
+        reference = reference_to("components", name, version)
+        found = FileComponent(self._registry.component(name, version), reference)
+        found.name, found.version = name, version
         return found
 
-    def list(self, name: str | None = None) -> builtins.list[FileComponent]:
-        """Return the versions of a name, or the last version of each."""
-        if name is not None:
-            return [self.get(name, one) for one in self._registry.versions("components", name)]
-        return [self.get(one) for one in self._registry.names("components")]
+
+def _text_of(component: Component, version: str) -> str:
+    """Return the file of a component that was made in Python."""
+    return as_yaml({**component.values(), "name": component.name, "version": version})
 
 
-class EnvironmentOperations(Operations):
+class EnvironmentOperations(_Registered[Environment]):
     """Environments: names, since nothing is installed."""
+
+    KIND = "environments"
 
     def create_or_update(self, environment: Environment) -> Environment:
         """Register an environment."""
@@ -149,16 +147,11 @@ class EnvironmentOperations(Operations):
         """Return a version of an environment; one that is not registered is a name."""
         if not self._registry.versions("environments", name):
             return Environment(name=name, version=None if version is None else str(version))
-        number = self._registry.version("environments", name, version, label)
-        return Environment(
-            **{**self._registry.record("environments", name, number), "version": number}
-        )
+        return super().get(name, version, label)
 
-    def list(self, name: str | None = None) -> builtins.list[Environment]:
-        """Return the versions of a name, or the last version of each."""
-        if name is not None:
-            return [self.get(name, one) for one in self._registry.versions("environments", name)]
-        return [self.get(one) for one in self._registry.names("environments")]
+    def _made(self, name: str, version: str) -> Environment:
+        record = self._registry.record("environments", name, version)
+        return Environment(**{**record, "version": version})
 
 
 class ComputeOperations(Operations):

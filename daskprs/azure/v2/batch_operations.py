@@ -14,6 +14,7 @@ from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.file_kinds import is_of_pipeline
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.values import CallerInputs, takes_path
+from daskprs.azure.registry import ResourceNotFoundError, write_text
 from daskprs.azure.v2.batch import (
     BatchEndpoint,
     PipelineComponentBatchDeployment,
@@ -25,7 +26,6 @@ from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs
 from daskprs.azure.v2.node import bound
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.ports import GivenInput, Input, Output
-from daskprs.azure.v2.registry import ResourceNotFoundError, write_text
 from daskprs.errors import OptionError, UsageError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import given_places
+from daskprs.azure.registry import Registry
 from daskprs.azure.v1.workspace import Workspace
 from daskprs.azure.v2.asset import Data, Model
 from daskprs.azure.v2.asset_operations import (
@@ -22,7 +23,6 @@ from daskprs.azure.v2.component import Component
 from daskprs.azure.v2.dsl import PipelineFunction
 from daskprs.azure.v2.entities import AmlCompute, Environment
 from daskprs.azure.v2.job_operations import JobOperations
-from daskprs.azure.v2.registry import Registry
 from daskprs.folders.pipeline_folder import WORKSPACE
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class MLClient:
         self.client = client
         self._given = assets
         self._environments = environments
-        self.registry = Registry(described)
+        self.registry = Registry(described.root)
         self.jobs = JobOperations(self)
         self.data = DataOperations(self)
         self.models = ModelOperations(self)
@@ -122,12 +122,12 @@ class MLClient:
 
     def assets(self) -> Assets:
         """Return the places of all that is registered and of all that was given."""
-        known = self.registry.assets()
+        roots = {name: str(one.root) for name, one in self.workspace.datastores.items()}
         given = given_places(self._given, None, self._environments).for_several_files()
         return replace(
             given,
-            paths={**known.paths, **given.paths},
-            datastores={**known.datastores, **given.datastores},
+            paths={**self.registry.places(), **given.paths},
+            datastores={**roots, **given.datastores},
         )
 
     def create_or_update(self, entity: Any, **given: Any) -> Any:

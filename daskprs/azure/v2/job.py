@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from daskprs.azure.pipelines.run.result import CANCELED, COMPLETED, FAILED
-from daskprs.azure.v2.registry import ResourceExistsError, ResourceNotFoundError, write_text
+from daskprs.azure.registry import ResourceExistsError, ResourceNotFoundError, write_text
 from daskprs.errors import JobFolderError, JournalError, UsageError
 from daskprs.suggest import nearest_of
 from daskprs.system.file_lock import claimed, holder_of
@@ -20,7 +20,7 @@ from daskprs.system.file_lock import claimed, holder_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from daskprs.azure.v2.registry import Registry
+    from daskprs.azure.registry import Registry
 
 RUNNING = "Running"
 OUTPUTS, ARTIFACTS = "named-outputs", "artifacts"

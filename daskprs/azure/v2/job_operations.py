@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.pipelines.pipeline import run_with, to_stderr
 from daskprs.azure.pipelines.run.result import COMPLETED
-from daskprs.azure.registered_name import file_of_name
+from daskprs.azure.registry import file_of_name
 from daskprs.azure.v2.dsl import PipelineFunction
 from daskprs.azure.v2.job import RUNNING, Job, kept, read_job, read_jobs, time_before
 from daskprs.azure.v2.node import PIPELINE, Node

@@ -6,7 +6,6 @@ replaced or grown while they run is another input.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import struct
@@ -19,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 from daskprs.errors import InputChanged, InputError
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.source.input_file import InputFile, is_url, open_binary
+from daskprs.system.file_lock import locked
 from daskprs.system.stores import open_store
 
 if TYPE_CHECKING:
@@ -228,11 +228,8 @@ class TimesSeen:
             self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         digest = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
         key = int.from_bytes(digest, "little") or 1
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
+        with locked(self._fd):
             return self._found(key, time_ns)
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _found(self, key: int, time_ns: int) -> int:
         for step in range(MOST_TRIED):

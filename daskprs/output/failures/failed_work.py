@@ -34,7 +34,6 @@ class Attempt(NamedTuple):
     host: str | None
     pid: int | None
     peak_bytes: int | None = None
-    """None in the journals of earlier versions, too."""
 
     @classmethod
     def of(cls, outcome: Outcome, place: Place, *, charged: bool) -> Attempt:

@@ -45,7 +45,6 @@ def check_unchanged(
     *,
     extend: bool = False,
     is_input: Callable[[str], bool] = lambda _: False,
-    defaults: Mapping[str, Any] | None = None,
 ) -> None:
     """Refuse to resume a job that has changed.
 
@@ -63,8 +62,6 @@ def check_unchanged(
         The input may have more files, other rows of a key, more partitions.
     is_input
         Whether a file in the script's folder is input now: it may have been one of the script's.
-    defaults
-        Values of the options that a job began without, since an older version had none of them.
 
     Raises
     ------
@@ -74,8 +71,6 @@ def check_unchanged(
     """
     if then is None:
         return
-    if "options" in then:
-        then = {**then, "options": {**(defaults or {}), **then["options"]}}
     now = json.loads(json.dumps(now))  # as it would have been written
     compared = _Comparison(extend=extend, is_input=is_input)
     then, now = _with_form_apart(then), _with_form_apart(now)

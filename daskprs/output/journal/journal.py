@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from daskprs.output.spool import Spools
 
-VERSION = 2
+VERSION = 3
 PIECE_BYTES = 1 << 20
 MOST_LINE_BYTES = 1 << 30
 """The longest lines name every mini-batch of a plan: a hundred million of them fit."""

@@ -47,17 +47,12 @@ class Resumption(NamedTuple):
     """Parts of the fingerprint that may have changed."""
     is_input: Callable[[str], bool] = lambda _: False
     """Whether a file in the script's folder is now input, and not one of the script's."""
-    defaults: Mapping[str, Any] | None = None
-    """Values of the options that an older version did not have."""
     known_before: Mapping[str, Any] = {}
     """What the earlier run has learnt of the input after its fingerprint was written."""
     failed_before: Callable[[MiniBatch], bool] = lambda _: False
     """Whether a mini-batch is part of what failed, though it was not known as a mini-batch then."""
     comparable: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda options: options
-    """Returns recorded options as they would be recorded now."""
-
-    script_as_now: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda script: script
-    """Returns what is recorded of the script as it would be recorded now."""
+    """Returns recorded options without the values of what is secret now."""
 
     @property
     def extends(self) -> bool:
@@ -162,15 +157,12 @@ def recover(
         then = {**then, "input": {**then["input"], **resumption.known_before}}
     if then is not None and "options" in then:
         then = {**then, "options": resumption.comparable(then["options"])}
-    if then is not None and "script" in then:
-        then = {**then, "script": resumption.script_as_now(then["script"])}
     check_unchanged(
         then,
         fingerprint,
         resumption.accepts,
         extend=resumption.extends,
         is_input=resumption.is_input,
-        defaults=resumption.defaults,
     )
     commits, standing = history.commits, history.standing()
     published = publication_in_place(history, target)

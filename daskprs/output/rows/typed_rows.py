@@ -9,7 +9,6 @@ together in any order. The first byte of a piece says what it is:
 - ``V``: the length of a msgpack array, and the array: a few numbers, texts or nulls.
 - ``P``: pickles of what Arrow would change, such as a frame with Python objects in it. They come
   in blocks, each after its length; after a block without bytes comes a keyed checksum.
-- The beginning of a pickle: a piece of an earlier version, in which all pieces were pickles.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from daskprs.arrow.exact_frames import NO_ARROW, frame_of_labelled, labelled_tab
 from daskprs.errors import JournalError, ReturnTypeError, class_name
 from daskprs.output.rows.blocks import frames_of
 from daskprs.output.rows.own_classes import RowPickler, row_pickle
-from daskprs.system.seal import TAG_BYTES, checksum, unsealed
+from daskprs.system.seal import TAG_BYTES, checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,9 +52,7 @@ MOST_LENGTH = 1_000
 """Length of the longest strings and bytes that are held so."""
 CELLS_IN_A_BATCH = 1 << 17
 """Cells of a record batch: large tables are written in pieces."""
-_ARROW, _VALUES, _PICKLES, _EARLIER = b"AVP\x80"
-EARLIER = bytes((_EARLIER,))
-"""The first byte of pickles, which earlier versions wrote."""
+_ARROW, _VALUES, _PICKLES = b"AVP"
 _LENGTH = struct.Struct("<I")
 MOST_BLOCK_BYTES = 1 << 30
 MOST_PICKLES_BYTES = 1 << 20
@@ -71,7 +68,7 @@ _TYPES[bytes] = pa.large_binary()
 RowNumbers = range | np.ndarray[Any, Any] | str
 """Rows of the mini-batch as the index of a returned frame numbers them, or one of these words."""
 UNKNOWN = "unknown"
-"""The index does not hold row numbers, or was not kept (by jobs of earlier versions)."""
+"""The index does not hold row numbers, or was not kept."""
 NO_INDEX = "no index"
 """The rows are those of an array or an Arrow table, which have no index."""
 NAMED = "named "
@@ -459,9 +456,6 @@ def _read(file: IO[bytes], seal: Seal, what: str) -> Iterator[TypedPiece]:
         pickles = io.BytesIO(body)
         while pickles.tell() < len(body):
             yield TypedPiece(*pickle.load(pickles))
-    elif piece == _EARLIER:
-        file.seek(-1, io.SEEK_CUR)
-        yield _read_earlier(file, seal, what)
     else:
         msg = f"a piece begins with the byte {piece}"
         raise ValueError(msg)
@@ -482,42 +476,6 @@ def _read_blocks(file: IO[bytes]) -> tuple[bytearray, bytes]:
             raise EOFError
         body += block
     return body, file.read(TAG_BYTES)
-
-
-def _read_earlier(file: IO[bytes], seal: Seal, what: str) -> TypedPiece:
-    """Read a piece of an earlier version; objects in it have no checksum."""
-    unpickler = pickle.Unpickler(file) if seal.is_trusted else _PlainUnpickler(file, what)
-    piece = unpickler.load()
-    if piece[0] != "arrow":
-        return TypedPiece(*piece)
-    _, kind, numbers = piece
-    return _read_stream(file, kind, numbers)
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Loads plain values, ranges and arrays of numbers; calls nothing else."""
-
-    def __init__(self, file: IO[bytes], what: str) -> None:
-        super().__init__(file)
-        self._what = what
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return what row numbers need; refuse all others."""
-        if (module, name) == ("builtins", "range"):
-            return range
-        if (module, name) == ("numpy", "dtype"):
-            return np.dtype
-        if module.startswith("numpy.") and name == "_frombuffer":
-            return _array_of
-        raise unsealed(self._what)
-
-
-def _array_of(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray[Any, Any]:
-    """Return an array of numbers, as pickles of NumPy ask for it."""
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "iufb":
-        msg = "an array of other values than numbers"
-        raise TypeError(msg)
-    return np.frombuffer(data, dtype).reshape(shape, order=order)
 
 
 def _read_stream(file: IO[bytes], kind: str, numbers: RowNumbers) -> TypedPiece:

@@ -169,7 +169,7 @@ class PipelineRun:
         same = before.get("definition") in known and not step.needs & self._anew
         self._read[step.name] = now = _versions_made(step)
         if same and before.get("status") == COMPLETED:
-            if before.get("read", now) == now:  # earlier versions have recorded none
+            if before.get("read") == now:
                 self._status[step.name] = COMPLETED
                 self._show(f"{step.name}: kept, it is Completed")
                 return True
@@ -332,13 +332,11 @@ def _definitions(step: Step, secrets: Sequence[str]) -> tuple[str, ...]:
     """Return the definition of a step, and how earlier runs may have recorded the same one.
 
     A step whose definition changed runs again. The values of secrets do not count: a key may
-    be rotated. An earlier run may have had no such secrets, and earlier versions had values of
-    environment variables in place of their digests.
+    be rotated. An earlier run may have had no such secrets.
     """
-    variables = _variables(step)
-    digests = variable_digests(variables)
+    digests = variable_digests(_variables(step))
     without = without_secrets(digests, secrets)
-    return tuple(_definition(step, one) for one in (without, digests, variables))
+    return tuple(_definition(step, one) for one in (without, digests))
 
 
 def check_secrets(names: Sequence[str], steps: Iterable[Step]) -> None:

@@ -125,10 +125,9 @@ class StepReuse:
             "code": {} if code is None else digests_of(code, source_files(code)),
             "inputs": {name: version_of(path) for name, path in paths.items()},
             "outputs": {name: str(path) for name, path in step.places.items()},
+            "assets": {name: version_of(Path(place)) for name, place in assets.items()},
             "whole": [name for name, path in step.places.items() if path == own_folder],
         }
-        if assets:  # else as in the records of earlier versions
-            parts["assets"] = {name: version_of(Path(place)) for name, place in assets.items()}
         return digest_of(parts, moved)
 
 

@@ -1,32 +1,30 @@
-"""`Registry`: what is registered in the folder of a workspace, by name and version."""
+"""What is registered in the folder of a workspace, by name and version, by both SDKs."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from daskprs.azure.assets import Assets
-from daskprs.azure.registered_name import file_of_name
-from daskprs.azure.v1.model import REGISTRY
-from daskprs.azure.v1.model import Model as CopiedModel
-from daskprs.azure.v2.asset import reference_to
-from daskprs.azure.v2.entity import as_yaml
-from daskprs.errors import UsageError
+from daskprs.errors import OptionError, UsageError
 from daskprs.folders.pipeline_folder import REGISTERED
 from daskprs.suggest import nearest_of
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from daskprs.azure.v1.workspace import Workspace
-
+REGISTRY = ".azureml"
+"""What is registered, in the folder of a workspace; it may also hold ``config.json``."""
+MODELS = "models"
 LATEST = "latest"
+FILES = "files"
+"""The folder of a copy, beside its record."""
 RECORD = "record.json"
 COMPONENT = "component.yml"
 ENDPOINT = "endpoint.yaml"
@@ -43,15 +41,22 @@ class ResourceExistsError(UsageError):
 class Registry:
     """Data, components, environments, endpoints and models in the folder of a workspace.
 
-    Models are those of SDK v1, too: copies. Data and components are the paths of their files.
+    Models are copies. Data and components are the paths of their files.
+
+    Parameters
+    ----------
+    root
+        The folder of the workspace.
+
     """
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
-        self.folder = workspace.root / REGISTRY / REGISTERED
+    def __init__(self, root: Path) -> None:
+        self.folder = root / REGISTRY / REGISTERED
 
     def _of(self, kind: str, *names: str) -> Path:
-        return self.folder.joinpath(kind, *map(file_of_name, names))
+        # Scripts under another interpreter look for models there, too: `agent.foreign.stand_ins`.
+        folder = self.folder.parent if kind == MODELS else self.folder
+        return folder.joinpath(kind, *map(file_of_name, names))
 
     def keep(
         self,
@@ -59,46 +64,72 @@ class Registry:
         name: str | None,
         version: Any,
         record: Mapping[str, Any],
-        component: Mapping[str, Any] | None = None,
+        component: Callable[[str], str] | None = None,
     ) -> str:
         """Keep a record as a version of a name, by default the next one; return the version.
 
-        A `component` that is in no file is written into one beside its record.
+        The text of a `component` that is in no file, by its version, is written beside its record.
         """
-        if not name:
-            msg = f"{kind}: to register it, give it a name."
-            raise UsageError(msg)
+        name = _given(kind, name)
         with self.turn():
-            number = str(version) if version is not None else str(self._next(kind, name))
+            number = self._number(kind, name, version)
             folder = self._of(kind, name, number)
             told = json.dumps({**record, "version": number}, indent=1, sort_keys=True)
             texts = {RECORD: told}
             if component is not None:
-                whole = {**component, "name": name, "version": number}
-                texts = {COMPONENT: as_yaml(whole), **texts}  # with its record it is there
+                texts = {COMPONENT: component(number), **texts}  # with its record it is there
             if not (folder / RECORD).exists():
                 for file, text in texts.items():
                     write_text(folder / file, text)
             elif any(text != _text(folder / file) for file, text in texts.items()):
-                msg = (
-                    f"{kind}: {name!r} has a version {number} already, with other content: leave "
-                    "the version out, or use another one."
-                )
-                raise ResourceExistsError(msg)
+                raise _exists(kind, name, number)
         return number
+
+    def keep_copy(
+        self, kind: str, name: str | None, version: Any, record: Mapping[str, Any], source: Path
+    ) -> str:
+        """Copy a file or folder as a version, by default the next one; return the version."""
+        versions = self._of(kind, _given(kind, name))
+        versions.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", dir=versions) as folder:
+            made = Path(folder, "made")
+            copy(source, made / FILES / source.resolve().name)
+            write_text(made / RECORD, json.dumps(record, default=str))
+            with self.turn():
+                number = self._number(kind, str(name), version)
+                if (versions / file_of_name(number)).exists():
+                    raise _exists(kind, str(name), number)
+                made.rename(versions / file_of_name(number))
+        return number
+
+    def copied(self, kind: str, name: str, version: str) -> Path:
+        """Return the copy of a version."""
+        return next((self._of(kind, name, version) / FILES).iterdir())
+
+    def remove(self, kind: str, name: str, version: str) -> None:
+        """Remove a version."""
+        shutil.rmtree(self._of(kind, name, version))
 
     def turn(self) -> AbstractContextManager[None]:
         """Keep all other threads and processes from registering anything in a block."""
         return in_turn(self.folder / "registry.lock")
 
-    def _next(self, kind: str, name: str) -> int:
-        numbers = [int(one) for one in self.versions(kind, name) if one.isdecimal()]
-        return max(numbers, default=0) + 1
+    def _number(self, kind: str, name: str, version: Any) -> str:
+        """Return a version as text, by default the next one."""
+        if version is None:
+            numbers = [int(one) for one in self.versions(kind, name) if one.isdecimal()]
+            return str(max(numbers, default=0) + 1)
+        if kind == MODELS and not str(version).isdecimal():
+            msg = f"the model {name!r}: a version is a whole number, not {version!r}."
+            raise UsageError(msg)
+        return str(version)
 
     def versions(self, kind: str, name: str) -> list[str]:
-        """Return the versions of a name, the one that was kept last at the end."""
+        """Return the versions of a name: models by number, others as they were kept."""
         files = self._of(kind, name).glob(f"*/{RECORD}")
-        ordered = sorted((one.stat().st_mtime_ns, *_in_order(one.parent.name)) for one in files)
+        is_model = kind == MODELS
+        times = ((0 if is_model else one.stat().st_mtime_ns, one.parent.name) for one in files)
+        ordered = sorted((time_ns, *_in_order(version)) for time_ns, version in times)
         return [unquote(one) for _, _, one in ordered]
 
     def names(self, kind: str) -> list[str]:
@@ -130,27 +161,6 @@ class Registry:
         """Return the file of a component: its own, or the one that was written for it."""
         own = self.record("components", name, version).get("path")
         return self._of("components", name, version) / COMPONENT if own is None else Path(own)
-
-    # ---- models ----
-
-    def keep_model(self, name: str | None, path: str, version: Any, **labels: Any) -> str:
-        """Copy a model into the workspace, and return its version."""
-        if not name:
-            msg = "models: to register it, give it a name."
-            raise UsageError(msg)
-        if version is not None and not str(version).isdecimal():
-            msg = f"the model {name!r}: a version is a whole number, not {version!r}."
-            raise UsageError(msg)
-        number = None if version is None else int(version)
-        if number in [one.version for one in self.models(name)]:
-            msg = f"the model {name!r} has a version {number} already: leave the version out."
-            raise ResourceExistsError(msg)
-        model = CopiedModel.register(self.workspace, path, name, version=number, **labels)
-        return str(model.version)
-
-    def models(self, name: str | None = None) -> list[CopiedModel]:
-        """Return the models, each version of each."""
-        return CopiedModel.list(self.workspace, name)
 
     # ---- endpoints ----
 
@@ -188,8 +198,8 @@ class Registry:
 
     # ---- where all of it is ----
 
-    def assets(self) -> Assets:
-        """Return the places of everything registered, and the folders of the datastores.
+    def places(self) -> dict[str, str]:
+        """Return the places of everything registered, by reference.
 
         A short reference (``azureml:name:1``) that two assets have means neither of them.
         """
@@ -200,27 +210,69 @@ class Registry:
             for key in (f"{name}:{version}", *([f"{name}@{LATEST}"] if is_last else [])):
                 short.setdefault(key, set()).add(path)
         found |= {key: next(iter(paths)) for key, paths in short.items() if len(paths) == 1}
-        roots = {name: str(one.root) for name, one in self.workspace.datastores.items()}
-        return Assets(found, roots)
+        return found
 
     def _places(self) -> Iterator[tuple[str, str, str, str, bool]]:
         """Yield kind, name, version and path of each asset, and whether it is the last version."""
-        models = self.models()
-        last = {one.name: one.version for one in models}
-        for one in models:
-            is_last = last[one.name] == one.version
-            yield "models", one.name, str(one.version), str(one.path), is_last
-        for name in self.names("data"):
-            versions = self.versions("data", name)
-            for version in versions:
-                path = self.record("data", name, version).get("path")
-                if path is not None:
-                    yield "data", name, version, path, version == versions[-1]
-        for name in self.names("components"):
-            versions = self.versions("components", name)
-            for version in versions:
-                path = str(self.component(name, version))
-                yield "components", name, version, path, version == versions[-1]
+        for kind in (MODELS, "data", "components"):
+            for name in self.names(kind):
+                versions = self.versions(kind, name)
+                for version in versions:
+                    path = self._place(kind, name, version)
+                    if path is not None:
+                        yield kind, name, version, str(path), version == versions[-1]
+
+    def _place(self, kind: str, name: str, version: str) -> Any:
+        if kind == MODELS:
+            return self.copied(kind, name, version)
+        if kind == "components":
+            return self.component(name, version)
+        return self.record(kind, name, version).get("path")
+
+
+def file_of_name(name: str) -> str:
+    """Return the name of the file or folder for a name.
+
+    Raises
+    ------
+    OptionError
+        For a name that would lead out of the folder.
+
+    """
+    quoted = quote(name, safe="")
+    if quoted in ("", ".", ".."):
+        msg = f"{name!r} is not a name: use one with letters or digits."
+        raise OptionError(msg)
+    return quoted
+
+
+def reference_to(kind: str, name: str, version: str) -> str:
+    """Return the reference to an asset in the workspace."""
+    return f"azureml://workspaces/local/{kind}/{name}/versions/{version}"
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a file or folder, without the registry of a workspace in it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        ignored = shutil.ignore_patterns(REGISTRY)
+        shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
+    else:
+        shutil.copy2(source, target)
+
+
+def _given(kind: str, name: str | None) -> str:
+    if not name:
+        msg = f"{kind}: to register it, give it a name."
+        raise UsageError(msg)
+    return name
+
+
+def _exists(kind: str, name: str, version: str) -> ResourceExistsError:
+    return ResourceExistsError(
+        f"{kind}: {name!r} has a version {version} already, with other content: leave the version "
+        "out, or use another one."
+    )
 
 
 def _in_order(version: str) -> tuple[int, str]:

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import MISSING, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -412,6 +413,10 @@ MOMENTS: dict[str, tuple[list[Any], str]] = {
     "a zone where none is announced": ([NAIVE, ZONED], "datetime64[ns]"),
     "none where a zone is announced": ([NAIVE, ZONED], "datetime64[ns, UTC]"),
     "the other way round": ([ZONED, None, NAIVE], "datetime64[us, UTC]"),
+    "a nanosecond beside NumPy": ([FINE, np.datetime64("2020-01-01", "us")], "datetime64[us]"),
+    "a zone beside NumPy": ([NAIVE, ZONED, np.datetime64("2020-01-01", "us")], "datetime64[us]"),
+    "a span beside a date": ([dt.date(2020, 1, 1), np.timedelta64(1, "ns")], "date32[pyarrow]"),
+    "a picosecond of NumPy": ([NAIVE, np.datetime64(1, "ps")], "datetime64[ns]"),
 }
 
 
@@ -434,6 +439,8 @@ def test_moments_that_are_objects_keep_nanoseconds_and_zones(tmp_path: Path, cas
         ([FINE.tz_localize("UTC")], "datetime64[ns, UTC]"),
         ([ZONED, ZONED.tz_convert("Asia/Tokyo")], "datetime64[ns, UTC]"),
         ([pd.Timedelta(1), pd.NaT], "timedelta64[ns]"),
+        ([FINE, np.datetime64("2020-01-01", "us"), np.datetime64("NaT")], "datetime64[ns]"),
+        ([dt.timedelta(1), np.timedelta64(1, "ns")], "timedelta64[ns]"),
     ],
 )
 def test_moments_that_are_objects_become_the_same_moments(cells: list[Any], dtype: str) -> None:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 from pandas.api.types import infer_dtype
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Callable
+
+OF_NUMPY: dict[type, Callable[[Any], Any]] = {
+    np.datetime64: pd.Timestamp,
+    np.timedelta64: pd.Timedelta,
+}
+"""The times of NumPy, and the classes of pandas that hold them."""
+FINER = ("ps", "fs", "as")
+"""Units of NumPy of which pandas would make nanoseconds."""
 
 
 def as_times(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -22,6 +32,11 @@ def as_times(column: pd.Series[Any]) -> pd.Series[Any]:
 
     """
     kind = infer_dtype(column) if column.dtype == object else ""
+    if kind == "mixed" and not OF_NUMPY.keys().isdisjoint(map(type, column)):
+        # Beside them, Arrow makes microseconds of nanoseconds, and a date of a duration.
+        values = [*map(_of_pandas, column)]
+        column = pd.Series(values, column.index, dtype=object, name=column.name)
+        kind = infer_dtype(column)
     if kind in ("datetime", "timedelta"):
         inferred = column.infer_objects()
         if inferred.dtype == object:
@@ -31,6 +46,17 @@ def as_times(column: pd.Series[Any]) -> pd.Series[Any]:
         msg = "dates and datetimes have no one type"
         raise TypeError(msg)
     return column
+
+
+def _of_pandas(value: Any) -> Any:
+    """Return a time of NumPy as one of pandas; leave all else as it is."""
+    kind = OF_NUMPY.get(type(value))
+    if kind is None:
+        return value
+    if np.datetime_data(value)[0] in FINER:
+        msg = f"no type of pandas holds {value!r}"
+        raise TypeError(msg)
+    return kind(value)
 
 
 def _check_one_type(times: pd.Series[Any]) -> None:

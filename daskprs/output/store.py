@@ -125,7 +125,7 @@ class ResultStore:
         self._spec = spec
         self._target = target
         self._commits = CommitTable()
-        self._headers = Headers(warn=warn if spec.mixed_columns else None)
+        self._headers = Headers(warn=warn if spec.mixed_columns else None, separator=spec.separator)
         self._header_numbers = HeaderNumbers()
         self._ordered: OrderedText | OrderedParts | None = None
         self._fingerprint = fingerprint

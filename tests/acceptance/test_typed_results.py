@@ -238,13 +238,24 @@ rows = read_rows(JobFolder({job!r}))["result"]
 print(sum(made.by(made.n) for _, _, made, _ in rows), sum(f(2 * hit.row) for hit, _, _, f in rows))
 print([str(mark) for _, mark, _, _ in rows] == ["Mark.GOOD"] * 20, "kinds" in sys.modules)
 """
+EDITED = """
+from pathlib import Path
+
+file = Path(__file__).with_name("kinds.py")
+file.write_text({was!r})
+import kinds
+file.write_text({now!r})
+"""
 
 
 @pytest.mark.parametrize("imports", ["import factories, kinds", ""])
 def test_a_caller_with_the_same_modules_gets_objects_of_its_own_classes(
     tmp_path: Path, imports: str
 ) -> None:
-    """Loaded or not; a reader elsewhere, or with another module of that name, gets them anew."""
+    """Other readers get them anew: reading imports nothing, since a module may do anything.
+
+    So do readers who loaded another module of that name, whatever its file holds now.
+    """
     home = tmp_path / "home"
     home.mkdir()
     (home / "kinds.py").write_text(KINDS)
@@ -255,6 +266,14 @@ def test_a_caller_with_the_same_modules_gets_objects_of_its_own_classes(
     reader = tmp_path / "reader.py"
     reader.write_text(READER.format(job=str(home / "job")))
     assert printed(reader) == "190 190\nTrue False\n"
+    beside = home / "reader.py"
+    beside.write_text(reader.read_text())
+    assert printed(beside) == "190 190\nTrue False\n"
+    beside.write_text(
+        EDITED.format(was=KINDS.replace("GOOD", "FINE"), now=KINDS)
+        + READER.format(job=str(home / "job"))
+    )
+    assert printed(beside) == "190 190\nTrue True\n"
     (tmp_path / "kinds.py").write_text("class Mark:\n    pass\n")
     reader.write_text("import kinds\n" + reader.read_text())
     assert printed(reader) == "190 190\nTrue True\n"

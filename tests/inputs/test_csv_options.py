@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import daskprs
 from daskprs.cli import main
-from daskprs.errors import JobChanged, OptionError
+from daskprs.errors import JobChanged, LoadError, OptionError
 from daskprs.inputs.delimited.null_words import DEFAULT, null_words
 from daskprs.inputs.delimited.parser import DelimitedParser, Dialect
 from daskprs.inputs.delimited.schema import TextColumn
@@ -40,6 +40,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "a decimal comma": ('a;b\n"1,5";x\n2;y\n-0,25;z\n', {"decimal": ","}),
     "thousands": ('a;b\n"1.234,5";x\n7;y\n', {"decimal": ",", "thousands": "."}),
     "whole thousands": ("a;b\n1'234;x\n7;y\n", {"thousands": "'"}),
+    "thousands in quotes": ('a,b\n"1,234",x\n"12,345,678",y\n7,z\n', {"thousands": ","}),
+    "a decimal comma in quotes": ('a,b\n"2,5",x\n7,y\n', {"decimal": ","}),
 }
 
 
@@ -198,10 +200,15 @@ def test_none_is_not_given() -> None:
 
 
 @pytest.mark.parametrize("name", ["decimal", "thousands"])
-def test_a_mark_that_is_the_delimiter_is_refused(tmp_path: Path, name: str) -> None:
-    """It would do nothing."""
+def test_a_mark_that_is_the_delimiter_separates_cells_outside_of_quotes(
+    tmp_path: Path, name: str
+) -> None:
+    """A row with such a number has a field too many; with `dtypes`, a quoted one is a number."""
     path = tmp_path / "a.csv"
-    path.write_text("a;b\n1;2\n")
-    reading = ReadOptions(delimiter=";", csv_options={name: ";"})
-    with pytest.raises(OptionError, match=f"csv_options: {name} is the delimiter, got ';'"):
-        open_source(path, reading)
+    path.write_text('a,b\n"1,234",2\n1,234,2\n')
+    reading = ReadOptions(csv_options={name: ","}, dtypes={"a": "Float64"})
+    with pytest.raises(LoadError, match="line 3: 3 fields where 2 are expected"):
+        together(open_source(path, reading))
+    path.write_text('a,b\n"1,234",2\n')
+    expected = {"decimal": 1.234, "thousands": 1234}[name]
+    assert together(open_source(path, reading))["a"].tolist() == [expected]

@@ -83,12 +83,32 @@ def test_a_series_is_a_frame_of_one_column() -> None:
     assert text_of(series) == csv_of(series.to_frame()) == '1.5\n""\n'
 
 
-def test_the_name_of_a_series_does_not_matter_without_a_header() -> None:
+SERIES_OF: dict[str, Callable[[str, list[int]], Any]] = {
+    "pandas": lambda name, values: pd.Series(values, name=name),
+    "polars": pl.Series,
+}
+
+
+@pytest.mark.parametrize("library", SERIES_OF)
+def test_the_name_of_a_series_does_not_matter_without_a_header(library: str) -> None:
     """It is often a row's label or a key, as of ``rows.loc[3]``; with a header it is written."""
-    two = [pd.Series([1], name="a"), pd.Series([2], name="b")]
+    two = [SERIES_OF[library]("a", [1]), SERIES_OF[library]("b", [2])]
     assert text_of(series for series in two) == "1\n2\n"
     with pytest.raises(ReturnTypeError, match="columns: 'a' and 'b'"):
         text_of((series for series in two), header=True)
+
+
+@pytest.mark.parametrize("library", SERIES_OF)
+def test_a_series_has_the_column_of_any_frame_of_one_column_without_a_header(library: str) -> None:
+    """Two such frames have different columns, though, and so has a frame of two."""
+    one, a, b = (SERIES_OF[library](name, [1]) for name in "nab")
+    frames = [a.to_frame(), b.to_frame()]
+    assert text_of(some for some in [one, frames[0], one]) == "1\n1\n1\n"
+    with pytest.raises(ReturnTypeError, match="columns: 'a' and 'b'"):
+        text_of(some for some in [one, *frames])
+    wide = pd.DataFrame({"a": [1], "b": [2]})
+    with pytest.raises(ReturnTypeError, match="columns: a Series and 'a b'"):
+        text_of(some for some in [one, wide])
 
 
 def test_integers_beside_nulls_stay_integers_in_an_arrow_table() -> None:

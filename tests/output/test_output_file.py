@@ -71,6 +71,7 @@ def test_a_folder_is_never_replaced_by_the_output_file(tmp_path: Path) -> None:
         ("a.feather", "output_format='arrow', or use a name for text, such as {}='a.txt'"),
         ("a.json", "output_format='jsonl' and {0}='a.jsonl', or use a name for text, such as {0}"),
         ("a.parquet.gz", "output_format='parquet', or use a name for text, such as {}='a.txt'"),
+        ("a.parquet.GZ", "output_format='parquet', or use a name for text, such as {}='a.txt'"),
         ("a.xlsx", "can read. Use a name for text, such as {}='a.txt'"),
     ],
 )

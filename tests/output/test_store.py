@@ -169,6 +169,24 @@ def test_mixed_columns_are_lines_and_a_warning(tmp_path: Path) -> None:
     assert told[1].startswith("mini-batch 7 returned frames with different columns: 'a b'")
 
 
+def test_a_series_beside_frames_of_one_column_needs_no_name(tmp_path: Path) -> None:
+    """In other mini-batches, and after a resume; the frames have to agree with each other."""
+    series, frame, other = (pd.DataFrame({name: [1]}) for name in "xab")
+    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        driver.commit(0, series["x"])
+        driver.commit(1, frame)
+        with pytest.raises(OutputError, match=r"mini-batches 1 and 2 returned .* 'a' and 'b'"):
+            driver.commit(2, other)
+    with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:
+        with pytest.raises(OutputError, match=r"mini-batches 1 and 2 returned .* 'a' and 'b'"):
+            driver.commit(2, other)
+        with pytest.raises(OutputError, match=r"mini-batches 1 and 2 returned .* 'a' and 'a b'"):
+            driver.commit(2, frame.assign(b=2))
+        driver.commit(2, series["x"])
+        driver.store.publish()
+    assert target_of(tmp_path).read_bytes() == b"1\n1\n1\n"
+
+
 def test_a_folder_that_cannot_be_synced_is_no_failure_and_keeps_the_spool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

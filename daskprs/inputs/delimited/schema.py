@@ -277,6 +277,8 @@ def _given(name: str, dtype: Any, sample: pd.Series) -> TextColumn:
     if isinstance(known, np.dtype) and known.kind in INTO:
         return TextColumn(name, known)
     _try_out(name, dtype)
+    if isinstance(known, pd.PeriodDtype):
+        return TextColumn(name, TEXT, known)
     return _given_of_arrow(name, dtype, arrow_type_of(known))
 
 

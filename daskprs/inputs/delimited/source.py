@@ -79,13 +79,6 @@ def _dialect(files: Sequence[InputFile], reading: ReadOptions) -> Dialect:
     delimiter = reading.delimiter or ("\t" if ".tsv" in files[0].name.lower() else ",")
     if not delimiter.isascii() or delimiter == "\0":
         raise OptionError(Option("delimiter", delimiter), ": must be a single ASCII character.")
-    for name in ("decimal", "thousands"):
-        if reading.csv_options.get(name) == delimiter:
-            msg = (
-                f": {name} is the delimiter, got {delimiter!r} for both. Give "
-                f"{Option('delimiter')} the character that separates the columns."
-            )
-            raise OptionError(Option("csv_options"), msg)
     encoding = encoding_of_bytes(reading.encoding)
     return Dialect(
         delimiter,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,13 @@ def with_given_types(frame: pd.DataFrame, dtypes: Mapping[str, Any]) -> pd.DataF
     return typed
 
 
+TIME = r"^\d\d:\d\d(:\d\d(\.\d{1,9})?)?$"
+"""A time of day without a zone."""
+ISO_DATE = re.compile(
+    r"\d{8}|\d{4}(-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?)?)?",
+    re.ASCII,
+)
+"""A moment without a zone, as ISO 8601 writes it, or its first parts."""
 UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """Errors for values that another type would change."""
 
@@ -169,12 +177,36 @@ def converted(column: pd.Series, dtype: Any, asked: Asked = Asked.NOT) -> pd.Ser
 def converted_text(column: pd.Series, dtype: Any) -> pd.Series:
     """Return cells of text as the type that the option `dtypes` gives them.
 
-    It is `converted` with the types that pandas reads from text, and Arrow does not.
+    It is `converted` with times and periods, which are read from text alone. pandas reads these,
+    too, but leaves out what does not fit: a zone, parts of a second, the day of a month.
     """
-    is_time = isinstance(dtype, pd.ArrowDtype) and pa.types.is_time(dtype.pyarrow_dtype)
-    if not (is_time or isinstance(dtype, pd.PeriodDtype)):
-        return converted(column, dtype, Asked.DTYPES)
-    return _with_all_nulls(column, column.astype(dtype))  # pandas has null for any other text
+    if isinstance(dtype, pd.PeriodDtype):
+        return _as_periods(column, dtype)
+    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_time(dtype.pyarrow_dtype):
+        return _as_pandas(_as_times_of_day(column, dtype.pyarrow_dtype), column, dtype)
+    return converted(column, dtype, Asked.DTYPES)
+
+
+def _as_times_of_day(column: pd.Series, type_: pa.DataType) -> pa.ChunkedArray:
+    text = pa.array(column, pa.string(), from_pandas=True)
+    is_time = pc.match_substring_regex(text, TIME)
+    if not pc.all(is_time, min_count=0).as_py():
+        msg = f"not every text is a time of day, got {text.filter(pc.invert(is_time))[0].as_py()!r}"
+        raise ValueError(msg)
+    moments = pc.binary_join_element_wise("1970-01-01", text, " ").cast(pa.timestamp("ns"))
+    return checked_cast(pa.chunked_array([moments.cast(pa.time64("ns"))]), type_, Asked.NOT)
+
+
+def _as_periods(column: pd.Series, dtype: pd.PeriodDtype) -> pd.Series:
+    made = _with_all_nulls(column, column.astype(dtype))
+    for text, period in zip(column[column.notna()], made.dropna(), strict=True):
+        if text in (str(period), str(period).replace("Q", "-Q")):
+            continue
+        # Of other forms, pandas guesses which number of 03/02/2020 is the month.
+        if not ISO_DATE.fullmatch(text) or pd.Timestamp(text) != period.start_time:
+            msg = f"{text!r} is not how a period of the type {dtype}, or its beginning, is written"
+            raise ValueError(msg)
+    return made
 
 
 def _as_arrow(column: pd.Series) -> pa.ChunkedArray:

@@ -8,6 +8,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -273,26 +274,20 @@ def _column(values: list[Any], dtype: Any) -> pd.Series:
 
 def _as_written(values: list[Any], known: Any) -> pd.Series:
     """Return text as the value that it writes, and other values as equal ones."""
-    if isinstance(known, pd.SparseDtype) or known.kind == "c":
-        return _as_equal_numbers(values, known)
+    if isinstance(known, pd.SparseDtype):  # Arrow has no such types, and pandas no checks for them
+        return _column(values, known.subtype).astype(known)
+    if known.kind == "c":
+        _check_classes(values, {int, float, type(None)}, known)
+        parts = np.dtype("float32" if known == np.complex64 else "float64")
+        return _as_written(values, parts).astype(known)
     cells: pd.Series = pd.Series(values, dtype=object)
+    kinds = set(map(type, values))
     if isinstance(known, pd.PeriodDtype):  # a number would be a year
         _check_classes(values, {str, type(None)}, known)
-    is_text_alone = set(map(type, values)) <= {str, type(None)}
+    if {int, float} <= kinds:  # Arrow makes floats of all, which may be rounded; integers may not
+        converted(cells[[type(value) is int for value in values]], known, Asked.DTYPES)
+    is_text_alone = kinds <= {str, type(None)}
     return converted_text(cells, known) if is_text_alone else converted(cells, known, Asked.DTYPES)
-
-
-def _as_equal_numbers(values: list[Any], known: Any) -> pd.Series:
-    """Return numbers as a type that Arrow does not have: a complex or a sparse one."""
-    _check_classes(values, {int, float, type(None)}, known)
-    made: pd.Series = pd.Series(
-        [math.nan if value is None else value for value in values], dtype=object
-    ).astype(known)
-    for value, now in zip(values, made, strict=True):
-        if value != now and not (pd.isna(value) and pd.isna(now)):
-            msg = f"a value would change as {known}"
-            raise ValueError(msg)
-    return made
 
 
 def _nested(values: list[Any], type_: pa.DataType) -> pd.Series:

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from daskprs.errors import JournalError, OutputError
-from daskprs.output.header_lines import OTHER_COLUMNS, different_columns
+from daskprs.output.header_lines import (
+    OTHER_COLUMNS,
+    SERIES_LINE,
+    are_alike,
+    different_columns,
+)
 from daskprs.output.journal.commits import in_input_order
 from daskprs.output.spool import COPY_BYTES, OpenFiles, write_at
 from daskprs.system.disk_space import check_room
@@ -69,21 +74,27 @@ class Headers:
     wrong rows. `warn` is called for the first ones, in place of an error; None: they are an error.
     """
 
-    def __init__(self, first: str | None = None, warn: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        first: str | None = None,
+        warn: Callable[[str], None] | None = None,
+        separator: str = " ",
+    ) -> None:
         self.first = first
         """The header; None before the first one."""
         self._index = 0
+        self._separator = separator
         self._warn = warn
         self._has_warned = False
 
     def take_over(self, commits: CommitTable) -> None:
         """Take the header from the commits of earlier epochs."""
         numbers = commits.column("header")
-        named = np.flatnonzero(numbers)
-        if len(named):
-            row = int(named[0])
-            self.first = commits.header(int(numbers[row]))
-            self._index = int(commits.column("index")[row])
+        for number in np.unique(numbers[numbers > 0]).tolist():  # in order of their first commits
+            if self.first is None or self.first == SERIES_LINE:
+                self.first = commits.header(number)
+                row = int(np.argmax(numbers == number))
+                self._index = int(commits.column("index")[row])
 
     def checked(self, outcomes: ColumnBatch[Outcome]) -> list[str | None] | None:
         """Return the headers of mini-batches that have rows; None without any header.
@@ -99,10 +110,11 @@ class Headers:
             return None
         headers = [outcome.header] if self._warn is None else outcome.header.split(OTHER_COLUMNS)
         header = headers[0]
-        if self.first is None:
+        is_series = self.first == SERIES_LINE and are_alike(self.first, header, self._separator)
+        if self.first is None or is_series:  # a frame has columns for all
             self.first, self._index = header, outcome.index
         for one in headers:
-            if one != self.first:
+            if not are_alike(self.first, one, self._separator):
                 self._tell(self.first, one, outcome.index)
         return header
 

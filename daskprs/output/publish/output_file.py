@@ -45,7 +45,8 @@ def name_of_another_format(name: str, *, may_be_dataset: bool = True) -> str:
     """
     whole = name
     for compression in COMPRESSIONS:
-        whole = whole.removesuffix(compression)
+        if whole.lower().endswith(compression):
+            whole = whole[: -len(compression)]
     stem, dot, suffix = whole.rpartition(".")
     form = NOT_OF_TEXT.get(f".{suffix}".lower())
     if not dot or form is None:

@@ -52,6 +52,10 @@ class ArrowRows:
         """The schema of the open stream."""
         self._elements: list[Any] = []
 
+    def of_series(self, block: Block) -> Block:
+        """Return the rows of a Series: its name is that of its column."""
+        return block
+
     def block(self, block: Block, *, has_index: bool) -> None:  # noqa: ARG002 - of other forms
         """Write rows; raise `ReturnTypeError` for those that the format cannot hold."""
         rows, columns = block.shape

@@ -96,6 +96,12 @@ def is_block(kind: type) -> bool:
     return issubclass(kind, FRAMES) or hasattr(kind, "__arrow_c_stream__")
 
 
+def is_series(value: Any) -> bool:
+    """Say whether rows are those of one column, whose name is often a row's label or a key."""
+    is_of_polars = type(value).__module__.partition(".")[0] == "polars"
+    return isinstance(value, pd.Series) or (is_of_polars and hasattr(value, "to_frame"))
+
+
 def is_stream(value: Any) -> bool:
     """Say whether rows come in batches of Arrow that need not exist before they are read."""
     is_polars = type(value).__module__.partition(".")[0] == "polars"

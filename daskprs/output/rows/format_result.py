@@ -24,6 +24,7 @@ from daskprs.output.rows.blocks import (
     blocks_of,
     has_index,
     is_block,
+    is_series,
     not_rows,
 )
 from daskprs.output.rows.given_schema import GivenSchema, framed
@@ -134,20 +135,16 @@ class _Writer:
             if self._given is not None:
                 self._in_schema(one, self._given, has_index=has_index)
                 continue
-            if isinstance(one, pa.Table):
-                self._table(*apart(one), has_index=has_index)
+            rows, index = apart(one) if isinstance(one, pa.Table) else (one, None)
+            if self._text is not None:
+                lines = self._text.of_series(rows) if is_series(block) else rows
+                self._text.block(lines, has_index=has_index)
+            if self._typed is None:
                 continue
-            # The name of a series is often a row's label or a key, and its lines have one field.
-            is_series = isinstance(block, pd.Series)
-            for form in self._forms:
-                nameless = is_series and isinstance(form, TextRows) and not form.has_header
-                form.block(one.set_axis([""], axis=1) if nameless else one, has_index=has_index)
-
-    def _table(self, table: pa.Table, index: pd.Index, *, has_index: bool) -> None:
-        if self._text is not None:
-            self._text.block(table, has_index=has_index)
-        if self._typed is not None:
-            self._typed.table(table, index if has_index else None)
+            if isinstance(rows, pa.Table):
+                self._typed.table(rows, index if has_index else None)
+            else:
+                self._typed.block(rows, has_index=has_index)
 
     def _in_schema(self, block: Block, given: GivenSchema, *, has_index: bool) -> None:
         """Write rows in the schema that the caller gives; a frame keeps its index."""

@@ -1,9 +1,9 @@
 """Pickles of what `run` returned, with the script's own classes and functions by value.
 
 Whoever reads the rows of a job may not have the script's folder on `sys.path`, so that a pickle
-that only names such a class could not be read there, after all work was done. A reader who has the
-same module takes its own class: otherwise the rows would not equal what the reader compares them
-with.
+that only names such a class could not be read there, after all work was done. A reader who has
+loaded the same class takes this one: otherwise the rows would not equal what the reader compares
+them with. Nothing is imported for that, since a module runs code when it is imported.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import hashlib
 import io
 import sys
 from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cloudpickle import cloudpickle
 
 from daskprs.errors import ReturnTypeError
+from daskprs.output.rows.definitions import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +43,9 @@ class Definition(NamedTuple):
     name: str
     """Its qualified name in the module; empty: the module itself."""
     digest: str
-    """The digest of the module's file; another file under this name may define another class."""
+    """The digest of the definition in the agent; empty: it has none, and equals no other one."""
+    own: tuple[str, ...] = ()
+    """The names of the script's modules that the definition uses."""
 
 
 def classes_come_from(folder: str | None) -> None:
@@ -65,6 +66,7 @@ class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
             **copyreg.dispatch_table,
             **cloudpickle.Pickler.dispatch_table,
         }
+        self._places: dict[Any, Definition | None] = {}
 
     def reducer_override(self, value: Any) -> Any:
         """Return how a definition of the script is made anew; leave all else as it is."""
@@ -74,11 +76,16 @@ class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = self._by_value(value) if is_own else super().reducer_override(value)
         if self._checks and (is_own or _makes_anew(reduced)):
             _check(value)
-        place = _place(value) if is_own else None
+        place = self._place(value) if is_own and self._checks else None
         if place is None:
             return reduced
         make, args, state, _, _, fill = reduced
         return readers_or_new, (place, make, args), (place, fill, state), None, None, fill_new
+
+    def _place(self, value: Any) -> Definition | None:
+        if value not in self._places:
+            self._places[value] = _place(value)
+        return self._places[value]
 
     def _by_value(self, value: Any) -> tuple[Any, ...]:
         reduced: tuple[Any, ...]
@@ -108,7 +115,7 @@ def readers_or_new(place: Definition, make: Callable[..., Any], args: tuple[Any,
 def fill_new(value: Any, state: tuple[Definition, Callable[[Any, Any], Any], Any]) -> None:
     """Complete a definition that `readers_or_new` has made; leave the reader's own as it is."""
     place, fill, content = state
-    if _readers(place) is not value:
+    if _loaded(place) is not value:
         fill(value, content)
 
 
@@ -129,9 +136,11 @@ def _fill_module(module: ModuleType, names: dict[str, Any]) -> None:
 
 def _is_of_script(value: Any) -> bool:
     """Say whether a module of the script defines a value, or is it."""
-    is_module = isinstance(value, ModuleType)
-    module = value if is_module else sys.modules.get(str(value.__module__))
-    file = getattr(module, "__file__", None)
+    return _is_own_module(str(_module_and_name(value)[0]))
+
+
+def _is_own_module(name: str) -> bool:
+    file = getattr(sys.modules.get(name), "__file__", None)
     return bool(file and _folders) and _is_in_folders(str(file))
 
 
@@ -171,29 +180,39 @@ def _check(value: Any) -> None:
 
 def _place(value: Any) -> Definition | None:
     """Return where a reader may find a definition; None: it has no name in its module."""
-    if isinstance(value, ModuleType):
-        return Definition(value.__name__, "", _digest_of(value))
-    module = sys.modules[value.__module__]
-    if _named(module, value.__qualname__) is not value:
+    module, name = _module_and_name(value)
+    if _named(sys.modules[module], name) is not value:
         return None
-    return Definition(module.__name__, value.__qualname__, _digest_of(module))
+    own = set()
+
+    def is_own(used: str) -> bool:
+        is_it = _is_own_module(used)
+        if is_it:
+            own.add(used)
+        return is_it
+
+    digest = digest_of(value, is_own)
+    return Definition(module, name, digest, tuple(sorted(own)))
 
 
 def _readers(place: Definition) -> Any:
-    """Return what this process has in a place; None: nothing, or of another file."""
+    """Return what this process has loaded in a place; None: nothing, or something else."""
     place = Definition(*place)
-    module = sys.modules.get(place.module)
-    try:
-        if module is None:
-            spec = find_spec(place.module)
-            if spec is None or not spec.has_location or _digest(str(spec.origin)) != place.digest:
-                return None
-            module = import_module(place.module)
-        elif _digest_of(module) != place.digest:
-            return None
-    except Exception:  # noqa: BLE001 - a module may raise anything; the value has come, too
+    found = _loaded(place)
+    if found is None or not place.digest:
         return None
-    return _named(module, place.name)
+    return found if digest_of(found, place.own.__contains__) == place.digest else None
+
+
+def _loaded(place: Definition) -> Any:
+    module = sys.modules.get(place.module)
+    return None if module is None else _named(module, place.name)
+
+
+def _module_and_name(value: Any) -> tuple[str, str]:
+    if isinstance(value, ModuleType):
+        return value.__name__, ""
+    return value.__module__, value.__qualname__
 
 
 def _named(module: ModuleType, name: str) -> Any:
@@ -201,10 +220,6 @@ def _named(module: ModuleType, name: str) -> Any:
         return attrgetter(name)(module) if name else module
     except AttributeError:
         return None
-
-
-def _digest_of(module: ModuleType) -> str:
-    return _digest(str(getattr(module, "__file__", "")))
 
 
 def _digest(file: str) -> str:
@@ -227,8 +242,9 @@ def _name_class(kind: type) -> None:
     cloudpickle makes one class of all definitions with one name, and names them at random: the
     members of an enumeration from two agents would be unequal.
     """
-    place = _place(kind)
+    module, name = _module_and_name(kind)
     tracked = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS  # noqa: SLF001 - no public way
-    if place is not None and kind not in tracked:
-        name = hashlib.blake2b(" ".join(place).encode(), digest_size=16).hexdigest()
-        cloudpickle._lookup_class_or_track(name, kind)  # noqa: SLF001
+    if kind not in tracked and _named(sys.modules[module], name) is kind:
+        words = module, name, _digest(str(sys.modules[module].__file__))
+        known = hashlib.blake2b(" ".join(words).encode(), digest_size=16).hexdigest()
+        cloudpickle._lookup_class_or_track(known, kind)  # noqa: SLF001

@@ -8,9 +8,16 @@ import sys
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pyarrow as pa
 
 from daskprs.errors import ReturnTypeError
-from daskprs.output.header_lines import OTHER_COLUMNS, different_columns
+from daskprs.output.header_lines import (
+    OTHER_COLUMNS,
+    SERIES,
+    SERIES_LINE,
+    are_alike,
+    different_columns,
+)
 from daskprs.output.rows.blocks import frames_of
 from daskprs.output.rows.frame_csv import (
     LINE_BREAK,
@@ -54,10 +61,13 @@ class TextRows:
         """The header line of the frames; None without frames that have rows."""
         return OTHER_COLUMNS.join(self._headers) if self._headers else None
 
-    @property
-    def has_header(self) -> bool:
-        """Whether the output has a header line."""
-        return self._spec.header
+    def of_series(self, block: Block) -> Block:
+        """Return the rows of a Series: in lines without a header, its name does not matter."""
+        if self._spec.header:
+            return block
+        if isinstance(block, pa.Table):
+            return block.rename_columns([SERIES])
+        return block.set_axis([SERIES], axis=1)
 
     def element(self, element: Any) -> None:
         """Write a line: ``str(element)``, arrays in it in full."""
@@ -111,6 +121,10 @@ class TextRows:
                 raise _not_utf8(error) from error
             header = header.encode("utf-8", "backslashreplace").decode()
         if header in self._headers:
+            return
+        if self._headers and are_alike(self._headers[0], header, self._spec.separator):
+            if self._headers[0] == SERIES_LINE:  # a frame has columns for all
+                self._headers[0] = header
             return
         if self._headers and not self._spec.mixed_columns:
             raise ReturnTypeError(different_columns("run()", self._headers[0], header))

@@ -15,7 +15,7 @@ ROOT = Path(daskprs.__file__).parent
 LAYERS = {
     "daskprs": """
         errors suggest lazy_exports
-        system
+        plugins system
         arrow core yaml_files
         folders
         inputs output
@@ -26,10 +26,10 @@ LAYERS = {
         job
         lazy
         api accessors
-        azure
-        serve
         cli
         __main__
+        azure
+        serve
     """,
     "daskprs.agent": """
         foreign protocol
@@ -40,12 +40,14 @@ LAYERS = {
     """,
     "daskprs.azure": """
         append_row_settings assets environments expressions file_kinds missing_modules mlflow_driver
-        registered_name run_place step_logs system_flags
+        pipeline_folder plugin registered_name system_flags
+        pipeline_status run_place step_logs
         task
         reuse
         pipelines v1
         deployments
         v2 validation
+        commands
     """,
     "daskprs.azure.pipelines": """
         forms included_code other_steps shell_arguments

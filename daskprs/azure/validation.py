@@ -12,6 +12,7 @@ from daskprs.azure.deployments.model_folder import missing_packages
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.file_kinds import KINDS, PIPELINE, FileKind, Use, kind_of
 from daskprs.azure.missing_modules import missing_modules, named, way_out
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.component import YamlSource, declared
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.forms import PipelineJobForm
@@ -21,7 +22,6 @@ from daskprs.azure.pipelines.values import CallerInputs, Values
 from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.azure.v1.config import FileForm
 from daskprs.errors import UsageError, YamlError
-from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.inputs.mltable.place import located
 from daskprs.yaml_files.document import Document, Loc, dotted

@@ -15,9 +15,9 @@ import pytest
 
 from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.agent.foreign.stand_ins import PACKAGES, OwnRun
+from daskprs.azure.pipeline_folder import ScriptFolder
 from daskprs.azure.run_place import RunPlace
 from daskprs.core.mini_batch import MiniBatch
-from daskprs.folders.pipeline_folder import ScriptFolder
 from daskprs.system.linux import DUMP_SIGNAL
 from tests.agent.test_foreign import start
 

@@ -16,12 +16,12 @@ from click.testing import CliRunner, Result
 from distributed import LocalCluster
 
 import daskprs
+from daskprs.azure.pipeline_folder import PipelineFolder, write_record
 from daskprs.cli import main
 from daskprs.cluster.connect import IN_PROCESS
 from daskprs.core.events import SlotsChanged
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
-from daskprs.folders.pipeline_folder import PipelineFolder, write_record
 from daskprs.report.job_view import JobWatch
 from daskprs.report.progress_file import ProgressFile
 from daskprs.system.file_lock import held

@@ -17,11 +17,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import daskprs
+from daskprs.azure.pipeline_folder import PipelineFolder, write_record
 from daskprs.cli import main
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
-from daskprs.folders.pipeline_folder import PipelineFolder, write_record
 from daskprs.job import cleaning
 from daskprs.job.cleaning import Cleaning, is_job_folder
 from tests.support.object_store import SENDS, object_store

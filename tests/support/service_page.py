@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskprs.cli.serve import serve
+from daskprs.serve.command import serve
 from tests.support.reference_page import filled
 
 if TYPE_CHECKING:

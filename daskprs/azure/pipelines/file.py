@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs.azure.assets import NamedEnvironment
+    from daskprs.azure.pipeline_folder import PipelineFolder
     from daskprs.azure.pipelines.ports import Parent
     from daskprs.azure.pipelines.step import Step
     from daskprs.azure.pipelines.values import Binding, CallerInputs
-    from daskprs.folders.pipeline_folder import PipelineFolder
 
 PORTS = ("inputs", "outputs", "jobs")
 SHOWN_CHARACTERS = 200

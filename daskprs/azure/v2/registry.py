@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from daskprs.azure.assets import Assets
+from daskprs.azure.pipeline_folder import REGISTERED
 from daskprs.azure.registered_name import file_of_name
 from daskprs.azure.v1.model import REGISTRY
 from daskprs.azure.v1.model import Model as CopiedModel
 from daskprs.azure.v2.asset import reference_to
 from daskprs.azure.v2.entity import as_yaml
 from daskprs.errors import UsageError
-from daskprs.folders.pipeline_folder import REGISTERED
 from daskprs.suggest import nearest_of
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import in_turn

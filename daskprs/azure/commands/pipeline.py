@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from daskprs.cli.assets import assets_of, with_assets
-from daskprs.cli.exit_codes import every_end, lines, show
-from daskprs.cli.options import CONTEXT, QUIET, SECRETS, client, pairs, pipeline_command
+from daskprs.azure.commands.assets import assets_of, with_assets
+from daskprs.azure.commands.surface import lines, pipeline_command
+from daskprs.cli.exit_codes import every_end, show
+from daskprs.cli.options import CONTEXT, QUIET, SECRETS, client, pairs
 
-SUFFIXES = (".yml", ".yaml")
 AFTER_PIPELINE = """\b
 Examples:
   daskprs run pipeline.yml --set jobs.score.mini_batch_size=20kb
@@ -24,24 +24,6 @@ Exit codes:
   130  canceled, by Ctrl-C or SIGTERM
   2    nothing was started: every mistake is shown with its file, line and column
 """
-
-
-def is_pipeline(command: click.Command, words: list[str]) -> bool:
-    """Return whether the first argument of `run` is a YAML file."""
-    flags = {
-        name
-        for option in command.params
-        if isinstance(option, click.Option) and option.is_flag
-        for name in (*option.opts, *option.secondary_opts)
-    }
-    words = [*words]
-    while words:
-        word = words.pop(0)
-        if not word.startswith("-"):
-            return word.lower().endswith(SUFFIXES)
-        if "=" not in word and word not in flags and words:
-            words.pop(0)  # its value
-    return False
 
 
 @click.command("run", context_settings=CONTEXT, epilog=AFTER_PIPELINE)

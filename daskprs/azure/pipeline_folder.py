@@ -165,11 +165,6 @@ class ScriptFolder:
         self.path = path
 
 
-def is_pipeline_folder(path: Path) -> bool:
-    """Return whether a pipeline has run in a folder."""
-    return (path / RECORD).exists()
-
-
 def read_record(folder: PipelineFolder) -> Steps | None:
     """Return the record of each step; None if no pipeline has run.
 

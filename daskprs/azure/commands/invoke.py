@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.cli.assets import assets_of, with_assets
-from daskprs.cli.exit_codes import every_end, lines, show, to_stderr
+from daskprs.azure.commands.assets import assets_of, with_assets
+from daskprs.azure.commands.surface import lines, pipeline_command
+from daskprs.cli.exit_codes import every_end, show, to_stderr
 from daskprs.cli.options import (
     CONTEXT,
     QUIET,
@@ -20,7 +21,6 @@ from daskprs.cli.options import (
     flagged,
     help_of,
     pairs,
-    pipeline_command,
 )
 
 if TYPE_CHECKING:

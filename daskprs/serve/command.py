@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.cli.assets import assets_of, with_assets
+from daskprs.azure.commands.assets import assets_of, with_assets
 from daskprs.cli.exit_codes import every_end
 from daskprs.cli.options import CONTEXT, SECRETS, client, pairs
 from daskprs.errors import OptionError

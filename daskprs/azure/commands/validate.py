@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from daskprs.azure.commands.assets import assets_of, with_assets
 from daskprs.cli.as_json import JSON, show_json
-from daskprs.cli.assets import assets_of, with_assets
 from daskprs.cli.exit_codes import every_end
 from daskprs.cli.options import CONTEXT, pairs
 from daskprs.core.ending import EXIT_USAGE

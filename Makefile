@@ -18,7 +18,7 @@ OLDEST := .venv-oldest
 OLDEST_PYTHON ?= python3.11
 # What the suite skips for want of a package: some bring dozens of others.
 EXTRAS := .venv-extras
-EXTRA_TESTS := tests/inputs/test_mltable_delta.py tests/azure/test_mlflow_model.py \
+EXTRA_TESTS := tests/azure/mltable/test_mltable_delta.py tests/azure/test_mlflow_model.py \
 	tests/report/test_exporters.py tests/report/test_notebook.py tests/serve/test_openapi.py \
 	tests/serve/test_sdk_client.py tests/test_notebooks.py
 # One environment for each Python that `make test-python` is given.

@@ -70,9 +70,10 @@ def own_names(kind: str) -> dict[str, Any]:
 
 
 def loaded(dotted: str) -> Any:
-    """Return what a name like ``module:name`` means."""
+    """Return what a name like ``module:name`` means, or the module alone."""
     module, _, name = dotted.partition(":")
-    return getattr(importlib.import_module(module), name)
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found
 
 
 def own_part(kind: str, name: str) -> Any:
@@ -86,30 +87,42 @@ def installed_names(group: str) -> list[str]:
     return sorted({one.name for one in _entry_points(group)})
 
 
-def installed_part(group: str, name: str) -> Any:
-    """Return what another distribution adds to a group under a name; None without one.
+def installed_name(group: str, name: str) -> str | None:
+    """Return the dotted name that another distribution adds to a group; None without one.
 
     Raises
     ------
     UsageError
-        When it cannot be imported, or when several distributions have the name.
+        When several distributions have the name.
 
     """
-    found = _entry_points(group).select(name=name)
-    values = sorted({one.value for one in found})
-    if not found:
-        return None
+    values = sorted({one.value for one in _entry_points(group).select(name=name)})
     if len(values) > 1:
         msg = (
             f"{group}: several packages have the name {name!r}: {' and '.join(values)}. Uninstall "
             "all but one."
         )
         raise UsageError(msg)
+    return values[0] if values else None
+
+
+def installed_part(group: str, name: str) -> Any:
+    """Return what another distribution adds to a group under a name; None without one.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be imported.
+
+    """
+    dotted = installed_name(group, name)
+    if dotted is None:
+        return None
     try:
-        return loaded(values[0])
+        return loaded(dotted)
     except Exception as error:  # whatever the module of a stranger raises
         msg = (
-            f"{group}: {name!r} is {values[0]}, which cannot be imported: {type(error).__name__}: "
+            f"{group}: {name!r} is {dotted}, which cannot be imported: {type(error).__name__}: "
             f"{error}. Mend that package, or uninstall it."
         )
         raise UsageError(msg) from error

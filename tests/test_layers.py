@@ -15,7 +15,7 @@ ROOT = Path(daskprs.__file__).parent
 LAYERS = {
     "daskprs": """
         errors suggest lazy_exports
-        plugins system
+        plugins readers system
         arrow core yaml_files
         folders
         inputs output
@@ -40,7 +40,7 @@ LAYERS = {
     """,
     "daskprs.azure": """
         append_row_settings assets environments expressions file_kinds missing_modules mlflow_driver
-        pipeline_folder plugin registered_name system_flags
+        mltable pipeline_folder plugin registered_name system_flags
         pipeline_status run_place step_logs
         task
         reuse
@@ -83,10 +83,8 @@ LAYERS = {
         keys
         frames
         collections
-        tables
-        mltable
+        installed_formats tables
         open_source
-        whole_table
     """,
     "daskprs.output": """
         header_lines spec

@@ -34,7 +34,7 @@ TARGETS = {
     "test-oldest": [ONE_TEST],
     "test-python": [ONE_TEST],
     "test-wheel": [ONE_TEST],
-    "test-extras": ["EXTRA_TESTS=tests/inputs/test_mltable_delta.py", "ARGS=-k version"],
+    "test-extras": ["EXTRA_TESTS=tests/azure/mltable/test_mltable_delta.py", "ARGS=-k version"],
     "attack": ["ARGS=tests/serve/test_roots.py -k loops"],
     "audit": ["LOCKS="],
     "lock": ["LOCK=--offline"],

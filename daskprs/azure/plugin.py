@@ -13,6 +13,7 @@ PLUGIN = Plugin(
         "run *.yaml": "daskprs.azure.commands.pipeline:run_pipeline_file",
     },
     variable_files={"deployment": "daskprs.azure.commands.resume:variables_of"},
+    readers={"MLTable": "daskprs.azure.mltable.opening:open_mltable"},
     folders={"pipeline.json": "daskprs.azure.pipeline_status:PipelineOnDisk"},
     own_folders=("daskprs-results", "daskprs-workspace", "daskprs-v2"),
     in_job_folders=("model", "azureml-logs"),

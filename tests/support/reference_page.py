@@ -16,6 +16,7 @@ from daskprs.azure.deployments.form import (
     PipelineDeployment,
 )
 from daskprs.azure.deployments.invocation_file import InvocationForm
+from daskprs.azure.mltable.form import MLTableForm
 from daskprs.azure.pipelines.forms import (
     CommandForm,
     ComponentJobForm,
@@ -31,7 +32,6 @@ from daskprs.azure.pipelines.forms import (
 from daskprs.azure.system_flags import SYSTEM_FLAGS
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
 from daskprs.azure.v1.config import ConfigFileForm, ConfigForm
-from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.yaml_files.form import Effect, Form, keys_of
 
 if TYPE_CHECKING:

@@ -68,7 +68,9 @@ def _of_clients(name: str) -> Any:
 
 def _of_mltable(name: str) -> Any:
     if name == "load":
-        from daskprs.inputs.whole_table import load  # with pandas: most scripts only import us
+        from daskprs.azure.mltable.whole_table import (
+            load,  # with pandas: most scripts only import us
+        )
 
         return load
     msg = (

@@ -8,9 +8,8 @@ from functools import cached_property
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from daskprs.errors import LoadError
-from daskprs.inputs.mltable.expression import BadExpression
-from daskprs.inputs.mltable.steps import (
+from daskprs.azure.mltable.expression import BadExpression
+from daskprs.azure.mltable.steps import (
     Filter,
     FirstRows,
     PieceContext,
@@ -22,6 +21,7 @@ from daskprs.inputs.mltable.steps import (
     slices,
     transformed,
 )
+from daskprs.errors import LoadError
 from daskprs.inputs.source.source import TableReader, TableSource
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs.azure.mltable.form import FORMAT, READS, MLTableForm, ReadForm
+from daskprs.azure.mltable.place import folder_of, resolved
 from daskprs.errors import DaskprsError, InputError, YamlError
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.partition_format import PartitionFormat
-from daskprs.inputs.mltable.form import FORMAT, READS, MLTableForm, ReadForm
-from daskprs.inputs.mltable.place import folder_of, resolved
 from daskprs.inputs.source.input_file import is_url, open_binary
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import filled
@@ -19,7 +19,7 @@ from daskprs.yaml_files.mistakes import Mistake, refuse
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from daskprs.inputs.mltable.form import PathEntry, Transformation
+    from daskprs.azure.mltable.form import PathEntry, Transformation
     from daskprs.inputs.source.input_file import InputFile
 
 AZURE = "azureml:"

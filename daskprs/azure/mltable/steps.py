@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from daskprs.inputs.mltable.conversions import Conversion, ConversionError
+from daskprs.azure.mltable.conversions import Conversion, ConversionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from daskprs.inputs.mltable.expression import Expression
+    from daskprs.azure.mltable.expression import Expression
 
 Seen = tuple[int, ...]
 """Number of rows that reached each `FirstRows`, at most the step's count."""

@@ -6,11 +6,10 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Any
 
-from daskprs.inputs.files.path_columns import PATH
-from daskprs.inputs.mltable.conversions import Conversion
-from daskprs.inputs.mltable.expression import BadExpression, Expression
-from daskprs.inputs.mltable.form import BooleanType, ColumnType, ReadDelimited, ReadDeltaLake
-from daskprs.inputs.mltable.steps import (
+from daskprs.azure.mltable.conversions import Conversion
+from daskprs.azure.mltable.expression import BadExpression, Expression
+from daskprs.azure.mltable.form import BooleanType, ColumnType, ReadDelimited, ReadDeltaLake
+from daskprs.azure.mltable.steps import (
     AddPathColumns,
     ChosenRows,
     Convert,
@@ -23,14 +22,15 @@ from daskprs.inputs.mltable.steps import (
     Unconverted,
     transformed,
 )
+from daskprs.inputs.files.path_columns import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
 
-    from daskprs.inputs.mltable.content import MLTableContent
-    from daskprs.inputs.mltable.form import ReadForm
+    from daskprs.azure.mltable.content import MLTableContent
+    from daskprs.azure.mltable.form import ReadForm
     from daskprs.yaml_files.mistakes import Mistake
 
 NULLABLE = {"int", "boolean"}

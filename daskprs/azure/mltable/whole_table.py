@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from daskprs.azure.mltable.place import mltable_at
 from daskprs.errors import InputError
 from daskprs.inputs.files.path_columns import PATH
-from daskprs.inputs.mltable.place import mltable_at
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import daskprs
 from daskprs.agent.child.stand_ins import StandIns
+from daskprs.azure.mltable import form
 from daskprs.errors import InputError, LoadError, OptionError, YamlError
 from daskprs.inputs.frames.inline_data import FarReader
-from daskprs.inputs.mltable import form
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
 from daskprs.yaml_files.form import Effect, keys_of
@@ -916,7 +916,7 @@ def test_scripts_load_an_mltable_without_its_package(tmp_path: Path) -> None:
 
 def test_the_page_names_every_transformation_and_option() -> None:
     """Those of the form."""
-    page = (Path(__file__).parents[2] / "docs/reference/mltable.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/mltable.md").read_text()
     forms = [form.PathEntry, form.Transformation, form.ReadDelimited, form.ReadParquet]
     forms += [form.ReadJsonLines, form.ReadDeltaLake, form.TakeRandomSample, form.ConvertEntry]
     forms += [form.ExtractColumns]

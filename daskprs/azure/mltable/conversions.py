@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from daskprs.inputs.mltable.place import resolved
+from daskprs.azure.mltable.place import resolved
 from daskprs.inputs.source.input_file import is_url
 
 INT = re.compile(r"[+-]?[0-9]+")

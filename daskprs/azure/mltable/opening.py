@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from daskprs.errors import InputError, Option, OptionError
-from daskprs.inputs.files.discover import discover, visible
-from daskprs.inputs.files.file_list import FileList
-from daskprs.inputs.files.path_columns import PATH, PathColumns
-from daskprs.inputs.files.source import FilesSource
-from daskprs.inputs.files.suffixes import TableKind
-from daskprs.inputs.mltable.building import Builder, as_written
-from daskprs.inputs.mltable.content import MLTableContent, read_mltable
-from daskprs.inputs.mltable.expression import BadExpression
-from daskprs.inputs.mltable.form import (
+from daskprs.azure.mltable.building import Builder, as_written
+from daskprs.azure.mltable.content import MLTableContent, read_mltable
+from daskprs.azure.mltable.expression import BadExpression
+from daskprs.azure.mltable.form import (
     ENCODINGS,
     FORMAT,
     ReadDelimited,
@@ -30,8 +24,8 @@ from daskprs.inputs.mltable.form import (
     ReadJsonLines,
     ReadParquet,
 )
-from daskprs.inputs.mltable.source import MLTableSource, PlacedSource
-from daskprs.inputs.mltable.steps import (
+from daskprs.azure.mltable.source import MLTableSource, PlacedSource
+from daskprs.azure.mltable.steps import (
     KeepColumns,
     PieceContext,
     RandomSample,
@@ -39,8 +33,14 @@ from daskprs.inputs.mltable.steps import (
     needed,
     run,
 )
+from daskprs.errors import InputError, Option, OptionError
+from daskprs.inputs.files.discover import discover, visible
+from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.path_columns import PATH, PathColumns
+from daskprs.inputs.files.source import FilesSource
+from daskprs.inputs.files.suffixes import TableKind
 from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.source.read_options import Partitions, check_options
+from daskprs.inputs.source.read_options import Partitions, refuse_options
 from daskprs.inputs.source.sizes import files_per_mini_batch
 from daskprs.inputs.tables import open_table
 from daskprs.yaml_files.mistakes import refuse
@@ -56,6 +56,12 @@ KINDS: dict[type[ReadForm], TableKind] = {
     ReadJsonLines: TableKind.JSON_LINES,
     ReadParquet: TableKind.PARQUET,
 }
+OF_THE_FILE = (
+    *("delimiter", "csv_options", "header", "support_multi_line", "dtypes", "encoding"),
+    *("partition_format", "include_path_column", "meta"),
+)
+"""Options of tables that an MLTable has keys of its own for."""
+OF_TABLES = (*OF_THE_FILE, "columns", "batch_format")
 SAMPLE_BYTES = 256 << 10
 SAMPLES = 16
 """Number of `SAMPLE_BYTES` mini-batches that are checked for nulls: all of a small input."""
@@ -77,7 +83,7 @@ def open_mltable(path: str, reading: ReadOptions) -> MLTableSource | FilesSource
     written = read_mltable(path)
     if written.read_at < 0:
         return _open_files(written, reading)
-    check_options(reading, "mltable")
+    refuse_options(reading, OF_THE_FILE, "an MLTable, which says it itself")
     reading = replace(reading, batch_format="pandas")  # which its steps work on
     return _open_rows(written, reading, _open_base(written, _reading_of(written, reading)))
 
@@ -98,7 +104,7 @@ class _Base(NamedTuple):
 def _open_base(written: MLTableContent, reading: ReadOptions) -> _Base:
     options = written.options
     if isinstance(options, ReadDeltaLake):
-        from daskprs.inputs.mltable.delta import open_delta
+        from daskprs.azure.mltable.delta import open_delta
 
         return _Base(open_delta(written, options, reading), FileList(), reading, None)
     files = _files(written)
@@ -219,7 +225,7 @@ def _open_files(written: MLTableContent, reading: ReadOptions) -> FilesSource:
     The transformations work on a table of one row for each file: its path, and the values of a
     partition format.
     """
-    check_options(reading, "mltable_files")
+    refuse_options(reading, OF_TABLES, "an MLTable that is a list of files")
     if reading.input_type == "table":
         told = f": {written.document.name} has no read_…, so that it is a list of files."
         raise OptionError(Option("input_type", "table"), told)

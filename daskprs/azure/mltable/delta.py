@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from daskprs.azure.mltable.content import MLTableContent
+    from daskprs.azure.mltable.form import ReadDeltaLake
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.mltable.content import MLTableContent
-    from daskprs.inputs.mltable.form import ReadDeltaLake
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Unit

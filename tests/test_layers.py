@@ -39,10 +39,11 @@ LAYERS = {
         supervision
     """,
     "daskprs.azure": """
-        append_row_settings assets environments expressions file_kinds missing_modules mlflow_driver
-        mltable pipeline_folder plugin registered_name system_flags
-        pipeline_status run_place step_logs
-        task
+        append_row_settings assets expressions file_kinds mlflow_driver mltable pipeline_folder
+        plugin registered_name system_flags
+        pipeline_status run_place stand_ins step_logs
+        missing_modules
+        environments task
         reuse
         pipelines v1
         deployments

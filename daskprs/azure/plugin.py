@@ -18,5 +18,8 @@ PLUGIN = Plugin(
     own_folders=("daskprs-results", "daskprs-workspace", "daskprs-v2"),
     in_job_folders=("model", "azureml-logs"),
     drivers={"step": "daskprs.azure.commands.step_driver:drive_step"},
+    stand_ins={
+        "daskprs.azure.stand_ins": ("azure", "azureml", "azureml_user", "entry_script", "mltable"),
+    },
     place_variables=r"AZUREML_(MODEL_DIR|RUN_ID|ROOT_RUN_ID)|AZURE_ML_(INPUT|OUTPUT)_\w*",
 )

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from daskprs.agent.foreign.stand_ins import asset_of, assets_of_process, way_of_asset
 from daskprs.azure.registered_name import file_of_name
 from daskprs.azure.run_place import RunPlace
+from daskprs.azure.stand_ins.elsewhere import asset_of, assets_of_process, way_of_asset
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest, nearest_of
 

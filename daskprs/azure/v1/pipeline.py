@@ -12,9 +12,9 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, overload
 
-from daskprs.agent.foreign.step_run import metrics_in
 from daskprs.azure.pipeline_folder import PipelineFolder, write_record
 from daskprs.azure.reuse import ReusableResults
+from daskprs.azure.stand_ins.step_run import metrics_in
 from daskprs.azure.v1.dataset import FileDataset
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.published import refuse_publishing

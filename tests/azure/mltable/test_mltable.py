@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskprs
-from daskprs.agent.child.stand_ins import StandIns
 from daskprs.azure.mltable import form
+from daskprs.azure.stand_ins.here import StandIns
 from daskprs.errors import InputError, LoadError, OptionError, YamlError
 from daskprs.inputs.frames.inline_data import FarReader
 from daskprs.inputs.open_source import open_source

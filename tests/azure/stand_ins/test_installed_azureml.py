@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from daskprs.agent.child.stand_ins import stand_in_folder
-from daskprs.agent.foreign.stand_ins import PACKAGES, OwnRun
+from daskprs.agent.script.plugin_stand_ins import plugin_stand_ins
 from daskprs.azure.pipeline_folder import ScriptFolder
 from daskprs.azure.run_place import RunPlace
+from daskprs.azure.stand_ins.elsewhere import PACKAGES, OwnRun
+from daskprs.azure.stand_ins.here import stand_in_folder
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.system.linux import DUMP_SIGNAL
 from tests.agent.test_foreign import start
@@ -133,7 +134,13 @@ def test_a_command_finds_what_its_step_knows(
 
 def test_an_agent_finds_what_its_step_knows(site: Path, tmp_path: Path) -> None:
     """Under another interpreter; those of our own have the same finder."""
-    entry = start(Path(sys.executable), tmp_path / "log", tmp_path / "script.py", PYTHONPATH=site)
+    entry = start(
+        Path(sys.executable),
+        tmp_path / "log",
+        tmp_path / "script.py",
+        plugin_stand_ins(elsewhere=True),
+        PYTHONPATH=site,
+    )
     try:
         check(entry.run([], MiniBatch(0, (), "")), tmp_path, "theirs")
     finally:

@@ -1,4 +1,4 @@
-"""Stand-ins for packages that published scripts import and that only Azure's images have.
+"""Stand-ins under the Python of daskprs.
 
 They answer only where the real package is missing: the finder stands last in ``sys.meta_path``.
 """
@@ -10,16 +10,16 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
+from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.foreign.main import FOLDER
-from daskprs.agent.foreign.stand_ins import AZURE, BLOBS, AskedFirst
+from daskprs.azure.stand_ins.elsewhere import AZURE, BLOBS, AskedFirst
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from pathlib import Path
 
 MODULES = (
     *("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "mltable"),
@@ -28,7 +28,7 @@ MODULES = (
 """Below ``azureml`` each module has all of it: where a name lies there does not matter."""
 SDK = "daskprs.azure.v1"
 """The module that stands in for ``azureml``; loaded only when a script imports from it."""
-STORAGE = "daskprs.agent.foreign.blob_storage"
+STORAGE = "daskprs.azure.stand_ins.blob_storage"
 """The module behind `BLOBS`."""
 CLIENTS = "_restclient"
 """The package of Azure's clients below ``azureml``: its names can be imported, but not used."""
@@ -166,24 +166,25 @@ def take_over(name: str) -> None:
 
 
 HERE = """\
-from daskprs.agent.child import stand_ins
+from daskprs.azure.stand_ins import here as stand_ins
 """
+FOLDERS = {"daskprs_script": FOLDER, "daskprs_stand_ins": f"{Path(__file__).parent}/"}
+"""The packages that another interpreter needs, which does not have daskprs, and where they are."""
 ELSEWHERE = f"""\
 import importlib.util
 import sys
 
-if "daskprs_script" not in sys.modules:
-    folder, before, sys.dont_write_bytecode = {FOLDER!r}, sys.dont_write_bytecode, True
-    spec = importlib.util.spec_from_file_location(
-        "daskprs_script", folder + "__init__.py", submodule_search_locations=[folder]
-    )
-    sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[spec.name])
-    from daskprs_script import stand_ins
-    sys.dont_write_bytecode = before
-from daskprs_script import stand_ins
+before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+for name, folder in {FOLDERS!r}.items():
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(
+            name, folder + "__init__.py", submodule_search_locations=[folder]
+        )
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+from daskprs_stand_ins import elsewhere as stand_ins
+sys.dont_write_bytecode = before
 """
-"""The same for another interpreter, which does not have daskprs."""
 
 
 def _instead(imports: str) -> str:

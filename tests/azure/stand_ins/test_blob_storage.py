@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.agent.child import stand_ins
-from daskprs.agent.foreign import blob_storage
-from daskprs.agent.foreign import stand_ins as foreign_stand_ins
-from daskprs.agent.foreign.blob_storage import (
+from daskprs.azure.run_place import RunPlace
+from daskprs.azure.stand_ins import blob_storage
+from daskprs.azure.stand_ins import elsewhere as foreign_stand_ins
+from daskprs.azure.stand_ins import here as stand_ins
+from daskprs.azure.stand_ins.blob_storage import (
     BlobClient,
     BlobServiceClient,
     ContainerClient,
@@ -18,7 +19,6 @@ from daskprs.agent.foreign.blob_storage import (
     ResourceNotFoundError,
     UnknownContainer,
 )
-from daskprs.azure.run_place import RunPlace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from .entry_script import masked_here
+from .entry import masked_here
 
 if TYPE_CHECKING:
     import os

@@ -23,10 +23,10 @@ from daskprs.azure.pipelines.step import made_step
 from daskprs.azure.pipelines.values import CallerInputs, Values
 from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.azure.v1.config import FileForm
+from daskprs.azure.yaml_files.document import Document, Loc, dotted
+from daskprs.azure.yaml_files.form import filled, ineffective
+from daskprs.azure.yaml_files.mistakes import Mistake, SourceLocation, refuse
 from daskprs.errors import UsageError, YamlError
-from daskprs.yaml_files.document import Document, Loc, dotted
-from daskprs.yaml_files.form import filled, ineffective
-from daskprs.yaml_files.mistakes import Mistake, SourceLocation, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -21,8 +21,8 @@ from daskprs.azure.pipelines.file import Pipeline, read_pipeline
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.task import Task
 from daskprs.azure.validation import validate
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import PipelineFailed, YamlError
-from daskprs.yaml_files.document import Document
 
 Values = dict[str, Any]
 

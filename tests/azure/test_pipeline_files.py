@@ -24,8 +24,8 @@ from daskprs.azure.pipelines.parallel_step import read_task, written
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.stand_ins.here import stand_in_folder
 from daskprs.azure.task import Task
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import YamlError
-from daskprs.yaml_files.document import Document
 
 SCORE = """\
 type: pipeline

@@ -32,7 +32,7 @@ from daskprs.azure.pipelines.forms import (
 from daskprs.azure.system_flags import SYSTEM_FLAGS
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
 from daskprs.azure.v1.config import ConfigFileForm, ConfigForm
-from daskprs.yaml_files.form import Effect, Form, keys_of
+from daskprs.azure.yaml_files.form import Effect, Form, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

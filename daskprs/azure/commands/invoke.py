@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from daskprs.azure.assets import Assets
     from daskprs.azure.deployments.invocation_file import Invocation
+    from daskprs.azure.yaml_files.document import Document
     from daskprs.job.frontend import Surface
-    from daskprs.yaml_files.document import Document
 
 AFTER_INVOKE = """\b
 Examples:
@@ -116,7 +116,7 @@ def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
     with every_end():
         from daskprs.azure.deployments.invocation_file import Invocation, read_invocation
         from daskprs.azure.file_kinds import is_of_pipeline
-        from daskprs.yaml_files.document import Document
+        from daskprs.azure.yaml_files.document import Document
 
         assets, file = assets_of(values), values.pop("file")
         given = Invocation({}, {}) if file is None else read_invocation(file, assets)

@@ -81,7 +81,7 @@ def _verdict_values(file: str, verdict: Verdict) -> dict[str, Any]:
 
 def _located(lines: Iterable[str]) -> list[dict[str, Any]]:
     """Return each line with its place, if it has one, as values of their own."""
-    from daskprs.yaml_files.mistakes import place_in
+    from daskprs.azure.yaml_files.mistakes import place_in
 
     found = []
     for text in lines:

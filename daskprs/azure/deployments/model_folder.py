@@ -67,7 +67,7 @@ def missing_packages(
     model: Path, python: str | None = None, *, has_images: bool = False
 ) -> list[str]:
     """Return the packages that an MLflow model needs and an interpreter, or this one, lacks."""
-    from daskprs.yaml_files.document import Document
+    from daskprs.azure.yaml_files.document import Document
 
     content: Any = Document.read(model / OF_MLFLOW).content
     flavors = content.get("flavors") if isinstance(content, dict) else None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.mltable.content import MLTableContent
     from daskprs.azure.mltable.form import ReadForm
-    from daskprs.yaml_files.mistakes import Mistake
+    from daskprs.azure.yaml_files.mistakes import Mistake
 
 NULLABLE = {"int", "boolean"}
 """Types whose column has a different type if it holds nulls."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.azure.mltable.form import FORMAT, READS, MLTableForm, ReadForm
 from daskprs.azure.mltable.place import folder_of, resolved
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.form import filled
+from daskprs.azure.yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import DaskprsError, InputError, YamlError
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.partition_format import PartitionFormat
 from daskprs.inputs.source.input_file import is_url, open_binary
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import filled
-from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyarrow.dataset import get_partition_keys
 
 from daskprs.arrow.arrow_pandas import OneType, ToPandas, cast, one_type
+from daskprs.azure.yaml_files.mistakes import refuse
 from daskprs.core.mini_batch import Where
 from daskprs.errors import InputError, LoadError
 from daskprs.inputs.parquet import NamedFile, RowGroupReader, RowGroups, nulls_of
-from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

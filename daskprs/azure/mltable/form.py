@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from daskprs.yaml_files.form import Form, refused, without_effect, works
+from daskprs.azure.yaml_files.form import Form, refused, without_effect, works
 
 Header = Literal[
     "no_header", "from_first_file", "all_files_different_headers", "all_files_same_headers"

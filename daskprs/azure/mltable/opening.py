@@ -33,6 +33,7 @@ from daskprs.azure.mltable.steps import (
     needed,
     run,
 )
+from daskprs.azure.yaml_files.mistakes import refuse
 from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.files.discover import discover, visible
 from daskprs.inputs.files.file_list import FileList
@@ -43,7 +44,6 @@ from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.read_options import Partitions, refuse_options
 from daskprs.inputs.source.sizes import files_per_mini_batch
 from daskprs.inputs.tables import open_table
-from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.forms import CommandForm
     from daskprs.azure.pipelines.wiring import Wiring
-    from daskprs.yaml_files.mistakes import Mistake
+    from daskprs.azure.yaml_files.mistakes import Mistake
 
 SHELL = "bash"
 ROOT_RUN_ID = "AZUREML_ROOT_RUN_ID"

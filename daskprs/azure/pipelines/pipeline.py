@@ -14,12 +14,12 @@ from daskprs.azure.pipelines.command_step import Command, refuse_no_shell
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.run.pipeline_run import PipelineRun, check_secrets
 from daskprs.azure.pipelines.values import CallerInputs
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import Option, OptionError
 from daskprs.folders.until_refused import until_refused
 from daskprs.job.frontend import Surface
 from daskprs.options.rules import check_client
 from daskprs.options.site_defaults import default_job_dir, site_defaults
-from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipeline_folder import PipelineFolder
     from daskprs.azure.pipelines.component import Declared, YamlSource
-    from daskprs.yaml_files.mistakes import Mistake
+    from daskprs.azure.yaml_files.mistakes import Mistake
 
 KINDS: dict[str, tuple[type, ...]] = {
     "integer": (int,),

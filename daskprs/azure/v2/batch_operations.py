@@ -27,11 +27,11 @@ from daskprs.azure.v2.node import bound
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.ports import GivenInput, Input, Output
 from daskprs.azure.v2.registry import ResourceNotFoundError, write_text
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import OptionError, UsageError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.options.site_defaults import default_job_dir
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     import builtins

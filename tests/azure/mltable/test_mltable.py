@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 import daskprs
 from daskprs.azure.mltable import form
 from daskprs.azure.stand_ins.here import StandIns
+from daskprs.azure.yaml_files.form import Effect, keys_of
 from daskprs.errors import InputError, LoadError, OptionError, YamlError
 from daskprs.inputs.frames.inline_data import FarReader
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
-from daskprs.yaml_files.form import Effect, keys_of
 from tests.support.mltables import mltable, rows_of
 
 if TYPE_CHECKING:

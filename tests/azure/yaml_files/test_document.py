@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import YamlError
-from daskprs.yaml_files.document import Document
 
 TEXT = """\
 # a pipeline

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticUndefined
 
+from daskprs.azure.yaml_files.document import Document, Loc, dotted, shortened
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.document import Document, Loc, dotted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-    from daskprs.yaml_files.mistakes import Mistake
+    from daskprs.azure.yaml_files.mistakes import Mistake
 
 
 NO_KEY = "there is no key"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from daskprs.azure.yaml_files.mistakes import Mistake, SourceLocation
 from daskprs.errors import YamlError
 from daskprs.suggest import nearest
-from daskprs.yaml_files.mistakes import Mistake, SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

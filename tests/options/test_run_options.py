@@ -565,14 +565,12 @@ def test_python_files_as_input_are_not_swapped_arguments(
 
 TYPED = """
 import daskprs
-from daskprs.azure.v1 import ParallelRunConfig
 
 options = daskprs.RunOptions(run_max_try=1)
 try:
     daskprs.parallel_run("a.csv", "score.py", **options)
     daskprs.parallel_run("a.csv", "score.py", run_max_tries=1)  # misspelt
     daskprs.plan("a.csv", delimeter=";")  # misspelt
-    ParallelRunConfig("e", "score.py", -1, "append_row", "c", 1, run_max_tries=1)  # misspelt
 except daskprs.ParallelRunFailed as error:
     print(error.result.mini_batches.failed)
 """

@@ -1,0 +1,26 @@
+"""A copy of the project without the packages at its edge, and without their tests.
+
+``python -m tests.support.core_copy FOLDER`` makes it; `make test-core` runs its tests.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tests.support.cloning import copy_clone
+
+
+def copy_core(folder: Path) -> list[str]:
+    """Fill a folder, and return the names of the packages that are left out."""
+    copy_clone(folder)
+    removed = sorted(path.parent.name for path in folder.glob("daskprs/*/plugin.py"))
+    for name in removed:
+        shutil.rmtree(folder / "daskprs" / name)
+        shutil.rmtree(folder / "tests" / name)
+    return removed
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"Without {', '.join(copy_core(Path(sys.argv[1])))}:\n")

@@ -9,10 +9,8 @@ the core nor its own plugins have.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import UsageError
@@ -41,7 +39,7 @@ class Plugin:
     """Kinds of folders that hold those of several jobs, each a class with the methods of a
     `JointFolder`, by the name of the file that marks such a folder."""
     own_folders: tuple[str, ...] = ()
-    """Names of other folders that are no source, wherever they lie."""
+    """Names of other folders that do not count as source, wherever they lie."""
     in_job_folders: tuple[str, ...] = ()
     """Names of what it may put into a job folder before the job makes it."""
     drivers: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +53,10 @@ class Plugin:
 @cache
 def own() -> tuple[Plugin, ...]:
     """Return the plugins of daskprs itself, in the order of their names."""
+    # Agents import this module, and need none of these.
+    import pkgutil
+    from importlib.machinery import PathFinder
+
     found = []
     for place in importlib.import_module(PACKAGE).__path__:
         for one in pkgutil.iter_modules([place]):

@@ -15,31 +15,40 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """A part of a file whose rows are one mini-batch."""
+    """A part of a file whose rows are one mini-batch.
+
+    Parameters
+    ----------
+    where
+        The value by which `read` finds the part: a number, a text, or a tuple of these.
+    rows
+        The number of rows, where it is known.
+    size_bytes
+        The size, where it is known.
+
+    """
 
     where: Any
-    """The value by which `read` finds the part: numbers, text, or a tuple of them."""
     rows: int | None = None
-    """Number of its rows, where it is known."""
     size_bytes: int | None = None
-    """Its size, where it is known: larger parts are expected to take longer."""
 
 
 class FileReader(Protocol):
-    """Cuts files and reads parts of them: the first two in the driver, the last one in agents.
+    """Cuts the files of a format and reads parts of them.
 
-    A file is open for reading, wherever it is, and is closed for the reader. An error that the
-    reader raises is shown with the path of the file.
+    `schema` and `cut` run in the process that starts a job, `read` in its agents. A file is open
+    for reading, on a disk or in a store, and daskprs closes it. An error that a function raises is
+    shown with the path of the file.
     """
 
     def schema(self, file: IO[bytes]) -> pa.Schema:
-        """Return the columns of a file; a column that never has a null is not nullable.
+        """Return the columns of a file.
 
-        For pandas, a nullable column of integers or booleans has floats or objects.
+        For pandas, a nullable column of integers has floats, and one of booleans has objects.
         """
 
     def cut(self, file: IO[bytes], size_bytes: int) -> Iterable[Piece]:
-        """Yield the parts of a file in order, each of about `size_bytes`; each time the same."""
+        """Yield the parts of a file in order, each of about `size_bytes`, the same each time."""
 
     def read(self, file: IO[bytes], where: Any) -> pa.Table:
         """Return the rows of a part, with the columns of `schema`."""

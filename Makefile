@@ -29,6 +29,7 @@ WHEEL := .venv-wheel
 UNPACKED := $(WHEEL)/source
 # The clone without the packages at its edge, which are plugins of the core.
 CORE := .core
+CORE_TESTS ?= tests/*/ tests/test_errors.py
 # What looks at the project from outside, and is no part of it.
 TOOLS := .venv-tools
 LOCKS := locks/development.txt locks/image.txt
@@ -66,7 +67,7 @@ test-core: $(READY)  ## The core's tests, in a copy without the packages at its 
 	@rm -rf $(CORE) && mkdir $(CORE)
 	@$(BIN)/python -m tests.support.core_copy $(CORE)
 	@cd $(CORE) && PYTHONPATH="$(abspath $(CORE))" $(abspath $(BIN))/python -m pytest \
-	    -n $(WORKERS) -m "not long" tests/*/ tests/test_errors.py $(ARGS)
+	    -n $(WORKERS) -m "not long" $(CORE_TESTS) $(ARGS)
 
 test-azure: $(READY)  ## The tests of Azure's files and classes, and of MLTable
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" tests/azure $(ARGS)

@@ -29,7 +29,7 @@ TARGETS = {
     "package": [],
     "sbom": [],
     "lint-package": [],
-    "test-core": ["ARGS=-k nearest_name"],
+    "test-core": ["CORE_TESTS=tests/test_errors.py"],
     "test-azure": ["ARGS=-k shell_arguments"],
     "test-serve": ["ARGS=tests/serve/test_roots.py -k loops"],
     "test-long": [ONE_TEST],
@@ -75,6 +75,7 @@ def clean_environment() -> dict[str, str]:
         "OTHER",
         "WORKERS",
         "ARGS",
+        "CORE",
         "PYTEST",
         "HYPOTHESIS",
     )

@@ -18,7 +18,7 @@ OLDEST := .venv-oldest
 OLDEST_PYTHON ?= python3.11
 # What the suite skips for want of a package: some bring dozens of others.
 EXTRAS := .venv-extras
-EXTRA_TESTS := tests/inputs/test_mltable_delta.py tests/azure/test_mlflow_model.py \
+EXTRA_TESTS := tests/azure/mltable/test_mltable_delta.py tests/azure/test_mlflow_model.py \
 	tests/report/test_exporters.py tests/report/test_notebook.py tests/serve/test_openapi.py \
 	tests/serve/test_sdk_client.py tests/test_notebooks.py
 # One environment for each Python that `make test-python` is given.
@@ -27,6 +27,9 @@ OTHER = .venv-$(shell $(PYTHON) -c "import sys; print('%d.%d' % sys.version_info
 WHEEL := .venv-wheel
 # The tests that the wheel is tried with; without the package, which is the installed one.
 UNPACKED := $(WHEEL)/source
+# The clone without the packages at its edge, which are plugins of the core.
+CORE := .core
+CORE_TESTS ?= tests/*/ tests/test_errors.py
 # What looks at the project from outside, and is no part of it.
 TOOLS := .venv-tools
 LOCKS := locks/development.txt locks/image.txt
@@ -45,7 +48,7 @@ BENCH ?=
 LARGE_MB ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-large test-python test-oldest test-extras test-wheel
+.PHONY: help demo test test-core test-azure test-serve test-long test-large test-python test-oldest test-extras test-wheel
 .PHONY: attack chaos style docs suite package sbom lint-package audit lock bench bench-full clean
 
 help:  ## Show what there is
@@ -59,6 +62,18 @@ test: style docs  ## Style and documentation, then the whole suite
 
 suite: $(READY)  ## The tests alone
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
+
+test-core: $(READY)  ## The core's tests, in a copy without the packages at its edge
+	@rm -rf $(CORE) && mkdir $(CORE)
+	@$(BIN)/python -m tests.support.core_copy $(CORE)
+	@cd $(CORE) && PYTHONPATH="$(abspath $(CORE))" $(abspath $(BIN))/python -m pytest \
+	    -n $(WORKERS) -m "not long" $(CORE_TESTS) $(ARGS)
+
+test-azure: $(READY)  ## The tests of Azure's files and classes, and of MLTable
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" tests/azure $(ARGS)
+
+test-serve: $(READY)  ## The tests of the HTTP service
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" tests/serve $(ARGS)
 
 test-long: $(READY)  ## The tests that take minutes, and properties on many more examples
 	@HYPOTHESIS_PROFILE=long LARGE_RESULT_MB=2500 \
@@ -137,7 +152,7 @@ bench-full: $(READY)  ## The full set: gigabytes, all peers, an hour or two on a
 	@$(BIN)/python -m benchmarks run --preset full $(BENCH)
 
 clean:  ## Remove what all of these have made
-	rm -rf .venv .venv-* site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* .core site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml locks/development.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \

@@ -126,7 +126,7 @@ class JobOutcome(Protocol):
 
 
 class PipelineOutcome(Protocol):
-    """The `daskprs.azure.PipelineResult` that an error carries."""
+    """The `PipelineResult` that an error carries."""
 
     @property
     def status(self) -> str:
@@ -138,7 +138,7 @@ class PipelineOutcome(Protocol):
 
     @property
     def steps(self) -> Mapping[str, Any]:
-        """A `daskprs.azure.StepResult` for each step, by name."""
+        """A `StepResult` for each step, by name."""
 
     @property
     def outputs(self) -> Mapping[str, Path]:
@@ -375,7 +375,7 @@ class PipelineFailed(_WithResult[PipelineOutcome], DaskprsError):  # noqa: N818 
     message
         The step, the cause, the end of its log, and the next step.
     result
-        A `daskprs.azure.PipelineResult`.
+        A `PipelineResult`.
 
     """
 
@@ -395,7 +395,7 @@ class ParallelRunCanceled(_WithResult[Any], KeyboardInterrupt):
     message
         The work done until then, and how to resume.
     result
-        The same as data: a `JobOutcome`, or a `daskprs.azure.PipelineResult`.
+        The same as data: a `JobOutcome`, or a `PipelineResult`.
 
     """
 

@@ -29,12 +29,15 @@ TARGETS = {
     "package": [],
     "sbom": [],
     "lint-package": [],
+    "test-core": ["CORE_TESTS=tests/test_errors.py"],
+    "test-azure": ["ARGS=-k shell_arguments"],
+    "test-serve": ["ARGS=tests/serve/test_roots.py -k loops"],
     "test-long": [ONE_TEST],
     "test-large": ["LARGE_MB=50", "ARGS=-k large_result"],
     "test-oldest": [ONE_TEST],
     "test-python": [ONE_TEST],
     "test-wheel": [ONE_TEST],
-    "test-extras": ["EXTRA_TESTS=tests/inputs/test_mltable_delta.py", "ARGS=-k version"],
+    "test-extras": ["EXTRA_TESTS=tests/azure/mltable/test_mltable_delta.py", "ARGS=-k version"],
     "attack": ["ARGS=tests/serve/test_roots.py -k loops"],
     "audit": ["LOCKS="],
     "lock": ["LOCK=--offline"],
@@ -72,6 +75,7 @@ def clean_environment() -> dict[str, str]:
         "OTHER",
         "WORKERS",
         "ARGS",
+        "CORE",
         "PYTEST",
         "HYPOTHESIS",
     )
@@ -151,7 +155,16 @@ def test_a_target_sets_up_its_environment_first(clone: Path, target: str) -> Non
 def test_clean_removes_what_the_others_have_made(clone: Path, tmp_path: Path) -> None:
     """And nothing else."""
     shutil.copy2(clone / "Makefile", tmp_path / "Makefile")
-    made = [".venv", ".venv-oldest", ".venv-extras", ".venv-tools", "site", ".bench", "demo-output"]
+    made = [
+        ".venv",
+        ".venv-oldest",
+        ".venv-extras",
+        ".venv-tools",
+        ".core",
+        "site",
+        ".bench",
+        "demo-output",
+    ]
     for name in (*made, "kept"):
         (tmp_path / name).mkdir()
     make(tmp_path, "clean")

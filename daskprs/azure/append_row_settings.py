@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.yaml_files.mistakes import Mistake, SourceLocation, refuse
 from daskprs.errors import YamlError
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.mistakes import Mistake, SourceLocation, refuse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,12 +11,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.form import Form, filled, works
+from daskprs.azure.yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import UsageError, YamlError
 from daskprs.suggest import nearest, nearest_of
 from daskprs.system.interpreter import NoInterpreter, interpreter_at
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import Form, filled, works
-from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.agent.child import stand_ins
-from daskprs.agent.foreign import stand_ins as foreign_stand_ins
+from daskprs.azure.stand_ins import elsewhere as foreign_stand_ins
+from daskprs.azure.stand_ins import here as stand_ins
 from daskprs.errors import ScriptError, UsageError
 from daskprs.system.interpreter import environment_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from daskprs.azure.pipeline_folder import REGISTERED
 from daskprs.errors import OptionError, UsageError
-from daskprs.folders.pipeline_folder import REGISTERED
 from daskprs.suggest import nearest_of
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import in_turn
@@ -54,7 +54,7 @@ class Registry:
         self.folder = root / REGISTRY / REGISTERED
 
     def _of(self, kind: str, *names: str) -> Path:
-        # Scripts under another interpreter look for models there, too: `agent.foreign.stand_ins`.
+        # Scripts under another interpreter look for models there, too: `azure.stand_ins.elsewhere`.
         folder = self.folder.parent if kind == MODELS else self.folder
         return folder.joinpath(kind, *map(file_of_name, names))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from daskprs.azure.pipeline_folder import ScriptFolder
 from daskprs.errors import UsageError
-from daskprs.folders.pipeline_folder import ScriptFolder
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:

@@ -12,16 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from daskprs.azure.pipeline_folder import PipelineFolder
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.folders.pipeline_folder import PipelineFolder
 
+DRIVER_LOG = "azureml-logs/70_driver_log.txt"
+"""The log of a step's driver in its folder, at the path that Azure uses."""
 METRICS = ("Total Tasks", "Scheduled Tasks", "Completed Tasks", "Failed Tasks", "Elapsed Time")
 """Columns of the last line of a step's progress table that become metrics."""
 
 
 def link_driver_log(step: JobFolder, log: Path | None = None) -> None:
     """Link the driver's log under its Azure name, from the first line on."""
-    link = step.azure_driver_log
+    link = step.path / DRIVER_LOG
     link.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):  # left by the run that is resumed
         link.symlink_to(os.path.relpath(log or step.master_log, link.parent))

@@ -10,8 +10,8 @@ from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.append_row_settings import frame_settings
 from daskprs.azure.assets import Assets
 from daskprs.azure.missing_modules import refuse_missing_modules
+from daskprs.azure.mltable.place import located
 from daskprs.azure.step_logs import link_driver_log
-from daskprs.inputs.mltable.place import located
 from daskprs.options.run_options import RunOptions
 from daskprs.options.site_defaults import options_of_call
 from daskprs.output.publish.output_file import check_output_file

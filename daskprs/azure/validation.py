@@ -12,6 +12,9 @@ from daskprs.azure.deployments.model_folder import missing_packages
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.file_kinds import KINDS, PIPELINE, FileKind, Use, kind_of
 from daskprs.azure.missing_modules import missing_modules, named, way_out
+from daskprs.azure.mltable.form import MLTableForm
+from daskprs.azure.mltable.place import located
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.component import YamlSource, declared
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.forms import PipelineJobForm
@@ -20,13 +23,10 @@ from daskprs.azure.pipelines.step import made_step
 from daskprs.azure.pipelines.values import CallerInputs, Values
 from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.azure.v1.config import FileForm
+from daskprs.azure.yaml_files.document import Document, Loc, dotted
+from daskprs.azure.yaml_files.form import filled, ineffective
+from daskprs.azure.yaml_files.mistakes import Mistake, SourceLocation, refuse
 from daskprs.errors import UsageError, YamlError
-from daskprs.folders.pipeline_folder import PipelineFolder
-from daskprs.inputs.mltable.form import MLTableForm
-from daskprs.inputs.mltable.place import located
-from daskprs.yaml_files.document import Document, Loc, dotted
-from daskprs.yaml_files.form import filled, ineffective
-from daskprs.yaml_files.mistakes import Mistake, SourceLocation, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -126,7 +126,7 @@ def _kind_of(check: Check) -> FileKind:
 
 
 def _check_mltable(check: Check) -> None:
-    from daskprs.inputs.mltable.opening import open_mltable
+    from daskprs.azure.mltable.opening import open_mltable
     from daskprs.inputs.source.read_options import ReadOptions
 
     with located(check.assets.located):

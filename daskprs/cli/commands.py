@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs import __version__
+from daskprs import __version__, plugins
 from daskprs.cli.as_json import JSON, show_json
 from daskprs.cli.clean import clean
-from daskprs.cli.environment import environment
 from daskprs.cli.exit_codes import every_end, show
-from daskprs.cli.invoke import invoke
 from daskprs.cli.job_commands import DETACHED_COMMANDS, FOLDER_COMMANDS
 from daskprs.cli.options import (
     CONTEXT,
@@ -27,9 +26,7 @@ from daskprs.cli.options import (
     options,
     stacked,
 )
-from daskprs.cli.pipeline import is_pipeline, run_pipeline_file
-from daskprs.cli.serve import serve
-from daskprs.cli.validate import validate
+from daskprs.cli.plugin_commands import PluginCommands, first_argument
 from daskprs.options.run_options import RunOptions
 from daskprs.options.site_defaults import options_of_call
 
@@ -79,16 +76,18 @@ class WithArguments(Grouped):
         return super().parse_args(ctx, args[:end])
 
 
-class Commands(click.Group):
-    """All commands; `run` runs a pipeline where its first word is a YAML file."""
+class Commands(PluginCommands):
+    """All commands; where `run` is given another file than a script, a plugin may take over."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command to run."""
         name, command, words = super().resolve_command(ctx, args)
-        if command is run and is_pipeline(run, words):
-            command = run_pipeline_file
+        if command is run:
+            suffix = PurePath(first_argument(run, words)).suffix.lower()
+            if suffix not in ("", ".py"):
+                command = plugins.own_part("commands", f"run *{suffix}") or run
         return name, command, words
 
 
@@ -131,8 +130,8 @@ _of_a_call = stacked(
 def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: Any) -> None:
     """Run SCRIPT over INPUT...; the words after -- go to the script.
 
-    What run() returns is written to one text file, in input order. A pipeline file of Azure
-    Machine Learning has other options: see daskprs run pipeline.yml --help.
+    What run() returns is written to one text file, in input order. A file that is not a script has
+    options of its own: see daskprs run pipeline.yml --help.
     """
     values["progress"] = False if values.pop("quiet") else None
     with every_end():
@@ -215,7 +214,7 @@ def _data(inputs: tuple[str, ...]) -> Any:
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
-for command in (clean, environment, invoke, serve, validate, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
+for command in (clean, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
     main.add_command(command)
 
 

@@ -1,24 +1,23 @@
 """A driver as a process: ``python -m daskprs.cli.driver_process KIND PATH PARENT``.
 
-KIND is ``detached`` for the detached job in the folder PATH, and ``step`` for the task in the file
-PATH. The process ends with its parent, and otherwise with an exit code of the command line. Its
-stdin has, as JSON, what no file has: values of environment variables, and the keys of the job.
+KIND is ``detached`` for the detached job in the folder PATH, or the name of a plugin's driver. The
+process ends with its parent, and otherwise with an exit code of the command line. Its stdin has, as
+JSON, what no file has: values of environment variables, and the keys of the job.
 """
 
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs import plugins
 from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.options import flagged
 from daskprs.errors import JobFolderLocked
 from daskprs.folders.job_folder import JobFolder
-from daskprs.job.frontend import Surface, accepting, command_to_resume
+from daskprs.job.frontend import Surface, command_to_resume
 from daskprs.system.linux import die_with_parent
 from daskprs.system.seal import SealKey
 
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
 PREDECESSOR_S = 120.0
 """Seconds to wait for a driver that is cut off from the cluster, and still holds the folder."""
 AGAIN_S = 1.0
-
-
-def resume_pipeline(job_dir: Path, accept: str = "") -> str:
-    """Return the words that resume the pipeline of a step."""
-    words = ["--resume", "--job-dir", str(job_dir.parent), *accepting(accept)]
-    return f"run the pipeline again with {shlex.join(words)}"
 
 
 def drive_detached(path: str, told: dict[str, Any]) -> ParallelRunResult:
@@ -62,19 +55,9 @@ def drive_detached(path: str, told: dict[str, Any]) -> ParallelRunResult:
             time.sleep(AGAIN_S)
 
 
-def drive_step(path: str, told: dict[str, Any]) -> object:
-    """Run the task that a file describes."""
-    from daskprs.azure.pipelines.parallel_step import read_task
-
-    task = read_task(Path(path)).with_variables(told.get("variables", {}))
-    return task.run(surface=Surface(flagged, resume_pipeline))
-
-
-DRIVE = {"detached": drive_detached, "step": drive_step}
-
-
 if __name__ == "__main__":
     kind, path, parent = sys.argv[1:]
     die_with_parent(int(parent))
     with every_end():
-        show(DRIVE[kind](path, json.loads(sys.stdin.buffer.read() or b"{}")))
+        drive = drive_detached if kind == "detached" else plugins.own_part("drivers", kind)
+        show(drive(path, json.loads(sys.stdin.buffer.read() or b"{}")))

@@ -57,11 +57,6 @@ def to_stderr(line: str) -> None:
         click.echo(line, err=True)
 
 
-def lines(*, quiet: bool) -> Callable[[str], None]:
-    """Return the function that shows the lines of a pipeline, or drops them."""
-    return (lambda _: None) if quiet else to_stderr
-
-
 @contextmanager
 def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
     """Exit with the code of an error, and show its message, with options in a form."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from daskprs import plugins
 from daskprs.cli.as_json import JSON, json_value, show_json
 from daskprs.cli.exit_codes import every_end, show, to_stderr
 from daskprs.cli.options import (
@@ -28,13 +30,16 @@ from daskprs.cli.options import (
 from daskprs.core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import PipelineFolder, read_record
+from daskprs.folders.joint_folder import joint_folder_at
 from daskprs.job.result import items_text
 from daskprs.options.run_options import TABLE
 from daskprs.report.progress_text import at_work_text, counts_text, now_text, slot_text
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from daskprs.folders.joint_folder import JointFolder, JointState
     from daskprs.job.frontend import Surface
     from daskprs.job.request import CheckedCall
     from daskprs.job.status import JobState
@@ -84,6 +89,21 @@ Exit codes:
 """
 
 
+class OfALaterRun(Grouped):
+    """A command that goes on with a job: plugins add files that set environment variables."""
+
+    heading_of_others = "Script"
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options of the command, and those of plugins."""
+        files = plugins.own_names("variable_files")
+        added = [
+            click.Option([f"--{name}"], metavar="FILE", help=inspect.getdoc(plugins.loaded(dotted)))
+            for name, dotted in files.items()
+        ]
+        return [*super().get_params(ctx), *added]
+
+
 _of_a_later_run = stacked(
     click.argument("folder"),
     click.option(
@@ -92,19 +112,13 @@ _of_a_later_run = stacked(
     client(". Default: the one that the job was called with."),
     click.option("--here", is_flag=True, help="On the cores of this machine, not on a cluster."),
     QUIET,
-    click.option(
-        "--deployment",
-        metavar="FILE",
-        help="The file of the batch deployment that the job is of: environment variables have the "
-        "values there.",
-    ),
     options(["environment_variables", "secrets", *OF_A_RESUME, *OF_A_LATER_RUN]),
     click.pass_context,
 )
 """The options with which a job may be resumed."""
 
 
-@click.command("resume", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_RESUME)
+@click.command("resume", cls=OfALaterRun, context_settings=CONTEXT, epilog=AFTER_RESUME)
 @EXTEND
 @_of_a_later_run
 def resume(ctx: click.Context, /, folder: str, extend: bool, **values: Any) -> None:  # noqa: FBT001 - a flag
@@ -115,7 +129,7 @@ def resume(ctx: click.Context, /, folder: str, extend: bool, **values: Any) -> N
     _go_on(ctx, folder, "extend" if extend else True, values)
 
 
-@click.command("retry-failed", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_RETRY)
+@click.command("retry-failed", cls=OfALaterRun, context_settings=CONTEXT, epilog=AFTER_RETRY)
 @_of_a_later_run
 def retry_failed(ctx: click.Context, /, folder: str, **values: Any) -> None:
     """Run only the mini-batches of the job in FOLDER that failed in the end.
@@ -136,11 +150,11 @@ def status(ctx: click.Context, /, folder: str, *, watch: bool, as_json: bool) ->
     For the folder of a pipeline, show its steps. Ctrl-C ends only this command.
     """
     with every_end():
-        from daskprs.job.pipeline_status import pipeline_state_of
         from daskprs.job.status import state_of
 
-        if pipeline_state_of(PipelineFolder(folder)) is not None:
-            _show_pipeline(folder, watch=watch, as_json=as_json)
+        joint = joint_folder_at(folder)
+        if joint is not None:
+            _show_joint(joint, folder, watch=watch, as_json=as_json)
             return
         job = JobFolder(folder)
         if watch:
@@ -176,16 +190,15 @@ def _watch(folder: JobFolder, *, as_json: bool) -> None:
         display.end(None)
 
 
-def _show_pipeline(folder: str, *, watch: bool, as_json: bool) -> None:
+def _show_joint(joint: JointFolder, given: str, *, watch: bool, as_json: bool) -> None:
     """Show the steps of a pipeline, and before that, with `watch`, what changes until its end."""
     from daskprs.job.detached import LOOK_EVERY_S
-    from daskprs.job.pipeline_status import pipeline_state_of
 
-    pipeline, shown = PipelineFolder(folder), dict[str, str]()
-    while (state := pipeline_state_of(pipeline)) is not None and watch and state.holder is not None:
+    shown: Mapping[str, str] = {}
+    while (state := joint.state()) is not None and watch and state.holder is not None:
         new = {name: one for name, one in state.steps.items() if shown.get(name) != one}
         if new and as_json:
-            click.echo(json.dumps(state.record(pipeline)))
+            click.echo(json.dumps(joint.state_values(state)))
         elif new:
             click.echo("\n".join(f"{name}: {one}" for name, one in new.items()), err=True)
         shown = state.steps
@@ -193,11 +206,11 @@ def _show_pipeline(folder: str, *, watch: bool, as_json: bool) -> None:
     if state is None:
         return
     if not as_json:
-        click.echo(_pipeline(folder))
+        click.echo(_steps_text(joint, state, given))
     elif watch:
-        click.echo(json.dumps(state.record(pipeline)))
+        click.echo(json.dumps(joint.state_values(state)))
     else:
-        show_json(state.record(pipeline))
+        show_json(joint.state_values(state))
 
 
 @click.command("result", context_settings=CONTEXT, epilog=AFTER_RESULT)
@@ -230,54 +243,48 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
     if found.pop("here"):
         found["client"] = ""
     with every_end():
-        deployment = found.pop("deployment", None)
-        if deployment:
-            from daskprs.azure.deployments.batch_deployment import variables_in
-
+        files = [
+            (plugins.loaded(dotted), found.pop(name))
+            for name, dotted in plugins.own_names("variable_files").items()
+            if name in found
+        ]
+        for variables_of, file in files:
             given_here = found.get("environment_variables", {})
-            found["environment_variables"] = {**variables_in(deployment), **given_here}
+            found["environment_variables"] = {**variables_of(file), **given_here}
         from daskprs.job.job import Job
         from daskprs.job.prestart import prestart
         from daskprs.job.request import check_kept_call
 
         call = check_kept_call(_job(folder), how, **found)
-        to_stderr(_script_text(call, deployment))
+        to_stderr(_script_text(call, [file for _, file in files]))
         with prestart(call.options, call.client):
             show(Job(call, command_line(ctx)).run())
 
 
-def _script_text(call: CheckedCall, deployment: str | None) -> str:
+def _script_text(call: CheckedCall, files: Sequence[str]) -> str:
     """Return which script a command is going to run."""
     script = call.script
     place = script.file if script.root is None else f"{script.root}/{script.file}"
     if script.module is not None:
         place = f"the module {script.module}" + (f" of {script.root}" if script.root else "")
-    of = f", with the variables of {deployment}" if deployment else ""
+    of = f", with the variables of {' and '.join(files)}" if files else ""
     return f"daskprs: the job in {call.folder} runs {place}{of}"
 
 
 def _job(folder: str) -> JobFolder:
     """Return the folder of a job; reject that of a pipeline."""
-    text = _pipeline(folder)
-    if text is not None:
-        raise JobFolderError(text)
+    joint = joint_folder_at(folder)
+    if joint is not None and (state := joint.state()) is not None:
+        raise JobFolderError(_steps_text(joint, state, folder))
     return JobFolder(folder)
 
 
-def _pipeline(folder: str) -> str | None:
-    """Return the state of a pipeline and its steps as text; None for the folder of a job."""
-    from daskprs.job.pipeline_status import pipeline_state_of
-
-    pipeline = PipelineFolder(folder)
-    state = pipeline_state_of(pipeline)
-    if state is None:
-        return None
-    shown = "".join(f"\n  {one:<11} {pipeline.step(name)}" for name, one in state.steps.items())
+def _steps_text(joint: JointFolder, state: JointState, given: str) -> str:
+    """Return the state of a pipeline and its steps as text."""
+    shown = "".join(f"\n  {one:<11} {joint.step(name)}" for name, one in state.steps.items())
     return (
-        f"{pipeline} is the folder of a pipeline, which is {state.status}. Its steps have folders "
-        f"of their own:{shown}\n"
-        f"To go on with the pipeline, run its file again with --resume --job-dir {folder}, or "
-        "submit one of SDK v1 again: a parallel step that has a result gives that."
+        f"{joint.path} is the folder of a pipeline, which is {state.status}. Its steps have "
+        f"folders of their own:{shown}\n{joint.way_on(given)}"
     )
 
 
@@ -306,13 +313,12 @@ def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
 
 def _way_on(folder: JobFolder, surface: Surface) -> str:
     """Return the command that resumes a job, or what its pipeline or its program does instead."""
-    from daskprs.cli.driver_process import resume_pipeline
     from daskprs.job.request import in_its_program, read_call
 
     try:
-        steps = read_record(PipelineFolder(folder.path.parent)) or {}
-        if "definition" in steps.get(folder.path.name, {}):  # else each step of SDK v1 by itself
-            return resume_pipeline(folder.path)
+        joint = joint_folder_at(folder.path.parent)
+        if joint is not None and (way := joint.way_on_of(folder.path)) is not None:
+            return way
         needs_program = bool(read_call(folder)["objects"])
     except JobFolderError:  # it was made by another version, or this user may not read it
         needs_program = False

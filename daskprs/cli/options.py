@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from daskprs.job.frontend import Surface, accepting, command_to_resume
+from daskprs.job.frontend import Surface, command_to_resume
 from daskprs.options.run_options import GROUPS, INPUT, TABLE, RunOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
 
     from daskprs.errors import Option
 
@@ -38,7 +37,7 @@ OWN_BEFORE = {
     "Output": ("output_dir",),
     "The job": ("job_dir",),
 }
-OWN_AFTER = {"Script": ("deployment",), "The job": ("extend", "quiet", "as_json")}
+OWN_AFTER = {"The job": ("extend", "quiet", "as_json")}
 """Options that only the command line has, before and after those of `RunOptions`."""
 HEADINGS = {
     group: (
@@ -49,14 +48,10 @@ HEADINGS = {
     for group in GROUPS
 }
 """Options in the order in which they are shown; the headings are those of the documentation."""
-PIPELINE_SPELLING = {"output_dir": "--output", "append_row_file_name": "append_row_to"}
-"""Options of a job, and their replacements for a step of a pipeline."""
-OF_ONE_TIME = {"job_dir", "resume", "accept_changes"}
-"""Options of a pipeline that differ when the pipeline is resumed."""
 
 
 def dashed(word: str) -> str:
-    """Return the name of an option with dashes; Azure's users type it with underscores."""
+    """Return the name of an option with dashes; some type it with underscores."""
     name = word.replace("_", "-")
     return name if name in DASHED else word  # click asks for values too, and append_row is one
 
@@ -189,10 +184,16 @@ def pairs(option: str, words: Iterable[str], form: str = "NAME=VALUE") -> dict[s
 class Grouped(click.Command):
     """A command whose help shows its options under the headings of the table of options."""
 
+    heading_of_others: str | None = None
+    """Under which options are shown that no heading names: those of plugins."""
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options that the command has, heading by heading."""
         records = {option.name: option.get_help_record(ctx) for option in self.get_params(ctx)}
-        for heading, names in HEADINGS.items():
+        others = records.keys() - {name for names in HEADINGS.values() for name in names}
+        for heading, own in HEADINGS.items():
+            is_for_others = heading == self.heading_of_others
+            names = (*own, *sorted(map(str, others - {"help"}))) if is_for_others else own
             shown = [record for name in names if (record := records.get(name)) is not None]
             if shown:
                 with formatter.section(heading):
@@ -217,28 +218,3 @@ def command_line(ctx: click.Context) -> Surface:
     """Return the surface of a job that a command starts: next steps are commands to be pasted."""
     program = ctx.parent.command_path if ctx.parent is not None else "daskprs"
     return Surface(flagged, partial(command_to_resume, program=program))
-
-
-def pipeline_command(ctx: click.Context) -> Surface:
-    """Return the surface of a pipeline that a command starts: a resume repeats the command."""
-    words = [*ctx.command_path.split(), *_repeated(ctx)]
-
-    def resume(job_dir: Path, accept: str = "") -> str:
-        return shlex.join([*words, "--resume", "--job-dir", str(job_dir), *accepting(accept)])
-
-    return Surface(lambda option: PIPELINE_SPELLING.get(option.name) or flagged(option), resume)
-
-
-def _repeated(ctx: click.Context) -> Iterator[str]:
-    """Yield the words of a command that are the same each time."""
-    for one in ctx.command.params:
-        value = ctx.params.get(one.name or "")
-        if not value or one.name in OF_ONE_TIME:
-            continue
-        if isinstance(one, click.Argument):
-            yield str(value)
-        elif isinstance(one, click.Option) and one.is_flag:
-            yield one.opts[0]
-        else:
-            for word in value if one.multiple else [value]:
-                yield from (one.opts[0], str(word))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskprs import plugins
 from daskprs.errors import JobFolderError, Option
 from daskprs.folders.below import Below
 from daskprs.system.private_folder import is_private, make_private
@@ -72,8 +73,6 @@ class JobFolder:
     """The folder of snapshots of the source directory."""
     source = Below("source")
     """The folder of a copy of the source directory, for a job behind a lazy collection."""
-    model = Below("model")
-    """The folder that contains the model of a deployment, and nothing else."""
     scratch = Below("scratch")
     """The folder of inputs that were written for the agents."""
     works = Below("work")
@@ -101,8 +100,6 @@ class JobFolder:
     """Summary of the script's errors."""
     master_log = Below("logs/sys/master_role.txt")
     """The log of the driver."""
-    azure_driver_log = Below("azureml-logs/70_driver_log.txt")
-    """The log of a step's driver, at the path that Azure uses."""
     driver_output = Below("logs/sys/driver.txt")
     """The terminal output of a detached job's driver."""
     own_errors = Below("logs/sys/error")
@@ -191,8 +188,8 @@ class JobFolder:
 
     def _make_private(self) -> str:
         try:
-            own = (self.model.name, self.azure_driver_log.parent.name)
-            return make_private(self.path, own)
+            own = (name for plugin in plugins.own() for name in plugin.in_job_folders)
+            return make_private(self.path, tuple(own))
         except OSError as error:
             msg = (
                 f"job_dir: {self} cannot be made private: {error}. Leave its permissions as they "

@@ -7,12 +7,19 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from daskprs import plugins
 from daskprs.errors import InputError, class_name, how_to_convert
 from daskprs.inputs.files.discover import discover, visible
 from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.marked_folder import mark_at
 from daskprs.inputs.files.source import FilesSource
-from daskprs.inputs.files.suffixes import TableKind, kind_of_all
-from daskprs.inputs.mltable.place import mltable_at
+from daskprs.inputs.files.suffixes import (
+    TableKind,
+    kind_of,
+    kind_of_all,
+    mixed_kinds,
+    suffix_of,
+)
 from daskprs.inputs.source.batch_format import (
     check_columns_fit,
     check_polars,
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from daskprs.inputs.frames.caller_frame import FrameSource, ObjectFrameSource
+    from daskprs.inputs.installed_formats import InstalledFormat
     from daskprs.inputs.parquet import ParquetSource
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
@@ -212,17 +220,16 @@ def _keyed(source: TableSource, columns: Sequence[str], reading: ReadOptions) ->
 
 
 def _open_paths(data: Any, reading: ReadOptions) -> Source:
-    mltable = None if reading.input_type == "files" else mltable_at(data)
-    if mltable is not None:
-        # Only an MLTable needs the YAML reader.
-        from daskprs.inputs.mltable.opening import open_mltable
-
-        table = open_mltable(mltable, reading)
-        return table if isinstance(table, FilesSource) else _keyed(table, table.columns, reading)
+    described = None if reading.input_type == "files" else _open_described(data, reading)
+    if described is not None:
+        return described
     inputs = discover(data)
     if not any(inputs):
         msg = f"{data!r}: it holds no files."
         raise InputError(msg)
+    installed = None if reading.input_type == "files" else _installed_format(inputs)
+    if installed is not None:
+        return _open_installed(installed, FileList(_visible(inputs)), reading)
     kind = _kind(inputs, reading)
     check_options(reading, "files" if kind is None else kind.value)
     if kind is None:
@@ -236,6 +243,41 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
     check_columns_fit(reading.batch_format, source.columns)
     if kind is TableKind.PARQUET and reading.batch_format == "polars":  # a schema imports pandas
         _check_polars_holds(cast("ParquetSource", source).schema, reading)
+    return _keyed(source, source.columns, reading)
+
+
+def _open_described(data: Any, reading: ReadOptions) -> Source | None:
+    """Return the source of a folder that a file in it describes, which a plugin reads."""
+    for mark, dotted in plugins.own_names("readers").items():
+        place = mark_at(data, mark)
+        if place is not None:
+            source: Source = plugins.loaded(dotted)(place, reading)
+            if source.unit == "file":
+                return source
+            table = cast("TableSource", source)
+            return _keyed(table, list(table.meta().columns), reading)
+    return None
+
+
+def _installed_format(inputs: list[FileList]) -> InstalledFormat | None:
+    """Return the format of the first file, if that is one that another package reads."""
+    first = next(_visible(inputs), None)
+    if first is None or kind_of(first.path) is not None:
+        return None
+    from daskprs.inputs.installed_formats import installed_format
+
+    return installed_format(suffix_of(first.path))
+
+
+def _open_installed(format_: InstalledFormat, files: FileList, reading: ReadOptions) -> Source:
+    from daskprs.inputs.installed_formats import InstalledFormatSource
+
+    other = next((path for path in files.paths() if suffix_of(path) != format_.suffix), None)
+    if other is not None:
+        raise InputError(mixed_kinds([next(iter(files.paths())), other]))
+    source = InstalledFormatSource(format_, files, reading)
+    check_columns_fit(reading.batch_format, source.columns)
+    _check_polars_holds(source.schema, reading)
     return _keyed(source, source.columns, reading)
 
 

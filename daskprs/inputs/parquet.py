@@ -190,8 +190,21 @@ class SchemaOfAll:
         self._with_nulls: set[str] = set()
 
     def meet(self, file: InputFile, metadata: pq.FileMetaData) -> None:
-        """Take a file; it must have the columns of earlier files, each once."""
-        schema = _plain(metadata.schema.to_arrow_schema())
+        """Take a Parquet file."""
+
+        def nulls(schema: pa.Schema) -> set[str]:
+            return nulls_of(metadata, schema, known=self._with_nulls)
+
+        self.take(file, metadata.schema.to_arrow_schema(), nulls)
+
+    def take(
+        self, file: InputFile, schema: pa.Schema, nulls: Callable[[pa.Schema], set[str]]
+    ) -> None:
+        """Take a file; it must have the columns of earlier files, each once.
+
+        `nulls` returns the integers and booleans that may be null.
+        """
+        schema = _plain(schema)
         _refuse_doubles(file.path, schema.names)
         if self._columns is not None:
             self._check_wanted(file, schema)
@@ -203,7 +216,7 @@ class SchemaOfAll:
             _compare_names(self._first, self._schemas[0], file.path, schema)
         if not any(schema.equals(known, check_metadata=True) for known in self._schemas):
             self._schemas.append(schema)
-        self._with_nulls |= nulls_of(metadata, schema, known=self._with_nulls)
+        self._with_nulls |= nulls(schema)
 
     def result(self) -> OneType:
         """Return the one schema, in which integers that are null anywhere are floats.

@@ -14,8 +14,7 @@ from daskprs.core.ending import JobStatus
 from daskprs.errors import DaskprsError, JobFolderError, JobFolderLocked
 from daskprs.folders.job_folder import DOOMED, JobFolder
 from daskprs.folders.job_lock import epochs_of, has_begun, holder, latest_epoch
-from daskprs.folders.pipeline_folder import PipelineFolder, read_record
-from daskprs.job.pipeline_status import pipeline_state_of
+from daskprs.folders.joint_folder import joint_folder_at
 from daskprs.job.request import read_call
 from daskprs.job.result import RUNNING
 from daskprs.job.status import DIED, state_of
@@ -27,6 +26,8 @@ from daskprs.system.remove_tree import remove_tree
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
+
+    from daskprs.folders.joint_folder import JointFolder
 
 UNREADABLE = "Unreadable"
 """A job whose journal cannot be read, as that of another version."""
@@ -60,7 +61,7 @@ class JobOnDisk(NamedTuple):
 class _Found(NamedTuple):
     """What is removed as one: a job folder, or that of a pipeline."""
 
-    folder: JobFolder | PipelineFolder
+    folder: JobFolder | JointFolder
     last: Path
     """What is removed last: by that what is left of the folder is known."""
     jobs: list[JobFolder]
@@ -92,7 +93,7 @@ class _Found(NamedTuple):
         statuses = [_status(job) for job in self.jobs]
         if isinstance(self.folder, JobFolder):
             return statuses[0]
-        state = pipeline_state_of(self.folder)
+        state = self.folder.state()
         if RUNNING in statuses or state is None:
             return RUNNING
         # A job may have gone on by itself since its step was recorded.
@@ -223,8 +224,9 @@ class Cleaning:
     def _judged(self, found: _Found, job: JobOnDisk) -> JobOnDisk:
         status, folder = found.status(), found.folder
         job = job._replace(status=status)
-        if isinstance(folder, PipelineFolder):
-            job = job._replace(steps=len(read_record(folder) or ()))
+        if not isinstance(folder, JobFolder):
+            state = folder.state()
+            job = job._replace(steps=0 if state is None else len(state.steps))
         if status == RUNNING or status not in self._statuses:
             return job._replace(stays=status)
         if job.age_s < self._older_than_s:
@@ -242,15 +244,15 @@ def _found(path: Path) -> _Found | None:
     if is_job_folder(path):
         job = JobFolder(path)
         return _Found(job, job.call, [job])
-    pipeline = PipelineFolder(path)
     try:
-        if not _is_ours(path, pipeline.record) or pipeline.lock.is_symlink():
+        joint = joint_folder_at(path)
+        if joint is None or not _is_ours(path, joint.record) or joint.lock.is_symlink():
             return None
-        read_record(pipeline)  # else it is a file of the same name
+        joint.state()  # else it is a file of the same name
         jobs = [JobFolder(one) for one in sorted(path.iterdir()) if is_job_folder(one)]
     except (OSError, JobFolderError):
         return None
-    return _Found(pipeline, pipeline.record, jobs)
+    return _Found(joint, joint.record, jobs)
 
 
 def is_job_folder(path: Path) -> bool:

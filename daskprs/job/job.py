@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.node.environment import system_arguments, usable_cores
 from daskprs.agent.protocol.messages import INLINE, JobSpec
+from daskprs.agent.script.plugin_stand_ins import plugin_stand_ins
 from daskprs.agent.script.side_inputs import side_inputs_of
 from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, MessageLogged, OutputPublished
@@ -376,6 +377,7 @@ class Job:
             included=call.included,
             resource_interval_s=float(options.resource_monitor_interval),
             profiling_module=options.profiling_module,
+            stand_ins=plugin_stand_ins(elsewhere=options.python is not None),
         )
 
     # ---- the work ----

@@ -33,7 +33,7 @@ from daskprs.inputs.source.input_file import is_url
 from daskprs.job.checked_output import checked_output, output_form
 from daskprs.job.inline_call import refuse_work_elsewhere
 from daskprs.options.rules import check_client, check_job_dir, current_client, working_directory
-from daskprs.options.run_options import OF_DASKPRS, TABLE, Digest, RunOptions
+from daskprs.options.run_options import TABLE, Digest, RunOptions, is_place
 from daskprs.options.site_defaults import default_job_dir, site_defaults
 from daskprs.report.humanize import counted, duration
 from daskprs.report.listeners import report_listing
@@ -368,7 +368,7 @@ def kept_call(
 ) -> dict[str, Any]:
     """Return a call as JSON values."""
     variables = options.environment_variables or {}
-    ours = {name: value for name, value in variables.items() if OF_DASKPRS.fullmatch(name)}
+    ours = {name: value for name, value in variables.items() if is_place(name)}
     kept, objects = {"environment_variables": ours} if ours else {}, []
     for name, value in options.changed().items():
         if name in NOT_SAVED or name == "environment_variables":

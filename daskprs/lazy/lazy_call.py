@@ -16,6 +16,7 @@ from daskprs.system.file_lock import boot_id
 from daskprs.system.hidden_values import HiddenValues
 
 if TYPE_CHECKING:
+    from daskprs.agent.protocol.messages import PluginStandIns
     from daskprs.agent.script.checked_script import CheckedScript
     from daskprs.core.limits import Limits
     from daskprs.folders.job_folder import JobFolder
@@ -44,6 +45,7 @@ class LazyCall:
     """The columns of the data that stand beside what `run` returns."""
     result: ResultForm
     on_error: OnError
+    stand_ins: tuple[PluginStandIns, ...] = ()
 
     def __dask_tokenize__(self) -> str:
         """Return what tells calls apart."""
@@ -86,4 +88,5 @@ class LazyCall:
             limits=options.limits(),
             batch_form=None if options.batch_format == "pandas" else batch_form,
             included=self.included,
+            stand_ins=self.stand_ins,
         )

@@ -15,6 +15,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from daskprs.agent.script.checked_interpreter import check_interpreter
 from daskprs.agent.script.checked_script import check_script_of
+from daskprs.agent.script.plugin_stand_ins import plugin_stand_ins
 from daskprs.errors import Option, OptionError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.rows_seal import key_for, variables_key_for
@@ -238,6 +239,7 @@ def _in_tasks(
         included,
         result,
         on_error,
+        plugin_stand_ins(elsewhere=options.python is not None),
     )
     key = f"{NAME}-call-{token}"
     needed = Delayed(key, {key: call})

@@ -10,6 +10,7 @@ from os import PathLike  # noqa: TC003 - the table reads the types of its fields
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from daskprs import plugins
 from daskprs.core.limits import Limits
 from daskprs.errors import Option, OptionError
 from daskprs.inputs.source.read_options import BatchFormat, Header, InputType, ReadOptions
@@ -87,7 +88,7 @@ ALIASES = {
     ),
     **dict.fromkeys(("retries", "max_restarts"), "run_max_try (tries, one more than retries)"),
 }
-"""Names of options in Azure's YAML files and in other libraries, and ours for them."""
+"""Names of options in other libraries and files, and ours for them."""
 
 OF_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
 OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
@@ -95,10 +96,8 @@ OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
 OF_ROWS = ("keep_rows", "include_columns", "schema")
 """Options of what `run` returns."""
 
-OF_DASKPRS = re.compile(
-    r"AZUREML_(MODEL_DIR|RUN_ID|ROOT_RUN_ID)|AZURE_ML_(INPUT|OUTPUT)_\w*|DASKPRS_(ASSETS|RUN)"
-)
-"""Environment variables that Azure's surfaces set: values of these are places, and are kept."""
+OF_DASKPRS = ("DASKPRS_ASSETS", "DASKPRS_RUN")
+"""Environment variables whose values are places, and are kept; plugins have more of them."""
 SHORTEST_SECRET = 4
 """Characters of the shortest secret: the mask of a shorter one would hide half of the logs."""
 
@@ -737,14 +736,20 @@ def refuse_short_secret(name: str, value: str) -> None:
 def variable_digests(variables: Mapping[str, Any], digest: Digest = keyed_digest) -> dict[str, Any]:
     """Return environment variables with digests in place of their values, in order of names.
 
-    A digest stays, and so does the value of a variable that Azure's surfaces set.
+    A digest stays, and so does the value of a variable that is a place.
     """
     return {
-        name: one
-        if OF_DASKPRS.fullmatch(name) or isinstance(one, list)
-        else digest(f"{name}={one}")
+        name: one if is_place(name) or isinstance(one, list) else digest(f"{name}={one}")
         for name, one in sorted(variables.items())
     }
+
+
+def is_place(name: str) -> bool:
+    """Say whether the value of an environment variable is a place, and no secret."""
+    if name in OF_DASKPRS:
+        return True
+    patterns = (plugin.place_variables for plugin in plugins.own())
+    return any(pattern and re.fullmatch(pattern, name) for pattern in patterns)
 
 
 def _json(value: Any) -> Any:

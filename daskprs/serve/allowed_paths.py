@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from daskprs.azure.assets import IN_DATASTORE, RELATIVE, Assets
+from daskprs.azure.mltable.form import MLTableForm
+from daskprs.azure.mltable.place import NAME, resolved
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.form import filled
 from daskprs.errors import OptionError, UsageError
-from daskprs.inputs.mltable.form import MLTableForm
-from daskprs.inputs.mltable.place import NAME, resolved
 from daskprs.serve.http_errors import Refusal, not_found
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

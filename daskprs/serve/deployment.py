@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.azure.deployments.batch_deployment import BatchDeployment
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.file_kinds import is_of_pipeline
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.forms import InputForm
 from daskprs.azure.pipelines.ports import is_place
 from daskprs.azure.pipelines.values import CallerInputs, as_type, foreign, wrong_value
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import OptionError
-from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.serve.http_errors import Refusal
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

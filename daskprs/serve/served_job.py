@@ -44,11 +44,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.core.ending import EXIT_CANCELED, EXIT_FAILED
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
-from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.serve.job_user import JobUser
 from daskprs.serve.web_input import FetchError, WebFile
 from daskprs.system.atomic_file import sync_folder, whole_file

@@ -11,13 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.form import Form, filled, works
+from daskprs.azure.yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import OptionError, YamlError
 from daskprs.serve.http_errors import unauthorized
 from daskprs.serve.rate_limits import MOST_PER_S
 from daskprs.system.linux import erase_variable
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import Form, filled, works
-from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

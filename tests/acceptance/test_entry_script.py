@@ -30,10 +30,7 @@ import json, logging, os, subprocess, sys
 from pathlib import Path
 
 import sibling
-from azureml_user.parallel_run import EntryScript
-from entry_script import EntryScript as Other
-from azureml.core import Model
-import mltable
+from daskprs import EntryScript
 
 found = {{"imported_in": os.getpid()}}
 
@@ -46,11 +43,9 @@ def init():
         cwd=str(Path.cwd()),
         path=sys.path,
         sibling=sibling.VALUE,
-        one=entry is Other(),
         output_dir=entry.output_dir,
         agent=entry.agent_name,
         working_dir=entry.working_dir,
-        model=Model.get_model_path("digits"),
         threads=os.environ["OMP_NUM_THREADS"],
         own=os.environ["OWN"],
         output_variable=os.environ["AZUREML_BI_OUTPUT_PATH"],
@@ -73,7 +68,7 @@ def run(mini_batch, context):
 
 
 def test_a_script_finds_its_surroundings(tmp_path: Path) -> None:
-    """Arguments, paths, siblings, stand-ins, environment, and everything it says is kept."""
+    """Arguments, paths, siblings, environment, and everything it says is kept."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "script.py").write_text(SURROUNDINGS.format())
@@ -87,7 +82,6 @@ def test_a_script_finds_its_surroundings(tmp_path: Path) -> None:
         environment_variables={
             "OWN": "yes",
             "OMP_NUM_THREADS": "3",
-            "DASKPRS_ASSETS": json.dumps({"digits": "/models/digits"}),
         },
         process_count_per_node=1,
         run_max_try=1,
@@ -102,10 +96,8 @@ def test_a_script_finds_its_surroundings(tmp_path: Path) -> None:
     assert found["path"][0] == str(tmp_path / "job" / "snapshot" / found["path"][0].split("/")[-1])
     assert found["cwd"] == found["working_dir"]
     assert found["sibling"] == "a sibling"
-    assert found["one"]
     assert found["output_dir"] == found["output_variable"] == str(tmp_path / "out")
     assert found["agent"] == "process000"
-    assert found["model"] == "/models/digits"
     assert (found["threads"], found["own"]) == ("3", "yes")
     assert (found["index"], found["lower"], found["dataset"]) == (0, 0, "rows 0-6")
     user = result.logs_dir / "user"

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import daskprs
+from daskprs.azure.pipeline_folder import RECORD, PipelineFolder, read_record
 from daskprs.errors import JobFolderError, JournalError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import RECORD, PipelineFolder, read_record
 from daskprs.job.status import state_of
 
 KEPT = Path(__file__).parents[1] / "kept_jobs" / "jobs.tar.gz"

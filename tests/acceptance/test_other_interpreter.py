@@ -23,9 +23,9 @@ import ctypes, json, os, signal, sys, threading, time
 from pathlib import Path
 
 import sibling
-from azureml.core import Model, Run
-from azureml_user.parallel_run import EntryScript
-from entry_script import EntryScript as Other
+import daskprs
+from daskprs import EntryScript
+from daskprs import MiniBatchContext
 
 
 def init():
@@ -63,22 +63,17 @@ def run(mini_batch, context):
         return "text"
     if name == "yields":
         return pieces(name)
-    Run.get_context().log("secret", os.environ["SECRET"])
-    from azure.storage.blob import BlobClient
-    blob = BlobClient("https://acc.blob.core.windows.net", "pictures", "a/b")
-    blob.upload_blob(b"1" if blob.exists() else b"0", overwrite=True)
     found = {
         "prefix": sys.prefix,
         "environment": os.environ["VIRTUAL_ENV"],
         "first": os.environ["PATH"].split(":")[0],
-        "modules": sorted({"daskprs", "numpy", "pandas", "pyarrow", "dask"} & set(sys.modules)),
+        "modules": sorted({"numpy", "pandas", "pyarrow", "dask"} & set(sys.modules)),
         "argv": sys.argv[-2:],
         "sibling": sibling.VALUE,
-        "one": EntryScript() is Other(),
-        "model": Model.get_model_path("weights"),
-        "run": Run.get_context().id,
+        "one": EntryScript() is daskprs.EntryScript(),
+        "context": isinstance(context, MiniBatchContext),
+        "weights": EntryScript().side_inputs["weights"],
         "index": context.minibatch_index,
-        "blob": blob.download_blob().content_as_text(),
         "cwd": os.getcwd() == EntryScript().working_dir,
     }
     return [json.dumps(found)]
@@ -117,8 +112,6 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
     (source / "sibling.py").write_text("VALUE = 'a sibling'\n")
     (tmp_path / "weights").write_text("1")
     names = sorted({*ENDS, *FINE})
-    stores = {"pictures": str(tmp_path / "pictures")}
-    place = {"folder": str(tmp_path / "step"), "root": None, "datastores": stores}
     for name in names:
         (files / f"{name}.txt").write_text(name)
     result = daskprs.parallel_run(
@@ -127,7 +120,7 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
         python=bare,
         arguments=["--mine", "1"],
         side_inputs={"weights": tmp_path / "weights"},
-        environment_variables={"SECRET": "do-not-show-this", "DASKPRS_RUN": json.dumps(place)},
+        environment_variables={"SECRET": "do-not-show-this"},
         secrets="SECRET",
         mini_batch_size=1,
         run_max_try=1,
@@ -154,10 +147,9 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
         "argv": ["--mine", "1"],
         "sibling": "a sibling",
         "one": True,
-        "model": str(tmp_path / "weights"),
-        "run": "step",
+        "context": True,
+        "weights": str(tmp_path / "weights"),
         "index": names.index("finds"),
-        "blob": "0",
         "cwd": True,
     }
     assert (tmp_path / "out" / "shut").exists()
@@ -165,8 +157,6 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
     assert f'File "{source}/script.py", line 29, in run\n    fail(name)\n' in logs
     assert "daskprs/agent" not in (result.logs_dir / "job_error.txt").read_text()
     assert "the secret is ***" in logs
-    metrics = tmp_path / "step/logs/user/metrics.jsonl"
-    assert metrics.read_text() == '{"name": "secret", "value": "***"}\n'
     assert "do-not-show-this" not in logs
 
 

@@ -18,7 +18,7 @@ import pytest
 from daskprs.agent.child.foreign_script import ForeignScript
 from daskprs.agent.foreign.main import BOOT, FOLDER, OLDEST, MessagePipes
 from daskprs.agent.foreign.values import dumped, loaded
-from daskprs.agent.protocol.messages import JobSpec, ProcessSpec, ScriptSpec
+from daskprs.agent.protocol.messages import JobSpec, PluginStandIns, ProcessSpec, ScriptSpec
 from daskprs.agent.script.checked_interpreter import check_interpreter
 from daskprs.agent.script.checked_script import check_script
 from daskprs.core.mini_batch import MiniBatch
@@ -59,7 +59,7 @@ def converse(pipes: MessagePipes, script: Path) -> None:
     says = loaded(pipes.receive())[2]
     given = {"name": "script.py", "arguments": [], "level": "INFO", "secrets": []}
     given |= {"folder": str(script.parent), "module": None, "file": str(script)}
-    given |= {"any_second": False}
+    given |= {"any_second": False, "stand_ins": []}
     places = {"log_file": str(script.with_name("log")), "output_dir": "out", "working_dir": "."}
     profile = script.with_name("profile")
     given["profile"] = {"module": "cProfile", "file": str(profile), "only_at_end": True}
@@ -124,7 +124,11 @@ def test_a_node_without_the_interpreter_is_named(tmp_path: Path) -> None:
 
 
 def start(
-    python: Path, stderr: Path, script: Path | None = None, **variables: Path
+    python: Path,
+    stderr: Path,
+    script: Path | None = None,
+    stand_ins: tuple[PluginStandIns, ...] = (),
+    **variables: Path,
 ) -> ForeignScript:
     """Start an interpreter as agents do."""
     process: dict[str, Any] = dict.fromkeys(ProcessSpec._fields)
@@ -133,6 +137,7 @@ def start(
     job |= {"script": ScriptSpec("script.py", str(script)), "unit": "file"}
     job |= {"environment": {name: str(value) for name, value in variables.items()}}
     job |= {"python": str(python), "arguments": (), "logging_level": "INFO"}
+    job |= {"stand_ins": stand_ins}
     return ForeignScript(JobSpec(**job), ProcessSpec(**process))
 
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from daskprs.azure import BatchDeployment, run_pipeline
 from daskprs.azure.assets import Assets, given_places
 from daskprs.azure.missing_modules import missing_modules
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.values import CallerInputs
@@ -28,7 +29,6 @@ from daskprs.azure.v1 import (
 )
 from daskprs.cli import main
 from daskprs.errors import UsageError, YamlError
-from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.serve.deployment import ServedDeployment
 
 SCORE = """

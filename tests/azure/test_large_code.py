@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daskprs.agent.script.snapshot import LARGEST_BYTES, LINKED_BYTES
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.included_code import Include, IncludedCode
 from daskprs.errors import ScriptError
-from daskprs.folders.pipeline_folder import PipelineFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

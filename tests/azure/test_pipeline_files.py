@@ -14,18 +14,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.azure import run_pipeline
 from daskprs.azure.assets import Assets
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.command_step import Command, world_of_one
 from daskprs.azure.pipelines.file import Pipeline, read_pipeline
 from daskprs.azure.pipelines.parallel_step import read_task, written
 from daskprs.azure.pipelines.values import CallerInputs
+from daskprs.azure.stand_ins.here import stand_in_folder
 from daskprs.azure.task import Task
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import YamlError
-from daskprs.folders.pipeline_folder import PipelineFolder
-from daskprs.yaml_files.document import Document
 
 SCORE = """\
 type: pipeline

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import dask
 import pytest
 
 from daskprs.azure.task import Task
@@ -116,3 +117,11 @@ def test_a_module_that_is_missing_is_named_before_the_start(task: Task, tmp_path
     with pytest.raises(ScriptError, match="no_such_module"):
         task.run(progress=False)
     assert not (tmp_path / "job").exists()
+
+
+def test_azures_surfaces_have_the_defaults_of_the_site(tmp_path: Path) -> None:
+    """What a file of Azure's says comes before."""
+    task = Task(name="a", data="a", script=str(tmp_path / "a.py"), options={"run_max_try": 2})
+    with dask.config.set({"daskprs": {"run_max_try": 5, "shutdown-timeout": 7}}):
+        options = task.run_options()
+    assert (options.run_max_try, options.shutdown_timeout) == (2, 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from copy import deepcopy
 from functools import reduce
@@ -413,3 +414,36 @@ jobs:
     (home / "c.yml").write_text(text.replace("inputs.word}}-2", "inputs.wrod}}-2"))
     (wrong,) = verdict_on("c.yml", Assets()).wrong
     assert "c.yml:10:67: jobs.score.environment_variables.TWO: ${{parent.inputs.wrod}}" in wrong
+
+
+def test_mistakes_in_files_are_shown_with_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Line and column as numbers, and a file without mistakes with none."""
+    monkeypatch.chdir(tmp_path)
+    Path("wrong:1.yml").write_text("type: pipeline\njobs:\n  a:\n    type: paralel\n")
+    (tmp_path / "table").mkdir()
+    Path("table/MLTable").write_text("paths:\n  - pattern: ./*.csv\n")
+    Path("table/a.csv").touch()
+    done = validate("wrong:1.yml", "table", "nothing.yml", "--json")
+    assert done.exit_code == 2, done.output
+    wrong, fine, missing = json.loads(done.stdout)
+    assert wrong["file"] == "wrong:1.yml"
+    (mistake,) = wrong["mistakes"]
+    assert (mistake["file"], mistake["line"], mistake["column"]) == ("wrong:1.yml", 4, 11)
+    assert mistake["message"].startswith("jobs.a.type: ")
+    assert fine == {"file": "table", "kind": "MLTable", "mistakes": [], "warnings": []}
+    assert missing["mistakes"]
+
+
+def test_a_working_directory_that_was_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the other commands."""
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    done = validate("pipeline.yml")
+    monkeypatch.chdir(tmp_path)
+    assert done.exit_code == 2, done.output
+    assert "the working directory of this process was removed" in done.output

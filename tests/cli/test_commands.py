@@ -65,9 +65,7 @@ def test_a_result_that_nobody_can_read_is_no_failure(work: Path) -> None:
     assert (work / "job" / "output" / "parallel_run_step.txt").exists()
 
 
-@pytest.mark.parametrize(
-    "words", [RUN, ("plan", "table.csv"), ("status", "job"), ("validate", "pipeline.yml")]
-)
+@pytest.mark.parametrize("words", [RUN, ("plan", "table.csv"), ("status", "job")])
 def test_a_working_directory_that_was_removed_is_named(
     work: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:

@@ -21,10 +21,8 @@ from daskprs.cluster.connect import IN_PROCESS
 from daskprs.core.events import SlotsChanged
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
-from daskprs.folders.pipeline_folder import PipelineFolder, write_record
 from daskprs.report.job_view import JobWatch
 from daskprs.report.progress_file import ProgressFile
-from daskprs.system.file_lock import held
 from tests.support.job_events import job_ended, job_started, slot, stood
 from tests.support.polling import poll_for
 from tests.support.terminal import Terminal
@@ -113,40 +111,6 @@ def test_new_files_are_run_by_the_folder_alone(work: Path) -> None:
     (work / "in" / "0").write_text("fine")
     assert call(*RUN, *OPTIONS, "--extend").exit_code == 0
     assert output(work) == "0\na\nb\nc\n"
-
-
-@pytest.mark.parametrize("command", ["status", "result", "resume", "retry-failed"])
-def test_the_folder_of_a_pipeline_leads_to_those_of_its_steps(work: Path, command: str) -> None:
-    """Each with how it is, and the way to go on with all."""
-    folder = PipelineFolder(work / "whole")
-    folder.path.mkdir()
-    write_record(folder, "whole", {"prep": {"status": "Completed"}, "score": {"status": "Failed"}})
-    done = call(command, "whole")
-    assert done.exit_code == (0 if command == "status" else 2)
-    assert f"Completed   {work}/whole/prep\n  Failed      {work}/whole/score" in done.output
-    assert "whole is the folder of a pipeline, which is Failed. Its" in done.output
-    assert "--resume --job-dir whole, or submit" in done.output
-
-
-def test_a_pipeline_is_watched_until_it_ends(work: Path) -> None:
-    """Each change of a step is a line; the last one is the state that a program gets at once."""
-    folder = PipelineFolder(work / "whole")
-    folder.path.mkdir()
-    words = [sys.executable, "-m", "daskprs", "status", "whole", "--watch", "--json"]
-    with held(folder.lock, "the folder"):
-        write_record(folder, "whole", {"prep": {"status": "Running"}})
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
-            assert watching.stdout is not None
-            lines = [watching.stdout.readline()]
-            write_record(folder, "whole", {"prep": {"status": "Completed"}})
-            lines.append(watching.stdout.readline())
-            folder.lock.unlink()  # as if its holder had ended
-            lines += watching.communicate()[0].splitlines()
-    states = [json.loads(line) for line in lines]
-    assert [state["status"] for state in states] == ["Running", "Running", "Completed"]
-    assert [state["steps"]["prep"]["status"] for state in states[:2]] == ["Running", "Completed"]
-    assert json.loads(call("status", "whole", "--json").stdout) == states[-1]
-    assert states[-1]["steps"]["prep"]["folder"] == str(folder.step("prep"))
 
 
 def test_a_change_is_accepted_by_name(work: Path) -> None:

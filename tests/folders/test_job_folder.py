@@ -69,11 +69,7 @@ def test_files_that_a_job_would_remove_are_refused(tmp_path: Path, name: str) ->
 
 
 def test_a_folder_that_is_closed_with_other_files_in_it_is_named(tmp_path: Path) -> None:
-    """Once: with what is in it, and how it is kept open. A model of a deployment is its own."""
-    job = JobFolder(tmp_path / "job")
-    job.path.mkdir(mode=0o755)
-    job.model.mkdir()
-    assert job.create() == ""
+    """Once: with what is in it, and how it is kept open."""
     mixed = JobFolder(tmp_path / "mixed")
     mixed.path.mkdir(mode=0o755)
     (mixed.path / "notes.txt").touch()

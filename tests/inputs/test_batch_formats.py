@@ -334,15 +334,6 @@ def test_partitions_of_dask_have_one_type(batch_format: BatchFormat) -> None:
     )
 
 
-def test_rows_of_an_mltable_are_what_its_frames_hold(tmp_path: Path) -> None:
-    """Its steps work on frames of pandas, in which integers beside nulls are floats."""
-    pq.write_table(pa.table({"a": [1, None], "b": [True, None]}), tmp_path / "x.parquet")
-    text = "paths:\n  - file: ./x.parquet\ntransformations:\n  - read_parquet\n"
-    (tmp_path / "MLTable").write_text(text)
-    (table,) = batches(str(tmp_path), "pyarrow", 1000)
-    assert table.to_pydict() == {"a": [1.0, None], "b": [True, None]}
-
-
 def test_folders_of_keys_are_joined_as_tables(tmp_path: Path) -> None:
     """Their values are columns."""
     for key, file in (("a", 1), ("b", 2), ("a", 3)):

@@ -63,7 +63,6 @@ KINDS: dict[str, tuple[str, Callable[[Path], None], ReadOptions]] = {
         ReadOptions(partition_keys=("key",), partition_format="key={key}/one.csv"),
     ),
     "files": ("files/one.txt", csv, ReadOptions(input_type="files", mini_batch_size=1)),
-    "mltable": ("table/one.csv", csv, ReadOptions(mini_batch_size=4000)),
 }
 
 
@@ -110,11 +109,6 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> sources.Source:
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path)
     data = path.parent
-    if name.startswith("table/"):
-        (data / "MLTable").write_text(
-            "paths:\n  - file: ./one.csv\ntransformations:\n  - read_delimited:\n"
-            "      header: all_files_same_headers\n  - take: 1500\n"
-        )
     found = open_source(str(tmp_path / "in" if "key" in name else data), reading)
     found.prepare(tmp_path)
     return found

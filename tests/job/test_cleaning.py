@@ -21,7 +21,6 @@ from daskprs.cli import main
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
-from daskprs.folders.pipeline_folder import PipelineFolder, write_record
 from daskprs.job import cleaning
 from daskprs.job.cleaning import Cleaning, is_job_folder
 from tests.support.object_store import SENDS, object_store
@@ -157,33 +156,6 @@ def test_what_is_no_job_folder_stays(root: Path) -> None:
     assert "0 job folders removed" in done.stdout
     assert "Left alone: 5 others." in done.stdout
     assert outside.read_text() == "mine"
-
-
-def test_the_run_of_a_pipeline_goes_or_stays_with_its_jobs(root: Path) -> None:
-    """Whoever works on one of them keeps it, recorded or not; a run that has failed stays, too."""
-    run = PipelineFolder(root / "whole")
-    shutil.move(root / "rows", run.step("score"))
-    run.outputs.mkdir()
-    (run.outputs / "rows.txt").touch()
-
-    def cleaned(*words: str, score: str = "Completed") -> str:
-        steps = {"prep": {"status": "Completed"}, "score": {"status": score}}
-        write_record(run, "whole", {name: steps[name] for name in steps if steps[name]["status"]})
-        for folder in (run.step("score"), run.path):
-            age(folder)
-        done = clean("--older-than", "7d", *words)
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    assert "kept: 2 Failed." in cleaned("--dry-run", score="Failed")
-    with locked(JobFolder(run.step("score"))):
-        assert "kept: 1 Failed, 1 Running." in cleaned("--dry-run", score="")
-    with pytest.raises(JobFolderError, match="whole is that of a pipeline itself"):
-        Cleaning(run.path, 0, ["Completed"])
-    removed = cleaned()
-    assert names(root) == {"failed"}
-    assert f"removed       {run}  pipeline of 2 steps, Completed, 10 d 0 h old, " in removed
-    assert f"with its output {run.outputs}" in removed
 
 
 def test_links_in_a_job_folder_are_removed_and_not_followed(root: Path) -> None:

@@ -609,7 +609,6 @@ def test_python_files_as_input_are_not_swapped_arguments(
 
 TYPED = """
 import daskprs
-from daskprs.azure.v1 import ParallelRunConfig
 
 options = daskprs.RunOptions(run_max_try=1)
 try:
@@ -618,7 +617,6 @@ try:
     daskprs.start("a.csv", "score.py", init_timout=1)  # misspelt
     daskprs.map_batches("a.csv", "score.py", run_max_tries=1)  # misspelt
     daskprs.plan("a.csv", delimeter=";")  # misspelt
-    ParallelRunConfig("e", "score.py", -1, "append_row", "c", 1, run_max_tries=1)  # misspelt
 except daskprs.ParallelRunFailed as error:
     print(error.result.mini_batches.failed)
 """

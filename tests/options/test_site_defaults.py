@@ -15,7 +15,6 @@ import yaml
 
 import daskprs
 from daskprs import OptionError, RunOptions
-from daskprs.azure.task import Task
 from daskprs.errors import JobChanged
 from daskprs.folders.job_folder import ROOT, JobFolder
 from daskprs.job.prestart import prestart
@@ -145,14 +144,6 @@ def test_a_variable_of_the_environment_comes_before_a_file(tmp_path: Path) -> No
         "shutdown_timeout": 8,
         "process_count_per_node": 1,
     }
-
-
-def test_azures_surfaces_have_the_defaults_of_the_site(tmp_path: Path) -> None:
-    """What a file of Azure's says comes before."""
-    task = Task(name="a", data="a", script=str(tmp_path / "a.py"), options={"run_max_try": 2})
-    with dask.config.set({"daskprs": {"run_max_try": 5, "shutdown-timeout": 7}}):
-        options = task.run_options()
-    assert (options.run_max_try, options.shutdown_timeout) == (2, 7)
 
 
 WRONG = {

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.cli.serve import _users
 from daskprs.errors import JobFolderError, OptionError
+from daskprs.serve.command import _users
 from daskprs.serve.job_user import JobUser
 from daskprs.system.linux import children
 from tests.support.limited_call import shared_folder

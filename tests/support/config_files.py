@@ -18,7 +18,7 @@ from daskprs.folders.job_folder import ROOT
 from daskprs.options.rules import LONGEST_S
 from daskprs.options.run_options import GROUPS, TABLE, OptionRow
 from daskprs.options.site_defaults import DEFAULTS, JOB_ROOT, SECTION, SITE
-from tests.support.reference_page import filled
+from tests.support.filled_page import filled
 
 SCHEMA = DEFAULTS.with_name("daskprs-schema.yaml")
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "dask.md"

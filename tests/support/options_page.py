@@ -17,7 +17,7 @@ import daskprs
 from daskprs.cli.options import DESCRIPTIONS, descriptions
 from daskprs.options.arguments import MoreOptions
 from daskprs.options.run_options import GROUPS, TABLE
-from tests.support.reference_page import filled
+from tests.support.filled_page import filled
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE, API_PAGE = REFERENCE / "options.md", REFERENCE / "api.md"

@@ -16,6 +16,7 @@ from daskprs.azure.deployments.form import (
     PipelineDeployment,
 )
 from daskprs.azure.deployments.invocation_file import InvocationForm
+from daskprs.azure.mltable.form import MLTableForm
 from daskprs.azure.pipelines.forms import (
     CommandForm,
     ComponentJobForm,
@@ -31,14 +32,13 @@ from daskprs.azure.pipelines.forms import (
 from daskprs.azure.system_flags import SYSTEM_FLAGS
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
 from daskprs.azure.v1.config import ConfigFileForm, ConfigForm
-from daskprs.inputs.mltable.form import MLTableForm
-from daskprs.yaml_files.form import Effect, Form, keys_of
+from daskprs.azure.yaml_files.form import Effect, Form, keys_of
+from tests.support.filled_page import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-BEGIN, END = "<!-- begin: {} -->", "<!-- end: {} -->"
 
 
 class File(NamedTuple):
@@ -169,17 +169,6 @@ def _told(one: Any, name: str) -> str:
 def written(page: Path) -> str:
     """Return the text of a page with its tables as they ought to be."""
     return filled(page.read_text(), tables(page.name))
-
-
-def filled(page: str, made: Mapping[str, str]) -> str:
-    """Return a page with tables in their places, which comments with their names mark."""
-    for name, table in made.items():
-        begin, end = BEGIN.format(name), END.format(name)
-        before, _, rest = page.partition(begin)
-        _, found, after = rest.partition(end)
-        assert found, f"the page has no place for the table {name!r}: {begin} {end}"
-        page = f"{before}{begin}\n\n{table}\n\n{end}{after}"
-    return page
 
 
 def _table(what: str, rows: Iterator[Row]) -> str:

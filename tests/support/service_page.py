@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskprs.cli.serve import serve
-from tests.support.reference_page import filled
+from daskprs.serve.command import serve
+from tests.support.filled_page import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

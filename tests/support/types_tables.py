@@ -35,7 +35,7 @@ from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.batch_format import BatchForm, batch_form
 from daskprs.inputs.source.pieces import PartitionSlice
 from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
-from tests.support.reference_page import filled
+from tests.support.filled_page import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import pickle
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.child import stand_ins
 from daskprs.agent.child.package_folders import add_packages
 from daskprs.agent.foreign.entry_script import (
     EntryScript,
@@ -17,6 +18,7 @@ from daskprs.agent.foreign.entry_script import (
 )
 from daskprs.agent.foreign.main import THREADS_GRACE_S, threads_left
 from daskprs.agent.foreign.run_call import RunCall, signature_of
+from daskprs.agent.foreign.stand_ins import LateStandIns
 from daskprs.errors import ScriptError
 from daskprs.output.rows.own_classes import classes_come_from
 from daskprs.system import masks
@@ -86,7 +88,8 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     script = job.script
     masks.install(job.mask)
     EntryScript.install(**description_of(job, process), masked=masks.masked)
-    stand_ins.install()
+    for one in job.stand_ins:
+        LateStandIns(one.modules, partial(_install, one.package)).install()
     classes_come_from(script.source_directory)
     add_packages(script)
     begin_script(script.name, job.arguments, job.logging_level, script.source_directory)
@@ -111,6 +114,11 @@ def profile_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any] | None:
         return None
     file = process.profile or ""
     return {"module": job.profiling_module, "file": file, "only_at_end": process.far}
+
+
+def _install(package: str) -> None:
+    """Install the stand-ins of a plugin, whose package is installed here."""
+    importlib.import_module(f"{package}.here").install()
 
 
 def _imported(script: ScriptSpec) -> Any:

@@ -63,6 +63,7 @@ class ForeignScript:
             "module": script.module,
             "file": script.file,
             "any_second": script.any_second,
+            "stand_ins": [tuple(one) for one in job.stand_ins],
         }
         _, self.counts_inputs = self._ask("load", given)
 

@@ -41,10 +41,10 @@ from .entry_script import (
 from .raised import record_of
 from .run_call import RunCall
 from .run_profile import RunProfile
-from .stand_ins import ScriptModules, ask_first
+from .stand_ins import install, install_travelled
 from .values import CannotTravel, dumped, loaded
 
-PROTOCOL = 2
+PROTOCOL = 3
 OLDEST = (3, 8)
 """The oldest version of Python that this package runs under."""
 PACKAGES = ("numpy", "pandas", "polars", "pyarrow")
@@ -266,8 +266,9 @@ class ScriptServer:
             return text
 
         EntryScript.install(**given["process"], masked=masked)
-        sys.meta_path.append(ScriptModules())
-        ask_first()
+        install()
+        for package, modules, sources in given["stand_ins"]:
+            install_travelled(package, modules, sources, FOLDER)
         begin_script(given["name"], given["arguments"], given["level"], given["folder"])
         self._script = import_script(given["module"], given["file"])
         run = getattr(self._script, "run", None)

@@ -1,307 +1,137 @@
-"""Modules that published scripts import, where neither daskprs nor Azure's packages are installed.
-
-They have what needs the standard library only. The finder stands last in ``sys.meta_path``, so
-that a module that is installed comes first.
-"""
+"""Modules that scripts may import without having them: ``daskprs``, and those of plugins."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.abc
 import importlib.machinery
-import json
-import os
 import sys
-from pathlib import Path
+import threading
 from typing import TYPE_CHECKING, Any, Callable
-from urllib.parse import quote
 
 from .entry_script import EntryScript, MiniBatchContext
-from .step_run import ASSETS, INPUTS, LOGGER, StepRun
 
 if TYPE_CHECKING:
     import types
     from collections.abc import Mapping, Sequence
 
-BLOBS = ("azure.storage.blob", "azure.identity", "azure.core.exceptions")
-"""Modules whose names are those of `blob_storage`."""
-AZURE = ("azure", "azure.storage", "azure.core", *BLOBS)
-MODULES = (
-    *("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "daskprs"),
-    *AZURE,
-)
-"""Below ``azureml`` each module has all of it: where a name lies there does not matter."""
-PACKAGES = ("azureml_user", "entry_script", "azureml", "azure")
-"""The packages among them that scripts of commands may import; theirs may be installed."""
+OWN = "daskprs"
+NAMES = {"EntryScript": EntryScript, "MiniBatchContext": MiniBatchContext}
+"""The names of daskprs that scripts may import under another interpreter."""
 
 
-class OwnRun(StepRun):
-    """The run of the step, under another interpreter."""
-
-    real_context: Any = None
-    """Returns the run of the real package, where that is installed."""
-
-    @classmethod
-    def get_context(cls, *_: Any, **__: Any) -> Any:
-        """Return the run that this process is part of."""
-        place = json.loads(os.environ.get("DASKPRS_RUN", "{}"))
-        folder = Path(place["folder"]) if "folder" in place else None
-        if folder is not None and place.get("may_be_unseen") and not folder.is_dir():
-            LOGGER.warning("This node does not see %s: what the script logs is lost.", folder)
-            folder = None
-        return cls(folder, {**EntryScript().side_inputs, **_named_inputs(folder)})
-
-    def __getattr__(self, name: str) -> Any:
-        if self.real_context is None or name.startswith("__"):
-            raise _lacking("Run." + name)
-        real = self.real_context()
-        if type(real).__name__ == "_OfflineRun":  # it would do nothing, without a word
-            raise _lacking("Run." + name)
-        return getattr(real, name)
-
-
-def _named_inputs(folder: Path | None) -> dict[str, str]:
-    """Return the named inputs of a script step that are paths."""
-    file = Path(folder or os.devnull, INPUTS)
-    named = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-    return {name: place for name, place in named.items() if isinstance(place, str)}
-
-
-class ModelPlaces:
-    """Where the models of a job are, by name."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise _lacking("Model()")
-
-    @staticmethod
-    def get_model_path(model_name: str, version: Any = None, *_: Any, **__: Any) -> str:
-        """Return the path of a model that the job was given, or that its workspace has.
-
-        Raises
-        ------
-        FileNotFoundError
-            When neither has a model of that name.
-
-        """
-        assets = assets_of_process()
-        path = asset_of(assets, model_name, version)
-        if path is None:
-            path = _registered(model_name, version) or assets.get(model_name)
-        if path is None:
-            known = ", ".join(sorted(assets)) or "none"
-            msg = (
-                f"the job has no asset called {model_name!r} (known: {known}). "
-                f"{way_of_asset(model_name)}."
-            )
-            raise FileNotFoundError(msg)
-        if path == os.environ.get("AZUREML_MODEL_DIR"):  # the folder contains only the model
-            path = next(os.scandir(path)).path
-        return str(path)
-
-
-def assets_of_process() -> dict[str, str]:
-    """Return where the assets are that the scripts of this process may ask for, by name."""
-    folder = json.loads(os.environ.get("DASKPRS_RUN", "{}")).get("folder")
-    file = Path(folder or os.devnull, ASSETS)
-    found = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-    of_job = json.loads(os.environ.get("DASKPRS_ASSETS", "{}"))
-    return {**found, **of_job, **EntryScript().side_inputs}
-
-
-def asset_of(assets: Mapping[str, str], name: str, version: Any) -> str | None:
-    """Return the path of an asset: by its name, else of a version, by default the last."""
-    if version is not None:
-        return assets.get(f"{name}:{version}")
-    numbers = [one[len(name) + 1 :] for one in assets if one.startswith(f"{name}:")]
-    last = max((one for one in numbers if one.isdigit()), key=int, default="")
-    return assets.get(name) or assets.get(f"{name}@latest") or assets.get(f"{name}:{last}")
-
-
-def way_of_asset(name: str) -> str:
-    """Return how a caller gives an asset to the scripts of this process."""
-    if json.loads(os.environ.get("DASKPRS_RUN", "{}")).get("may_be_unseen"):  # of pipeline files
-        return f"Register it by ml_client.models, or give its place by --asset {name}=PATH"
-    return f"Give its place by side_inputs={{{name!r}: '/path'}}"
-
-
-def _registered(name: str, version: Any) -> str | None:
-    """Return the path of a version (default: the last) of a model in the step's workspace."""
-    root = json.loads(os.environ.get("DASKPRS_RUN", "{}")).get("root")
-    folder = Path(root or os.devnull, ".azureml", "models", quote(name, safe=""))
-    versions = sorted(int(one.name) for one in folder.glob("[0-9]*"))
-    wanted = [one for one in versions if version is None or one == int(version)]
-    return str(next((folder / str(wanted[-1]) / "files").iterdir())) if wanted else None
-
-
-NAMES = {"Run": OwnRun, "Model": ModelPlaces}
-REAL = {"azureml.core.run": "Run", "azureml.core.model": "Model"}
-"""Modules of the real package, and the classes in them that ask us first."""
-
-
-def _lacking(name: str) -> AttributeError:
-    """Return the error for what does not work here; log it, since some scripts catch all errors."""
-    msg = (
-        f"{name}: the script runs under {sys.executable}, where daskprs is not installed, and only "
-        "a part of Azure's SDK works: EntryScript, what Run.get_context() logs and uploads, "
-        "Model.get_model_path() and blobs. Give the step what it looks up as an input, or run it "
-        "under the Python of daskprs."
-    )
-    LOGGER.warning("%s", msg)
-    return AttributeError(msg)
-
-
-class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and makes the modules of `MODULES`."""
+class OwnModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Makes ``daskprs`` where it is not installed; an installed one comes first."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find our modules; a real parent package gets no stand-ins for its parts.
-
-        Only ``azure`` does, since many packages share it.
-        """
+        """Find ``daskprs`` alone."""
         del path, target
-        parent = getattr(sys.modules.get(fullname.rpartition(".")[0]), "__spec__", None)
-        is_shared = "." not in fullname or fullname.startswith("azure.")
-        ours = is_shared or getattr(parent, "loader", None) is self
-        if not ours or not stands_for(fullname):
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        is_ours = fullname == OWN
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if is_ours else None
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Give the module its names."""
-        whole = module.__name__
-        if whole in ("entry_script", "azureml_user.parallel_run", "daskprs"):
-            module.EntryScript = EntryScript  # type: ignore[attr-defined]
-        if whole == "daskprs":
-            module.MiniBatchContext = MiniBatchContext  # type: ignore[attr-defined]
-        if whole.partition(".")[0] in ("azureml", "daskprs"):
-            module.__getattr__ = _found_in(whole)  # type: ignore[method-assign]
-        if whole in BLOBS:
-            module.__getattr__ = _found_in_storage  # type: ignore[method-assign]
+        module.__dict__.update(NAMES)
+        module.__getattr__ = _lacking  # type: ignore[method-assign]
 
 
-class AskedFirst(importlib.abc.MetaPathFinder):
-    """Has `Run` and `Model` of the real ``azureml.core`` ask ours first, which know the job."""
+def _lacking(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    msg = (
+        f"daskprs.{name}: the script runs under {sys.executable}, where daskprs is not installed, "
+        f"and only {' and '.join(sorted(NAMES))} can be imported from it. Run the script under the "
+        "Python of daskprs."
+    )
+    raise AttributeError(msg)
 
-    def __init__(self, ours: Callable[[str], Any]) -> None:
-        self._ours = ours
-        """Returns our class of a name."""
+
+class LateStandIns(importlib.abc.MetaPathFinder):
+    """Installs the stand-ins of a plugin once a script imports one of the modules.
+
+    Most scripts import none of them, and their agents start without.
+    """
+
+    def __init__(self, modules: Sequence[str], load: Callable[[], None]) -> None:
+        self._modules = frozenset(modules)
+        """The top-level modules that the stand-ins are for."""
+        self._load: Callable[[], None] | None = load
+        self._loading = threading.RLock()
 
     def install(self) -> None:
-        """Stand before all finders; what is imported already is changed at once."""
+        """Stand before all finders; what is imported already has its stand-ins at once."""
         sys.meta_path.insert(0, self)
-        for name in REAL:
-            if name in sys.modules:
-                self._change(sys.modules[name])
+        if not self._modules.isdisjoint(sys.modules):
+            self._load_once()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find a module of `REAL` where it is installed."""
-        if fullname not in REAL:
+        """Install the stand-ins, and ask all finders anew."""
+        if fullname.partition(".")[0] not in self._modules:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
+        self._load_once()
+        others = (finder for finder in sys.meta_path[:] if finder is not self)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        return next(filter(None, found), None)
 
-            def exec_module(module: types.ModuleType) -> None:
-                execute(module)
-                self._change(module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-    def _change(self, module: types.ModuleType) -> None:
-        name = REAL[module.__name__]
-        real = getattr(module, name)
-        (_change_run if name == "Run" else _change_model)(real, self._ours)
+    def _load_once(self) -> None:
+        with self._loading:  # another thread that imports such a module waits
+            load, self._load = self._load, None
+            if load is not None:
+                load()
 
 
-def _change_run(real: Any, ours: Callable[[str], Any]) -> None:
-    real_context = real.get_context
+class TravelledPackage(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports a package whose source has come with the job; `folder` is its name in tracebacks."""
 
-    def get_context(*words: Any, **given: Any) -> Any:
-        """Return the run of the step; outside of one, what the real package has."""
-        if "DASKPRS_RUN" not in os.environ:
-            return real_context(*words, **given)
-        OwnRun.real_context = staticmethod(real_context)
-        return ours("Run").get_context(*words, **given)
+    def __init__(self, name: str, sources: Mapping[str, str], folder: str) -> None:
+        self._name = name
+        self._sources = {f"{name}.{one}" if one else name: text for one, text in sources.items()}
+        self._folder = folder
 
-    real.get_context = staticmethod(get_context)
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find the modules of the package."""
+        del path, target
+        if fullname not in self._sources:
+            return None
+        return importlib.machinery.ModuleSpec(
+            fullname, self, origin=self._file(fullname), is_package=self.is_package(fullname)
+        )
 
+    def is_package(self, fullname: str) -> bool:
+        """Say whether a module is the package itself."""
+        return fullname == self._name
 
-def _change_model(real: Any, ours: Callable[[str], Any]) -> None:
-    real_path = real.get_model_path
+    def get_source(self, fullname: str) -> str:
+        """Return the source of a module."""
+        return self._sources[fullname]
 
-    def get_model_path(model_name: str, version: Any = None, _workspace: Any = None) -> Any:
-        """Return the path of a model that the job knows, else of one that the package finds."""
-        try:
-            return ours("Model").get_model_path(model_name, version)
-        except FileNotFoundError as unknown:
-            try:
-                return real_path(model_name, version, _workspace)
-            except Exception as error:
-                raise unknown from error
+    def get_code(self, fullname: str) -> types.CodeType:
+        """Return the code of a module."""
+        return self.source_to_code(self._sources[fullname], self._file(fullname))
 
-    real.get_model_path = staticmethod(get_model_path)
-
-
-def ask_first() -> None:
-    """Have the real package ask the classes of this module."""
-    AskedFirst(NAMES.__getitem__).install()
-
-
-def take_over(name: str) -> None:
-    """Turn a module loaded from a file into a stand-in, so that its submodules are found, too."""
-    finder = next((one for one in sys.meta_path if isinstance(one, ScriptModules)), None)
-    if finder is None:
-        finder = ScriptModules()
-        sys.meta_path.append(finder)
-    module = sys.modules[name]
-    module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
-    finder.exec_module(module)
+    def _file(self, fullname: str) -> str:
+        return f"{self._folder}{fullname}.py"
 
 
-def stands_for(name: str) -> bool:
-    """Say whether a module has a stand-in."""
-    return name in MODULES or name.startswith("azureml.")
+def install() -> None:
+    """Let scripts import ``daskprs``."""
+    sys.meta_path.append(OwnModule())
 
 
-def has(name: str, attribute: str) -> bool:
-    """Say whether a stand-in has an attribute; in ``azureml`` lower-case names are modules."""
-    if name.partition(".")[0] == "azureml":
-        return attribute in NAMES or attribute.islower()
-    if name in BLOBS:
-        return hasattr(_storage(), attribute)
-    if name == "daskprs" and attribute == "MiniBatchContext":
-        return True
-    return attribute == "EntryScript" or f"{name}.{attribute}" in MODULES
+def install_travelled(
+    package: str, modules: Sequence[str], sources: Mapping[str, str], folder: str
+) -> None:
+    """Let scripts import modules for which a package stands in whose source has travelled."""
+    name = package.replace(".", "_")
 
+    def load() -> None:
+        sys.meta_path.append(TravelledPackage(name, sources, folder))
+        importlib.import_module(f"{name}.elsewhere").install()
 
-def lacks(name: str) -> bool:
-    """Say whether one of our classes does not have an attribute, as in ``Model.list``."""
-    owner, _, attribute = name.partition(".")
-    return owner in NAMES and not hasattr(NAMES[owner], attribute)
-
-
-def _storage() -> Any:
-    return importlib.import_module(".blob_storage", __package__)  # few scripts need it
-
-
-def _found_in_storage(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return getattr(_storage(), name)
-
-
-def _found_in(module: str) -> Any:
-    def found(name: str) -> Any:
-        if name in NAMES and module.startswith("azureml"):
-            return NAMES[name]
-        if name.startswith("__"):
-            raise AttributeError(name)
-        whole = f"{module}.{name}"
-        raise _lacking(whole)
-
-    return found
+    LateStandIns(modules, load).install()

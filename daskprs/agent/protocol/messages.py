@@ -81,6 +81,16 @@ class PackageFolder(NamedTuple):
     """Whether it comes before the packages of the interpreter."""
 
 
+class PluginStandIns(NamedTuple):
+    """What a plugin stands in for, where scripts import modules that are not installed."""
+
+    package: str
+    modules: tuple[str, ...]
+    """The top-level modules."""
+    sources: dict[str, str]
+    """The source of each module of the package, for an interpreter without daskprs."""
+
+
 class ScriptSpec(NamedTuple):
     """Where the entry script is: a file of the snapshot, or an object by value."""
 
@@ -159,6 +169,8 @@ class JobSpec(NamedTuple):
     """The interpreter that the script runs under; None: that of the agent."""
     secrets: tuple[str, ...] = ()
     """Names of the environment variables whose values are masked in all that is written."""
+    stand_ins: tuple[PluginStandIns, ...] = ()
+    """The stand-ins of plugins."""
 
     @property
     def mask(self) -> Mask:

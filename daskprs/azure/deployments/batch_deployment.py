@@ -18,13 +18,13 @@ from daskprs.azure.deployments.model_folder import MODEL_DIR, contained, refuse_
 from daskprs.azure.deployments.pipeline_deployment import refuse_other_kinds
 from daskprs.azure.file_kinds import is_of_pipeline
 from daskprs.azure.task import Task
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import InputError, Option, OptionError, YamlError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.source.input_file import is_url
 from daskprs.options.site_defaults import default_job_dir
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -18,16 +18,16 @@ from daskprs.azure.deployments.form import (
 from daskprs.azure.deployments.model_folder import DRIVER, OF_MLFLOW, is_mlflow
 from daskprs.azure.pipelines.component import YamlSource
 from daskprs.azure.pipelines.forms import OWN_PYTHON
+from daskprs.azure.yaml_files.form import Effect, Key, filled_as_far, ineffective
+from daskprs.azure.yaml_files.mistakes import Mistake
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
-from daskprs.yaml_files.form import Effect, Key, filled_as_far, ineffective
-from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from daskprs.azure.assets import Assets, NamedEnvironment
-    from daskprs.yaml_files.document import Document, Loc
+    from daskprs.azure.yaml_files.document import Document, Loc
 
 SCRIPT: Loc = ("code_configuration", "scoring_script")
 INSTANCE_COUNT = "instance_count"

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 
 from daskprs.azure.pipelines.forms import ENVIRONMENT, KIND, SettingsForm, Variables
+from daskprs.azure.yaml_files.form import Form, without_effect, works
 from daskprs.options.rules import LONGEST_S, check_file_name
-from daskprs.yaml_files.form import Form, without_effect, works
 
 HERE = "the deployment runs on this machine, or on the Dask cluster that you name"
 LABEL = "a label"

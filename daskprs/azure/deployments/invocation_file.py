@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.azure.pipelines.forms import Inputs, Outputs
 from daskprs.azure.pipelines.ports import texts_of
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import Form, filled, works
-from daskprs.yaml_files.mistakes import refuse
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.form import Form, filled, works
+from daskprs.azure.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
     from os import PathLike

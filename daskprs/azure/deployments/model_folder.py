@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MODEL_DIR = "AZUREML_MODEL_DIR"
 """The environment variable with the folder that contains the model."""
+FOLDER = "model"
+"""The folder in that of a job that contains the model, and nothing else."""
 OF_MLFLOW = "MLmodel"
 DRIVER = Path(__file__).parents[1] / "mlflow_driver" / "mlflow_score.py"
 """The entry script for MLflow models without a scoring script."""
@@ -65,7 +67,7 @@ def missing_packages(
     model: Path, python: str | None = None, *, has_images: bool = False
 ) -> list[str]:
     """Return the packages that an MLflow model needs and an interpreter, or this one, lacks."""
-    from daskprs.yaml_files.document import Document
+    from daskprs.azure.yaml_files.document import Document
 
     content: Any = Document.read(model / OF_MLFLOW).content
     flavors = content.get("flavors") if isinstance(content, dict) else None
@@ -92,15 +94,16 @@ def contained(model: Path, job: JobFolder) -> Iterator[Path]:
     does not work: MLflow rejects its files as outside of the model's folder. When the job is
     refused before it begins, the folder is removed.
     """
-    with until_refused(job.model):
+    folder = job.path / FOLDER
+    with until_refused(folder):
         try:
-            if not job.model.exists():
-                job.model.mkdir(parents=True)
-                _link(model, job.model / model.name)
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                _link(model, folder / model.name)
         except OSError as error:
-            msg = f"job_dir: {job.model} cannot be made: {error}. Use another job_dir."
+            msg = f"job_dir: {folder} cannot be made: {error}. Use another job_dir."
             raise JobFolderError(msg) from error
-        yield job.model
+        yield folder
 
 
 def _link(path: str | Path, place: str | Path) -> None:

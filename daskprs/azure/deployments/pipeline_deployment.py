@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from daskprs.azure.deployments.form import PipelineDeployment
 from daskprs.azure.file_kinds import OF_A_PIPELINE, PIPELINE, Use, kind_of
 from daskprs.azure.pipelines.forms import as_overrides
+from daskprs.azure.yaml_files.form import filled, ineffective
+from daskprs.azure.yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import UsageError
-from daskprs.yaml_files.form import filled, ineffective
-from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
-    from daskprs.yaml_files.document import Document
+    from daskprs.azure.yaml_files.document import Document
 
 
 @dataclass(frozen=True)

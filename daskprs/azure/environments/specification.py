@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from packaging.specifiers import SpecifierSet
 
 from daskprs.azure.environments.conda_packages import PipPackage, pip_package, python_versions
+from daskprs.azure.yaml_files.document import Document, Loc
+from daskprs.azure.yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import YamlError
 from daskprs.suggest import nearest
-from daskprs.yaml_files.document import Document, Loc
-from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from os import PathLike

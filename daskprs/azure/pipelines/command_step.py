@@ -40,11 +40,11 @@ from daskprs.system.interpreter import environment_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from daskprs.azure.pipeline_folder import PipelineFolder
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.forms import CommandForm
     from daskprs.azure.pipelines.wiring import Wiring
-    from daskprs.folders.pipeline_folder import PipelineFolder
-    from daskprs.yaml_files.mistakes import Mistake
+    from daskprs.azure.yaml_files.mistakes import Mistake
 
 SHELL = "bash"
 ROOT_RUN_ID = "AZUREML_ROOT_RUN_ID"

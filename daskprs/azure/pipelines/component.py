@@ -22,18 +22,18 @@ from daskprs.azure.pipelines.included_code import (
     listed_beside,
 )
 from daskprs.azure.pipelines.other_steps import instead_of
+from daskprs.azure.yaml_files.document import Document, Loc, dotted
+from daskprs.azure.yaml_files.form import NO_KEY, Effect, Form, Key, filled_as_far, ineffective
+from daskprs.azure.yaml_files.mistakes import Mistake
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
-from daskprs.yaml_files.document import Document, Loc, dotted
-from daskprs.yaml_files.form import NO_KEY, Effect, Form, Key, filled_as_far, ineffective
-from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daskprs.azure.assets import Assets, NamedEnvironment
     from daskprs.azure.pipelines.forms import InputForm, OutputForm
-    from daskprs.yaml_files.mistakes import SourceLocation
+    from daskprs.azure.yaml_files.mistakes import SourceLocation
 
 StepKeys: TypeAlias = ParallelForm | CommandForm | InnerPipelineForm
 FORMS: dict[str, type[StepKeys]] = {

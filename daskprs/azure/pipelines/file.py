@@ -23,21 +23,21 @@ from daskprs.azure.pipelines.ports import PipelinePorts, filled_settings, texts_
 from daskprs.azure.pipelines.step import made_step
 from daskprs.azure.pipelines.values import Values
 from daskprs.azure.pipelines.wiring import Wiring
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.form import NO_KEY, Key, filled, filled_as_far, ineffective
+from daskprs.azure.yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import UsageError, YamlError
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import NO_KEY, Key, filled, filled_as_far, ineffective
-from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
     from daskprs.azure.assets import NamedEnvironment
+    from daskprs.azure.pipeline_folder import PipelineFolder
     from daskprs.azure.pipelines.ports import Parent
     from daskprs.azure.pipelines.step import Step
     from daskprs.azure.pipelines.values import Binding, CallerInputs
-    from daskprs.folders.pipeline_folder import PipelineFolder
 
 PORTS = ("inputs", "outputs", "jobs")
 SHOWN_CHARACTERS = 200

@@ -15,10 +15,10 @@ from pydantic import (
     model_validator,
 )
 
+from daskprs.azure.yaml_files.form import Form, ineffective, without_effect, works
 from daskprs.errors import OptionError
 from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import LEVELS, LONGEST_S
-from daskprs.yaml_files.form import Form, ineffective, without_effect, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -16,9 +16,9 @@ from daskprs.agent.script.snapshot import (
     made_folder,
     source_files,
 )
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
-from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.component import Declared, YamlSource
-    from daskprs.yaml_files.mistakes import Mistake
+    from daskprs.azure.yaml_files.mistakes import Mistake
 
 MOST_STEPS = 10_000
 """Upper bound for the steps of a pipeline: refuse files that multiply one another."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.forms import ParallelForm
     from daskprs.azure.pipelines.wiring import Wiring
-    from daskprs.yaml_files.mistakes import Mistake
+    from daskprs.azure.yaml_files.mistakes import Mistake
 
 TRIES, RUN_SECONDS, NODES, FILES = 3, 60, 1, 1
 """Defaults of a parallel job."""

@@ -9,17 +9,17 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import given_places
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.command_step import Command, refuse_no_shell
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.run.pipeline_run import PipelineRun, check_secrets
 from daskprs.azure.pipelines.values import CallerInputs
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import Option, OptionError
-from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.folders.until_refused import until_refused
 from daskprs.job.frontend import Surface
 from daskprs.options.rules import check_client
 from daskprs.options.site_defaults import default_job_dir, site_defaults
-from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

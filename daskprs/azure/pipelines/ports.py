@@ -24,10 +24,10 @@ from daskprs.azure.pipelines.values import (
     takes_path,
     unknown,
 )
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.mistakes import Mistake
 from daskprs.inputs.source.input_file import is_url
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.component import YamlSource
     from daskprs.azure.pipelines.forms import PipelineJobForm, SettingsForm
     from daskprs.azure.pipelines.values import Values
-    from daskprs.yaml_files.document import Loc
+    from daskprs.azure.yaml_files.document import Loc
 
 STORE = "workspaceblobstore"
 """The default datastore of a workspace."""

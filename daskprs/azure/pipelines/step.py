@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.values import Binding
     from daskprs.azure.pipelines.wiring import Wiring
     from daskprs.azure.task import Task
-    from daskprs.yaml_files.mistakes import Mistake
+    from daskprs.azure.yaml_files.mistakes import Mistake
 
 
 @dataclass(frozen=True)

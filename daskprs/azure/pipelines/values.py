@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs.azure.pipeline_folder import plain
 from daskprs.azure.pipelines.forms import FILE_TYPES, PATH_TYPES, InputForm
 from daskprs.errors import UsageError
-from daskprs.folders.pipeline_folder import plain
 from daskprs.job.frontend import Surface
 from daskprs.suggest import nearest, nearest_of
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daskprs.azure.assets import Assets
+    from daskprs.azure.pipeline_folder import PipelineFolder
     from daskprs.azure.pipelines.component import Declared, YamlSource
-    from daskprs.folders.pipeline_folder import PipelineFolder
-    from daskprs.yaml_files.mistakes import Mistake
+    from daskprs.azure.yaml_files.mistakes import Mistake
 
 KINDS: dict[str, tuple[type, ...]] = {
     "integer": (int,),

@@ -11,13 +11,13 @@ from pydantic import AliasChoices, ConfigDict, ValidationError, field_validator,
 
 from daskprs.azure.v1.environment import Environment, name_of_compute
 from daskprs.azure.v1.parameter import PipelineParameter, settled
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.form import F, Form, filled, without_effect, works
+from daskprs.azure.yaml_files.mistakes import refuse
 from daskprs.errors import OptionError
 from daskprs.options.rules import check_number
 from daskprs.options.run_options import TABLE
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import F, Form, filled, without_effect, works
-from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

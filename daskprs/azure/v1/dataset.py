@@ -199,7 +199,7 @@ class TabularDataset(AbstractDataset):
 
     def to_pandas_dataframe(self, **_: Any) -> pd.DataFrame:
         """Return all rows, with the types that `run` gets."""
-        from daskprs.inputs.whole_table import whole_table  # it imports pandas
+        from daskprs.azure.mltable.whole_table import whole_table  # it imports pandas
 
         return whole_table(self.data, RunOptions.from_names(**self.reading).reading())
 

@@ -7,12 +7,12 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from daskprs.azure.mltable.form import ENCODINGS
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
 from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import UsageError
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.partition_format import PartitionFormat
-from daskprs.inputs.mltable.form import ENCODINGS
 from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.foreign.stand_ins import asset_of, assets_of_process, way_of_asset
 from daskprs.azure.registry import MODELS, Registry, copy
 from daskprs.azure.run_place import RunPlace
+from daskprs.azure.stand_ins.elsewhere import asset_of, assets_of_process, way_of_asset
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest, nearest_of
 

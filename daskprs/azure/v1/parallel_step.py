@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.reuse import ReusableResults, StepOutcome, run_or_reuse
 from daskprs.azure.run_place import RunPlace
 from daskprs.azure.step_logs import tell_parent
@@ -33,7 +34,6 @@ from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import OptionError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.job.frontend import Surface, command_to_resume
 from daskprs.options.site_defaults import default_job_dir
 

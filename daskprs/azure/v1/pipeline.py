@@ -12,8 +12,9 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, overload
 
-from daskprs.agent.foreign.step_run import metrics_in
+from daskprs.azure.pipeline_folder import PipelineFolder, write_record
 from daskprs.azure.reuse import ReusableResults
+from daskprs.azure.stand_ins.step_run import metrics_in
 from daskprs.azure.v1.dataset import FileDataset
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.published import refuse_publishing
@@ -22,7 +23,6 @@ from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
 from daskprs.core.ending import JobStatus
 from daskprs.errors import OptionError, UsageError
-from daskprs.folders.pipeline_folder import PipelineFolder, write_record
 from daskprs.job.result import RUNNING
 from daskprs.options.site_defaults import default_job_dir, site_defaults
 from daskprs.suggest import nearest_of

@@ -6,13 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from daskprs.agent.foreign.entry_script import EntryScript
-from daskprs.agent.foreign.step_run import StepRun
+from daskprs.azure.pipeline_folder import PipelineFolder, ScriptFolder
 from daskprs.azure.run_place import RunPlace
+from daskprs.azure.stand_ins.step_run import StepRun
 from daskprs.azure.v1.dataset import dataset_of_record
 from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.workspace import Workspace
 from daskprs.errors import UsageError
-from daskprs.folders.pipeline_folder import PipelineFolder, ScriptFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

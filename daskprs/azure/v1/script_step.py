@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.missing_modules import stand_ins_for
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.run_place import RunPlace
+from daskprs.azure.step_logs import DRIVER_LOG
 from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
 from daskprs.azure.v1.inputs import (
     INPUTS,
@@ -25,8 +27,6 @@ from daskprs.azure.v1.outputs import Output, as_output
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import DaskprsError, OptionError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.options.site_defaults import default_job_dir
 from daskprs.suggest import nearest
 from daskprs.system.interpreter import environment_of
@@ -156,7 +156,7 @@ class PythonScriptStep(PipelineStep):
         self, words: list[str], folder: Path, place: RunPlace, python: str | None
     ) -> None:
         """Run Python with these words, and raise the end of its log when it fails."""
-        log = JobFolder(folder).azure_driver_log
+        log = folder.absolute() / DRIVER_LOG
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as file:
             done = subprocess.run(  # noqa: S603 - it is the user's script

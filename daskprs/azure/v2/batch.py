@@ -17,8 +17,8 @@ from daskprs.azure.v2.entities import (
 )
 from daskprs.azure.v2.entity import Entity, local_place, plain, write_yaml
 from daskprs.azure.v2.shell_command import given
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import OptionError
-from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     import os

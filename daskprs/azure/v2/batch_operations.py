@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.azure.deployments.batch_deployment import BatchDeployment as FileDeployment
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.file_kinds import is_of_pipeline
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.values import CallerInputs, takes_path
 from daskprs.azure.registry import ResourceNotFoundError, write_text
@@ -26,12 +27,11 @@ from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs
 from daskprs.azure.v2.node import bound
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.ports import GivenInput, Input, Output
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import OptionError, UsageError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.options.site_defaults import default_job_dir
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     import builtins

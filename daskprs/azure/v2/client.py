@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import given_places
+from daskprs.azure.pipeline_folder import WORKSPACE
 from daskprs.azure.registry import Registry
 from daskprs.azure.v1.workspace import Workspace
 from daskprs.azure.v2.asset import Data, Model
@@ -23,7 +24,6 @@ from daskprs.azure.v2.component import Component
 from daskprs.azure.v2.dsl import PipelineFunction
 from daskprs.azure.v2.entities import AmlCompute, Environment
 from daskprs.azure.v2.job_operations import JobOperations
-from daskprs.folders.pipeline_folder import WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

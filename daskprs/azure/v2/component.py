@@ -12,10 +12,10 @@ from daskprs.azure.v2.entity import Place, as_yaml, plain, write_yaml
 from daskprs.azure.v2.node import PIPELINE, STEPS, Node
 from daskprs.azure.v2.pipeline_job import PipelineJob
 from daskprs.azure.v2.ports import Input
+from daskprs.azure.yaml_files.document import Document
+from daskprs.azure.yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import OptionError, UsageError
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ from daskprs.azure.v2.job import RUNNING, Job, kept, read_job, read_jobs, time_b
 from daskprs.azure.v2.node import PIPELINE, Node
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.pipeline_job import PipelineJob
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import OptionError, ParallelRunCanceled, PipelineFailed, UsageError
 from daskprs.options.site_defaults import default_job_dir, job_root
-from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     import builtins

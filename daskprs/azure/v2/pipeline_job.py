@@ -10,9 +10,9 @@ from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import as_yaml, plain, write_yaml
 from daskprs.azure.v2.node import PIPELINE, bound
 from daskprs.azure.v2.ports import GivenInput, Output, Ports, as_output
+from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import OptionError
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     import os

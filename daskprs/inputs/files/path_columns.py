@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daskprs.inputs.source.read_options import ReadOptions
 
 PATH = "Path"
-"""The name that MLTable gives to the column of paths."""
+"""The name of the column of paths."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _INT = re.compile("0|-?[1-9][0-9]{0,18}")
 

@@ -40,6 +40,20 @@ def kind_of(path: str) -> TableKind | None:
     return SUFFIXES.get(name[name.rfind(".") :])
 
 
+def suffix_of(path: str) -> str:
+    """Return the suffix of a name in lower case, with its dot; empty without one."""
+    name = name_of(path).lower()
+    return name[name.rfind(".") :] if "." in name else ""
+
+
+def mixed_kinds(examples: Iterable[str]) -> str:
+    """Return the message about files of several kinds in one input."""
+    return (
+        f"the input mixes kinds of files: {' and '.join(map(repr, examples))}. Say "
+        f"{Option('input_type', 'files')} to get paths, or name the files of one kind."
+    )
+
+
 def compression_of(path: str) -> str | None:
     """Return ``gzip`` or ``zstd``, by the suffix of a name, or None."""
     return COMPRESSIONS.get(path[path.rfind(".") :])
@@ -54,18 +68,13 @@ def kind_of_all(paths: Iterable[str], *, strict: bool) -> TableKind | None:
     for path in paths:
         examples.setdefault(kind_of(path), path)
     if len(examples) > 1:
-        shown = " and ".join(repr(path) for path in examples.values())
-        msg = (
-            f"the input mixes kinds of files: {shown}. Say {Option('input_type', 'files')} to get "
-            "paths, or name the files of one kind."
-        )
-        raise InputError(msg)
+        raise InputError(mixed_kinds(examples.values()))
     kind, example = next(iter(examples.items()), (None, None))
     if kind is None and strict and example is not None:
         msg = (
             f"{Option('input_type', 'table')}: the suffix of {example!r} is none of "
-            f"{', '.join(SUFFIXES)}. Give the {Option('delimiter')} of delimited text under "
-            "another name."
+            f"{', '.join(SUFFIXES)}, and no installed package reads it. Give the "
+            f"{Option('delimiter')} of delimited text under another name."
         )
         raise InputError(msg)
     return kind

@@ -9,7 +9,7 @@ from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.source.sizes import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Partitions(NamedTuple):
@@ -79,9 +79,9 @@ class ReadOptions:
     path_aside: bool = False
     """Whether rows of files have a column of paths, which `run` does not get."""
 
-    # Only an MLTable sets these.
+    # Only plugins set these, for files that another file describes.
     path_values: Literal["typed", "text"] = "typed"
-    """Type of path values. In an MLTable they are text, and only those that a format names."""
+    """Type of path values; as text, they are only those that a format names."""
     as_written: frozenset[str] = frozenset()
     """Columns of delimited text whose cells are kept as they are written."""
     infer_types: bool = True
@@ -110,6 +110,8 @@ _DELIMITED = (*_CELLS, "header", "support_multi_line")
 _TEXT = (*_DELIMITED, "dtypes", "encoding")
 _WRITTEN = (*_DELIMITED, "encoding")
 """Options that only text has."""
+BINARY = (*_WRITTEN, "meta")
+"""Options that do not apply to files with types of their own."""
 _TABLE = ("columns", "include_path_column", "meta")
 _OBJECTS = (*_TEXT, *_TABLE, "partition_format", "partition_keys", "batch_format")
 UNFIT: Mapping[str, tuple[str, ...]] = {
@@ -118,11 +120,9 @@ UNFIT: Mapping[str, tuple[str, ...]] = {
     "array": _OBJECTS,
     "objects": _OBJECTS,
     "files": (*_TEXT, *_TABLE, "batch_format"),
-    "parquet": (*_WRITTEN, "meta"),
+    "parquet": BINARY,
     "json_lines": (*_DELIMITED, "meta"),
     "delimited": ("meta",),
-    "mltable": (*_TEXT, "partition_format", "include_path_column", "meta"),
-    "mltable_files": (*_TEXT, *_TABLE, "partition_format", "batch_format"),
 }
 _CALLED = {
     "frame": "a frame, which is a table with types of its own",
@@ -133,18 +133,20 @@ _CALLED = {
     "parquet": "Parquet, which has types of its own",
     "json_lines": "JSON lines",
     "delimited": "delimited text, whose columns `dtypes` gives types",
-    "mltable": "an MLTable, which says it itself",
-    "mltable_files": "an MLTable that is a list of files",
 }
+
+
+def refuse_options(reading: ReadOptions, unfit: Iterable[str], called: str) -> None:
+    """Reject options that do not apply to an input, which the message calls so."""
+    untouched = ReadOptions()
+    for option in unfit:
+        if getattr(reading, option) != getattr(untouched, option):
+            raise OptionError(Option(option, getattr(reading, option)), f": not for {called}.")
 
 
 def check_options(reading: ReadOptions, kind: str) -> None:
     """Reject options that do not apply to a kind of input."""
-    untouched = ReadOptions()
-    for option in UNFIT[kind]:
-        if getattr(reading, option) != getattr(untouched, option):
-            given = Option(option, getattr(reading, option))
-            raise OptionError(given, f": not for {_CALLED[kind]}.")
+    refuse_options(reading, UNFIT[kind], _CALLED[kind])
     if kind == "frame" and reading.input_type == "files":
         raise OptionError(Option("input_type", "files"), ": a frame is a table.")
     if kind in ("array", "objects") and reading.input_type != "auto":

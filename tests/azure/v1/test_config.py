@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import daskprs
 from daskprs.azure.v1 import AmlCompute, Environment, ParallelRunConfig, PipelineParameter
 from daskprs.errors import OptionError, YamlError
 
@@ -239,3 +242,27 @@ def test_an_environment_is_its_name_and_its_variables(
     Path("config.yml").write_text(f"parallel_run_config:\n{rest}")
     with pytest.raises(YamlError, match="it has no environment and no compute_target"):
         ParallelRunConfig.load_yaml(None, "config.yml")
+
+
+TYPED = """
+from daskprs.azure.v1 import ParallelRunConfig
+
+ParallelRunConfig("e", "score.py", -1, "append_row", "c", 1, run_max_try=1)
+ParallelRunConfig("e", "score.py", -1, "append_row", "c", 1, run_max_tries=1)  # misspelt
+"""
+
+
+def test_a_type_checker_finds_misspelt_parameters(tmp_path: Path) -> None:
+    """In their line, and nothing else."""
+    pytest.importorskip("mypy")
+    script = tmp_path / "typed.py"
+    script.write_text(TYPED)
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", script],
+        cwd=Path(daskprs.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (error,) = [line for line in checked.stdout.splitlines() if ": error: " in line]
+    assert "typed.py:5: error: Unexpected keyword argument" in error, checked.stdout

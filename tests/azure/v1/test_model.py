@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from daskprs.agent.foreign.stand_ins import ModelPlaces
 from daskprs.azure.run_place import RunPlace
+from daskprs.azure.stand_ins.elsewhere import ModelPlaces
 from daskprs.azure.v1 import Model, Workspace
 from daskprs.errors import UsageError
 

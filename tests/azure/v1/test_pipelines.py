@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 import daskprs.azure.v1 as azure_v1
+from daskprs.azure.pipeline_folder import PipelineFolder
+from daskprs.azure.pipeline_status import pipeline_state_of
 from daskprs.azure.v1 import (
     CondaDependencies,
     Dataset,
@@ -38,8 +40,6 @@ from daskprs.errors import (
     ParallelRunFailed,
     UsageError,
 )
-from daskprs.folders.pipeline_folder import PipelineFolder
-from daskprs.job.pipeline_status import pipeline_state_of
 
 SPLIT = """
 import argparse, os, pathlib

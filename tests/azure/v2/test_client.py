@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.v2 import (
@@ -41,7 +42,6 @@ from daskprs.azure.v2.batch_operations import as_override, place_of_output
 from daskprs.azure.v2.dsl import pipeline
 from daskprs.azure.v2.job import Job, kept
 from daskprs.errors import ParallelRunCanceled, ParallelRunFailed, PipelineFailed, UsageError
-from daskprs.folders.pipeline_folder import PipelineFolder
 
 SQUARE = """\
 import os

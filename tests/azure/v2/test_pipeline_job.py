@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from daskprs.azure.assets import Assets
 from daskprs.azure.deployments.batch_deployment import BatchDeployment as FileDeployment
+from daskprs.azure.pipeline_folder import PipelineFolder
 from daskprs.azure.pipelines.file import Pipeline, read_pipeline
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.v2 import (
@@ -47,7 +48,6 @@ from daskprs.azure.v2 import (
 )
 from daskprs.azure.v2.dsl import pipeline
 from daskprs.errors import UsageError, YamlError
-from daskprs.folders.pipeline_folder import PipelineFolder
 
 PREPARE = """\
 type: command

@@ -14,6 +14,7 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.script.side_inputs import version_of
+from daskprs.azure.pipeline_folder import read_record, write_record
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.parallel_step import written
 from daskprs.azure.pipelines.run.result import (
@@ -38,7 +39,6 @@ from daskprs.errors import (
 )
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
-from daskprs.folders.pipeline_folder import read_record, write_record
 from daskprs.job.frontend import Surface
 from daskprs.job.result import ParallelRunResult
 from daskprs.options.run_options import refuse_short_secret, variable_digests
@@ -49,9 +49,9 @@ from daskprs.system.file_lock import held
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from daskprs.azure.pipeline_folder import PipelineFolder
     from daskprs.azure.pipelines.file import Pipeline
     from daskprs.azure.pipelines.step import Step
-    from daskprs.folders.pipeline_folder import PipelineFolder
 
 LOOK_EVERY_S = 0.05
 

@@ -9,12 +9,12 @@ import time
 from typing import IO, TYPE_CHECKING
 
 from daskprs.agent.supervision.masked_log import MaskedLog
+from daskprs.azure.pipeline_folder import ScriptFolder
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.parallel_step import written
 from daskprs.azure.run_place import RunPlace
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import ScriptFolder
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.child_process import ChildProcess, bound
 from daskprs.system.masks import mask_of
@@ -22,8 +22,8 @@ from daskprs.system.masks import mask_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from daskprs.azure.pipeline_folder import PipelineFolder
     from daskprs.azure.pipelines.step import Step
-    from daskprs.folders.pipeline_folder import PipelineFolder
 
 DRIVER = "daskprs.cli.driver_process"
 COMMAND_GRACE_S, JOB_GRACE_S = 10.0, 120.0

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from daskprs.agent.node.environment import ASSETS
 from daskprs.agent.script.side_inputs import version_of
 from daskprs.agent.script.snapshot import digests_of, source_files
+from daskprs.azure.pipeline_folder import ScriptFolder
 from daskprs.azure.pipelines.command_step import ROOT_RUN_ID, Command
 from daskprs.azure.reuse import FORM, ReusableResults, digest_of, files_named, key_of
 from daskprs.errors import DaskprsError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
-from daskprs.folders.pipeline_folder import ScriptFolder
 from daskprs.options.run_options import variable_digests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from daskprs.azure.pipeline_folder import PipelineFolder
     from daskprs.azure.pipelines.step import Step
-    from daskprs.folders.pipeline_folder import PipelineFolder
 
 
 def clear(step: Step, folder: PipelineFolder) -> None:

@@ -1,0 +1,1 @@
+"""The commands of the command line that read files of Azure."""

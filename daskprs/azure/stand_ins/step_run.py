@@ -1,0 +1,205 @@
+"""The run of the step that a script is part of: what the script logs and uploads is kept there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import shutil
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from .entry import masked_here
+
+if TYPE_CHECKING:
+    import os
+    from typing import Self  # the hints alone need it
+
+METRICS = "logs/user/metrics.jsonl"
+"""The file of logged metrics in the folder of a step; `ScriptFolder` of daskprs reads it."""
+INPUTS = "inputs.json"
+"""The file of the named inputs of a script step, in the same folder."""
+ASSETS = "assets.json"
+"""The file of the places of assets, in the same folder."""
+ARTIFACTS = "artifacts"
+"""The folder of what is uploaded, in the same folder."""
+CHILDREN = "children"
+"""The folder of the runs below."""
+RECORD = "pipeline.json"
+"""The file that makes a folder that of a pipeline's run."""
+LONGEST_ID = 200
+"""Characters of a run's name that the names of runs below it have: they are folders."""
+RUNNING, COMPLETED, FAILED = "Running", "Completed", "Failed"
+LOGGER = logging.getLogger("daskprs.run")
+
+
+class StepRun:
+    """The part of a run that needs its folder alone; without one, nothing is kept.
+
+    Attributes
+    ----------
+    id : str
+        The name of its folder; for a step of a pipeline, ``<run of the pipeline>-<step>``.
+    input_datasets : dict
+        Its named inputs.
+
+    """
+
+    refused: type[Exception] = ValueError
+    """The error for what a script may not do."""
+
+    def __init__(self, folder: Path | None, inputs: dict[str, Any] | None = None) -> None:
+        self.id = f"OfflineRun_{secrets.token_hex(4)}" if folder is None else _id_of(folder)
+        self.input_datasets = inputs or {}
+        self._folder = folder
+        self._status = RUNNING
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is None:
+            self.complete()
+        else:
+            self.fail()
+
+    def _run_in(self, folder: Path | None) -> Self:
+        """Return the run of another folder."""
+        return type(self)(folder)
+
+    @property
+    def parent(self) -> Self | None:
+        """The run of the pipeline that it is part of; None without a pipeline."""
+        if self._folder is None or not (self._folder.parent / RECORD).exists():
+            return None
+        return self._run_in(self._folder.parent)
+
+    def child_run(self, *_: Any, **__: Any) -> Self:
+        """Return a run below this one, with metrics and artifacts of its own."""
+        name = f"{self.id[-LONGEST_ID:]}_{secrets.token_hex(4)}"
+        return self._run_in(None if self._folder is None else self._folder / CHILDREN / name)
+
+    # ---- metrics ----
+
+    def log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
+        """Keep a value of a metric."""
+        LOGGER.info("%s: %s", name, value)
+        if self._folder is not None:
+            record = json.dumps({"name": name, "value": value}, default=_plain)
+            file = self._folder / METRICS
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a") as metrics:
+                metrics.write(f"{masked_here(record)}\n")
+
+    def log_list(self, name: str, value: Any, description: str = "", **_: Any) -> None:
+        """Keep several values of a metric."""
+        self.log(name, [*value], description)
+
+    def log_row(self, name: str, description: str = "", **columns: Any) -> None:
+        """Keep a row of a metric that is a table."""
+        self.log(name, columns, description)
+
+    def log_table(self, name: str, value: Any, description: str = "", **_: Any) -> None:
+        """Keep a metric that is a table: a dict of columns."""
+        self.log(name, value, description)
+
+    log_accuracy_table = log_confusion_matrix = log_predictions = log_residuals = log_table
+
+    def log_image(
+        self, name: str, path: str | os.PathLike[str] | None = None, plot: Any = None, **_: Any
+    ) -> None:
+        """Keep an image: a file, or a figure of Matplotlib."""
+        if path is not None:
+            self.upload_file(name, path)
+        elif self._folder is not None:
+            plot.savefig(self._artifact(f"{name}.png"))
+
+    def get_metrics(self, name: str | None = None, **_: Any) -> dict[str, Any]:
+        """Return the metrics logged so far; one that was logged several times is a list."""
+        found = metrics_in(self._folder)
+        return found if name is None else {name: found[name]} if name in found else {}
+
+    # ---- artifacts ----
+
+    def upload_file(self, name: str, path_or_stream: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Copy a file to the artifacts of the run."""
+        if self._folder is None:
+            return
+        if hasattr(path_or_stream, "read"):
+            self._artifact(name).write_bytes(path_or_stream.read())
+        else:
+            shutil.copy2(path_or_stream, self._artifact(name))
+
+    def upload_folder(self, name: str, path: str | os.PathLike[str], **_: Any) -> None:
+        """Copy a folder to the artifacts of the run."""
+        if self._folder is not None:
+            shutil.copytree(path, self._artifact(name), dirs_exist_ok=True)
+
+    def get_file_names(self) -> list[str]:
+        """Return the names of its artifacts."""
+        if self._folder is None:
+            return []
+        root = self._folder / ARTIFACTS
+        return sorted(str(one.relative_to(root)) for one in root.rglob("*") if one.is_file())
+
+    def download_file(
+        self, name: str, output_file_path: str | os.PathLike[str] | None = None, **_: Any
+    ) -> None:
+        """Copy an artifact to a path, or by its name into the working directory."""
+        shutil.copy2(self._artifact(name), output_file_path or Path(name).name)
+
+    def _artifact(self, name: str) -> Path:
+        """Return the path for an artifact, and make its folder."""
+        if self._folder is None or ".." in Path(name).parts:
+            msg = f"{name!r} cannot be the name of an artifact of {self!r}."
+            raise self.refused(msg)
+        path = self._folder / ARTIFACTS / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    # ---- status ----
+
+    def tag(self, *_: Any, **__: Any) -> None:
+        """Accept tags, without effect."""
+
+    set_tags = add_properties = flush = tag
+
+    def complete(self, **_: Any) -> None:
+        """Mark the run as completed; its script continues."""
+        self._status = COMPLETED
+
+    def fail(self, *_: Any, **__: Any) -> None:
+        """Mark the run as failed; its script continues."""
+        self._status = FAILED
+
+    def get_status(self) -> str:
+        """Return the status of the run."""
+        return self._status
+
+    def get_details(self) -> dict[str, Any]:
+        """Return its id and status."""
+        return {"runId": self.id, "status": self._status}
+
+
+def _id_of(folder: Path) -> str:
+    parent = folder.parent
+    return f"{parent.name}-{folder.name}" if (parent / RECORD).exists() else folder.name
+
+
+def metrics_in(folder: Path | None) -> dict[str, Any]:
+    """Return the metrics that were logged in the folder of a run."""
+    found: dict[str, list[Any]] = {}
+    file = None if folder is None else folder / METRICS
+    if file is not None and file.exists():
+        for line in file.read_text().splitlines():
+            record = json.loads(line)
+            found.setdefault(record["name"], []).append(record["value"])
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON cannot hold, such as a NumPy number, as one that it can."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)

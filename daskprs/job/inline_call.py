@@ -10,7 +10,8 @@ from daskprs.options.rules import current_client
 from daskprs.options.run_options import PROCESSES, TABLE, TIMES
 
 if TYPE_CHECKING:
-    from daskprs.job.request import CheckedCall
+    from distributed import Client
+
     from daskprs.options.run_options import RunOptions
 
 OF_THE_PLAN = "first_task_creation_timeout"
@@ -56,13 +57,13 @@ def refuse_work_elsewhere(data: Any, options: RunOptions) -> None:
         refuse_inline(options, f"{what}, or leave the option out.")
 
 
-def inline_warning(call: CheckedCall) -> str:
+def inline_warning(options: RunOptions, client: Client | str | None) -> str:
     """Return the warning of a script in this process, with the options that it ignores, or ''."""
-    if call.options.start_method != INLINE:
+    if options.start_method != INLINE:
         return ""
-    changed = call.options.changed()
+    changed = options.changed()
     ignored = [f"{Option(name)}" for name in OF_PROCESSES if name in changed]
-    if call.client is not None or current_client() is not None:
+    if client is not None or current_client() is not None:
         ignored.append(f"{Option('client')}")
     has_none = f" Without effect: {', '.join(ignored)}." if ignored else ""
     return (

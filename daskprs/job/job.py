@@ -158,7 +158,9 @@ class Job:
             )
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
-            for warning in filter(None, (closed, call.warning, inline_warning(call))):
+            for warning in filter(
+                None, (closed, call.warning, inline_warning(call.options, call.client))
+            ):
                 listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
             if call.listed:
                 listeners.tell(MessageLogged("info", f"input: {call.listed}"))

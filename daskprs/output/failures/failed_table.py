@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs.folders.job_lock import begun_epochs
-from daskprs.output.failures.failed_work import Attempt, Item
+from daskprs.output.failures.attempt import Attempt, Item
 from daskprs.output.journal.journal import lines, whole_line
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.regular_files import open_regular

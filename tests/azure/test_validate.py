@@ -422,17 +422,17 @@ def test_mistakes_in_files_are_shown_with_their_places(
     """Line and column as numbers, and a file without mistakes with none."""
     monkeypatch.chdir(tmp_path)
     Path("wrong:1.yml").write_text("type: pipeline\njobs:\n  a:\n    type: paralel\n")
-    (tmp_path / "table").mkdir()
-    Path("table/MLTable").write_text("paths:\n  - pattern: ./*.csv\n")
-    Path("table/a.csv").touch()
-    done = validate("wrong:1.yml", "table", "nothing.yml", "--json")
+    (tmp_path / "fine").mkdir()
+    Path("fine/MLTable").write_text("paths:\n  - pattern: ./*.csv\n")
+    Path("fine/a.csv").touch()
+    done = validate("wrong:1.yml", "fine", "nothing.yml", "--json")
     assert done.exit_code == 2, done.output
     wrong, fine, missing = json.loads(done.stdout)
     assert wrong["file"] == "wrong:1.yml"
     (mistake,) = wrong["mistakes"]
     assert (mistake["file"], mistake["line"], mistake["column"]) == ("wrong:1.yml", 4, 11)
     assert mistake["message"].startswith("jobs.a.type: ")
-    assert fine == {"file": "table", "kind": "MLTable", "mistakes": [], "warnings": []}
+    assert fine == {"file": "fine", "kind": "MLTable", "mistakes": [], "warnings": []}
     assert missing["mistakes"]
 
 

@@ -206,6 +206,7 @@ def test_a_wrong_value_is_refused_with_the_place_that_counts(
         site_defaults()
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_resume_compares_the_config_as_it_does_options(tmp_path: Path) -> None:
     """What changes the results is refused; a call from the folder has what the job began with."""
     (tmp_path / "score.py").write_text(SCRIPT)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyarrow import csv
 
+from daskprs.options.site_defaults import site_defaults
 from daskprs.system.linux import adopt_orphans
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite that runs in the background
@@ -85,6 +86,7 @@ def inline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """
     if request.node.get_closest_marker("processes") is None:
         monkeypatch.setenv("DASK_DASKPRS__START_METHOD", "inline")  # for programs of the test
+        site_defaults()  # loads them once: at its end, the block would drop what it has loaded
         with dask.config.set({"daskprs.start-method": "inline"}):
             yield
     else:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from tests.support.copying import Place
 
+pytestmark = pytest.mark.usefixtures("inline")
 
+
+@pytest.mark.processes
 def test_what_failed_is_a_table_with_every_attempt(place: Place) -> None:
     """With the items, where each attempt was made, and its traceback; the message names it."""
     place.add("a.jpg", "b.jpg", "c.jpg")
@@ -28,8 +31,9 @@ def test_what_failed_is_a_table_with_every_attempt(place: Place) -> None:
     assert row["items"] == 1
     assert row["paths"] == [str(place.input / "b.jpg")]
     assert row["error"] == "ValueError: b.jpg is bad"
-    first, second = row["attempts"]
-    assert (first["attempt"], second["attempt"]) == (1, 2)
+    # A second failure in one process is held, and not charged: the mini-batch runs once more.
+    first, second = (one for one in row["attempts"] if one["charged"])
+    assert first["attempt"] == 1 < second["attempt"]
     assert first["run"] == second["run"] == 1
     assert first["status"] == "RUN_EXCEPTION"
     assert first["kind"] == "ValueError"
@@ -38,7 +42,6 @@ def test_what_failed_is_a_table_with_every_attempt(place: Place) -> None:
     assert first["node"] == 0
     assert first["process"].startswith("process")
     assert first["pid"] > 0
-    assert first["charged"] is True
     assert 0 <= first["run_s"] <= first["elapsed_s"]
     assert first["started"] <= second["started"]
 
@@ -53,7 +56,7 @@ def test_the_table_keeps_the_attempts_of_earlier_runs_and_goes_when_all_is_well(
     assert result.failed_file == place.failed
     result = place.run(resume=True, run_max_try=1)
     (row,) = pq.read_table(place.failed).to_pylist()
-    assert [(one["run"], one["attempt"]) for one in row["attempts"]] == [(1, 1), (1, 2), (2, 1)]
+    assert [one["run"] for one in row["attempts"] if one["charged"]] == [1, 1, 2]
     place.mend()
     result = place.run(resume=True)
     assert result.failed_file is None

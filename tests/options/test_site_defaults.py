@@ -100,6 +100,7 @@ def test_a_default_for_lines_of_text_contradicts_no_data_set() -> None:
         assert options_of_call({"output_format": "arrow"}).append_row_dataframe_sep == " "
 
 
+@pytest.mark.usefixtures("inline")
 def test_the_root_of_jobs_is_that_of_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +163,7 @@ WRONG = {
     "job-root: s3://bucket/jobs": "job_root='s3://bucket/jobs': must be a folder of this machine",
     "job-roots: a": "job_roots: daskprs has no option of this name. Did you mean job_root?",
     "delimiter: ;": "delimiter=';': this belongs to one call. Give it there.",
-    "start-method: forkserver": "start_method='forkserver': must be one of 'fork', 'spawn'.",
+    "start-method: forkserver": "start_method='forkserver': must be one of 'fork', 'spawn', 'inline'",
     "agent-memory-limit: 2 furlongs": "agent_memory_limit='2 furlongs': must be",
 }
 

@@ -163,7 +163,7 @@ WRONG = {
     "job-root: s3://bucket/jobs": "job_root='s3://bucket/jobs': must be a folder of this machine",
     "job-roots: a": "job_roots: daskprs has no option of this name. Did you mean job_root?",
     "delimiter: ;": "delimiter=';': this belongs to one call. Give it there.",
-    "start-method: forkserver": "start_method='forkserver': must be one of 'fork', 'spawn', 'inline'",
+    "start-method: forkserver": "start_method='forkserver': must be one of 'fork', 'spawn', ",
     "agent-memory-limit: 2 furlongs": "agent_memory_limit='2 furlongs': must be",
 }
 

@@ -18,7 +18,12 @@ from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMATS = get_args(BatchFormat)
+pytestmark = pytest.mark.usefixtures("inline")
+
+FORMATS = [
+    pytest.param(one, marks=pytest.mark.processes if one == "polars" else [])
+    for one in get_args(BatchFormat)
+]
 SCRIPT = """
 import {batch_format}
 
@@ -33,7 +38,7 @@ def run(rows):
 
 @pytest.mark.parametrize("batch_format", FORMATS)
 def test_what_run_gives_back_is_written_alike(tmp_path: Path, batch_format: BatchFormat) -> None:
-    """Text cut into pieces, by keys, in agents."""
+    """Text cut into pieces, by keys, in agents; polars is the one with threads of its own."""
     (tmp_path / "x.csv").write_text("town,n,flag\n" + "Lima,1,True\nRome,2,False\n" * 50)
     (tmp_path / "score.py").write_text(SCRIPT.format(batch_format=batch_format))
     result = daskprs.parallel_run(

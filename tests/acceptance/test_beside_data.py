@@ -19,7 +19,10 @@ from daskprs.errors import JobChanged, ParallelRunFailed, ScriptError
 from daskprs.lazy import task_agents
 from tests.support.separate_nodes import separate_nodes, why_not
 
+pytestmark = pytest.mark.usefixtures("inline")
+
 SEEN_BY_NODES = "/var/tmp"  # noqa: S108 - a folder of its own is made there
+PYTHONS = [None, pytest.param(sys.executable, marks=pytest.mark.processes)]
 ROWS = pd.DataFrame({"n": [1, 2]})
 READING = """
 from pathlib import Path
@@ -55,6 +58,7 @@ def results(data: Any, script: Any, **options: Any) -> list[Any]:
     return list(result.to_pandas(ignore_index=True)["result"])
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("python", [None, sys.executable])
 def test_a_script_may_lie_beside_a_file_too_large_to_travel(
     tmp_path: Path, python: str | None
@@ -70,6 +74,7 @@ def test_a_script_may_lie_beside_a_file_too_large_to_travel(
     assert link.samefile(tmp_path / "code/data/model.bin")
 
 
+@pytest.mark.processes
 def test_processes_of_a_cluster_that_see_the_folder_get_links(tmp_path: Path) -> None:
     """Also when the file has grown since the job began."""
     script = written(tmp_path / "code", 2 * LARGEST_BYTES)
@@ -81,6 +86,7 @@ def test_processes_of_a_cluster_that_see_the_folder_get_links(tmp_path: Path) ->
     assert [*map(str, found)] == ["model", str(2 * LARGEST_BYTES)]
 
 
+@pytest.mark.processes
 def test_nodes_that_do_not_see_the_folder_are_sent_what_may_travel(tmp_path: Path) -> None:
     """Whole files within the limit; above it the job is refused, with the file and what to do."""
     if reason := why_not():
@@ -98,6 +104,7 @@ def test_nodes_that_do_not_see_the_folder_are_sent_what_may_travel(tmp_path: Pat
             results(ROWS, large, client=client, job_dir=tmp_path / "two")
 
 
+@pytest.mark.processes
 def test_nodes_that_see_the_script_alone_link_to_its_large_files(tmp_path: Path) -> None:
     """They do not see the job folder, which is in the folder of temporary files."""
     if reason := why_not():
@@ -113,6 +120,7 @@ def test_nodes_that_see_the_script_alone_link_to_its_large_files(tmp_path: Path)
 
 
 @pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.processes
 def test_a_lazy_collection_has_a_script_beside_a_large_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, committed: bool
 ) -> None:
@@ -156,6 +164,7 @@ def resumed(tmp_path: Path, script: Path) -> pd.DataFrame:
     return daskprs.parallel_run(ROWS, script, **options).to_pandas()
 
 
+@pytest.mark.processes
 def test_logs_beside_the_script_are_no_change(tmp_path: Path) -> None:
     """A server goes on writing, and a notebook is saved; new checkpoints may be modules."""
     script = failed_once(tmp_path, 5)
@@ -175,6 +184,7 @@ def test_a_large_file_that_has_changed_refuses_a_resume(tmp_path: Path) -> None:
         resumed(tmp_path, script)
 
 
+@pytest.mark.processes
 def test_a_source_directory_at_another_place_is_linked_anew(tmp_path: Path) -> None:
     """The same files, copied with their times: the old place may be gone."""
     script = failed_once(tmp_path, LINKED_BYTES + 1)
@@ -195,7 +205,7 @@ def run(rows):
 """
 
 
-@pytest.mark.parametrize("python", [None, sys.executable])
+@pytest.mark.parametrize("python", PYTHONS)
 def test_a_file_beside_the_script_is_found_by_what_the_error_says(
     tmp_path: Path, python: str | None
 ) -> None:

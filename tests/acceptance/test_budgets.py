@@ -14,6 +14,8 @@ from daskprs import ParallelRunFailed
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("inline")
+
 FRAME = pd.DataFrame({"number": range(20)})
 
 
@@ -39,6 +41,7 @@ def run(script: Any, folder: Path, **options: Any) -> daskprs.ParallelRunResult:
     )
 
 
+@pytest.mark.processes
 def test_by_default_one_failed_mini_batch_fails_the_job(tmp_path: Path) -> None:
     """The message begins with the script's own first error, and carries the result."""
     with pytest.raises(ParallelRunFailed, match=r"^ValueError: .* is one of those") as caught:
@@ -123,6 +126,7 @@ def test_what_cannot_be_rows_is_refused_once(tmp_path: Path, returned: Any) -> N
     assert (table["Picked Count"] == 1).all()
 
 
+@pytest.mark.processes
 def test_a_failed_attempt_is_tried_again(tmp_path: Path) -> None:
     """Twice it fails, the third attempt counts."""
 
@@ -178,6 +182,7 @@ def test_the_message_begins_with_an_error_that_no_retry_has_mended(tmp_path: Pat
     assert (tmp_path / "job" / "logs" / "job_result.txt").read_text().splitlines() == lines
 
 
+@pytest.mark.processes
 def test_every_init_that_fails_ends_the_job_soon(tmp_path: Path) -> None:
     """Processes that started later repeat the error, so six starts are too many."""
     script = tmp_path / "script.py"
@@ -214,6 +219,7 @@ def test_an_init_whose_connection_is_refused_is_tried_more_often(tmp_path: Path)
     assert len((tmp_path / "starts").read_text()) == 3
 
 
+@pytest.mark.processes
 def test_one_agent_at_work_outweighs_all_that_do_not_come_up(tmp_path: Path) -> None:
     """It is at its first mini-batch while the other slot repeats an error that both had before."""
     script = tmp_path / "script.py"

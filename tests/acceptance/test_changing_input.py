@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("inline")
+
 SCRIPT = """
 import os
 from pathlib import Path
@@ -64,10 +66,12 @@ class Table:
         self.script = home / "script" / "score.py"
         self.script.parent.mkdir()
 
-    def write(self, write: Callable[[pd.DataFrame, Path], None], suffix: str) -> None:
-        """Write two files of a thousand rows."""
+    def write(
+        self, write: Callable[[pd.DataFrame, Path], None], suffix: str, step: int = 1
+    ) -> None:
+        """Write two files of the numbers from 1000 and from 2000 on."""
         for n in (1000, 2000):
-            write(pd.DataFrame({"n": range(n, n + 1000)}), self.input / f"{n}.{suffix}")
+            write(pd.DataFrame({"n": range(n, n + 1000, step)}), self.input / f"{n}.{suffix}")
 
     def change(self, how: str, name: str, at: int | None) -> None:
         """Let the script change a file, once, at the mini-batch with this first row."""
@@ -180,7 +184,7 @@ def test_a_change_behind_the_last_mini_batch_is_seen_before_publishing(
 
 def test_rows_brought_together_by_key_are_of_one_input(table: Table) -> None:
     """They were read before; what is published must be of the input of then and of now."""
-    table.write(csv, "csv")
+    table.write(csv, "csv", step=20)
     table.change(IN_PLACE, "2000.csv", 1500)
     by_key = {"mini_batch_size": None, "partition_keys": "n"}
     with pytest.raises(daskprs.ParallelRunFailed, match=r"INPUT_CHANGED: .*2000.csv"):
@@ -225,6 +229,7 @@ def run_files(home: Path, deed: str) -> daskprs.ParallelRunResult:
 @pytest.mark.parametrize(
     "deed", ["path.write_text(text + '!')", "path.write_text(''); raise ValueError(path)"]
 )
+@pytest.mark.processes
 def test_a_script_that_writes_into_its_files_fails_its_job(tmp_path: Path, deed: str) -> None:
     """At the first one, also where it raises by itself."""
     with pytest.raises(daskprs.ParallelRunFailed, match="INPUT_CHANGED") as caught:

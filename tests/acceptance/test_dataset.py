@@ -21,6 +21,8 @@ from tests.support.datasets import files_in, manifest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.usefixtures("inline")
+
 FRAME = pd.DataFrame({"n": range(4_000), "town": ["Lima", "Rome"] * 2_000})
 OPTIONS: dict[str, Any] = {
     "mini_batch_size": 4_000,
@@ -57,6 +59,7 @@ def rows_of(target: Path | str | None) -> pd.DataFrame:
     return ds.dataset(target).to_table().to_pandas()
 
 
+@pytest.mark.processes
 def test_deaths_and_the_order_of_completion_do_not_show(tmp_path: Path) -> None:
     """Rows and schema are those of a serial run, and so is the cut into files."""
     made = []
@@ -142,6 +145,7 @@ def test_a_schema_that_changes_fails_the_job_whatever_the_budgets(tmp_path: Path
 
 
 @pytest.mark.long
+@pytest.mark.processes
 def test_the_command_line_makes_data_sets(tmp_path: Path) -> None:
     """Folders by column, or one file."""
     (tmp_path / "score.py").write_text("def run(rows):\n    return rows\n")
@@ -169,6 +173,7 @@ def test_the_command_line_makes_data_sets(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.processes
 def test_rows_of_a_data_set_that_is_not_there_yet_are_not_iterated(tmp_path: Path) -> None:
     """The error says how to have both."""
     options = {**OPTIONS, "output_format": "arrow", "output_dir": tmp_path / "out"}

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("inline")
+
+PYTHONS = [None, pytest.param(sys.executable, marks=pytest.mark.processes)]
 FRAME = pd.DataFrame({"number": range(6), "key": ["a", "b", None] * 2})
 
 SURROUNDINGS = """
@@ -67,6 +70,7 @@ def run(mini_batch, context):
 """
 
 
+@pytest.mark.processes
 def test_a_script_finds_its_surroundings(tmp_path: Path) -> None:
     """Arguments, paths, siblings, environment, and everything it says is kept."""
     source = tmp_path / "source"
@@ -126,7 +130,10 @@ class Scorer:
         return mini_batch.assign(double=mini_batch["number"] * 2)
 
 
-@pytest.mark.parametrize("script", [Scorer, Scorer(), lambda mini_batch: mini_batch])
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(Scorer, marks=pytest.mark.processes), Scorer(), lambda mini_batch: mini_batch],
+)
 def test_a_script_may_be_an_object(tmp_path: Path, script: Any) -> None:
     """A class, an instance, a callable: it travels by value."""
     result = daskprs.parallel_run(FRAME, script, job_dir=tmp_path / "job", progress=False)
@@ -224,7 +231,7 @@ def test_the_context_goes_only_where_it_is_asked_for(
 KEEPS_ALL = "def run(rows, strict=None):\n    return rows.dropna() if strict else rows\n"
 
 
-@pytest.mark.parametrize("python", [None, sys.executable])
+@pytest.mark.parametrize("python", PYTHONS)
 def test_a_parameter_with_a_default_keeps_it_in_files_too(
     tmp_path: Path, python: str | None
 ) -> None:
@@ -245,7 +252,7 @@ def run(rows, about: "MiniBatchContext" = 0):
 """
 
 
-@pytest.mark.parametrize("python", [None, sys.executable])
+@pytest.mark.parametrize("python", PYTHONS)
 def test_the_class_as_an_annotation_asks_for_the_context(
     tmp_path: Path, python: str | None
 ) -> None:
@@ -283,7 +290,7 @@ MISFITS = {
 }
 
 
-@pytest.mark.parametrize("python", [None, sys.executable])
+@pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("text", MISFITS, ids=["hidden", "narrow"])
 def test_an_error_about_arguments_says_what_was_passed(
     tmp_path: Path, text: str, python: str | None
@@ -307,7 +314,7 @@ def test_an_error_about_arguments_of_another_function_is_left_alone(tmp_path: Pa
     assert "daskprs has called" not in str(caught.value)
 
 
-@pytest.mark.parametrize("python", [None, sys.executable])
+@pytest.mark.parametrize("python", PYTHONS)
 def test_a_script_that_starts_a_job_while_it_is_imported_is_refused(
     tmp_path: Path, python: str | None
 ) -> None:
@@ -337,6 +344,7 @@ def test_keys_reach_the_script_with_their_types(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.processes
 def test_spawned_agents_do_the_same(tmp_path: Path) -> None:
     """Each is an interpreter of its own."""
     result = daskprs.parallel_run(
@@ -440,6 +448,7 @@ def test_a_job_folder_is_used_once(tmp_path: Path) -> None:
         daskprs.parallel_run(FRAME, Scorer, run_max_tries=1)
 
 
+@pytest.mark.processes
 def test_agents_use_the_package_that_their_caller_found(tmp_path: Path) -> None:
     """Another daskprs may be installed; nothing of ours is on the path of the script."""
     result = daskprs.parallel_run(
@@ -455,6 +464,7 @@ def test_agents_use_the_package_that_their_caller_found(tmp_path: Path) -> None:
     assert str(tmp_path) not in path
 
 
+@pytest.mark.processes
 def test_a_fork_that_comes_back_is_no_second_agent(tmp_path: Path) -> None:
     """The script forks, and its child leaves `run` too: by an exit, or with a result."""
 

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from tests.support.copying import Place
 
+pytestmark = pytest.mark.usefixtures("inline")
 
+
+@pytest.mark.processes
 def test_what_failed_is_a_table_with_every_attempt(place: Place) -> None:
     """With the items, where each attempt was made, and its traceback; the message names it."""
     place.add("a.jpg", "b.jpg", "c.jpg")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
@@ -19,7 +20,8 @@ from daskprs.errors import JobChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("inline")
 
 ROWS = 300
 TABLE = pd.DataFrame({"x": range(ROWS), "key": list("abc") * 100})
@@ -92,6 +94,7 @@ def test_by_keys_in_any_format(tmp_path: Path, batch_format: str) -> None:
     assert found(result) == expected(by_key, lambda one: one % 3)
 
 
+@pytest.mark.processes
 def test_a_data_set_of_a_dask_frame(tmp_path: Path) -> None:
     """Its files have the schema, whichever mini-batch was first."""
     result = daskprs.parallel_run(
@@ -118,7 +121,7 @@ def test_elements_are_the_column_result_beside_included_ones(tmp_path: Path) -> 
     options: dict[str, Any] = {"schema": {"path": "string", "result": "int8"}, **OPTIONS}
     result = daskprs.parallel_run(
         tmp_path / "*.txt",
-        lambda paths: [float(len(open(path).read())) for path in paths],  # noqa: PTH123, SIM115
+        lambda paths: [float(len(Path(path).read_text())) for path in paths],
         include_columns=["path"],
         job_dir=tmp_path / "job",
         **options,
@@ -193,6 +196,7 @@ def test_text_alone_has_no_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.processes
 def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flag for each column; a resume takes them from the saved call."""
     monkeypatch.chdir(tmp_path)

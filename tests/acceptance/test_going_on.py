@@ -20,7 +20,10 @@ from daskprs.options.run_options import RunOptions
 if TYPE_CHECKING:
     from tests.support.copying import Place
 
+pytestmark = pytest.mark.usefixtures("inline")
 
+
+@pytest.mark.processes
 def test_only_what_failed_is_run_and_its_rows_are_put_in_their_places(place: Place) -> None:
     """By a script that was mended; what is published is that of a serial run."""
     place.add("a", "b", "c", "d")
@@ -307,6 +310,7 @@ def test_a_frame_without_keys_does_not_grow(tmp_path: Path) -> None:
     assert accepted == (["abc"], ["abc"])
 
 
+@pytest.mark.processes
 def test_a_dask_frame_grows_by_its_partitions(tmp_path: Path) -> None:
     """One that has changed, or is gone, is refused."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
@@ -14,8 +15,7 @@ import pytest
 import daskprs
 from daskprs import OptionError, ParallelRunFailed
 
-if TYPE_CHECKING:
-    from pathlib import Path
+pytestmark = pytest.mark.usefixtures("inline")
 
 ROWS = 300
 TABLE = pd.DataFrame(
@@ -110,6 +110,7 @@ def test_of_text_by_keys(tmp_path: Path) -> None:
     assert list(found["path"]) == [str(tmp_path / f"{int(one >= 150)}.csv") for one in number]
 
 
+@pytest.mark.processes
 def test_of_a_dask_frame(tmp_path: Path) -> None:
     """Workers write its partitions, and agents read them."""
     result = daskprs.parallel_run(
@@ -168,7 +169,7 @@ def test_of_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text("a" * number)
     result = daskprs.parallel_run(
         tmp_path / "*.txt",
-        lambda paths: [len(open(path).read()) for path in paths],  # noqa: PTH123, SIM115
+        lambda paths: [len(Path(path).read_text()) for path in paths],
         include_columns=["path", "row_number"],
         mini_batch_size=2,
         job_dir=tmp_path / "job",
@@ -240,7 +241,14 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(
+    "case",
+    [
+        # Inline, a collection is refused for another reason.
+        pytest.param(case, marks=pytest.mark.processes if case == "an array" else [])
+        for case in REFUSED
+    ],
+)
 def test_columns_that_are_not_there_are_refused_before_anything_starts(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,8 @@ from daskprs.job import lazy_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("inline")
+
 READINGS = pd.DataFrame(
     {
         "n": range(200),
@@ -36,6 +38,7 @@ def tables(mini_batch: pd.DataFrame) -> pa.Table:
     return pa.table({"n": mini_batch["n"].tolist(), "odd": mini_batch["n"] % 2 == 1})
 
 
+@pytest.mark.processes
 def test_workers_read_their_part_from_the_job_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +142,9 @@ def run(rows):
 """
 
 
-@pytest.mark.parametrize(("rows", "column"), [(50, "hit"), (20, "result")])
+@pytest.mark.parametrize(
+    ("rows", "column"), [pytest.param(50, "hit", marks=pytest.mark.processes), (20, "result")]
+)
 def test_objects_of_the_scripts_classes_come_back_whole(
     tmp_path: Path, rows: int, column: str
 ) -> None:
@@ -248,7 +253,9 @@ file.write_text({now!r})
 """
 
 
-@pytest.mark.parametrize("imports", ["import factories, kinds", ""])
+@pytest.mark.parametrize(
+    "imports", ["import factories, kinds", pytest.param("", marks=pytest.mark.processes)]
+)
 def test_a_caller_with_the_same_modules_gets_objects_of_its_own_classes(
     tmp_path: Path, imports: str
 ) -> None:

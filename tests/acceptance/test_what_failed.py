@@ -13,6 +13,8 @@ import pytest
 
 import daskprs
 
+pytestmark = pytest.mark.usefixtures("inline")
+
 PACKAGE = str(Path(daskprs.__file__).parent)
 FAILS = """
 import threading
@@ -48,6 +50,7 @@ def written(tmp_path: Path, deed: str) -> Path:
     return script
 
 
+@pytest.mark.processes
 def test_the_message_has_the_lines_of_the_script(tmp_path: Path) -> None:
     """With the mini-batch, and with the paths that the user knows."""
     script = written(tmp_path, "int(str([row]))")
@@ -63,6 +66,7 @@ def test_the_message_has_the_lines_of_the_script(tmp_path: Path) -> None:
     assert (error.result.logs_dir / "job_result.txt").read_text() == f"{error}\n"
 
 
+@pytest.mark.processes
 def test_no_frame_of_daskprs_stands_above_the_error(tmp_path: Path) -> None:
     """The traceback begins and ends with the caller's frame; a handle's result does it too."""
 
@@ -100,6 +104,7 @@ def test_ipython_shows_the_message_and_the_callers_frames(tmp_path: Path) -> Non
     assert "ipython-input" not in "".join(frames)
 
 
+@pytest.mark.processes
 def test_a_timeout_names_the_line_of_the_script(tmp_path: Path) -> None:
     """And the seconds, the mini-batch, and the stack from the first line of the script on."""
     script = written(tmp_path, "time.sleep(3600)")
@@ -116,6 +121,7 @@ def test_a_timeout_names_the_line_of_the_script(tmp_path: Path) -> None:
     assert "outbox" not in str(error)
 
 
+@pytest.mark.processes
 def test_a_timeout_names_threads_of_the_script_and_none_of_ours(tmp_path: Path) -> None:
     """A main thread that waits for another one does not say why."""
     deed = "t = threading.Thread(target=lambda: time.sleep(3600)); t.start(); t.join()"
@@ -126,6 +132,7 @@ def test_a_timeout_names_threads_of_the_script_and_none_of_ours(tmp_path: Path) 
     assert PACKAGE not in str(error)
 
 
+@pytest.mark.processes
 def test_a_crash_in_c_names_the_line_of_the_script(tmp_path: Path) -> None:
     """Its stderr is quoted without the dump, which would hide what the script wrote there."""
     deed = "import ctypes, sys; print('last words', file=sys.stderr); ctypes.string_at(0)"
@@ -140,6 +147,7 @@ def test_a_crash_in_c_names_the_line_of_the_script(tmp_path: Path) -> None:
     assert error.result.stderr(2) == "last words\n"
 
 
+@pytest.mark.processes
 def test_the_dump_of_a_child_is_not_that_of_its_agent(tmp_path: Path) -> None:
     """A fork of the script has crashed; the agent ends by itself, and its stderr is quoted."""
     crash = "os.fork() or ctypes.string_at(0)"

@@ -106,6 +106,7 @@ def test_arrow_and_pandas_read_the_same_words() -> None:
             pd.testing.assert_frame_equal(fast, parser.by_pandas(*arguments))
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_key_may_be_called_as_null_is(tmp_path: Path) -> None:
     """Namibia is a mini-batch of its own."""
     path = tmp_path / "a.csv"
@@ -122,6 +123,7 @@ def test_a_key_may_be_called_as_null_is(tmp_path: Path) -> None:
     assert result.to_pandas()["country"].tolist() == ["NA", "NA", "PE", ""]
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_resume_with_other_words_for_null_is_refused(tmp_path: Path) -> None:
     """The finished rows were read by the old ones."""
     path = tmp_path / "a.csv"

@@ -36,7 +36,7 @@ FRAME = pd.DataFrame({"n": range(4)})
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a Completed job, one with output, and a Failed one, all made now."""
     root = tmp_path_factory.mktemp("made")
-    options = {"progress": False, "process_count_per_node": 1, "run_max_try": 1}
+    options = {"progress": False, "start_method": "inline", "run_max_try": 1}
     daskprs.parallel_run(FRAME, lambda rows: rows, job_dir=root / "rows", **options)
     place = {"job_dir": root / "text", "output_dir": root / "text" / "output"}
     daskprs.parallel_run(FRAME, lambda rows: rows, **place, **options)

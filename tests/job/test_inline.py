@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bdb
+import gc
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
@@ -141,6 +143,21 @@ def test_prints_are_seen_and_logged(
     assert capsys.readouterr().out == expected
     logs = [path.read_text() for path in (job / "logs" / "user" / "stdout").rglob("*.txt")]
     assert expected in logs
+
+
+@pytest.mark.parametrize("row", ["3", "x"])
+def test_no_file_of_the_input_stays_open(tmp_path: Path, row: str) -> None:
+    """The end of an agent process would close it; here the next job would find one more."""
+    (tmp_path / "rows.csv").write_text(f"n\n1\n2\n{row}\n")
+    options = {"dtypes": {"n": "int64"}, "allowed_failed_count": -1, "job_dir": tmp_path / "job"}
+    gc.disable()  # a file in a circle would be closed by chance
+    try:
+        with suppress(ParallelRunFailed):
+            _inline(tmp_path / "rows.csv", lambda rows: rows, **options)
+        opened = [os.path.realpath(fd) for fd in os.scandir("/proc/self/fd")]
+    finally:
+        gc.enable()
+    assert not [path for path in opened if path.startswith(str(tmp_path))]
 
 
 def test_ctrl_c_cancels_the_job_and_charges_nothing(tmp_path: Path) -> None:

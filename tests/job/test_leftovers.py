@@ -108,6 +108,7 @@ def test_a_job_goes_on_from_what_is_left(how: Any, kind: str, script: Path, tmp_
     assert not names(tmp_path / "job") & {"snapshot", "work", "dropped"}
 
 
+@pytest.mark.usefixtures("inline")
 def test_new_keys_are_run_after_the_old_ones_were_tidied_up(script: Path, tmp_path: Path) -> None:
     """The rows of the new frame are brought together anew."""
     run(FRAME, script, tmp_path / "job", partition_keys="town")
@@ -232,6 +233,7 @@ daskprs.parallel_run(frame, {str(script)!r}, job_dir={str(tmp_path / "job")!r}, 
     assert not names(tmp_path / "job") & {"dropped", "scratch", "snapshot", "work"}
 
 
+@pytest.mark.usefixtures("inline")
 def test_what_cannot_be_removed_is_a_warning_and_the_job_is_completed(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

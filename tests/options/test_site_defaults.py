@@ -99,6 +99,7 @@ def test_a_default_for_lines_of_text_contradicts_no_data_set() -> None:
         assert options_of_call({"output_format": "arrow"}).append_row_dataframe_sep == " "
 
 
+@pytest.mark.usefixtures("inline")
 def test_the_root_of_jobs_is_that_of_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_wrong_value_is_refused_with_the_place_that_counts(
         site_defaults()
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_resume_compares_the_config_as_it_does_options(tmp_path: Path) -> None:
     """What changes the results is refused; a call from the folder has what the job began with."""
     (tmp_path / "score.py").write_text(SCRIPT)

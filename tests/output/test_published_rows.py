@@ -128,6 +128,7 @@ def test_categories_have_their_order_or_none(
     assert not keeps_order or (lazy > "M").sum() == 2
 
 
+@pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("options", [{}, {"output_format": "parquet"}])
 def test_dask_gets_objects_and_not_their_text(tmp_path: Path, options: dict[str, Any]) -> None:
     """Dask would make text of each, and leave out the middle of a long array."""
@@ -145,6 +146,7 @@ def test_dask_gets_objects_and_not_their_text(tmp_path: Path, options: dict[str,
     assert result.to_dask_dataframe().dtypes["word"] == pd.StringDtype("pyarrow")
 
 
+@pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("options", [{}, {"output_format": "parquet"}])
 def test_a_category_that_no_row_has_changes_nothing(
     tmp_path: Path, options: dict[str, Any]

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("inline")
+
 NUMBERED = "to_pandas: the rows are numbered from 0 and lack the labels of the input"
 ROWS = 120
 WHOLE = pd.DataFrame({"x": range(ROWS), "text": [f"row {x}" for x in range(ROWS)]})
@@ -104,6 +106,7 @@ def run(data: Any, script: Callable[..., Any], folder: Path, **options: Any) -> 
     return daskprs.parallel_run(data, script, job_dir=folder, process_count_per_node=2, **options)
 
 
+@pytest.mark.processes
 def test_a_column_of_the_result_is_assigned_to_a_filtered_frame(tmp_path: Path) -> None:
     """Each row gets its own value."""
     frame = FILTERED.copy()
@@ -123,6 +126,7 @@ def test_any_index_comes_back(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("script", [same, odd, descending], ids=lambda one: one.__name__)
 @pytest.mark.parametrize("size", [None, 200])
+@pytest.mark.processes
 def test_a_dask_frame_has_its_labels_by_partition(
     tmp_path: Path, script: Callable[..., Any], size: int | None
 ) -> None:
@@ -135,7 +139,9 @@ def test_a_dask_frame_has_its_labels_by_partition(
     assert got["x"].is_monotonic_increasing is (script is not descending)
 
 
-@pytest.mark.parametrize("data", ["pandas", "objects", "dask"])
+@pytest.mark.parametrize(
+    "data", ["pandas", "objects", pytest.param("dask", marks=pytest.mark.processes)]
+)
 @pytest.mark.parametrize("script", [same, odd, numbers], ids=lambda one: one.__name__)
 def test_rows_that_were_brought_together_by_key_keep_their_labels(
     tmp_path: Path, data: str, script: Callable[..., Any]
@@ -232,6 +238,7 @@ def test_an_index_without_a_pickle_stops_no_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.processes
 def test_another_process_resumes_with_the_same_labels(tmp_path: Path) -> None:
     """The rows of both have the labels of the input."""
     script = tmp_path / "source" / "score.py"
@@ -308,6 +315,7 @@ def test_a_resume_looks_only_for_labels_that_are_there(tmp_path: Path) -> None:
     assert_frame_equal(resumed.to_pandas(), FILTERED[FILTERED["x"] % 2 == 1])
 
 
+@pytest.mark.processes
 def test_a_grown_input_moves_labels_with_their_rows(tmp_path: Path) -> None:
     """What is committed stands elsewhere in the plan of the larger input."""
 

@@ -172,6 +172,8 @@ class Agent:
         self.entry: ScriptFunctions | ForeignScript = load(start.job, start.process)
         _compare_times_here(start.job)
         self._loader.reader = reader = pickle.loads(start.job.reader)
+        if not self._has_process:  # else its end closes the files, also under the loader's thread
+            at_end.callback(reader.close)
         if start.job.batch_form is not None:
             start.job.batch_form.prepare()
             self._loader.form = start.job.batch_form.of

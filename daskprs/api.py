@@ -219,6 +219,6 @@ def start(
         from daskprs.job.parallel_run import ParallelRun
         from daskprs.job.request import check_call
 
-        refuse_inline(final, "and start() returns before the job ends. Call parallel_run.")
+        refuse_inline(final, "and start() returns before the job ends. Call parallel_run")
         call = check_call(data, script, final, **places, blocks=False)
         return ParallelRun.begun(call, ahead.pop_all())

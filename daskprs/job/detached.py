@@ -86,7 +86,7 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     With `survive`, the job must survive the death of the worker that carries the driver, so that
     several workers must see the job folder.
     """
-    refuse_inline(call.options, "and a detached job has a driver of its own. Leave it out.")
+    refuse_inline(call.options, "and a detached job has a driver of its own. Leave detach out")
     if objects := call.kept["objects"]:
         msg = (
             f"{Option('detach', value=True)}: a driver on the cluster cannot be given "

@@ -34,8 +34,10 @@ def refuse_inline(options: RunOptions, why: str) -> None:
 
     """
     if options.start_method == INLINE:
+        # The value may be that of Dask's config: the call then has nothing to leave out.
         msg = (
             f"{Option('start_method', INLINE)}: the script works in this process and thread, {why}"
+            f", or use {Option('start_method', 'fork')}."
         )
         raise OptionError(msg)
 
@@ -51,10 +53,10 @@ def refuse_work_elsewhere(data: Any, options: RunOptions) -> None:
     """
     if options.python is not None:
         python = Option("python", str(options.python))
-        refuse_inline(options, f"not in the interpreter {python}. Leave out one of the two.")
+        refuse_inline(options, f"not in the interpreter {python}. Leave out the interpreter")
     if any(map(_is_of_dask, data if isinstance(data, (list, tuple)) else [data])):
         what = "without Dask, and the input is a Dask collection. Give what its compute() returns"
-        refuse_inline(options, f"{what}, or leave the option out.")
+        refuse_inline(options, what)
 
 
 def inline_warning(options: RunOptions, client: Client | str | None) -> str:

@@ -30,6 +30,18 @@ def test_each_fault_applies(tmp_path: Path) -> None:
     assert not any(problems), "\n".join(filter(None, problems))
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_fault_in_lines_that_have_changed_is_named(tmp_path: Path) -> None:
+    """It is not applied to lines that are only similar."""
+    fault = all_faults()[0]
+    file = tmp_path / fault.changed[0]
+    file.parent.mkdir(parents=True)
+    text = (INSTALLED / fault.changed[0]).read_text().replace("    ", "  ")
+    file.write_text(text)
+    assert f"{fault.name}.patch: it does not apply" in apply(fault, tmp_path)
+    assert file.read_text() == text
+
+
 def test_each_fault_names_a_test() -> None:
     """It is the quickest one that finds the fault."""
     missing = [fault.found_by for fault in all_faults() if not _is_there(fault)]

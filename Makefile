@@ -44,12 +44,14 @@ CHAOS ?=
 # For the benchmarks:     make bench PEERS=joblib BENCH="--peers joblib,daskprs --workloads csv"
 PEERS ?=
 BENCH ?=
+# Arguments for faults:   make faults FAULTS="order_of_commits --any tests/output/test_store.py"
+FAULTS ?=
 # The size of the result: make test-large LARGE_MB=1000
 LARGE_MB ?= 10000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-core test-azure test-serve test-long test-large test-python test-oldest test-extras test-wheel
-.PHONY: attack chaos style docs suite package sbom lint-package audit lock bench bench-full clean
+.PHONY: attack chaos faults style docs suite package sbom lint-package audit lock bench bench-full clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -87,6 +89,9 @@ attack: $(READY)  ## All attacks on folders, agents and the service, the long on
 
 chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random: an hour
 	@$(BIN)/python tests/chaos/everything.py $(CHAOS)
+
+faults: $(READY)  ## Faults in the package, one at a time: does the test that is to find each fail?
+	@$(BIN)/python tests/faults/seeded.py $(FAULTS)
 
 test-python:  ## The suite under another Python: make test-python PYTHON=python3.13
 	@$(MAKE) --no-print-directory suite VENV=$(OTHER)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class Piece(NamedTuple):
     """A part of a file whose rows are one mini-batch.
 
-    Parameters
+    Attributes
     ----------
-    where
+    where : int, str or tuple
         The value by which `read` finds the part: a number, a text, or a tuple of these.
-    rows
+    rows : int or None
         The number of rows, where it is known.
-    size_bytes
+    size_bytes : int or None
         The size, where it is known.
 
     """

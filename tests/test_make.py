@@ -42,6 +42,7 @@ TARGETS = {
     "audit": ["LOCKS="],
     "lock": ["LOCK=--offline"],
     "chaos": [f"CHAOS={CELL}"],
+    "faults": ["FAULTS=error_threshold_is_exceeded_by_itself"],
     "bench": ["PEERS=daskprs", BENCH],
     "bench-full": ["PEERS=daskprs", BENCH],
 }
@@ -57,7 +58,10 @@ OWN_ENVIRONMENTS = {
     "sbom": ("TOOLS", ".venv-tools"),
     "lint-package": ("TOOLS", ".venv-tools"),
 }
-LONG = {"demo", "test", "chaos", "bench", "test-long", "test-large", "bench-full", "test-python"}
+LONG = {
+    *("demo", "test", "test-long", "test-large", "test-python"),
+    *("chaos", "faults", "bench", "bench-full"),
+}
 """Others play what most of these run: the demo, a cell of the table, a benchmark."""
 NEEDED = {"docs": "zensical", "style": "mypy"}
 """The lowest versions are tested without what documentation and style need."""

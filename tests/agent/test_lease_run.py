@@ -122,6 +122,23 @@ def test_a_timeout_stands_even_if_the_attempt_ended_before_the_kill() -> None:
     assert run.share() == (Results(ColumnBatch(sent[:1]), b"aa"),)
 
 
+def test_an_agent_answers_for_the_next_mini_batches_of_its_order_alone() -> None:
+    """Neither for later ones, nor for one twice, nor for another attempt."""
+    run = lease_of(3, received=1)
+    again = done(101)._replace(attempt=2)
+    fits = {
+        (done(101),): True,
+        (done(101), done(102)): True,
+        (done(100),): False,
+        (done(102),): False,
+        (done(101), done(101)): False,
+        (done(101), done(102), done(103)): False,
+        (again,): False,
+    }
+    for outcomes, expected in fits.items():
+        assert run.expects(Outcomes(7, Results(ColumnBatch(outcomes)))) is expected
+
+
 def test_handing_back_keeps_what_has_begun() -> None:
     """Positions beyond the last one that began are free."""
     run = lease_of(5, received=2)

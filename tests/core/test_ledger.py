@@ -180,6 +180,19 @@ def test_an_answer_of_another_attempt_settles_nothing_and_loses_nothing(
     assert it.committed == [0]
 
 
+def test_a_retry_is_not_settled_by_an_answer_of_the_attempt_before(
+    desk: Any, an_outcome: Any
+) -> None:
+    """Also in a process with which all was well: whole groups are committed there."""
+    it = desk(3)
+    slot = next(iter(it.leases))
+    it.do(slot)
+    it.give(slot, an_outcome(it.indexes(slot)[0], attempt=7))
+    assert it.committed == [0]
+    it.do_all()
+    assert sorted(it.committed) == [0, 1, 2]
+
+
 def test_what_is_still_running_keeps_its_slot_and_the_rest_goes_to_others(
     desk: Any, an_outcome: Any
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -116,6 +117,19 @@ def test_parquet_files_are_what_pandas_reads(
         frames.append(frame)
     got = together(open_source(folder, ReadOptions(mini_batch_size=size)))
     pd.testing.assert_frame_equal(got, pd.concat(frames, ignore_index=True))
+
+
+def test_each_row_of_a_row_group_is_in_one_slice(tmp_path: Path) -> None:
+    """Also where the slices do not divide the row group."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"row": range(100)}), path, row_group_size=40, compression="none")
+    group_bytes = pq.read_metadata(path).row_group(0).total_byte_size
+    for rows in (7, 20, 40):
+        source = open_source(path, ReadOptions(mini_batch_size=-(-group_bytes * rows // 40)))
+        assert list(together(source)["row"]) == list(range(100))
+        sizes = [one.items for one in source.mini_batches()]
+        assert sizes[0] == rows
+        assert source.count() == len(sizes)
 
 
 @pytest.mark.parametrize("size", [1, 100, 10**6])

@@ -510,6 +510,24 @@ def test_options_that_change_no_result_do_not_stand_in_the_way_of_a_resume() -> 
     assert kept.keys() | plain.keys() == OPTIONS.keys()
 
 
+UNCOMPARED = """
+    source_directory secrets side_inputs logging_level
+    node_count process_count_per_node gpus_per_process start_method agent_memory_limit
+    run_max_try allowed_failed_count allowed_failed_percent error_threshold max_node_losses
+    fail_on_timeout
+    run_invocation_timeout task_overhead_timeout init_timeout shutdown_timeout
+    first_task_creation_timeout progress_update_timeout no_workers_timeout
+    output_file_size overwrite
+    resume accept_changes trust retain shared progress show_output
+    profiling_module resource_monitor_interval
+"""
+
+
+def test_a_resume_compares_every_option_but_those_that_change_no_row() -> None:
+    """A further one here is a decision: a resume would put rows of two values into one output."""
+    assert OPTIONS.keys() - RunOptions().of_results().keys() == {*UNCOMPARED.split()}
+
+
 def test_the_same_options_written_otherwise_are_the_same() -> None:
     """Neither the order of a mapping nor the unit of a size makes another job."""
     one = RunOptions(mini_batch_size="1 KB", environment_variables={"A": "1", "B": "2"})

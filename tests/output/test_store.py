@@ -262,7 +262,38 @@ def test_an_output_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None
         finish(tmp_path)
 
 
+def test_a_reader_of_the_old_output_reads_it_to_its_end(tmp_path: Path) -> None:
+    """The new output is another file, which takes the place of the old one in one step."""
+    finish(tmp_path)
+    commit_all(tmp_path, [N], resume=True)
+    with target_of(tmp_path).open("rb") as reader:
+        begun = reader.read(10)
+        finish(tmp_path, N + 1, resume=True)
+        assert begun + reader.read() == serial(range(N))
+    assert target_of(tmp_path).read_bytes() == serial(range(N + 1))
+
+
+def test_a_driver_that_another_one_has_followed_publishes_nothing(tmp_path: Path) -> None:
+    """Its lock was lost, as on a network file system: both would write the same output."""
+    job = JobFolder(tmp_path / "job")
+    with driving(job.path, target_of(tmp_path)) as driver:
+        driver.commit(0, frame_of(0))
+        job.epoch(2).touch()
+        with pytest.raises(JournalError, match="another driver has taken over"):
+            driver.store.publish()
+    assert names_in(tmp_path / "out") == []
+
+
 # ---- going on ----
+
+
+def test_a_commit_outlives_a_driver_that_closes_nothing(tmp_path: Path) -> None:
+    """Whoever was told of a commit finds it in the journal at once."""
+    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        driver.commit(3, frame_of(3))
+        shutil.copytree(tmp_path / "job", tmp_path / "died" / "job")
+    assert 3 not in finish(tmp_path / "died", resume=True)
+    assert target_of(tmp_path / "died").read_bytes() == serial(range(N))
 
 
 def test_a_resume_does_only_the_rest(tmp_path: Path) -> None:

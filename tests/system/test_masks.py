@@ -53,6 +53,15 @@ def test_a_secret_that_is_no_unicode_is_found_in_both_worlds() -> None:
     assert MaskedStream(mask).last(b"a key\xff") == b"a ***"
 
 
+@pytest.mark.parametrize("cut", range(3, 8))
+def test_a_secret_that_comes_in_two_pieces_is_masked(cut: int) -> None:
+    """None of it is shown before the rest is there."""
+    stream, text = MaskedStream(Mask(["secret"])), b"a secret."
+    first = stream.next(text[:cut])
+    assert first == b"a "
+    assert first + stream.next(text[cut:]) + stream.last() == b"a ***."
+
+
 @given(
     secrets=st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=3),
     text=st.text("ab-", max_size=40),

@@ -26,7 +26,7 @@ PACKAGE = __name__.rpartition(".")[0]
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """What one package adds, by name; a value ``module:name`` is imported when it is used."""
+    """The additions of one package, by name; a value ``module:name`` is imported at first use."""
 
     commands: Mapping[str, str] = field(default_factory=dict)
     """Commands of click. ``run *.yml`` is for `run` with a script of this suffix."""

@@ -93,7 +93,7 @@ class ClusterSlots:
         self._nodes = nodes
         self._listeners = listeners
         self._staged = StagedWork[Any]() if staged is None else staged
-        """What workers hold of the input."""
+        """The partitions of the input that workers hold."""
         self._figures = FigureSender(client, job.job_dir, job.unit)
         self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
         self._manager: SlotManager

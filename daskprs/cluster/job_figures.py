@@ -33,7 +33,7 @@ KEPT_S = 300.0
 
 
 class JobFigures(NamedTuple):
-    """What the scheduler shows of a job."""
+    """The figures of a job on the scheduler's page."""
 
     job: str
     """The name of the job folder."""

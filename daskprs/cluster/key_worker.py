@@ -53,7 +53,7 @@ Key: TypeAlias = tuple[str, int]
 Range: TypeAlias = tuple[int, int, int]
 """The number of a piece, an offset and a length in its file."""
 TRIES = 5
-"""How often a gather begins anew since files have gone while it read them."""
+"""Number of times that a gather begins anew because files went while it read them."""
 
 
 class Dealing(NamedTuple):

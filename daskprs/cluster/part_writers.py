@@ -51,7 +51,7 @@ AT_A_TIME = 32
 PRIORITY = -1
 """Priority of a part below foreign tasks (0): they run first where they wait for a thread."""
 TRIES = 2
-"""How many workers may lose a part before the driver writes the part itself."""
+"""Number of workers that may lose a part before the driver writes the part itself."""
 LOOK_EVERY_S = 0.25
 FOUND_S = 10.0
 """Seconds in which the workers that are there report for the first time."""
@@ -73,12 +73,12 @@ class WritingWorkers:
         """Held to look at the workers, and notified when something has changed."""
         self._watchdog = Watchdog({})
         self._there: dict[str, int] = {}
-        """How many parts each worker writes at a time."""
+        """Number of parts that each worker may write at a time."""
         self._awaited = {SCHEDULER}
-        """Who has not reported yet: the scheduler tells which workers there are."""
+        """Hosts that have not reported yet. The scheduler reports which workers there are."""
         self._awaited_until_s = time.monotonic() + FOUND_S
         self._busy: Counter[str] = Counter()
-        """How many parts each worker has now."""
+        """Number of parts that each worker has now."""
         self._resting_until_s: dict[str, float] = {}
         self._begun: set[int] = set()
         """The attempts with which workers have begun."""

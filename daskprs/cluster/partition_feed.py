@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 AHEAD = 2
 """Partitions for each worker beyond one for each slot."""
 BLAMED_AT_MOST = 3
-"""How often a partition is submitted again that Dask has blamed for the death of workers."""
+"""Number of times that a partition is submitted again after Dask blamed it for dead workers."""
 LOOK_EVERY_S = 0.25
 FETCHERS = 2
 """Threads that fetch descriptions, each of which costs a message to a worker and back."""
@@ -76,7 +76,7 @@ class SubmittedPartition(HeldPartition):
 
 
 class Answer(NamedTuple):
-    """What became of a submitted partition."""
+    """The description of a computed partition, or its error."""
 
     number: int
     described: Future
@@ -131,9 +131,9 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         """Partitions that were being computed on workers that died."""
         self._tried_alone: set[int] = set()
         self._attempts: Counter[int] = Counter()
-        """How often partitions were submitted again: a client keeps the end of a key for ever."""
+        """Number of new keys of each partition: a client keeps the end of a key for ever."""
         self._blamed: Counter[int] = Counter()
-        """How often staged partitions were lost, and blamed for the death of a worker since."""
+        """Number of dead workers for which Dask blames each staged partition after its loss."""
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._threads = ThreadPoolExecutor(FETCHERS, "daskprs-partitions")
         self._arrived: dict[int, tuple[PartitionCut, str, Uncomputed | None]] = {}
@@ -142,7 +142,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._left = len(self._graph)
         """Number of partitions whose mini-batches have no numbers yet."""
         self._next = self._index = self._first = 0
-        """Where partitions are cut: the next one to number, its mini-batch, and its row."""
+        """The next partition to number, its first mini-batch, and its first row."""
 
     def plan(self) -> Iterator[MiniBatch | None]:
         """Yield the mini-batches of partitions as they are staged; None while there are none."""

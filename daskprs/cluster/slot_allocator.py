@@ -49,7 +49,7 @@ class SlotAllocator:
         self._gpus_per_process = gpus_per_process
         self._numbers: dict[str, int] = {}
         self._dealt: dict[str, int] = {}
-        """How many slots each living worker has."""
+        """Number of slots of each living worker."""
         self._numbered: dict[str, tuple[str, ...]] = {}
         """Device numbers given to living workers that only declare a number of devices."""
 

@@ -1,4 +1,4 @@
-"""What workers hold of the input of a job: leases depend on it, and it goes when it is done."""
+"""Partitions that workers hold for a job. Leases depend on them; they are released when done."""
 
 from __future__ import annotations
 

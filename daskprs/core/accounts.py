@@ -1,4 +1,4 @@
-"""What a job counts: mini-batches and items, failures against budgets, errors."""
+"""The counts of a job: mini-batches and items, failures against budgets, errors."""
 
 from __future__ import annotations
 

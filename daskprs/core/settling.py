@@ -318,7 +318,7 @@ class Settling:
 def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:
     message = (
         f"the worker {slot.worker} was lost while this was at work on it; that was loss {losses}. "
-        "The mini-batch may be what ends them. max_node_losses says how many it may have."
+        "The mini-batch may have ended the workers. It fails at max_node_losses losses."
     )
     return Outcome(
         index=entry.mini_batch.index,

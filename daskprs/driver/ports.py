@@ -1,4 +1,4 @@
-"""What the driver's loop needs of the world: a clock, the slots that work, the files of results."""
+"""The protocols of what the driver's loop is given: a clock, slots, and the files of results."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class JobFolder:
     works = Below("work")
     """The folder of the working directories of all agents."""
     dropped = Below("dropped")
-    """What is being removed: renamed into this folder first, so that it is whole or gone."""
+    """Folders that are being removed. A rename moves each here first, so each is whole or gone."""
     call = Below("job.json")
     """The saved call of the job, for a resume by its folder."""
     detached = Below("detached.json")
@@ -115,12 +115,12 @@ class JobFolder:
     user_logs = Below("logs/user")
     """The folder of what scripts printed and logged."""
     progress_now = Below("logs/sys/metrics/now.json")
-    """What the job does now, as ``daskprs status --json`` gives it; written every second."""
+    """The present view of the job, as ``daskprs status --json`` gives it; written every second."""
     tracebacks_of_all = Below("logs/user/error")
     """The folder of full tracebacks."""
 
     salt = Below("salt")
-    """What makes the key of the job's rows differ from those of other jobs of the user."""
+    """The salt by which the job's key differs from those of the user's other jobs."""
 
     def __init__(
         self, path: str | PathLike[str], key: SealKey = NO_KEY, *, is_trusted: bool = False

@@ -31,7 +31,7 @@ OnError = Literal["raise", "drop"]
 
 @dataclass(frozen=True, eq=False)
 class LazyCall:
-    """What the tasks of a call need; it is the result of a task that they depend on."""
+    """The script and the options of a call. A task returns them; the other tasks depend on it."""
 
     token: str
     """A digest of all that follows: the same for calls that give the same rows."""

@@ -109,7 +109,7 @@ def _frame_of(data: Any, *, as_arrow: bool) -> pd.DataFrame | None:
 
 
 class InputPlan(NamedTuple):
-    """What is known of the data of a job before it runs."""
+    """The facts about the data of a job that are known before it runs."""
 
     partition_count: int
     """Number of partitions of the result."""

@@ -153,7 +153,7 @@ class PublishedRows:
 
     @cached_property
     def frame_form(self) -> FrameForm:
-        """What makes frames of tables, with types that hold nulls: any row may have one."""
+        """Makes frames of tables, with types that hold nulls, since any row may have one."""
         return FrameForm(self.schema.remove_metadata())
 
     def frame(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from daskprs.report.listeners import Listener
 
 SIGNALS = ("traces", "metrics")
-"""What OpenTelemetry takes of a job."""
+"""The signals that a job sends to OpenTelemetry."""
 
 
 class Exporters(NamedTuple):

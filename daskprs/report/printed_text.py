@@ -1,4 +1,4 @@
-"""What a mini-batch has printed: found in the logs of its process, by the table of attempts."""
+"""The printed text of a mini-batch, from the logs of its process, by the table of attempts."""
 
 from __future__ import annotations
 

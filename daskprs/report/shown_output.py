@@ -71,7 +71,7 @@ class _LogTail:
         self._waited = 0
         self._ended: deque[_Piece] = deque()
         self._known = 0
-        """Where the last run that has ended has stopped to write."""
+        """The end of the output of the last run that has ended, in bytes."""
         self.is_up = self.has_died = False
         """Whether the import and `init` of its process are over, and whether it was killed. Then
         the stacks of its threads stand behind its last run."""

@@ -46,7 +46,7 @@ NO_DEPLOYMENT = "No valid deployments to route to"
 
 
 class ServedCall(NamedTuple):
-    """What an invocation gives a deployment: places that were checked, by name, and values."""
+    """The arguments of an invocation: places that were checked, by name, and values."""
 
     data: Mapping[str, str]
     kinds: Mapping[str, str]
@@ -61,7 +61,7 @@ class ServedCall(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What a job will do."""
+    """The plan of a job."""
 
     words: list[str]
     """A Python module, which the job's process runs, and its arguments."""

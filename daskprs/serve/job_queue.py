@@ -49,7 +49,7 @@ RETRY_AFTER_S = 30
 RETRY_AFTER_END_S = 10
 TIDY_EVERY_S = 60.0
 REMOVED = ".removed-"
-"""What the name of a folder begins with that is about to be removed; a job has no such name."""
+"""The beginning of the name of a folder that is about to be removed; a job has no such name."""
 REQUEST_ID = "repeatability_request-id"
 """The header by which Azure's client names a request, the same in each of its tries."""
 

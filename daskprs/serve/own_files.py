@@ -1,4 +1,4 @@
-"""What belongs to the service alone: checked against what callers and jobs can reach."""
+"""The files of the service alone, checked against what callers and jobs can reach."""
 
 from __future__ import annotations
 

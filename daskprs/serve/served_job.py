@@ -104,7 +104,7 @@ class RequestedJob(NamedTuple):
     """Labels for people, without effect on the job."""
     tags: dict[str, str] | None = None
     request: tuple[str, str, str] | None = None
-    """What a client sends with each try of one request: see `SentRequest`."""
+    """The fields of `SentRequest`: a client sends them with each try of one request."""
     places: dict[str, bool] | None = None
     """The places that the caller named for output, and whether each is a file."""
     web: list[WebFile] | None = None

@@ -16,7 +16,7 @@ UNKNOWN = (1 << 64) - 1
 
 
 class GpuUsage(NamedTuple):
-    """What is used of one device."""
+    """The usage of one device."""
 
     number: int
     """Its number for NVML."""

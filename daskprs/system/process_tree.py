@@ -1,4 +1,4 @@
-"""What a process and its descendants use: processor, memory and disk, as the kernel counts it."""
+"""The usage of a process and its descendants: processor, memory and disk, as the kernel counts."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def checksum(key: SealKey) -> Any:
 
 
 class Seal(NamedTuple):
-    """What a reader needs to unpickle what a folder holds."""
+    """The key and the trust with which a reader unpickles the content of a folder."""
 
     key: SealKey = NO_KEY
     """The key of the pickles; empty where the folder has none."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     Link = tuple[str, "int | None", str]
-    """Of an exception or a cause: the names of its classes, the number of a system error, text."""
+    """An exception or a cause, as plain values: the names of its classes, its errno, its text."""
 
 _Group: Any = getattr(builtins, "BaseExceptionGroup", ())
 

@@ -18,7 +18,7 @@ ABOUT_ARGUMENTS = re.compile(
     r"(missing|takes) .*\barguments?\b|expected .*\barguments?, got|unexpected keyword argument"
     r"|multiple values for argument"
 )
-"""What Python and functions in C say of arguments that do not fit."""
+"""Matches the messages of Python, and of functions in C, about arguments that do not fit."""
 
 
 class RunCall:

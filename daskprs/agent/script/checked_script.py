@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
 NAMELESS = "<dynamic-code>"
-"""What cloudpickle, since 3.1.3, writes in place of the name of a file, which tracebacks need."""
+"""The file name that cloudpickle writes since 3.1.3; tracebacks need the true name."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class CheckedScript:
     _linked: tuple[LinkedFile, ...] = ()
     """The large files, of which a snapshot has links."""
     _set_aside: set[Path] = field(default_factory=set)
-    """Those of `inputs` that do not travel."""
+    """The files of `inputs` that do not travel."""
 
     def look(self, exclude: Collection[Path]) -> None:
         """Find and hash the files that travel."""

@@ -279,7 +279,7 @@ class Slot:
         reason = failure.message
         if agent.process.orphaned:
             blame = Blame(None, None, run.left)
-            reason = "the process that it was forked from is gone, and took it along"
+            reason = "the zygote, which it was forked from, ended, and all its forks ended with it"
         self._lose(agent, returncode, reason)
         return self._blamed(lease, run, blame)
 

@@ -78,7 +78,7 @@ class _Deadline(NamedTuple):
 
 
 class AgentStarter(Protocol):
-    """What starts agents: a zygote, or what makes an agent of the caller's process."""
+    """Starts agents: a zygote, or the starter of an agent in the caller's process."""
 
     @property
     def alive(self) -> bool:
@@ -104,7 +104,7 @@ class Supervisor:
         self._dump = ""
         """The stacks that the agent has dumped at its end, on request or in a crash."""
         self._forged = ""
-        """What was wrong with a message of the agent; empty while all were right."""
+        """The fault of a message of the agent; empty while all messages were valid."""
         self._asked_s = self._looked_s = time.monotonic()
         self.process = starter.start_agent(process, job.mask)
         self.page = self.process.page

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import ProcessSpec
 
     Inherited: TypeAlias = tuple[ProcessSpec, list[int]]
-    """What a fork takes from the zygote's loop: its specification, and its socket and page."""
+    """The parts of the zygote's loop that a fork keeps: specification, socket and page."""
     _End: TypeAlias = tuple[int, int, int]
     """The process id of an agent, its return code, and its highest memory."""
 

@@ -1,4 +1,4 @@
-"""What an MLTable says: its form filled, its paths found, and every mistake of both."""
+"""The content of an MLTable: its filled form, its resolved paths, and all mistakes of both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MLTableContent(NamedTuple):
 
     document: Document
     folder: str
-    """Where relative paths begin."""
+    """The folder that relative paths start from."""
     entries: list[str]
     """Its paths, resolved."""
     inputs: list[FileList]

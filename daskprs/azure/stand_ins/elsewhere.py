@@ -65,7 +65,7 @@ def _named_inputs(folder: Path | None) -> dict[str, str]:
 
 
 class ModelPlaces:
-    """Where the models of a job are, by name."""
+    """The places of the models of a job, by name."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise _lacking("Model()")

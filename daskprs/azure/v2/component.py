@@ -25,7 +25,7 @@ LABELS = ("name", "version", "display_name", "description", "tags")
 
 
 class Component:
-    """What a step does. Call it with its inputs, by name, to make a step.
+    """The work of a step. Call the component with its inputs, by name, to make a step.
 
     Attributes
     ----------

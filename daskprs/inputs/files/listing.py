@@ -1,4 +1,4 @@
-"""How far the listing of an input is, for those who tell the caller about it."""
+"""The progress of the listing of an input, for the messages to the caller."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AT_ONCE_BYTES = 64 << 20
 """Bytes of pickled rows that are brought together at once; a key with more is alone."""
 COPIES = 2
-"""How often the rows of one key are in memory for a moment, while they are put together."""
+"""Number of copies of the rows of one key in memory, for a moment, while they are put together."""
 
 
 class Group(NamedTuple):

@@ -33,7 +33,7 @@ LARGEST_PIECE_BYTES = 128 << 20
 MANY_PIECES = 256
 """Larger tables have larger pieces, not more of them: a part is read from all pieces."""
 UNKNOWN_BYTES = 16 << 20
-"""What a mini-batch of unknown size counts for."""
+"""The bytes that a mini-batch of unknown size counts for."""
 
 
 class Cut(NamedTuple):

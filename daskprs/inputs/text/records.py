@@ -50,7 +50,7 @@ class State(IntEnum):
 
 
 class Before(IntEnum):
-    """What stands before a quote."""
+    """The kind of the character before a quote."""
 
     TEXT = 0
     QUOTE = 1

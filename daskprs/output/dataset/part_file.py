@@ -67,7 +67,7 @@ class RowsFile(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Where the rows of mini-batches are, as columns; a mini-batch may lie in several files."""
+    """The places of the rows of mini-batches, as columns; a mini-batch may lie in several files."""
 
     mini_batch: array[int]
     file: array[int]
@@ -91,7 +91,7 @@ class Sources(NamedTuple):
 
 
 class PartPlan(NamedTuple):
-    """What a part is made of."""
+    """The rows and the form of a part."""
 
     folder: str
     """The folder of the data set."""
@@ -100,12 +100,12 @@ class PartPlan(NamedTuple):
     format: str
     schema: RowSchema
     metadata: dict[bytes, bytes] | None
-    """What the schema of the files says besides, such as the types of pandas."""
+    """Metadata of the schema of the files, such as the types of pandas."""
     partition_by: tuple[str, ...]
     files: list[RowsFile]
     sources: Sources
     uploads: OpenUploads | None = None
-    """What uploads each file once it is finished."""
+    """Uploads each file once the file is finished; None: the files stay here."""
 
     @property
     def schema_in_files(self) -> pa.Schema:

@@ -44,7 +44,7 @@ FAILED = "failed"
 """File that says when an upload has failed, and why. All processes that write parts see it. The
 library of a store tries for minutes before it gives up; without a pause each part would wait."""
 TAGS = ("ETag", "ChecksumSHA256")
-"""What S3 may say of a piece, and wants to hear when the upload is completed."""
+"""Fields of S3's answer to a piece, which the completion of the upload repeats."""
 
 
 class OpenUploads(NamedTuple):

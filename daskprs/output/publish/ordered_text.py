@@ -150,7 +150,7 @@ class OrderedText:
         self, part: Path, source: Callable[[int], Path], headers: Headers, *, with_header: bool
     ) -> None:
         self.complaint = ""
-        """What is left elsewhere: a file of text leaves nothing."""
+        """Always empty: a file of text leaves nothing in a store of objects."""
         self.part = part
         self._sources = OpenFiles(source)
         self._buffer = bytearray()

@@ -48,7 +48,7 @@ class RemoteOutput:
         self.complaint = ""
         """The problem, if any, that did not keep the file from its place."""
         self.how_far = ""
-        """How far the upload is, in a few words; read by another thread."""
+        """The progress of the upload, in a few words; read by another thread."""
         self._filesystem, self._place = _opened(self.file or self.url)
 
     def open_uploads(self, _records: Path, _timeout_s: float) -> OpenUploads | None:

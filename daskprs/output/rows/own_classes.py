@@ -37,7 +37,7 @@ _folders: list[Path] = []
 
 
 class Definition(NamedTuple):
-    """Where a class, a function or a module of the script is defined."""
+    """The definition of a class, a function or a module of the script."""
 
     module: str
     name: str

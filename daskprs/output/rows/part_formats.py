@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 is_ = pa.types
 COMPRESSION = "zstd"
 UNFIT = (ValueError, OverflowError, KeyError)
-"""What writers raise at values that they cannot write; the errors of Arrow for these are among it.
-"""
+"""Errors of writers for values that they cannot write; Arrow's errors for these are subclasses."""
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """The name of a null in a folder's name."""
 LONGEST_NAME_BYTES = 255
@@ -111,19 +110,19 @@ class RowsInOrder:
         self._format = format_
         self._path = path
         self._ends: list[int] | None = None
-        """Where the row groups end; None before the first is read."""
+        """The row behind each row group; None before the first is read."""
         self._group: pa.Table | None = None
         self._first = 0
         """The first row of the group, or the line that follows."""
         self._offset = 0
-        """Where that line begins."""
+        """The first byte of that line."""
 
     def drop(self) -> None:
         """Forget the row group; it is read again if more of it is wanted."""
         self._group, self.held_bytes = None, 0
 
     def tables(self, start: int, count: int) -> Iterator[pa.Table]:
-        """Yield some rows of a Parquet or Arrow file, none of them before the last ones."""
+        """Yield rows of a Parquet or Arrow file; `start` is behind the rows yielded before."""
         stop = start + count
         while start < stop:
             if self._group is None or start >= self._first + self._group.num_rows:
@@ -134,7 +133,7 @@ class RowsInOrder:
             yield rows
 
     def lines(self, start: int, count: int) -> Iterator[bytes]:
-        """Yield some lines of a file of JSON lines, none of them before the last ones."""
+        """Yield lines of a file of JSON lines; `start` is behind the lines yielded before."""
         with self._path.open("rb") as file:
             file.seek(self._offset)
             yield from islice(file, start - self._first, start - self._first + count)

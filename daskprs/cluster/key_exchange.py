@@ -173,8 +173,12 @@ class KeyExchange:
             for done in self._in_turn(self._gathers(parts), indexes):
                 report(f"rows of each key are put together, {done} of {parts} parts")
             gathered: list[tuple[Gathered, str]] = self._client.gather(indexes)
+            # Idle helpers keep memory that they have freed, up to 256 MB each, and their zygote is
+            # needed for the agents.
             self._client.run(rest, self._name, on_error="ignore")
             groups = in_order([index for index, _ in gathered], scratch)
+            # The parts are in the shared folder. Dealt rows would take as much disk space as the
+            # table until the end, and Dask would deal them out again for each lost worker.
             if seen:
                 self._release()
             else:
@@ -236,6 +240,9 @@ class KeyExchange:
         with closing(PartitionFeed(source, self._name)) as feed:
             feed.open(self._client, news.set)
             for mini_batch in feed.plan():
+                # A partition without rows, as a filter leaves it, says nothing about the sizes of
+                # the others. As their measure, it made one part of the whole table. So it is dealt
+                # out at the end.
                 if mini_batch is not None and not mini_batch.items:
                     empty.append(mini_batch.index)
                     feed.settle([mini_batch])
@@ -394,6 +401,8 @@ class KeyExchange:
 
     def _some_done(self, begun: set[Future]) -> tuple[set[Future], int]:
         """Wait for the first of some tasks, or a moment; raise the error of any task."""
+        # `wait` takes the current client of the thread, which may be another one. A lost connection
+        # cancels the futures; `check` raises the error that says so.
         with suppress(TimeoutError, CancelledError), self._client.as_current():
             wait(list(begun), timeout=LOOK_EVERY_S, return_when="FIRST_COMPLETED")
         self.check(begun)

@@ -227,6 +227,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
             here = target.with_name(f"{target.name}.{path.name}")
             try:
                 shutil.move(path, here)
+                # By a rename, since a worker that Dask has given up may still write the same part.
                 here.replace(target)
             except BaseException:  # half a file would keep a full disk full
                 here.unlink(missing_ok=True)

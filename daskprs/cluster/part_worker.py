@@ -88,6 +88,8 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
             finish in ("released", "forgotten"),
         )
         if has_begun and is_over and isinstance(key, tuple) and key[:1] == (self.name,):
+            # In a thread: a process may take seconds to end, and the worker's loop has to send
+            # heartbeats.
             self._worker.loop.add_callback(asyncio.to_thread, self._end, key[1])
 
     def write(self, number: int, attempts: str, plan: bytes, size_bytes: int) -> bytes:

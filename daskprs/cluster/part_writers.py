@@ -208,6 +208,8 @@ class PartWriters(Executor):
     def _opened(self) -> bool:
         """Ask the workers to write parts, once; return False where the cluster has gone."""
         with self._opening:
+            # Not before the first large part: small parts need no plugin on all workers, and a
+            # scheduler that has gone by then must not fail a data set that the driver can write.
             if self._is_open is None:
                 try:
                     with ExitStack() as stack:
@@ -291,6 +293,8 @@ class PartWriters(Executor):
         self, plan: PartPlan, is_over: Callable[[], bool]
     ) -> PublishedPart | None:
         """Have a worker write a part; None if the driver has to."""
+        # As bytes: a plan loads Arrow when it is unpickled, by which the process of a worker grew
+        # from 67 to 132 MB.
         body, tried = pickle.dumps(plan), set[str]()
         while len(tried) < TRIES and (worker := self._workers.take(tried, is_over)) is not None:
             tried.add(worker)
@@ -302,6 +306,8 @@ class PartWriters(Executor):
             else:
                 return made
             finally:
+                # A worker that has failed a part would be the one with the fewest parts, and get
+                # the next one.
                 self._workers.give_back(worker, rests=made is None)
         return None
 

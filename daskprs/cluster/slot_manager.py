@@ -264,6 +264,8 @@ class SlotManager:
 
     def _drop_if_there(self, slot: SlotId, *, expected: bool) -> None:
         """Take a slot out of use, unless its worker has been reported as gone by now."""
+        # The news of the worker's loss may wait in the queue. It says whether the worker was told
+        # to go, and drops the slots.
         self._hear()
         if slot in self._slots:
             self._drop([slot], expected=expected)
@@ -402,6 +404,8 @@ class SlotManager:
             self._stopped.put(news)
             return
         queue.put(news)
+        # A heartbeat comes twice a second from each worker. Those of known workers wait for the
+        # next turn, so that a large cluster does not keep the driver's loop awake.
         if not isinstance(news, Heartbeat | NodeMeasured) or not self._worker_registry.has(
             news.worker
         ):
@@ -426,6 +430,8 @@ class SlotManager:
         self._has_other_resources = False
         threads = {slot.worker: offered[slot].threads for slot in new if self._prepares}
         for worker, count in threads.items():
+            # Agents are forked from a process that imports pandas first. Here it does so while Dask
+            # computes the first partitions.
             self._calls.ask([worker], "prepare", count)
         self._report_standing()
         if self._worker_registry.is_complete and offered != self._remarked:

@@ -106,6 +106,7 @@ def adopt_labels(prepared: Path, folder: Path) -> None:
         with path.open("rb") as file:
             os.fsync(file.fileno())
     sync_folder(prepared)
+    # By a rename, so that labels are there whole or not at all.
     prepared.replace(folder)
 
 

@@ -106,6 +106,8 @@ class JobQueue:
         folders = [path for path in self._folder.iterdir() if path.is_dir()]
         found = [ServedJob.read(path) for path in folders]
         for path, job in zip(folders, found, strict=True):
+            # A crash in the middle of an acceptance or a removal leaves such a folder. It must not
+            # hold up the service, and its name is free again.
             if job is None and re.fullmatch(NAME_PATTERN, path.name) and is_remnant(path):
                 path.rename(self._removed(path.name))
         jobs = sorted((job for job in found if job), key=lambda job: job.number)

@@ -329,6 +329,8 @@ class ServedJob:
             self._open_to(user, known)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         fd = opened(self._of_turn("process"), os.O_RDWR | os.O_CREAT, 0o600)
+        # A service that was started without standard streams gets the descriptor of one of them:
+        # there, the lock would take the place of the job's stdout, say.
         lock = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_FD)
         os.close(fd)
         try:

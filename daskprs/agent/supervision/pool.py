@@ -76,6 +76,7 @@ class AgentPool:
             if lease.id in self._withdrawn:
                 untouched = tuple(lease.work.column("mini_batch.index"))
                 return LeaseReturned(lease.id, "", untouched=untouched, withdrawn=True)
+            # A cancelled lease may get its thread after the next one of its slot.
             self._begun[lease.slot] = max(lease.id, self._begun.get(lease.slot, 0))
             slot = self._slots.setdefault(lease.slot, Slot(self._employ))
         return slot.run(lease)
@@ -125,6 +126,7 @@ class AgentPool:
 
     def kill(self, slot: int, lease_id: int) -> None:
         """End the agent of a slot at once, since its lease was cancelled."""
+        # A withdrawn lease has not begun: the agent of its slot works on another one, or for none.
         if slot in self._slots and lease_id not in self._withdrawn:
             self._slots[slot].kill()
 

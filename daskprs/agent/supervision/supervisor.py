@@ -158,6 +158,7 @@ class Supervisor:
         if now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
             self.sample()
+            # A script that prints without end would fill the disk of the job folder.
             punch(self.spec.stdout)
             punch(self.spec.stderr)
 
@@ -229,6 +230,7 @@ class Supervisor:
         """Return the seconds until the deadline of a phase; our last message starts it anew."""
         age_s = activity.age_s()
         if activity.phase in (Phase.STARTING, Phase.IDLE):
+            # An idle agent is late only with an order: before it, there was nothing to do.
             age_s = min(age_s, time.monotonic() - self._asked_s)
         return self._deadlines[activity.phase].seconds - age_s
 

@@ -59,6 +59,8 @@ class NodeService:
 
         Dask keeps the handlers that it has called in a cache, and with them what they hold.
         """
+        # A strong reference kept the pool of a failed job in Dask's cache, with the descriptors of
+        # its idle agents.
         service = weakref.ref(self)
 
         async def serve(what: str, given: bytes) -> dict[str, Any]:

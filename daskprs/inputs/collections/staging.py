@@ -417,6 +417,8 @@ def _digest(piece: Any, body: bytes) -> bytes:
     """
     digest = hashlib.blake2b()
     pickler = _ValuePickler(_DigestFile(digest), protocol=5)
+    # Without the memo, two equal values have the same pickle as one value that stands in two
+    # places.
     pickler.fast = True
     try:
         pickler.dump(piece)

@@ -140,6 +140,8 @@ class _Dealt:
 
     def rows_of(self, group_of: Any, bounds: Any, begin: int, end: int) -> tuple[Rows, Any]:
         """Return the rows of some groups, in input order, and the group of each."""
+        # Few rows stay in memory from the first look; many are read from the disk once more for
+        # each batch of groups, so that memory has one batch at a time.
         all_rows = self._held or (rows for _, _, rows in self._read())
         self._held = None  # all of them are in one batch
         some, kept = [], []

@@ -49,6 +49,7 @@ MOST_WAITING = 100_000
 """Most mini-batches that wait for an earlier one; beyond that, the rest is left for the end."""
 LOOK_EVERY_S = 0.25
 """Seconds between looks at whether the job is to end while parts are written."""
+# With a second thread the driver took 309 MB of memory, with a fourth 383 MB.
 THREADS = 1
 """Threads that write parts, beside the agents."""
 

@@ -296,6 +296,8 @@ class _PartFiles:
                     path, name, self.plan.format, self._schema, self._mini_batches
                 )
             except OSError as error:
+                # Any other error of the system is taken for a full disk, for which the finished
+                # parts are given up.
                 if error.errno != errno.ENAMETOOLONG:
                     raise
                 raise _too_long(folder) from error

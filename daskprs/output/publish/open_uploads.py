@@ -232,6 +232,8 @@ def _complete(filesystem: Any, record: Path, told: dict[str, Any]) -> None:
         filesystem.call_s3("complete_multipart_upload", **place, MultipartUpload=pieces)
         record.unlink()
     except OSError as error:
+        # Stores answer the completion of an aborted upload in different ways. Asked for its pieces,
+        # all say that it is gone.
         lacks_pieces = error.errno == errno.EINVAL
         if not lacks_pieces and _is_open(filesystem, place):
             raise
@@ -266,6 +268,7 @@ def _open(filesystem: Any, place: dict[str, str]) -> list[tuple[str, str]]:
     uploads: list[tuple[str, str]] = []
     page: dict[str, Any] = {"IsTruncated": True}
     after: dict[str, str] = {}
+    # A page has a thousand uploads at most: without the others, some were left open.
     while page.get("IsTruncated"):
         try:
             page = filesystem.call_s3(

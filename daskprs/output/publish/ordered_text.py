@@ -277,6 +277,7 @@ class OrderedText:
         target = self._opened()
         for chunk in chunks:
             self._copy(target, chunk)
+            # Now and then, so that the sync at the end does not wait for the whole file.
             if self._end - self._synced > SYNC_BYTES:
                 os.fdatasync(target)
                 self._synced = self._end

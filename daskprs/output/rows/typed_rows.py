@@ -222,6 +222,7 @@ class TypedRows:
     def _table(self, kind: str, table: pa.Table, numbers: RowNumbers) -> None:
         self._head(_ARROW, (kind, _written(numbers)))
         rows = max(1, CELLS_IN_A_BATCH // max(1, table.num_columns))
+        # Only Arrow's own stream writer puts the dictionaries in front of the batches.
         if has_dictionary(table.schema):
             with pa.ipc.new_stream(self._buffer, table.schema) as stream:
                 stream.write_table(table, max_chunksize=rows)

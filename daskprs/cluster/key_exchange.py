@@ -26,6 +26,7 @@ from daskprs.cluster.key_worker import (
     index_of,
     rest,
 )
+from daskprs.cluster.lost_cluster import lost_cluster_ignored
 from daskprs.cluster.partition_feed import PartitionFeed
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.staged_work import HeldPartition, StagedWork
@@ -190,7 +191,7 @@ class KeyExchange:
         """Say of an error that it is the loss of the scheduler, where that is its cause."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # each call of Dask has its own for a lost scheduler
             if isinstance(error, DaskprsError) or self._is_connected:
                 raise
             raise self._connection_lost() from error
@@ -358,7 +359,7 @@ class KeyExchange:
     def _end(self) -> None:
         if not self._is_connected:  # to ask takes as long as Dask tries to connect
             return
-        with suppress(Exception):  # the cluster has gone
+        with lost_cluster_ignored("to take the exchange of rows off the cluster"):
             self._client.run_on_scheduler(end_job, self._name, (self._topic,))
 
     # ---- tasks ----

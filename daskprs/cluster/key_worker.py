@@ -194,7 +194,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         arguments = dealing.reader, mini_batches, dealing.keys, dealing.parts, path
         try:
             self._called(what, deal_by, *arguments, dealing.seal_key, dealing.in_helpers)
-        except BaseException:
+        except BaseException:  # half a file would keep a full disk full
             path.unlink(missing_ok=True)
             raise
         return NodeFile(path)
@@ -229,10 +229,10 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
                 shutil.move(path, here)
                 # By a rename, since a worker that Dask has given up may still write the same part.
                 here.replace(target)
-            except BaseException:  # half a file would keep a full disk full
+            except BaseException:  # the same
                 here.unlink(missing_ok=True)
                 raise
-        except BaseException:
+        except BaseException:  # half a file would keep a full disk full
             path.unlink(missing_ok=True)
             raise
         return GatheredPart(index, None)

@@ -146,5 +146,5 @@ def write_on_worker(
         plugin: PartsPlugin = get_worker().plugins[name]
         leave_the_threads()
         return plugin.write(number, attempts, plan, size_bytes)
-    except Exception as error:  # noqa: BLE001 - as it says
+    except Exception as error:  # noqa: BLE001 - the driver writes the part then, and raises its own
         return f"{type(error).__name__}: {error}"

@@ -25,6 +25,7 @@ from distributed.protocol.pickle import dumps
 
 from daskprs.agent.node.site import ProbeFile
 from daskprs.cluster.lease import fetched
+from daskprs.cluster.lost_cluster import lost_cluster_ignored
 from daskprs.cluster.part_worker import PartsPlugin, write_on_worker
 from daskprs.cluster.remote.nodes import LARGE_LEASES
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
@@ -216,7 +217,7 @@ class PartWriters(Executor):
                         self._open(stack)
                         self._closing = stack.pop_all()
                     self._is_open = True
-                except Exception as error:  # noqa: BLE001 - the cluster has gone
+                except Exception as error:  # noqa: BLE001 - the cluster has gone, or a folder
                     self._is_open = False
                     self._said.put(("info", f"the driver writes all parts: {error}"))
             return self._is_open
@@ -265,7 +266,7 @@ class PartWriters(Executor):
 
     def _leave(self, topic: str) -> None:
         if self._client.scheduler_comm is self._connection:  # else it takes as long as to connect
-            with suppress(Exception):  # the cluster has gone
+            with lost_cluster_ignored("to take the writers of parts off the cluster"):
                 hanging = tuple(self._workers.hanging)
                 self._client.run_on_scheduler(end_job, self._name, (topic,), hanging)
 
@@ -324,7 +325,7 @@ class PartWriters(Executor):
                 self._said.put(("debug", told))
                 return made.put(self._attempts, plan)
         finally:
-            with suppress(Exception):  # the cluster has gone
+            with lost_cluster_ignored(f"to cancel the writing of {plan.name}"):
                 future.cancel()
             sweep(self._attempts, number)
         if not is_over():
@@ -348,7 +349,7 @@ class PartWriters(Executor):
                 retries=0,
                 pure=False,
             )
-        except Exception as error:  # the cluster has gone
+        except Exception as error:  # the cluster has gone: another writer may be there
             raise PartLost(str(error)) from error
 
     def _waited_for(

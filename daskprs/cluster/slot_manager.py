@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.agent.supervision.supervisor import deadlines_s
+from daskprs.cluster.lost_cluster import lost_cluster_ignored
 from daskprs.cluster.remote.node_service import NodeCalls
 from daskprs.cluster.remote.nodes import FarNodes
 from daskprs.cluster.session import Session
@@ -171,13 +171,12 @@ class SlotManager:
 
     def close(self) -> None:
         """Leave the cluster as it was."""
-        # Each step fails if the start was interrupted before it, or if the cluster is gone. Such
-        # an error must not hide the first one.
+        # Each step also fails if the start was interrupted before it.
         for _, future in self._leases.values():
             future.release()  # an error of the job may hold them, and with them what they need
-        with suppress(Exception):
+        with lost_cluster_ignored("to end the agents of far nodes"):
             self._far.close()
-        with suppress(Exception):
+        with lost_cluster_ignored("to take the job off the cluster"):
             self._session.close(self._worker_registry.silent)
 
     def _say(self, level: str, told: str) -> None:

@@ -82,7 +82,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         """
         try:
             await self._set_up(worker)
-        except Exception as error:
+        except Exception as error:  # raised again: here it is only passed on to the driver
             why = f"{type(error).__name__}: {error}"
             worker.log_event(self._topic, packed(WorkerRefused(worker.address, why)))
             raise
@@ -193,7 +193,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             await asyncio.sleep(pause_s)
             try:
                 usage: NodeUsage | str = await asyncio.to_thread(monitor.measure)
-            except Exception as error:  # noqa: BLE001 - the job must not suffer for it
+            except Exception as error:  # noqa: BLE001 - the job does without the figures of a node
                 usage = f"{type(error).__name__}: {error}"
             worker.log_event(self._topic, packed(NodeMeasured(worker.address, usage)))
             if isinstance(usage, str):

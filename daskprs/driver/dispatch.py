@@ -95,8 +95,8 @@ class Dispatcher:
         try:
             self._slots.open(self._tell_ledger)
             return self._work()
-        except BaseException:
-            close_pools(self._job_id)  # at once, without asking Dask: this may be Ctrl-C
+        except BaseException:  # Ctrl-C, too: agents end at once, without asking Dask
+            close_pools(self._job_id)
             raise
         finally:
             gc.unfreeze()
@@ -171,7 +171,7 @@ class Dispatcher:
             while left and self._ending is None:
                 self._act(left[0], place)
                 left.popleft()
-        except BaseException:
+        except BaseException:  # a full disk, or Ctrl-C
             # The result must not count work that the journal does not contain.
             self._ledger.take_back(left)
             raise

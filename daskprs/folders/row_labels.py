@@ -129,7 +129,7 @@ class RowLabels:
             rows = self._input_rows(places)
         except JournalError:
             raise
-        except Exception as error:
+        except Exception as error:  # damaged pickles raise anything
             raise self._damaged(error) from error
         for piece in pieces:
             if isinstance(piece, str):

@@ -107,7 +107,7 @@ class PublishedRows:
         """Say what has become of the data set if a file of it is gone, or has other rows by now."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # Arrow has many errors for a file that was replaced under it
             self.check()
             if isinstance(error, FileNotFoundError):
                 raise JobFolderError(_lost(self.folder, path)) from error

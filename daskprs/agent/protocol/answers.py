@@ -83,7 +83,7 @@ def parsed(body: bytes | bytearray) -> Answer:
         return _FORMS[name](bytes(view[_HEAD.size + size :]), *values)
     except NoAnswer:
         raise
-    except Exception as error:
+    except Exception as error:  # the script may have written any bytes
         msg = f"{type(error).__name__}: {error}"
         raise NoAnswer(msg[:200]) from error
 

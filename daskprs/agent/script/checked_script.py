@@ -416,7 +416,7 @@ def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, tuple[Sour
     try:
         with own.by_value():
             pickler.dump(script)
-    except Exception as error:
+    except Exception as error:  # any class of the caller has its own error where it has no pickle
         msg = (
             f"{name} cannot be sent to the agents: {type(error).__name__}: {error}. Make what it "
             "holds (a lock, a connection, an open file) in init(), or put the script into a file."

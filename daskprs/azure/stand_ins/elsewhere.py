@@ -236,7 +236,7 @@ def _change_model(real: Any, ours: Callable[[str], Any]) -> None:
         except FileNotFoundError as unknown:
             try:
                 return real_path(model_name, version, _workspace)
-            except Exception as error:
+            except Exception as error:  # the package asks Azure: our error has the next step
                 raise unknown from error
 
     real.get_model_path = staticmethod(get_model_path)

@@ -281,6 +281,6 @@ def _computed(graph: PartitionGraph, number: int) -> Any:
         if group.future is not None:
             return group.future.result()
         return Delayed(group.output, group.tasks).compute()
-    except Exception as error:
+    except Exception as error:  # whatever the user's tasks raise
         msg = f"{type(error).__name__}: {Uncomputed.of(error, number).message}"
         raise LoadError(msg) from error

@@ -159,7 +159,7 @@ def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPa
         path.unlink(missing_ok=True)
         msg = f"partition {number}: "
         raise LoadError(msg, *error.args) from error
-    except BaseException:
+    except BaseException:  # half a file would keep a full disk full
         path.unlink(missing_ok=True)
         raise
     labels = _labels(value.index) if form.keep_labels else None
@@ -389,7 +389,7 @@ def _rows_from_0(frame: pd.DataFrame, start: int, stop: int) -> pd.DataFrame:
 def _pickle(piece: Any, first: int) -> bytes:
     try:
         return pickled(piece)
-    except Exception as error:
+    except Exception as error:  # any class of the user has its own error where it has no pickle
         msg = (
             f"{_culprit(piece, first)} cannot be sent to the agents: {type(error).__name__}: "
             f"{error}. Return plain values from the tasks, and make what cannot be pickled (a "

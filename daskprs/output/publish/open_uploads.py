@@ -95,7 +95,7 @@ class OpenUploads(NamedTuple):
         try:
             _write(record, told)
         except OSError:  # the job may be over, and its folder gone
-            with suppress(Exception):
+            with suppress(Exception):  # the error of the record counts; the upload is found by name
                 if "id" in told:
                     _abort_one(filesystem, place, told["id"])
             raise

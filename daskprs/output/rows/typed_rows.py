@@ -274,7 +274,7 @@ class TypedRows:
             self._pickler.dump(piece)
         except (OSError, ReturnTypeError):
             raise
-        except Exception as error:
+        except Exception as error:  # any class of the script has its own where it has no pickle
             culprit = _culprit(piece[1]) if type(piece[1]) is list else piece[1]
             msg = (
                 f"run() returned a {class_name(type(culprit))} that cannot be kept with its type: "
@@ -435,7 +435,7 @@ def decode(
             yield from _read(file, seal, what)
         except JournalError:
             raise
-        except Exception as error:
+        except Exception as error:  # loading an object runs the code of its class
             msg = (
                 f"typed rows cannot be read here: {type(error).__name__}: {error}. If "
                 "they hold objects of the entry script's own classes, make it importable (its "

@@ -199,7 +199,7 @@ class ClusterSlots:
         return self._manager.states()
 
     def obstacles(self, standing: Progress) -> tuple[str, ...]:
-        """Return what keeps slots from work, on the workers or in the input."""
+        """Return the reasons that keep slots from work, on the workers or in the input."""
         obstacles = self._manager.obstacles()
         if not standing.waiting and standing.running < sum(self._manager.slot_counts.values()):
             obstacles += self._staged.obstacles()

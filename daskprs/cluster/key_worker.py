@@ -90,7 +90,7 @@ class GatheredPart:
     file: NodeFile | None
 
     def placed(self, piece: KeyPiece, folder: Path) -> KeyPiece:
-        """Return what an agent of this node reads; a file that has just arrived is written."""
+        """Return the piece for an agent of this node; a file that has just arrived is written."""
         return piece if self.file is None else piece._replace(path=str(self.file.at(folder)))
 
     def remove(self) -> None:

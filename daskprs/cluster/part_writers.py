@@ -355,7 +355,7 @@ class PartWriters(Executor):
     def _waited_for(
         self, future: DaskFuture, worker: str, number: int, is_over: Callable[[], bool]
     ) -> PartAttempt | str | None:
-        """Return what came of an attempt; None if it is not wanted any more."""
+        """Return a finished attempt, or its error; None if it is not wanted any more."""
         ended, begin_until_s = threading.Event(), time.monotonic() + BEGIN_S
         future.add_done_callback(lambda _: ended.set())
         while not future.done():

@@ -144,7 +144,7 @@ class SlotManager:
         return self._worker_registry.states()
 
     def obstacles(self) -> tuple[str, ...]:
-        """Return what keeps workers or their slots from work, in clauses for people."""
+        """Return the reasons that keep workers or their slots from work, in clauses for people."""
         return (
             *(() if self._session.connected else ("no connection to the scheduler",)),
             *self._worker_registry.obstacles(),

@@ -55,7 +55,7 @@ class StagedWork(Generic[P]):
         """
 
     def obstacles(self) -> tuple[str, ...]:
-        """Return what slots without work wait for, in clauses for people."""
+        """Return the reasons why slots wait for the input, in clauses for people."""
         return ()
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ class InstalledFormat:
         self.dotted = dotted
 
     def __str__(self) -> str:
-        """Return what it is, for people."""
+        """Return the name of the format, for people."""
         return f"the reader of {self.suffix} files, {self.dotted}"
 
     @property

@@ -100,7 +100,7 @@ class JobCall:
         return JobFolder(self.job_dir, self.rows_key)
 
     def __dask_tokenize__(self) -> str:
-        """Return what tells calls apart."""
+        """Return the id of this call, by which Dask tells it from others."""
         return self.call_id
 
     def checked(self, folder: JobFolder, client: Any, *, resumes: bool) -> CheckedCall:

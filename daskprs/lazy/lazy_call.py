@@ -48,7 +48,7 @@ class LazyCall:
     stand_ins: tuple[PluginStandIns, ...] = ()
 
     def __dask_tokenize__(self) -> str:
-        """Return what tells calls apart."""
+        """Return the token, by which Dask tells calls apart."""
         return self.token
 
     @property
@@ -64,7 +64,7 @@ class LazyCall:
         )
 
     def job_in(self, folder: JobFolder) -> JobSpec:
-        """Return what agents receive that work in a folder of this node."""
+        """Return the specification of the job for agents that work in a folder of this node."""
         options, snapshot = self.options, None
         if self.script.root is not None:
             snapshot = self.script.unpacked(self.archive, folder.snapshot)

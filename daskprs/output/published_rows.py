@@ -37,7 +37,7 @@ PART_BYTES = 32 << 20
 
 
 def rows_of(folder: JobFolder) -> KeptRows | PublishedRows:
-    """Return what reads the rows of a job: those that were kept, else those of its data set."""
+    """Return the reader of a job's rows: those that were kept, else those of its data set."""
     kept = KeptRows.of(folder)
     if kept.has_types:
         return kept

@@ -135,7 +135,7 @@ def listeners_of(
 def _on_screen(
     folder: JobFolder, watch: JobWatch, *, progress: bool | None, show_output: bool
 ) -> Iterator[Listener]:
-    """Yield what a person sees; output of the script comes first, as progress ends the display."""
+    """Yield the listeners with a display; output comes first, as progress ends the display."""
     if progress is False and not show_output:
         return
     display = display_for(sys.stderr, folder)

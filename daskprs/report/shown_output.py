@@ -108,7 +108,7 @@ class _LogTail:
         return piece
 
     def _whole_lines(self, index: int | None, known: int, *, is_last: bool) -> Iterator[_Piece]:
-        """Yield what a run has written so far, without a line that it has not finished."""
+        """Yield the output of a run so far, without a line that it has not finished."""
         end = known if is_last else self._last_line_end(known)
         if end > self._at:
             yield self._until(index, end)

@@ -44,7 +44,7 @@ class RunCall:
             raise
 
     def _passed(self) -> str:
-        """Return what was passed, for an error."""
+        """Return a sentence about the passed arguments, for an error."""
         shown = f"run{signature_of(self._run) or ', whose signature cannot be read'}"
         if self._takes_context:
             return (

@@ -103,7 +103,7 @@ class SharedPage:
     # ---- the agent's side ----
 
     def enter(self, phase: Phase, position: int = NOTHING, total: int = 0) -> None:
-        """Say what the main thread turns to now."""
+        """Note the activity that the main thread turns to now."""
         cells = self._cells
         sequence = cells[_SEQUENCE] + 1
         record = _RECORDS[sequence % 2]
@@ -215,7 +215,7 @@ class SharedPage:
         return self._cells[_NEXT]
 
     def look(self) -> Activity:
-        """Return what the agent is doing."""
+        """Return the activity of the agent."""
         for _ in range(_LOOKS):
             sequence = self._cells[_SEQUENCE]
             self._fence()

@@ -157,7 +157,7 @@ class CheckedScript:
         return self._linked if sum(self._files.values()) > LARGEST_BYTES else ()
 
     def at(self, snapshot: Path | None) -> ScriptSpec:
-        """Return what agents need; `snapshot` is the folder of the copy, if there is one."""
+        """Return the script for the agents; `snapshot` is its copy, if it has one."""
         if snapshot is None:
             return ScriptSpec(
                 self.name,
@@ -233,7 +233,7 @@ def check_script_of(
 
 
 def _like_a_script(given: Any) -> Any:
-    """Return what looks like a script among the inputs, or None."""
+    """Return the first of the inputs that looks like a script, or None."""
     for one in given if isinstance(given, (list, tuple)) else [given]:
         if _is_object(one):
             # The method of its class: a frame may have a column of this name.

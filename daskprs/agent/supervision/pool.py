@@ -95,11 +95,11 @@ class AgentPool:
             return True
 
     def states(self) -> dict[int, SlotState]:
-        """Return what each slot is doing, by its number; may be called by any thread."""
+        """Return the state of each slot, by its number; may be called by any thread."""
         return {number: slot.state() for number, slot in list(self._slots.items())}
 
     def usage(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
-        """Return what each agent uses, given the memory on devices by process id."""
+        """Return the usage of each agent, given the memory on devices by process id."""
         found = [slot.usage(of_devices) for slot in list(self._slots.values())]
         return [one for one in found if one is not None]
 
@@ -139,7 +139,7 @@ class AgentPool:
             starter.close()
 
     def _living_starter(self, threads: int) -> AgentStarter:
-        """Return what starts agents; replace a dead zygote.
+        """Return the starter of agents; replace a dead zygote.
 
         The zygote has the environment of this process, which may be on another machine than the
         caller, with the job's changes.

@@ -95,7 +95,7 @@ class Slot:
             agent.end()
 
     def state(self) -> SlotState:
-        """Return what the slot is doing; may be called by any thread."""
+        """Return the state of the slot; may be called by any thread."""
         agent, run = self._agent, self._run
         vacant = SlotState(Place(self._node, "", HOST), "starting", 0.0, None)
         if agent is None:
@@ -112,7 +112,7 @@ class Slot:
         return SlotState(place, phase, age_s, at_hand, printed, size)
 
     def usage(self, of_devices: Mapping[int, int]) -> ProcessUsage | None:
-        """Return what the agent uses; may be called by any thread.
+        """Return the usage of the agent; may be called by any thread.
 
         `of_devices` has the memory on devices by process id.
         """

@@ -163,7 +163,7 @@ class Supervisor:
             punch(self.spec.stderr)
 
     def sample(self) -> UsageSample:
-        """Return what the agent and its sub-processes use now."""
+        """Return the present usage of the agent and its sub-processes."""
         activity = self.page.look()
         return self.usage.sample(activity, self.index_at_hand(activity))
 
@@ -258,7 +258,7 @@ class Supervisor:
         return AgentExited(self.spec.name, returncode, "stopped", returncode == 0, warning)
 
     def printed(self) -> Printed | None:
-        """Return what the agent has printed since its last attempt that ended by itself.
+        """Return the output of the agent since its last attempt that ended by itself.
 
         The stacks that it dumped at its end do not count.
         """

@@ -81,7 +81,7 @@ class PartitionDescription(NamedTuple):
     sizes_bytes: Numbers
     """Size of each mini-batch."""
     digest: str
-    """The same for the same content, wherever and whenever it was computed.
+    """Equal for equal content, wherever and whenever the content was computed.
 
     A set of text is an exception: each process orders it anew.
     """
@@ -104,7 +104,7 @@ class StagedPartition:
         self.description = description
 
     def placed(self, piece: PartitionSlice, folder: Path) -> StagedPiece | Uncomputed:
-        """Return what an agent of this node reads; a file that has just arrived is written.
+        """Return the piece for an agent of this node; a file that has just arrived is written.
 
         A partition that Dask has computed again, with other rows, lacks the rows that were meant.
         """

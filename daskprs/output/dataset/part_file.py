@@ -227,7 +227,7 @@ class _EarlierFiles:
         self._kept_bytes = 0
 
     def rows_of(self, source: RowsFile) -> RowsInOrder:
-        """Return what reads a file, after others have dropped what is too much."""
+        """Return the reader of a file; other readers drop row groups if too many are held."""
         if self._last is not None:
             self._kept_bytes += self._last.held_bytes - self._kept.pop(self._last, 0)
             self._kept[self._last] = self._last.held_bytes

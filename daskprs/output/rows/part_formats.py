@@ -58,7 +58,7 @@ class TableWriter(Protocol):
 
 
 def writer_of(format_: str, file: IO[bytes], schema: pa.Schema) -> TableWriter:
-    """Return what writes a part file of a format."""
+    """Return the writer of a part file of a format."""
     writers: dict[str, type[Any]] = {
         "parquet": _ParquetRows,
         "arrow": _ArrowFileRows,

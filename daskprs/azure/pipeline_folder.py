@@ -140,7 +140,7 @@ class PipelineFolder:
         return self.step(step) / "code"
 
     def log(self, step: str) -> Path:
-        """Return what a step writes to its terminal, where a studio shows it."""
+        """Return the log of a step's terminal, where a studio shows it."""
         return self.step(step) / "user_logs" / "std_log.txt"
 
 

@@ -190,7 +190,7 @@ class ServedPipeline(ServedDeployment):
                 raise self._refused(problem, f"OutputData.{name}")
 
     def _problem(self, name: str, port: Any, call: ServedCall) -> str | None:
-        """Return what is wrong with an input of an invocation."""
+        """Return the fault of an input of an invocation."""
         form = port if isinstance(port, InputForm) else InputForm(default=port)
         if name in call.data:
             if not is_place(port):

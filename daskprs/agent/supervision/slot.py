@@ -286,7 +286,7 @@ class Slot:
         # The end of the zygote takes all its agents along, so no mini-batch is to blame.
         if agent.process.orphaned:
             blame = Blame(None, None, run.left)
-            reason = "the zygote, which it was forked from, ended, and all its forks ended with it"
+            reason = "the process that it was forked from ended, and all its forks ended with it"
         self._lose(agent, returncode, reason)
         return self._blamed(lease, run, blame)
 

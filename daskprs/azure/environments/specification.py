@@ -122,7 +122,7 @@ def _of_conda(document: Document, content: dict[str, Any], at: Loc, place: Path)
 
 
 def _of_mlflow(document: Document, content: dict[str, Any], place: Path) -> Specification:
-    """Return what the ``python_env.yaml`` of an MLflow model asks for: pip's own requirements."""
+    """Return the requirements in the ``python_env.yaml`` of an MLflow model, in pip's words."""
     as_conda: list[Any] = [{"pip": content.get("dependencies") or []}]
     if content.get("python"):
         as_conda.append(f"python={content['python']}")

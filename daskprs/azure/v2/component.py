@@ -130,7 +130,7 @@ class Component:
         return {key: value for key, value in found.items() if value not in (None, {})}
 
     def reference(self) -> Any:
-        """Return what stands behind ``component:`` in a step."""
+        """Return the value of ``component:`` in a step."""
         return self.values()
 
     def as_job(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ __all__ = ["FrameAccessor"]
 
 
 class FrameAccessor:
-    """What daskprs adds to a frame, under its name ``prs``."""
+    """The methods that daskprs adds to a frame, under the frame's name ``prs``."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame

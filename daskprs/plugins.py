@@ -26,7 +26,7 @@ PACKAGE = __name__.rpartition(".")[0]
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """What one package adds, by name; a value ``module:name`` is imported when it is used."""
+    """The additions of one package, by name; a value ``module:name`` is imported at first use."""
 
     commands: Mapping[str, str] = field(default_factory=dict)
     """Commands of click. ``run *.yml`` is for `run` with a script of this suffix."""
@@ -72,7 +72,7 @@ def own_names(kind: str) -> dict[str, Any]:
 
 
 def loaded(dotted: str) -> Any:
-    """Return what a name like ``module:name`` means, or the module alone."""
+    """Return the object of a name like ``module:name``, or the module alone."""
     module, _, name = dotted.partition(":")
     found = importlib.import_module(module)
     return getattr(found, name) if name else found
@@ -109,7 +109,7 @@ def installed_name(group: str, name: str) -> str | None:
 
 
 def installed_part(group: str, name: str) -> Any:
-    """Return what another distribution adds to a group under a name; None without one.
+    """Return the object that another distribution adds to a group under a name; None without one.
 
     Raises
     ------

@@ -67,8 +67,8 @@ LAYERS = {
         pipeline
     """,
     "daskprs.cluster": """
-        job_figures scaling_demand staged_in_use staged_work task_host thread_pool topics
-        worker_events
+        job_figures lost_cluster scaling_demand staged_in_use staged_work task_host thread_pool
+        topics worker_events
         worker_timer
         connect driver_task lease
         remote

@@ -90,7 +90,7 @@ def _advice(column: pa.ChunkedArray, field: pa.Field, *, is_given: bool) -> str:
 
 
 class SliceForm(Protocol):
-    """What becomes of slices of a table."""
+    """Makes a value, such as a frame, of each slice of a table."""
 
     def frame(self, table: pa.Table) -> Any:
         """Return the rows of a slice."""
@@ -98,7 +98,7 @@ class SliceForm(Protocol):
 
 
 class TableForm(SliceForm, Protocol):
-    """What becomes of slices of one table, whose columns and types are known."""
+    """Makes a value of each slice of one table, whose columns and types are known."""
 
     def meta(self) -> pd.DataFrame:
         """Return the frame of no rows."""

@@ -1,4 +1,4 @@
-"""What may become what: casts between types of Arrow that change no value.
+"""Casts between types of Arrow that change no value.
 
 Types form families. Within a family a value is cast where the other type holds it. Between families
 nothing is cast, unless the option `dtypes` asks for the type: the table `BY_DTYPES` says which. The
@@ -24,7 +24,7 @@ INDEX_TYPE = pa.int32()
 
 
 class Asked(IntEnum):
-    """How a type was chosen, which decides what may be cast to it."""
+    """The source of a type, which decides which values may be cast to the type."""
 
     NOT = 0
     """Rows have it in common, or a collection announces it: each value stays what it is."""

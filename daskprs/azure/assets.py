@@ -68,7 +68,7 @@ class NamedEnvironment(NamedTuple):
 
     @property
     def way(self) -> str:
-        """How the caller gives it an interpreter."""
+        """The option of the command line that gives the environment an interpreter."""
         return f"--environment {shlex.quote(self.name)}=PYTHON"
 
 

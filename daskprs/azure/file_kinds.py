@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Use(Enum):
-    """What becomes of a kind of file here."""
+    """The treatment of a kind of file in daskprs."""
 
     RUN = auto()
     """It is checked and run, or read for a run."""
@@ -29,7 +29,7 @@ class FileKind(NamedTuple):
     fits: Callable[[dict[str, Any]], bool]
     """Says whether a file without a known schema is of this kind."""
     way: str
-    """What daskprs does with it; ``{file}`` is its name."""
+    """A sentence on the use of such a file in daskprs; ``{file}`` is its name."""
     use: Use = Use.RUN
 
     def told(self, file: str) -> str:

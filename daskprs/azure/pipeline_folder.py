@@ -50,7 +50,7 @@ class PipelineFolder:
     outputs = Below("pipeline.outputs")
     """The folder of pipeline outputs without a path of their own."""
     bin = Below("pipeline.bin")
-    """Where ``python`` is this Python, if it has another name."""
+    """The folder in which ``python`` is this Python, if this Python has another name."""
     stand_ins = Below("pipeline.stand-ins")
     """Modules that commands import and that are not installed."""
     included_code = Below("pipeline.code")
@@ -108,7 +108,7 @@ class PipelineFolder:
 
     @property
     def results(self) -> Path:
-        """Where results of earlier runs are looked for: beside the folders of the runs."""
+        """The folder with the results of earlier runs, beside the folders of the runs."""
         return self.path.parent / RESULTS
 
     def logs(self, step: str) -> Path:
@@ -140,7 +140,7 @@ class PipelineFolder:
         return self.step(step) / "code"
 
     def log(self, step: str) -> Path:
-        """Return what a step writes to its terminal, where a studio shows it."""
+        """Return the log of a step's terminal, where a studio shows it."""
         return self.step(step) / "user_logs" / "std_log.txt"
 
 
@@ -157,7 +157,7 @@ class ScriptFolder:
     metrics = Below("logs/user/metrics.jsonl")
     """The file of logged metrics, a line of JSON for each value."""
     inputs = Below("inputs.json")
-    """What the named inputs are."""
+    """The named inputs."""
     assets = Below("assets.json")
     """The places of all assets that the caller has given, by name."""
     artifacts = Below("artifacts")

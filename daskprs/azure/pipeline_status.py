@@ -23,7 +23,7 @@ class PipelineState(NamedTuple):
     """The state of a pipeline's run."""
 
     status: str
-    """As that of a job."""
+    """The status in the words of a job's status."""
     holder: str | None
     """The process that runs it."""
     steps: dict[str, str]

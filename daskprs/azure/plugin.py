@@ -1,4 +1,4 @@
-"""What this package adds to daskprs."""
+"""The parts that Azure's surfaces add to daskprs."""
 
 from __future__ import annotations
 

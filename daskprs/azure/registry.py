@@ -1,4 +1,4 @@
-"""What is registered in the folder of a workspace, by name and version, by both SDKs."""
+"""The registry in the folder of a workspace, by name and version, for both SDKs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 REGISTRY = ".azureml"
-"""What is registered, in the folder of a workspace; it may also hold ``config.json``."""
+"""The folder of the registry in a workspace; it may also hold ``config.json``."""
 MODELS = "models"
 LATEST = "latest"
 FILES = "files"

@@ -50,7 +50,7 @@ class Task:
     data_folders: tuple[Path, ...] = ()
     """Datastore folders; they do not count as source, though they lie beside the script."""
     other_python: str = ""
-    """How the caller names another interpreter for the script, for a message."""
+    """The option by which the caller names another interpreter for the script, for a message."""
 
     def with_variables(self, more: Mapping[str, str]) -> Task:
         """Return this task with more environment variables for its agents."""

@@ -243,4 +243,4 @@ CHECKS: dict[str, Callable[[Check], None]] = {
     "batch deployment of a model": _check_deployment,
     "batch endpoint": _check_endpoint,
 }
-"""How a file of each kind that is run is checked: raises its mistakes, and adds warnings."""
+"""The check of each kind of file that is run: it raises mistakes, and adds warnings."""

@@ -93,7 +93,7 @@ class ClusterSlots:
         self._nodes = nodes
         self._listeners = listeners
         self._staged = StagedWork[Any]() if staged is None else staged
-        """What workers hold of the input."""
+        """The partitions of the input that workers hold."""
         self._figures = FigureSender(client, job.job_dir, job.unit)
         self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
         self._manager: SlotManager
@@ -110,10 +110,13 @@ class ClusterSlots:
             wake=self._inbox.put,
             prepares=not self._staged.is_known,
         )
+        # Before the start: a Ctrl-C in the middle of it has to take the plugins off the cluster,
+        # too.
         self._open.callback(self._manager.close)
         self._open.callback(self._staged.close)
         self._manager.open()
         self._staged.open(self._client, partial(self._inbox.put, None))
+        # Dask's dashboard shows the leases, with their seconds and rows, under the name of the job.
         self._open.enter_context(span("daskprs", Path(self._job.job_dir).name))
 
     def close(self) -> None:
@@ -165,6 +168,8 @@ class ClusterSlots:
             return slot, returned
         if isinstance(future, Brought):
             manager.not_brought(slot)
+        # Dask gives a lease the error of a partition that it depends on. The lease has not begun
+        # then, so nothing of it is charged.
         elif self._staged.has_lost():
             return slot, LeaseWithdrawn(lease_id)
         elif future.status == "error":
@@ -194,7 +199,7 @@ class ClusterSlots:
         return self._manager.states()
 
     def obstacles(self, standing: Progress) -> tuple[str, ...]:
-        """Return what keeps slots from work, on the workers or in the input."""
+        """Return the reasons that keep slots from work, on the workers or in the input."""
         obstacles = self._manager.obstacles()
         if not standing.waiting and standing.running < sum(self._manager.slot_counts.values()):
             obstacles += self._staged.obstacles()

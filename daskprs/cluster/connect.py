@@ -214,6 +214,8 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
         When no scheduler answers at the address.
 
     """
+    # A fork of this process has no copies of Dask's threads, and a job in it would wait for them
+    # for ever. So it is refused there.
     forks.note_dask()
     if isinstance(client, str):
         check_scheduler(client)

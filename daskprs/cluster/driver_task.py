@@ -43,6 +43,7 @@ def carry(job_dir: str, task: str, unwritten: HiddenValues) -> int:
     The driver reads from its stdin what is `unwritten`.
     """
     worker = get_worker()
+    # The leases of the carried job may need this very thread.
     leave_the_threads()
     folder = JobFolder(job_dir)
     if not folder.detached.exists():

@@ -33,7 +33,7 @@ KEPT_S = 300.0
 
 
 class JobFigures(NamedTuple):
-    """What the scheduler shows of a job."""
+    """The figures of a job on the scheduler's page."""
 
     job: str
     """The name of the job folder."""
@@ -71,6 +71,8 @@ class FigureSender:
         is_due = event.elapsed_s >= self._due_s and (self._sent is None or self._sent.done())
         if not (is_due or is_last):
             return
+        # Else the last figures of the job could overtake those before, or be dropped while these
+        # are on their way.
         if self._sent is not None:
             wait([self._sent], LAST_S)
         self._due_s = event.elapsed_s + EVERY_S

@@ -26,6 +26,7 @@ from daskprs.cluster.key_worker import (
     index_of,
     rest,
 )
+from daskprs.cluster.lost_cluster import lost_cluster_ignored
 from daskprs.cluster.partition_feed import PartitionFeed
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.staged_work import HeldPartition, StagedWork
@@ -173,8 +174,12 @@ class KeyExchange:
             for done in self._in_turn(self._gathers(parts), indexes):
                 report(f"rows of each key are put together, {done} of {parts} parts")
             gathered: list[tuple[Gathered, str]] = self._client.gather(indexes)
+            # Idle helpers keep memory that they have freed, up to 256 MB each, and their zygote is
+            # needed for the agents.
             self._client.run(rest, self._name, on_error="ignore")
             groups = in_order([index for index, _ in gathered], scratch)
+            # The parts are in the shared folder. Dealt rows would take as much disk space as the
+            # table until the end, and Dask would deal them out again for each lost worker.
             if seen:
                 self._release()
             else:
@@ -186,7 +191,7 @@ class KeyExchange:
         """Say of an error that it is the loss of the scheduler, where that is its cause."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # each call of Dask has its own for a lost scheduler
             if isinstance(error, DaskprsError) or self._is_connected:
                 raise
             raise self._connection_lost() from error
@@ -236,6 +241,9 @@ class KeyExchange:
         with closing(PartitionFeed(source, self._name)) as feed:
             feed.open(self._client, news.set)
             for mini_batch in feed.plan():
+                # A partition without rows, as a filter leaves it, says nothing about the sizes of
+                # the others. As their measure, it made one part of the whole table. So it is dealt
+                # out at the end.
                 if mini_batch is not None and not mini_batch.items:
                     empty.append(mini_batch.index)
                     feed.settle([mini_batch])
@@ -351,7 +359,7 @@ class KeyExchange:
     def _end(self) -> None:
         if not self._is_connected:  # to ask takes as long as Dask tries to connect
             return
-        with suppress(Exception):  # the cluster has gone
+        with lost_cluster_ignored("to take the exchange of rows off the cluster"):
             self._client.run_on_scheduler(end_job, self._name, (self._topic,))
 
     # ---- tasks ----
@@ -394,6 +402,8 @@ class KeyExchange:
 
     def _some_done(self, begun: set[Future]) -> tuple[set[Future], int]:
         """Wait for the first of some tasks, or a moment; raise the error of any task."""
+        # `wait` takes the current client of the thread, which may be another one. A lost connection
+        # cancels the futures; `check` raises the error that says so.
         with suppress(TimeoutError, CancelledError), self._client.as_current():
             wait(list(begun), timeout=LOOK_EVERY_S, return_when="FIRST_COMPLETED")
         self.check(begun)

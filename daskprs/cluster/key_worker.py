@@ -53,7 +53,7 @@ Key: TypeAlias = tuple[str, int]
 Range: TypeAlias = tuple[int, int, int]
 """The number of a piece, an offset and a length in its file."""
 TRIES = 5
-"""How often a gather begins anew since files have gone while it read them."""
+"""Number of times that a gather begins anew because files went while it read them."""
 
 
 class Dealing(NamedTuple):
@@ -90,7 +90,7 @@ class GatheredPart:
     file: NodeFile | None
 
     def placed(self, piece: KeyPiece, folder: Path) -> KeyPiece:
-        """Return what an agent of this node reads; a file that has just arrived is written."""
+        """Return the piece for an agent of this node; a file that has just arrived is written."""
         return piece if self.file is None else piece._replace(path=str(self.file.at(folder)))
 
     def remove(self) -> None:
@@ -194,7 +194,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         arguments = dealing.reader, mini_batches, dealing.keys, dealing.parts, path
         try:
             self._called(what, deal_by, *arguments, dealing.seal_key, dealing.in_helpers)
-        except BaseException:
+        except BaseException:  # half a file would keep a full disk full
             path.unlink(missing_ok=True)
             raise
         return NodeFile(path)
@@ -227,11 +227,12 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
             here = target.with_name(f"{target.name}.{path.name}")
             try:
                 shutil.move(path, here)
+                # By a rename, since a worker that Dask has given up may still write the same part.
                 here.replace(target)
-            except BaseException:  # half a file would keep a full disk full
+            except BaseException:  # the same
                 here.unlink(missing_ok=True)
                 raise
-        except BaseException:
+        except BaseException:  # half a file would keep a full disk full
             path.unlink(missing_ok=True)
             raise
         return GatheredPart(index, None)

@@ -36,6 +36,8 @@ def run_lease(job: str, lease: Lease, staged: dict[int, OnNode]) -> LeaseReturne
     """
     worker = get_worker()
     task = worker.state.tasks.get(lease_key(job, lease))
+    # Where the pool can start no thread for a task, Dask calls that an error, though the call is in
+    # the queue of the pool. Another thread may begin it later.
     if task is None or task.state == "error":
         msg = "the worker has given this lease up already"
         raise AgentError(msg)

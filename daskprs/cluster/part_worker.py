@@ -88,6 +88,8 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
             finish in ("released", "forgotten"),
         )
         if has_begun and is_over and isinstance(key, tuple) and key[:1] == (self.name,):
+            # In a thread: a process may take seconds to end, and the worker's loop has to send
+            # heartbeats.
             self._worker.loop.add_callback(asyncio.to_thread, self._end, key[1])
 
     def write(self, number: int, attempts: str, plan: bytes, size_bytes: int) -> bytes:
@@ -144,5 +146,5 @@ def write_on_worker(
         plugin: PartsPlugin = get_worker().plugins[name]
         leave_the_threads()
         return plugin.write(number, attempts, plan, size_bytes)
-    except Exception as error:  # noqa: BLE001 - as it says
+    except Exception as error:  # noqa: BLE001 - the driver writes the part then, and raises its own
         return f"{type(error).__name__}: {error}"

@@ -25,6 +25,7 @@ from distributed.protocol.pickle import dumps
 
 from daskprs.agent.node.site import ProbeFile
 from daskprs.cluster.lease import fetched
+from daskprs.cluster.lost_cluster import lost_cluster_ignored
 from daskprs.cluster.part_worker import PartsPlugin, write_on_worker
 from daskprs.cluster.remote.nodes import LARGE_LEASES
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
@@ -51,7 +52,7 @@ AT_A_TIME = 32
 PRIORITY = -1
 """Priority of a part below foreign tasks (0): they run first where they wait for a thread."""
 TRIES = 2
-"""How many workers may lose a part before the driver writes the part itself."""
+"""Number of workers that may lose a part before the driver writes the part itself."""
 LOOK_EVERY_S = 0.25
 FOUND_S = 10.0
 """Seconds in which the workers that are there report for the first time."""
@@ -73,12 +74,12 @@ class WritingWorkers:
         """Held to look at the workers, and notified when something has changed."""
         self._watchdog = Watchdog({})
         self._there: dict[str, int] = {}
-        """How many parts each worker writes at a time."""
+        """Number of parts that each worker may write at a time."""
         self._awaited = {SCHEDULER}
-        """Who has not reported yet: the scheduler tells which workers there are."""
+        """Hosts that have not reported yet. The scheduler reports which workers there are."""
         self._awaited_until_s = time.monotonic() + FOUND_S
         self._busy: Counter[str] = Counter()
-        """How many parts each worker has now."""
+        """Number of parts that each worker has now."""
         self._resting_until_s: dict[str, float] = {}
         self._begun: set[int] = set()
         """The attempts with which workers have begun."""
@@ -208,13 +209,15 @@ class PartWriters(Executor):
     def _opened(self) -> bool:
         """Ask the workers to write parts, once; return False where the cluster has gone."""
         with self._opening:
+            # Not before the first large part: small parts need no plugin on all workers, and a
+            # scheduler that has gone by then must not fail a data set that the driver can write.
             if self._is_open is None:
                 try:
                     with ExitStack() as stack:
                         self._open(stack)
                         self._closing = stack.pop_all()
                     self._is_open = True
-                except Exception as error:  # noqa: BLE001 - the cluster has gone
+                except Exception as error:  # noqa: BLE001 - the cluster has gone, or a folder
                     self._is_open = False
                     self._said.put(("info", f"the driver writes all parts: {error}"))
             return self._is_open
@@ -263,7 +266,7 @@ class PartWriters(Executor):
 
     def _leave(self, topic: str) -> None:
         if self._client.scheduler_comm is self._connection:  # else it takes as long as to connect
-            with suppress(Exception):  # the cluster has gone
+            with lost_cluster_ignored("to take the writers of parts off the cluster"):
                 hanging = tuple(self._workers.hanging)
                 self._client.run_on_scheduler(end_job, self._name, (topic,), hanging)
 
@@ -291,6 +294,8 @@ class PartWriters(Executor):
         self, plan: PartPlan, is_over: Callable[[], bool]
     ) -> PublishedPart | None:
         """Have a worker write a part; None if the driver has to."""
+        # As bytes: a plan loads Arrow when it is unpickled, by which the process of a worker grew
+        # from 67 to 132 MB.
         body, tried = pickle.dumps(plan), set[str]()
         while len(tried) < TRIES and (worker := self._workers.take(tried, is_over)) is not None:
             tried.add(worker)
@@ -302,6 +307,8 @@ class PartWriters(Executor):
             else:
                 return made
             finally:
+                # A worker that has failed a part would be the one with the fewest parts, and get
+                # the next one.
                 self._workers.give_back(worker, rests=made is None)
         return None
 
@@ -318,7 +325,7 @@ class PartWriters(Executor):
                 self._said.put(("debug", told))
                 return made.put(self._attempts, plan)
         finally:
-            with suppress(Exception):  # the cluster has gone
+            with lost_cluster_ignored(f"to cancel the writing of {plan.name}"):
                 future.cancel()
             sweep(self._attempts, number)
         if not is_over():
@@ -342,13 +349,13 @@ class PartWriters(Executor):
                 retries=0,
                 pure=False,
             )
-        except Exception as error:  # the cluster has gone
+        except Exception as error:  # the cluster has gone: another writer may be there
             raise PartLost(str(error)) from error
 
     def _waited_for(
         self, future: DaskFuture, worker: str, number: int, is_over: Callable[[], bool]
     ) -> PartAttempt | str | None:
-        """Return what came of an attempt; None if it is not wanted any more."""
+        """Return a finished attempt, or its error; None if it is not wanted any more."""
         ended, begin_until_s = threading.Event(), time.monotonic() + BEGIN_S
         future.add_done_callback(lambda _: ended.set())
         while not future.done():

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 AHEAD = 2
 """Partitions for each worker beyond one for each slot."""
 BLAMED_AT_MOST = 3
-"""How often a partition is submitted again that Dask has blamed for the death of workers."""
+"""Number of times that a partition is submitted again after Dask blamed it for dead workers."""
 LOOK_EVERY_S = 0.25
 FETCHERS = 2
 """Threads that fetch descriptions, each of which costs a message to a worker and back."""
@@ -76,7 +76,7 @@ class SubmittedPartition(HeldPartition):
 
 
 class Answer(NamedTuple):
-    """What became of a submitted partition."""
+    """The description of a computed partition, or its error."""
 
     number: int
     described: Future
@@ -131,9 +131,9 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         """Partitions that were being computed on workers that died."""
         self._tried_alone: set[int] = set()
         self._attempts: Counter[int] = Counter()
-        """How often partitions were submitted again: a client keeps the end of a key for ever."""
+        """Number of new keys of each partition: a client keeps the end of a key for ever."""
         self._blamed: Counter[int] = Counter()
-        """How often staged partitions were lost, and blamed for the death of a worker since."""
+        """Number of dead workers for which Dask blames each staged partition after its loss."""
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._threads = ThreadPoolExecutor(FETCHERS, "daskprs-partitions")
         self._arrived: dict[int, tuple[PartitionCut, str, Uncomputed | None]] = {}
@@ -142,7 +142,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._left = len(self._graph)
         """Number of partitions whose mini-batches have no numbers yet."""
         self._next = self._index = self._first = 0
-        """Where partitions are cut: the next one to number, its mini-batch, and its row."""
+        """The next partition to number, its first mini-batch, and its first row."""
 
     def plan(self) -> Iterator[MiniBatch | None]:
         """Yield the mini-batches of partitions as they are staged; None while there are none."""
@@ -273,6 +273,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         """
         self._connection = self._client.scheduler_comm
         self._graph = self._source.graph.of(numbers)
+        # As an argument of each task, the form of a hundred columns added 40 % to the driver's
+        # traffic.
         form = self._client.submit(itself, self._source.form, key=f"{self._name}-form")
         self._kept = {form.key: form}
         self._ends.clear()
@@ -296,6 +298,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         if self._suspects and not computing:
             self._submit_suspect()
             return
+        # A suspect is tried alone to its end: beside others, it was charged for workers that these
+        # had killed.
         if self._suspects or computing & self._tried_alone:
             return
         self._submit_missing()
@@ -462,6 +466,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             return  # described again, after a reconnect
         cut = description.cut
         before = self._source.table.cuts.get(number, cut)
+        # Dask computes a lost partition again. With other rows, some mini-batches would have rows
+        # of the first result and some of the second.
         if self._source.is_cut and before != cut and not before.failed:
             raise InputChanged(_changed(number))
         if description.labels is not None:

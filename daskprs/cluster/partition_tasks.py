@@ -62,6 +62,8 @@ def submit_group(
     annotations = _annotations(group, tail, workers)
     layer = MaterializedLayer({**group.tasks, **tail}, annotations=annotations)
     graph = HighLevelGraph({"partition": layer}, {"partition": set()})
+    # Dask gives all calls within `fifo_timeout` (60 s by default) one priority. With 0, the earlier
+    # partitions go first.
     futures = client.get(graph, list(wanted), sync=False, fifo_timeout=0)
     return dict(zip(wanted, futures, strict=True))
 

@@ -98,6 +98,9 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
                 self._heard.add(news.worker)
         elif topic == "all" and isinstance(msg, dict) and msg.get("action") == "remove-worker":
             worker = msg["worker"]
+            # Dask logs this event before it gives the tasks to other workers; it calls
+            # `remove_worker` only afterwards. And only the event says whether the worker was told
+            # to go.
             keys = (*msg["processing-tasks"], *msg["lost-computed-tasks"])
             lost = self._lost[worker] = [key for key in keys if self._is_ours(key)]
             expected = msg["expected"] or worker in self._leaving

@@ -70,6 +70,8 @@ class Session:
         self.name = plugin_name(job.job_id) + (f"-{number}" if number else "")
         self._topic = f"{self.name}-workers"
         self._topics = (self._topic, logs_topic(job.job_id))
+        # After a reconnect the client is "running" again, but has lost all its futures. Only
+        # another connection object shows that.
         self._connection = client.scheduler_comm
         self.scaling_demand = ScalingDemand(client, self.name)
         """Requests workers from an adaptive cluster."""

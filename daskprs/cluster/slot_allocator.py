@@ -49,7 +49,7 @@ class SlotAllocator:
         self._gpus_per_process = gpus_per_process
         self._numbers: dict[str, int] = {}
         self._dealt: dict[str, int] = {}
-        """How many slots each living worker has."""
+        """Number of slots of each living worker."""
         self._numbered: dict[str, tuple[str, ...]] = {}
         """Device numbers given to living workers that only declare a number of devices."""
 
@@ -123,6 +123,8 @@ class SlotAllocator:
         if processes is not None:
             served = self._served(workers)
             dealt = {worker.worker: self._dealt[worker.worker] for worker in workers}
+            # Else the worker that comes first takes all slots of its host, and its agents wait for
+            # its one device while the devices of the other workers are idle.
             dealt |= dict.fromkeys(awaited, 0)
             for _ in range(processes - sum(dealt.values())):
                 next_one = min(dealt, key=lambda at: (dealt[at] >= served.get(at, inf), dealt[at]))
@@ -156,6 +158,8 @@ class SlotAllocator:
             (worker, number) for worker in workers for number in range(self._dealt[worker.worker])
         ]
         cores = max(worker.cores for worker in workers)
+        # Else the agents of the worker that comes first use all cores of the host, and later ones
+        # their share only.
         expected = len(slots) * (len(workers) + coming) // len(workers)
         threads = max(1, cores // max(1, expected))
         return {

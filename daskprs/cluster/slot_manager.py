@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.agent.supervision.supervisor import deadlines_s
+from daskprs.cluster.lost_cluster import lost_cluster_ignored
 from daskprs.cluster.remote.node_service import NodeCalls
 from daskprs.cluster.remote.nodes import FarNodes
 from daskprs.cluster.session import Session
@@ -144,7 +144,7 @@ class SlotManager:
         return self._worker_registry.states()
 
     def obstacles(self) -> tuple[str, ...]:
-        """Return what keeps workers or their slots from work, in clauses for people."""
+        """Return the reasons that keep workers or their slots from work, in clauses for people."""
         return (
             *(() if self._session.connected else ("no connection to the scheduler",)),
             *self._worker_registry.obstacles(),
@@ -171,13 +171,12 @@ class SlotManager:
 
     def close(self) -> None:
         """Leave the cluster as it was."""
-        # Each step fails if the start was interrupted before it, or if the cluster is gone. Such
-        # an error must not hide the first one.
+        # Each step also fails if the start was interrupted before it.
         for _, future in self._leases.values():
             future.release()  # an error of the job may hold them, and with them what they need
-        with suppress(Exception):
+        with lost_cluster_ignored("to end the agents of far nodes"):
             self._far.close()
-        with suppress(Exception):
+        with lost_cluster_ignored("to take the job off the cluster"):
             self._session.close(self._worker_registry.silent)
 
     def _say(self, level: str, told: str) -> None:
@@ -264,6 +263,8 @@ class SlotManager:
 
     def _drop_if_there(self, slot: SlotId, *, expected: bool) -> None:
         """Take a slot out of use, unless its worker has been reported as gone by now."""
+        # The news of the worker's loss may wait in the queue. It says whether the worker was told
+        # to go, and drops the slots.
         self._hear()
         if slot in self._slots:
             self._drop([slot], expected=expected)
@@ -402,6 +403,8 @@ class SlotManager:
             self._stopped.put(news)
             return
         queue.put(news)
+        # A heartbeat comes twice a second from each worker. Those of known workers wait for the
+        # next turn, so that a large cluster does not keep the driver's loop awake.
         if not isinstance(news, Heartbeat | NodeMeasured) or not self._worker_registry.has(
             news.worker
         ):
@@ -426,6 +429,8 @@ class SlotManager:
         self._has_other_resources = False
         threads = {slot.worker: offered[slot].threads for slot in new if self._prepares}
         for worker, count in threads.items():
+            # Agents are forked from a process that imports pandas first. Here it does so while Dask
+            # computes the first partitions.
             self._calls.ask([worker], "prepare", count)
         self._report_standing()
         if self._worker_registry.is_complete and offered != self._remarked:

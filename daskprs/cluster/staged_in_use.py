@@ -21,7 +21,7 @@ class OnNode(Protocol):
     """A staged partition: the result of a Dask task, and a dependency of leases."""
 
     def placed(self, piece: Any, folder: Path) -> Any:
-        """Return what an agent of this node reads; a file that has just arrived is written."""
+        """Return the piece for an agent of this node; a file that has just arrived is written."""
         ...
 
     def remove(self) -> None:

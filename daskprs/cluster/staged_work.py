@@ -1,4 +1,4 @@
-"""What workers hold of the input of a job: leases depend on it, and it goes when it is done."""
+"""Partitions that workers hold for a job. Leases depend on them; they are released when done."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StagedWork(Generic[P]):
         """
 
     def obstacles(self) -> tuple[str, ...]:
-        """Return what slots without work wait for, in clauses for people."""
+        """Return the reasons why slots wait for the input, in clauses for people."""
         return ()
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ LOGGER = "distributed.worker.daskprs"
 
 
 class TaskHost(NamedTuple):
-    """Where a task runs."""
+    """The process in which a task runs: a worker, or the caller's."""
 
     name: str
     """Address of the worker, or `HERE`."""
@@ -108,7 +108,7 @@ class TaskEnds(WorkerPlugin):  # type: ignore[misc] # distributed is not typed
 
     def __init__(self) -> None:
         self.of_tasks: dict[Any, Callable[[], None]] = {}
-        """What ends the work of a task, by key."""
+        """Functions that end the work of a task, by its key."""
         self.of_worker: set[Callable[[str], None]] = set()
         """Functions that end the work of a worker, given its address."""
         self.lock = threading.Lock()

@@ -82,7 +82,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         """
         try:
             await self._set_up(worker)
-        except Exception as error:
+        except Exception as error:  # raised again: here it is only passed on to the driver
             why = f"{type(error).__name__}: {error}"
             worker.log_event(self._topic, packed(WorkerRefused(worker.address, why)))
             raise
@@ -126,19 +126,24 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         await self._close(worker)
 
     async def _close(self, worker: Worker) -> None:
+        # In a thread: agents may take seconds to end, and the worker's loop has to send heartbeats.
         await asyncio.to_thread(self.pool.close)
         self.partitions.close()
         service = plugin_name(self._job.job_id)
+        # After a reconnect, the plugin of the next session may have its own handler there by now.
         if worker.handlers.get(service) is self._serve:
             del worker.handlers[service]
         folder = self._site.folder
         if folder is not None:
+            # The driver fetches the logs of far nodes, and cannot ask a worker that has left.
             told = pickle.dumps((folder.id, folder.last_news()))
             worker.log_event(logs_topic(self._job.job_id), told)
         self._site.close()
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
         """Kill the agent of a cancelled lease, whose thread does not notice the cancellation."""
+        # The pool may have had no thread for the lease. Dask counts the thread that never began,
+        # and a pool with only such threads runs nothing afterwards.
         if finish == "error" and isinstance(key, tuple) and key[:1] == (self.name,):
             drop_threads_that_never_began(self._worker.executors["default"])
         match key:
@@ -162,6 +167,8 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         for key in self._queued_s:
             task = state.tasks.get(key)
             needed = {} if task is None else task.resource_restrictions or {}
+            # The seconds count from the moment at which only a thread is lacking: a lease that
+            # waits for a GPU is not moved.
             if any(state.available_resources[name] < amount for name, amount in needed.items()):
                 self._queued_s[key] = now_s
                 self._lacking_s.setdefault(key, now_s)
@@ -186,7 +193,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             await asyncio.sleep(pause_s)
             try:
                 usage: NodeUsage | str = await asyncio.to_thread(monitor.measure)
-            except Exception as error:  # noqa: BLE001 - the job must not suffer for it
+            except Exception as error:  # noqa: BLE001 - the job does without the figures of a node
                 usage = f"{type(error).__name__}: {error}"
             worker.log_event(self._topic, packed(NodeMeasured(worker.address, usage)))
             if isinstance(usage, str):

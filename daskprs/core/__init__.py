@@ -1,1 +1,1 @@
-"""What a job is and what becomes of it, in plain Python: no Dask, disk, clock or process."""
+"""The decisions of a job in plain Python, without Dask, disk, clock and processes."""

@@ -1,4 +1,4 @@
-"""What a job counts: mini-batches and items, failures against budgets, errors."""
+"""The counts of a job: mini-batches and items, failures against budgets, errors."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ class Budgets:
     def judge_percent(self, total: int) -> str | None:
         """Judge the share of failed mini-batches, once each of `total` has been tried."""
         allowed = self.limits.allowed_failed_percent
+        # Exact, since the product of a float such as 0.1 is rounded: just the allowed share could
+        # fail.
         if Fraction(100 * self.failed_mini_batches) <= Fraction(str(allowed)) * total:
             return None
         return (

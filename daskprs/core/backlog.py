@@ -169,6 +169,8 @@ class Backlog:
         """Return new entries with the rest of the last load group, or without that group."""
         if not new or not to_the_end or new[-1].mini_batch.load_group is None:
             return new
+        # Each agent that has a part of a row group decodes the group. Leases that end where a group
+        # does decode a third fewer of them twice.
         group = new[-1].mini_batch.load_group
         rest: list[Entry] = []
         while len(rest) <= to_the_end and (entries := self._new(1, worker)):

@@ -1,4 +1,4 @@
-"""How a job came to its end."""
+"""The end of a job, with its reason."""
 
 from __future__ import annotations
 

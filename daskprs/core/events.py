@@ -28,7 +28,7 @@ class Counts(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where something happened."""
+    """The place of an event: node, process and host."""
 
     node: int
     process: str
@@ -51,7 +51,7 @@ class SlotState(NamedTuple):
     index: int | None  # type: ignore[assignment]  # it hides tuple.index
     """Index of the current mini-batch."""
     printed: tuple[int, int] = (0, 0)
-    """Where its output begins in the stdout and in the stderr of its process."""
+    """First byte of its output in the stdout and in the stderr of its process."""
     size: int | None = None
     """Size of the current mini-batch, as of `MiniBatch.size`."""
 
@@ -151,9 +151,9 @@ class ProgressReported(NamedTuple):
     since_progress_s: float
     """Seconds since a mini-batch was settled."""
     obstacles: tuple[str, ...] = ()
-    """What keeps slots from work, as the cluster sees it: clauses, the most important first."""
+    """Clauses on what keeps slots from work, as the cluster sees it, the most important first."""
     doing: str = ""
-    """What the driver does after the last mini-batch, with how far it is; empty before that."""
+    """The driver's work after the last mini-batch, with its progress; empty before that."""
 
 
 class UsageMeasured(NamedTuple):

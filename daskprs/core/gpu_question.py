@@ -38,7 +38,7 @@ class GpuQuestion:
         return self._asks and bool(slot.resources.devices)
 
     def answer(self, returned: LeaseReturned) -> bool:
-        """Take what a process has to do with GPUs; return whether they are hidden from now on."""
+        """Take the GPU use of a process; return whether GPUs are hidden from now on."""
         use = returned.gpu_use
         if use is None or not self._asks or self._has_no_more_work():
             return False

@@ -100,14 +100,14 @@ class AgentExited(NamedTuple):
     warning: Failure | None = None
     """An error in `shutdown`."""
     usage: tuple[UsageSample, ...] = ()
-    """What a process that ended otherwise has used in its last minutes."""
+    """The usage in the last minutes of a process that did not end on its own order."""
 
 
 AgentEvent = AgentStarted | AgentReady | InitFailed | AgentExited
 
 
 class GpuUse(NamedTuple):
-    """What an agent and its sub-processes have to do with GPUs."""
+    """The GPU use of an agent and its sub-processes."""
 
     library: str
     """A library they have loaded that can use a GPU; empty for none."""
@@ -167,7 +167,7 @@ class LeaseReturned:
     recalled: bool = False
     """Whether work was recalled from the agent: it gets new work only after it finishes some."""
     gpu_use: GpuUse | None = None
-    """What the agent has to do with GPUs; None where no one asked, or no mini-batch has run."""
+    """The GPU use of the agent; None if nothing asked for it, or no mini-batch has run."""
     halted: bool = False
     """Whether the agent has stopped after failures in a row; what is left of its work is
     untouched."""

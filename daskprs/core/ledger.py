@@ -206,6 +206,8 @@ class Ledger:
         if returned.vacant:
             slot.agent = None
         is_explained = init_failure is not None or returned.vacant or returned.halted
+        # Work that comes back whole, without an error that explains it, would be leased again for
+        # ever.
         if len(flight.entries) == carried > 0 and not is_explained:
             self._settling.refuse(flight, NOT_BEGUN)
         else:
@@ -228,6 +230,8 @@ class Ledger:
         flight = self._state.end_lease(lease_id)
         if flight is not None:
             self._allocator.withdraw(flight.slot)
+            # Else the slot counts as one whose agent may still come up, and a job whose init()
+            # fails in all other processes stands still.
             self._startup.withdraw(flight.slot)
             if flight.slot.agent is not flight.agent:
                 self._renewals.retire(flight.agent)
@@ -273,6 +277,8 @@ class Ledger:
         self._startup.judge()
         self._renewals.judge(self._placement.usable)
         self._leasing.feed()
+        # A process holds failures until it is known to be whole. Where it got no more work, they
+        # went with it, and the job was Completed without their rows.
         if self._settling.release_idle():
             self._renewals.judge(self._placement.usable)
             self._leasing.feed()

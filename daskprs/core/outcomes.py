@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """How one attempt at a mini-batch ended."""
+    """The end of one attempt at a mini-batch."""
 
     RUN_DONE = "RUN_DONE"
     LOAD_TIMEOUT = "LOAD_TIMEOUT"
@@ -65,7 +65,7 @@ class Extent(NamedTuple):
 
 
 class Printed(NamedTuple):
-    """What an attempt has written to the logs of its process: first byte, and byte behind it."""
+    """The output of an attempt in the logs of its process: first byte, and byte behind it."""
 
     stdout: tuple[int, int]
     stderr: tuple[int, int]
@@ -109,7 +109,7 @@ class Outcome(NamedTuple):
     empty: bool = False
     """True for a range in which no row starts: `run` was not called, and no count includes it."""
     printed: Printed | None = None
-    """What it has printed; None where that is nothing."""
+    """The printed output; None if there is none."""
     peak_bytes: int = 0
     """The highest resident memory of the agent with its sub-processes meanwhile; 0: unknown."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Recovered(Protocol):
-    """What an earlier run of the job committed for a mini-batch."""
+    """The commit of an earlier run of the job for a mini-batch."""
 
     @property
     def total(self) -> int:

@@ -64,6 +64,8 @@ class Settling:
         state = self._state
         count, seconds = 0, 0.0
         for results in returned.results:
+            # Most groups are settled as one, which saves a seventh of the driver's calls for a
+            # mini-batch.
             if self._commit_all(results, flight):
                 count += len(results.outcomes)
                 seconds += sum(results.outcomes.column("elapsed_s"))
@@ -250,6 +252,8 @@ class Settling:
             for entry, outcome in known:
                 self._record(entry, outcome)
                 self._state.backlog.again(entry.suspected(len(known)))
+        # The outcome of the last mini-batch was lost with the agent, so that it may be the culprit.
+        # In one lease with others, these would be blamed one after the other.
         for index in death.alone:
             if index in flight.entries:
                 flight.entries[index] = flight.entries[index].alone()
@@ -318,7 +322,7 @@ class Settling:
 def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:
     message = (
         f"the worker {slot.worker} was lost while this was at work on it; that was loss {losses}. "
-        "The mini-batch may be what ends them. max_node_losses says how many it may have."
+        "The mini-batch may have ended the workers. It fails at max_node_losses losses."
     )
     return Outcome(
         index=entry.mini_batch.index,

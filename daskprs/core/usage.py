@@ -1,4 +1,4 @@
-"""What processes and nodes use of a machine: plain numbers, measured where the agents run."""
+"""The usage of a machine by processes and nodes: plain numbers, measured beside the agents."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class UsageSample(NamedTuple):
-    """What an agent and its sub-processes use at one moment; sums count from their start."""
+    """The usage of an agent and its sub-processes at one moment; sums count from their start."""
 
     taken: float
     """Wall clock, seconds since the epoch."""
     phase: str
-    """What the agent is doing, as in `core.events.SlotState`."""
+    """The phase of the agent, as in `core.events.SlotState`."""
     index: int | None  # type: ignore[assignment]  # it hides tuple.index
     """The mini-batch at hand."""
     processes: int
@@ -31,7 +31,7 @@ class UsageSample(NamedTuple):
 
 
 class ProcessUsage(NamedTuple):
-    """What an agent and its sub-processes use."""
+    """The usage of an agent and its sub-processes."""
 
     process: str
     """``process000``, …"""
@@ -44,7 +44,7 @@ class ProcessUsage(NamedTuple):
 
 
 class DiskUsage(NamedTuple):
-    """How full a disk is."""
+    """The size and the free space of a disk."""
 
     path: str
     """A folder on it that the job uses."""
@@ -54,7 +54,7 @@ class DiskUsage(NamedTuple):
 
 
 class DeviceUsage(NamedTuple):
-    """What is used of one GPU."""
+    """The usage of one GPU."""
 
     number: int
     percent: int | None
@@ -63,7 +63,7 @@ class DeviceUsage(NamedTuple):
 
 
 class NodeUsage(NamedTuple):
-    """What is used of a machine; counts are those since it was started."""
+    """The usage of a machine; counts are those since its start."""
 
     taken: float
     """Wall clock, seconds since the epoch."""

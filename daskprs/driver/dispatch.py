@@ -95,8 +95,8 @@ class Dispatcher:
         try:
             self._slots.open(self._tell_ledger)
             return self._work()
-        except BaseException:
-            close_pools(self._job_id)  # at once, without asking Dask: this may be Ctrl-C
+        except BaseException:  # Ctrl-C, too: agents end at once, without asking Dask
+            close_pools(self._job_id)
             raise
         finally:
             gc.unfreeze()
@@ -117,6 +117,7 @@ class Dispatcher:
 
     def _turn(self) -> None:
         self._check()
+        # A flood of returned leases must not starve the ticks, on which all timeouts depend.
         until_s = self._clock.monotonic() + 2 * TICK_S
         for slot, ended in self._slots.ended(TICK_S):
             self._lease_ended(slot, ended)
@@ -170,7 +171,7 @@ class Dispatcher:
             while left and self._ending is None:
                 self._act(left[0], place)
                 left.popleft()
-        except BaseException:
+        except BaseException:  # a full disk, or Ctrl-C
             # The result must not count work that the journal does not contain.
             self._ledger.take_back(left)
             raise
@@ -185,6 +186,8 @@ class Dispatcher:
                 made = action.made
                 self._files.commit(mini_batches, made)
                 self._settle(mini_batches)
+                # After the commit: whatever a listener shows or raises, the rows are in the
+                # journal.
                 self._listeners.tell(MiniBatchesDone(place, mini_batches, made.outcomes))
             case FailAttempt(mini_batch, outcome, final, charged, lost_node):
                 if lost_node is not None:

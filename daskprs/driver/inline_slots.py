@@ -58,6 +58,7 @@ class InlineSlots:
 
     def submit(self, lease: Lease, slot: SlotId) -> None:  # noqa: ARG002 - there is one
         """Keep a lease for the next turn."""
+        # Not now: the other actions of the event come first.
         self._leases.append(lease)
 
     def withdraw(self, lease_id: int) -> None:

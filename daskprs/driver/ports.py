@@ -1,4 +1,4 @@
-"""What the driver's loop needs of the world: a clock, the slots that work, the files of results."""
+"""The protocols of what the driver's loop is given: a clock, slots, and the files of results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Slots(Protocol):
         """Return the states of all slots."""
 
     def obstacles(self, standing: Progress) -> tuple[str, ...]:
-        """Return what keeps slots from work, in clauses for people."""
+        """Return the reasons that keep slots from work, in clauses for people."""
 
     def show(self, progress: ProgressReported, *, is_last: bool = False) -> None:
         """Show the progress where the slots are."""

@@ -56,7 +56,7 @@ def refuse_foreign(folder: JobFolder, script: str = "") -> None:
 
 
 def _records(folder: JobFolder) -> Iterator[Path]:
-    """Yield what decides how a job goes on."""
+    """Yield the files that decide how a job goes on."""
     yield folder.path
     yield folder.call
     yield from map(folder.journal, begun_epochs(folder))

@@ -130,5 +130,5 @@ def read_piece(file: IO[bytes], seal: Seal, what: str) -> pd.Index | str:
             seal.check(body, tag, what)
             index: pd.Index = pickle.loads(body)
             return index
-    msg = "a piece of it is none of daskprs's"
+    msg = "one of its pieces was not written by daskprs"
     raise ValueError(msg)

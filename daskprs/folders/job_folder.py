@@ -78,7 +78,7 @@ class JobFolder:
     works = Below("work")
     """The folder of the working directories of all agents."""
     dropped = Below("dropped")
-    """What is being removed: renamed into this folder first, so that it is whole or gone."""
+    """Folders that are being removed. A rename moves each here first, so each is whole or gone."""
     call = Below("job.json")
     """The saved call of the job, for a resume by its folder."""
     detached = Below("detached.json")
@@ -115,12 +115,12 @@ class JobFolder:
     user_logs = Below("logs/user")
     """The folder of what scripts printed and logged."""
     progress_now = Below("logs/sys/metrics/now.json")
-    """What the job does now, as ``daskprs status --json`` gives it; written every second."""
+    """The present view of the job, as ``daskprs status --json`` gives it; written every second."""
     tracebacks_of_all = Below("logs/user/error")
     """The folder of full tracebacks."""
 
     salt = Below("salt")
-    """What makes the key of the job's rows differ from those of other jobs of the user."""
+    """The salt by which the job's key differs from those of the user's other jobs."""
 
     def __init__(
         self, path: str | PathLike[str], key: SealKey = NO_KEY, *, is_trusted: bool = False
@@ -250,7 +250,7 @@ class JobFolder:
         return self.logs / "sys" / "node" / str(node) / f"{process}.txt"
 
     def stdout(self, node: int, process: str) -> Path:
-        """Return what an agent, and whatever it started, wrote to stdout."""
+        """Return the log of the stdout of an agent and its sub-processes."""
         return self.logs / "user" / "stdout" / str(node) / f"{process}.stdout.txt"
 
     def stderr(self, node: int, process: str) -> Path:
@@ -258,7 +258,7 @@ class JobFolder:
         return self.logs / "user" / "stderr" / str(node) / f"{process}.stderr.txt"
 
     def entry_script_log(self, node: int, process: str) -> Path:
-        """Return what a script wrote by `EntryScript().logger`."""
+        """Return the log of a script's `EntryScript().logger`."""
         return self.logs / "user" / "entry_script_log" / str(node) / f"{process}.log.txt"
 
     def tracebacks(self, node: int, process: str) -> Path:
@@ -270,11 +270,11 @@ class JobFolder:
         return self.logs / "perf" / str(node)
 
     def last_minutes(self, node: int, process: str) -> Path:
-        """Return what an agent that died has used, second by second."""
+        """Return the table of the usage of an agent that died, second by second."""
         return self.perf(node) / f"{process}.last_minutes.csv"
 
     def node_usage(self, node: int) -> Path:
-        """Return what is used of a node, over time."""
+        """Return the table of the usage of a node, over time."""
         return self.perf(node) / "node_resource_usage.csv"
 
     def disk_usage(self, node: int) -> Path:
@@ -282,11 +282,11 @@ class JobFolder:
         return self.perf(node) / "node_disk_usage.csv"
 
     def device_usage(self, node: int) -> Path:
-        """Return what is used of each GPU of a node."""
+        """Return the table of the usage of each GPU of a node."""
         return self.perf(node) / "node_gpu_usage.csv"
 
     def process_usage(self, node: int) -> Path:
-        """Return what each agent of a node uses."""
+        """Return the table of the usage of each agent of a node."""
         return self.perf(node) / "processes_resource_usage.csv"
 
     def processes_of_minute(self, node: int, minute: datetime) -> Path:

@@ -41,6 +41,8 @@ def locked(folder: JobFolder) -> Iterator[int]:
         while True:
             _refuse_more_epochs(folder, number)
             try:
+                # Even where two drivers hold the lock of a network file system, only one of them
+                # can make the file.
                 folder.epoch(number).touch(exist_ok=False)
                 break
             except FileExistsError:

@@ -106,6 +106,7 @@ def adopt_labels(prepared: Path, folder: Path) -> None:
         with path.open("rb") as file:
             os.fsync(file.fileno())
     sync_folder(prepared)
+    # By a rename, so that labels are there whole or not at all.
     prepared.replace(folder)
 
 
@@ -128,7 +129,7 @@ class RowLabels:
             rows = self._input_rows(places)
         except JournalError:
             raise
-        except Exception as error:
+        except Exception as error:  # damaged pickles raise anything
             raise self._damaged(error) from error
         for piece in pieces:
             if isinstance(piece, str):

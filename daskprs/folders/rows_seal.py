@@ -67,10 +67,10 @@ def _salt(folder: JobFolder) -> str | None:
 
 
 def rows_seal(folder: JobFolder) -> Seal:
-    """Return what checks the pickles in a job's rows."""
+    """Return the seal of the pickles in a job's rows."""
     return Seal(rows_key(folder), folder.is_trusted, is_made_private(folder.path))
 
 
 def labels_seal(folder: JobFolder) -> Seal:
-    """Return what checks the pickles among a job's row labels."""
+    """Return the seal of the pickles among a job's row labels."""
     return Seal(labels_key(), folder.is_trusted, is_made_private(folder.path))

@@ -37,7 +37,7 @@ class InstalledFormat:
         self.dotted = dotted
 
     def __str__(self) -> str:
-        """Return what it is, for people."""
+        """Return the name of the format, for people."""
         return f"the reader of {self.suffix} files, {self.dotted}"
 
     @property
@@ -67,7 +67,7 @@ class InstalledFormat:
                 return [*self.reader.cut(opened, size_bytes)]
         except DaskprsError:
             raise
-        except Exception as error:
+        except Exception as error:  # the same
             raise self._refused(file, "cut", error) from error
 
     def table(self, file: InputFile, where: Any) -> pa.Table:
@@ -77,7 +77,7 @@ class InstalledFormat:
                 table = self.reader.read(opened, where)
         except DaskprsError:
             raise
-        except Exception as error:
+        except Exception as error:  # the same
             msg = f"{file.path}, {where}: read() of {self} failed: {type(error).__name__}: {error}"
             raise LoadError(msg) from error
         if not isinstance(table, pa.Table):

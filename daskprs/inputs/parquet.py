@@ -131,6 +131,7 @@ class RowGroupReader:
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
         """Return the rows of a slice, with a new index."""
         file, group, start, count = mini_batch.piece
+        # A row group is decoded as a whole. Mini-batches that are slices of one group share it.
         if self._table is None or self._decoded != (file, group):
             self._table = None  # never two row groups at a time
             self._table = self._decoder.decode(file, group)

@@ -43,7 +43,7 @@ class JobOnDisk(NamedTuple):
 
     job_dir: Path
     status: str
-    """As `job.status` has it; ``Died``, too, where the driver was gone before the job began."""
+    """The status as in `job.status`; ``Died``, too, if the driver went before the job began."""
     age_s: float
     """Seconds since anything in the folder itself has changed."""
     size_bytes: int | None = None
@@ -59,11 +59,11 @@ class JobOnDisk(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What is removed as one: a job folder, or that of a pipeline."""
+    """A folder that is removed as a whole: a job folder, or the folder of a pipeline."""
 
     folder: JobFolder | JointFolder
     last: Path
-    """What is removed last: by that what is left of the folder is known."""
+    """The file that is removed last: the rest of a folder is recognised by this file."""
     jobs: list[JobFolder]
     """The folder itself, or those in the folder of a pipeline, recorded as steps or not."""
 

@@ -93,13 +93,13 @@ class Job:
         self._mlflow_run = active_mlflow_run()  # now: it is that of the caller's thread
         self._store: ResultStore | None = None
         self._known_before: dict[str, Any] = {}
-        """What an earlier run has learnt of the input after its fingerprint was written."""
+        """The facts about the input that an earlier run learnt after it wrote its fingerprint."""
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._done)
         self._client: Client | None = None
         """The client of a cluster that has prepared the input."""
         self._staged: StagedWork[Any] | None = None
-        """What workers hold of the input, if they hold any."""
+        """The partitions of the input that workers hold, if they hold any."""
         self._new_writers: Callable[[Path], Executor] | None = None
         """Makes what has parts of a data set written on the job's cluster, while there is one."""
         self._outside = ExitStack()

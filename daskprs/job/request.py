@@ -88,11 +88,11 @@ class CheckedCall:
     included: Included | None = None
     """The columns of the input that stand beside what `run` returns."""
     listed: str = ""
-    """How many files the input has and how long it took to find out, if it has files."""
+    """A text with the number of files and the time of their listing, if the input has files."""
     may_be_empty: bool = False
     """Whether a job is Completed though none of its items succeeded: `run` may be a filter."""
     warning: str = ""
-    """What the caller is warned of when the job begins; it names options."""
+    """The warning when the job begins; it names options."""
     digest: Digest = keyed_digest
     """Makes the digests of values of environment variables, by the key of the caller."""
 
@@ -328,7 +328,7 @@ def _variables_of_caller(
     given: Mapping[str, str],
     around: Mapping[str, str],
 ) -> HiddenValues:
-    """Return the environment variables of a saved call, with the values of who goes on with it.
+    """Return the environment variables of a saved call, with the values of the resuming caller.
 
     Those that are not `given` are taken from what is `around`.
     """

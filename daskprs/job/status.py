@@ -42,7 +42,7 @@ class JobState(NamedTuple):
     """The result that the last driver recorded; None while a driver is at work, or if it died."""
 
     now: View | None = None
-    """What the driver at work does now; None without one, or before its first mini-batch."""
+    """The present view of the driver at work; None without one, or before its first mini-batch."""
     not_returned: int = 0
     """Failed items of mini-batches that succeeded: `run` returned fewer than it was given."""
 

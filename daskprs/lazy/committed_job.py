@@ -73,12 +73,12 @@ LAZY = Surface(resume=_again)
 
 @dataclass(frozen=True, eq=False)
 class JobCall:
-    """What the task of a job needs."""
+    """The data, the script and the options for the task of a job."""
 
     token: str
     """A digest of data, script and options. It names files and functions, not what they give."""
     call_id: str
-    """What tells this call from all others, also from those with the same token."""
+    """An id of this call alone, which calls with the same token do not share."""
     data: Any
     script: CheckedScript
     archive: bytes
@@ -100,7 +100,7 @@ class JobCall:
         return JobFolder(self.job_dir, self.rows_key)
 
     def __dask_tokenize__(self) -> str:
-        """Return what tells calls apart."""
+        """Return the id of this call, by which Dask tells it from others."""
         return self.call_id
 
     def checked(self, folder: JobFolder, client: Any, *, resumes: bool) -> CheckedCall:

@@ -31,7 +31,7 @@ OnError = Literal["raise", "drop"]
 
 @dataclass(frozen=True, eq=False)
 class LazyCall:
-    """What the tasks of a call need; it is the result of a task that they depend on."""
+    """The script and the options of a call. A task returns them; the other tasks depend on it."""
 
     token: str
     """A digest of all that follows: the same for calls that give the same rows."""
@@ -48,7 +48,7 @@ class LazyCall:
     stand_ins: tuple[PluginStandIns, ...] = ()
 
     def __dask_tokenize__(self) -> str:
-        """Return what tells calls apart."""
+        """Return the token, by which Dask tells calls apart."""
         return self.token
 
     @property
@@ -64,7 +64,7 @@ class LazyCall:
         )
 
     def job_in(self, folder: JobFolder) -> JobSpec:
-        """Return what agents receive that work in a folder of this node."""
+        """Return the specification of the job for agents that work in a folder of this node."""
         options, snapshot = self.options, None
         if self.script.root is not None:
             snapshot = self.script.unpacked(self.archive, folder.snapshot)

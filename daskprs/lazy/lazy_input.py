@@ -109,7 +109,7 @@ def _frame_of(data: Any, *, as_arrow: bool) -> pd.DataFrame | None:
 
 
 class InputPlan(NamedTuple):
-    """What is known of the data of a job before it runs."""
+    """The facts about the data of a job that are known before it runs."""
 
     partition_count: int
     """Number of partitions of the result."""
@@ -119,7 +119,7 @@ class InputPlan(NamedTuple):
 
 
 def plan_of(data: Any, options: RunOptions) -> InputPlan:
-    """Return what is known of the data of a job, after every check that costs little."""
+    """Return the known facts about the data of a job, after every check that costs little."""
     if _is_collection(data):
         parts = partitions_of(data, options.replace(partition_keys=None))
         return InputPlan(len(parts.keys), has_partitions=True, token=parts.token)

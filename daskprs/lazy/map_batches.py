@@ -51,7 +51,7 @@ NOT_OF_TASKS = {
     "side_inputs": "Only a job sends files to its workers: leave out committed=False, or put them "
     "where all workers see them, and give their paths by arguments",
 }
-"""What to do instead of some of the other options."""
+"""The next steps for some of the options that do not apply to tasks."""
 NOT_OF_JOBS = {
     **dict.fromkeys(
         (name for name, row in TABLE.items() if row.group == OUTPUT and not row.is_of_task),

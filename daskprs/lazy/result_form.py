@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ResultForm(NamedTuple):
-    """What the partitions of a collection are."""
+    """The type of a collection's partitions."""
 
     meta: pd.DataFrame | None
     """The frame without rows that a dask DataFrame announces; None for a Bag."""

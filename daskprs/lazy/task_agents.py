@@ -235,7 +235,7 @@ def seat_of(call: LazyCall) -> Iterator[Seat]:
         seat = agents.take()
     try:
         yield seat
-    except BaseException:
+    except BaseException:  # its agent may still work on what is not wanted any more
         seat.kill()
         raise
     finally:

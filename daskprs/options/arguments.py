@@ -25,7 +25,7 @@ class Default:
     value: Any
 
     def __repr__(self) -> str:
-        """Return what stands in the signature."""
+        """Return the default as the signature shows it."""
         return f"default({self.value!r})"
 
 

@@ -275,8 +275,8 @@ class RunOptions:
     run_max_try
         The largest number of charged attempts at one mini-batch. An attempt is not charged if its
         machine was lost, if it ran on a GPU or node that daskprs has put into quarantine, if
-        another mini-batch may have broken its process before, or if it is only one of several
-        possible causes of an agent's death.
+        another mini-batch may have broken its process before, or if its agent died and another
+        mini-batch may have caused that.
     allowed_failed_count
         The number of mini-batches that may fail. The job fails when more mini-batches have failed.
         With -1, any number may fail.
@@ -287,8 +287,8 @@ class RunOptions:
         The number of items (rows, files or elements of a list) that may fail. The job fails when
         more items have failed. With -1, any number may fail.
     max_node_losses
-        The number of lost workers at which a mini-batch fails. A worker counts if it was lost while
-        it had only this mini-batch of the job, since the mini-batch may be the cause.
+        The number of lost workers at which a mini-batch fails. A lost worker counts if it was
+        running this mini-batch and no other one of the job, since this one may be the cause.
     fail_on_timeout
         A mini-batch that times out in each of its attempts fails the job, even if the thresholds
         allow failures. Batch deployments set this option.
@@ -675,7 +675,7 @@ class RunOptions:
         return {**json_values, "environment_variables": digests}
 
     def comparable(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what an earlier run has recorded of its options, without values of secrets."""
+        """Return the recorded options of an earlier run, without values of secrets."""
         recorded = before.get("environment_variables") or {}
         kept = {name: one for name, one in recorded.items() if name not in (self.secrets or ())}
         return {**before, "environment_variables": kept or None}

@@ -78,7 +78,7 @@ class KeptRows:
         self._rows = rows[self._commits.column("typed_length")[rows] > 0]
         self._numbers = self._commits.column("index")[self._rows]
         self.plans = history.plans
-        """How many plans have numbered the mini-batches."""
+        """The number of plans that have numbered the mini-batches."""
 
     @staticmethod
     def of(folder: JobFolder) -> KeptRows:
@@ -159,7 +159,7 @@ class KeptRows:
 
     @cached_property
     def frame_form(self) -> FrameForm:
-        """What makes frames of tables, with one type for each column."""
+        """The form that makes frames of tables, with one type for each column."""
         return FrameForm(self.schema)
 
     def frame(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:

@@ -37,7 +37,7 @@ PART_BYTES = 32 << 20
 
 
 def rows_of(folder: JobFolder) -> KeptRows | PublishedRows:
-    """Return what reads the rows of a job: those that were kept, else those of its data set."""
+    """Return the reader of a job's rows: those that were kept, else those of its data set."""
     kept = KeptRows.of(folder)
     if kept.has_types:
         return kept
@@ -107,7 +107,7 @@ class PublishedRows:
         """Say what has become of the data set if a file of it is gone, or has other rows by now."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # Arrow has many errors for a file that was replaced under it
             self.check()
             if isinstance(error, FileNotFoundError):
                 raise JobFolderError(_lost(self.folder, path)) from error
@@ -153,7 +153,7 @@ class PublishedRows:
 
     @cached_property
     def frame_form(self) -> FrameForm:
-        """What makes frames of tables, with types that hold nulls: any row may have one."""
+        """Makes frames of tables, with types that hold nulls, since any row may have one."""
         return FrameForm(self.schema.remove_metadata())
 
     def frame(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:

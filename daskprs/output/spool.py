@@ -113,6 +113,8 @@ class SpoolFile:
             kept = b"".join(self._pieces)[: max(0, end - self._written)]
             self._pieces, self._pending = [kept], len(kept)
             self._written = min(self._written, end)
+            # The bytes that take the place of cut ones are not synced: they were reported as if
+            # they were.
             self._on_disk = min(self._on_disk, end)
             if self._fd is not None:
                 os.ftruncate(self._fd, self._written)

@@ -272,6 +272,8 @@ class ResultStore:
             replaces |= found.may_overwrite
         if target is not None:
             check_output_file(target, overwrite=replaces, is_dataset=self._spec.is_dataset)
+            # Kept, since a script may make a folder of this name while the job runs: it is looked
+            # at again before the output gets its name.
             self._replaces = replaces
         with reported(self._folder.path):
             self._open_files()
@@ -348,6 +350,7 @@ class ResultStore:
             written = ordered.finish(self._commits)
             self._journal.add(*written.record(target))
             self._syncer.sync()
+            # A network file system may give the lock of a host that was cut off to another driver.
             latest = latest_epoch(self._folder)
             if latest > self.epoch:
                 msg = f"another driver has taken over {self._folder}: nothing is published here."

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from daskprs.report.listeners import Listener
 
 SIGNALS = ("traces", "metrics")
-"""What OpenTelemetry takes of a job."""
+"""The signals that a job sends to OpenTelemetry."""
 
 
 class Exporters(NamedTuple):
@@ -48,7 +48,7 @@ def exporters_of(folder: JobFolder, mlflow_run: str | None) -> Exporters:
             from daskprs.report.mlflow_run import MlflowRun
 
             found.listeners.append(MlflowRun(folder, mlflow_run))
-        except Exception as error:  # noqa: BLE001 - the same
+        except Exception as error:  # noqa: BLE001 - a job needs no receiver
             found.missing.append(f"MLflow's active run gets nothing of this job: {error}")
     return found
 

@@ -118,7 +118,7 @@ class DriverLog(LogWriter):
 
 
 def driver_messages(event: Event) -> Iterator[tuple[str, str]]:
-    """Yield what an event says about the driver: levels, as of `MessageLogged`, and messages."""
+    """Yield the levels, as of `MessageLogged`, and the messages of an event about the driver."""
     match event:
         case JobStarted():
             verb = "resumes" if event.resumed else "starts"

@@ -1,4 +1,4 @@
-"""What people and programs see of a running job: counts, speed, time left, and what runs now."""
+"""The view of a running job, for people and programs: counts, speed, time left, present work."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MOST_WRITTEN = 200
 
 
 class SlotView(NamedTuple):
-    """What one slot does now."""
+    """The present work of one slot."""
 
     phase: str
-    """As of `SlotState`."""
+    """The phase, as in `SlotState`."""
     for_s: float
     """Seconds in this phase."""
     mini_batch: int | None
@@ -37,7 +37,7 @@ class SlotView(NamedTuple):
     host: str
     pid: int
     tries_left: int | None
-    """How often the mini-batch is tried again if this attempt fails."""
+    """Number of attempts that are left if this one fails; None without a mini-batch."""
     timeout_in_s: float | None
     """Seconds until the timeout of the phase; None where the phase has none."""
 
@@ -59,7 +59,7 @@ class View(NamedTuple):
     phases: dict[str, int] = {}  # noqa: RUF012 - a default, which is never changed
     """Number of slots in each phase."""
     now: tuple[SlotView, ...] = ()
-    """What the slots do, those longest in their phase first."""
+    """The work of the slots, those longest in their phase first."""
     obstacles: tuple[str, ...] = ()
     doing: str = ""
     ended: bool = False

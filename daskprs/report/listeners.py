@@ -96,7 +96,7 @@ class Listeners:
         gone = {id(listener) for listener, _ in stopped}
         self._listeners = tuple(one for one in self._listeners if id(one) not in gone)
         for listener, error in stopped:
-            with suppress(Exception):
+            with suppress(Exception):  # it has failed already, and its first error is written down
                 listener.close()  # restores the cursor of the terminal, and keeps the text
             self.tell(MessageLogged("warning", self._write_down(listener, error)))
 
@@ -135,7 +135,7 @@ def listeners_of(
 def _on_screen(
     folder: JobFolder, watch: JobWatch, *, progress: bool | None, show_output: bool
 ) -> Iterator[Listener]:
-    """Yield what a person sees; output of the script comes first, as progress ends the display."""
+    """Yield the listeners with a display; output comes first, as progress ends the display."""
     if progress is False and not show_output:
         return
     display = display_for(sys.stderr, folder)

@@ -1,4 +1,4 @@
-"""What a mini-batch has printed: found in the logs of its process, by the table of attempts."""
+"""The printed text of a mini-batch, from the logs of its process, by the table of attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Stream = Literal["stdout", "stderr"]
 
 
 def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | None = None) -> str:
-    """Return what an attempt at a mini-batch has written to a stream: the last one, or a given one.
+    """Return the text that an attempt, the last or a given one, has written to a stream.
 
     Raises
     ------

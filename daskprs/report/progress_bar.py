@@ -36,7 +36,7 @@ SHOWN_LEVELS = ("notice", "warning", "error")
 
 
 class Watched(Protocol):
-    """What a display looks at: a job of this process, or one that another process runs."""
+    """The job that a display shows: a job of this process, or a job of another process."""
 
     @property
     def elapsed_s(self) -> float:

@@ -66,7 +66,7 @@ class ProgressFile:
 
 
 def preparation_of(folder: JobFolder) -> str:
-    """Return what a driver has said last of the input that it prepares; empty for nothing yet."""
+    """Return the last notice of a driver that prepares its input; empty before the first one."""
     with suppress(OSError, ValueError, LookupError, TypeError, JobFolderError):
         return str(read_json(folder.progress_now)[PREPARING])
     return ""

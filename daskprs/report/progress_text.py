@@ -79,7 +79,7 @@ def _renewed(count: int) -> str:
 
 
 def now_text(view: View, width: int | None = None) -> str:
-    """Return what happens now: the reason of a standstill, or what runs longest; then obstacles."""
+    """Return the reason of a standstill, or the longest present work; then obstacles."""
     if view.ended:
         return ""
     parts = _present(view)
@@ -102,7 +102,7 @@ def at_work_text(view: View) -> str:
 
 
 def slot_text(slot: SlotView) -> str:
-    """Return what one slot does, with the tries and the time that it has left."""
+    """Return the work of one slot, with the tries and the time that it has left."""
     return _fitting(_of_slot(slot))
 
 

@@ -78,7 +78,7 @@ class RemainingTime:
         """Seconds of attempts that timed out."""
         self._deaths = 0
         self._timed_out: set[int] = set()
-        """Those that have timed out and are not settled."""
+        """Mini-batches that have timed out and are not settled."""
         self._span_s = self._work_s = 0.0
         """Seconds of all processes from their first mini-batch to the end of the latest, and those
         that mini-batches took of them."""

@@ -71,7 +71,7 @@ class _LogTail:
         self._waited = 0
         self._ended: deque[_Piece] = deque()
         self._known = 0
-        """Where the last run that has ended has stopped to write."""
+        """The end of the output of the last run that has ended, in bytes."""
         self.is_up = self.has_died = False
         """Whether the import and `init` of its process are over, and whether it was killed. Then
         the stacks of its threads stand behind its last run."""
@@ -108,7 +108,7 @@ class _LogTail:
         return piece
 
     def _whole_lines(self, index: int | None, known: int, *, is_last: bool) -> Iterator[_Piece]:
-        """Yield what a run has written so far, without a line that it has not finished."""
+        """Yield the output of a run so far, without a line that it has not finished."""
         end = known if is_last else self._last_line_end(known)
         if end > self._at:
             yield self._until(index, end)

@@ -1,4 +1,4 @@
-"""What processes and nodes use of the machines, over time: the files below ``logs/perf``."""
+"""The usage of the machines by processes and nodes, over time: the files below ``logs/perf``."""
 
 from __future__ import annotations
 

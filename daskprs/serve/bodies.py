@@ -145,7 +145,7 @@ def _kind_named(given: Any) -> Any:
 
 
 class DataInput(BodyPart):
-    """Where data lies."""
+    """A place of data."""
 
     JobInputType: Annotated[Kind, BeforeValidator(_kind_named)]
     Uri: InputUri
@@ -174,7 +174,7 @@ Input = Annotated[
 
 
 class DataOutput(BodyPart):
-    """Where output goes: a folder, or a file that is not there yet."""
+    """A place for output: a folder, or a file that does not exist yet."""
 
     JobOutputType: Annotated[Literal["UriFile", "UriFolder"], BeforeValidator(_kind_named)]
     Uri: OutputUri
@@ -184,7 +184,7 @@ class DataOutput(BodyPart):
 
 
 class JobRetrySettings(BodyPart):
-    """How often a mini-batch is tried, and for how long."""
+    """The number of attempts at a mini-batch, and the timeout of each."""
 
     maxRetries: Count | None = Field(None, description="Attempts at a mini-batch.")
     timeout: Timeout | None = Field(
@@ -193,7 +193,7 @@ class JobRetrySettings(BodyPart):
 
 
 class JobResources(BodyPart):
-    """What a job may use."""
+    """The resources of a job."""
 
     instanceCount: Count | None = None
 
@@ -205,7 +205,7 @@ class JobCompute(JobResources):
 
 
 class Labels(BodyPart):
-    """What people call a job."""
+    """The labels of a job, for people."""
 
     displayName: str | None = Field(None, max_length=LONGEST_TEXT)
     experimentName: str | None = Field(None, max_length=LONGEST_TEXT)
@@ -216,7 +216,7 @@ class Labels(BodyPart):
 
 
 class JobRequestProperties(Labels):
-    """What to do, and what differs from the deployment for this once."""
+    """The work of a job, and its differences from the deployment."""
 
     InputData: Annotated[dict[Name, Input], Few] = Field(
         default_factory=dict,
@@ -305,13 +305,13 @@ class ErrorBody(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """What was refused, and why."""
+    """A refusal, with its reason."""
 
     error: ErrorBody
 
 
 class Counted(BaseModel):
-    """How many there are so far."""
+    """The numbers so far."""
 
     total: int
     succeeded: int
@@ -319,7 +319,7 @@ class Counted(BaseModel):
 
 
 class JobProperties(BaseModel):
-    """How a job is."""
+    """The state of a job."""
 
     status: Status
     deployment: str
@@ -339,7 +339,7 @@ class JobProperties(BaseModel):
 
 
 class SystemData(BaseModel):
-    """Who made it, and when."""
+    """The creator, and the time of creation."""
 
     createdAt: str
     createdBy: str
@@ -377,7 +377,7 @@ class FilesAnswer(BaseModel):
 
 
 class Defaults(BaseModel):
-    """What is meant where a request does not say."""
+    """The defaults of a request."""
 
     deploymentName: str | None
 

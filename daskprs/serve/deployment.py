@@ -46,7 +46,7 @@ NO_DEPLOYMENT = "No valid deployments to route to"
 
 
 class ServedCall(NamedTuple):
-    """What an invocation gives a deployment: places that were checked, by name, and values."""
+    """The arguments of an invocation: places that were checked, by name, and values."""
 
     data: Mapping[str, str]
     kinds: Mapping[str, str]
@@ -61,7 +61,7 @@ class ServedCall(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What a job will do."""
+    """The plan of a job."""
 
     words: list[str]
     """A Python module, which the job's process runs, and its arguments."""
@@ -190,7 +190,7 @@ class ServedPipeline(ServedDeployment):
                 raise self._refused(problem, f"OutputData.{name}")
 
     def _problem(self, name: str, port: Any, call: ServedCall) -> str | None:
-        """Return what is wrong with an input of an invocation."""
+        """Return the fault of an input of an invocation."""
         form = port if isinstance(port, InputForm) else InputForm(default=port)
         if name in call.data:
             if not is_place(port):

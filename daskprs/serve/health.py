@@ -1,4 +1,4 @@
-"""What a supervisor asks: whether the service lives, and whether it can take jobs now."""
+"""The answers to a supervisor: whether the service lives, and whether it can take jobs now."""
 
 from __future__ import annotations
 

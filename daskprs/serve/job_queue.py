@@ -49,7 +49,7 @@ RETRY_AFTER_S = 30
 RETRY_AFTER_END_S = 10
 TIDY_EVERY_S = 60.0
 REMOVED = ".removed-"
-"""What the name of a folder begins with that is about to be removed; a job has no such name."""
+"""The beginning of the name of a folder that is about to be removed; a job has no such name."""
 REQUEST_ID = "repeatability_request-id"
 """The header by which Azure's client names a request, the same in each of its tries."""
 
@@ -106,6 +106,8 @@ class JobQueue:
         folders = [path for path in self._folder.iterdir() if path.is_dir()]
         found = [ServedJob.read(path) for path in folders]
         for path, job in zip(folders, found, strict=True):
+            # A crash in the middle of an acceptance or a removal leaves such a folder. It must not
+            # hold up the service, and its name is free again.
             if job is None and re.fullmatch(NAME_PATTERN, path.name) and is_remnant(path):
                 path.rename(self._removed(path.name))
         jobs = sorted((job for job in found if job), key=lambda job: job.number)

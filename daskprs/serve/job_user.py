@@ -31,7 +31,7 @@ print(json.dumps([
     if os.access(path, modes[verb]) != may
 ]))
 """
-"""What the user may do with paths, as the kernel says to the user."""
+"""A program that the user runs: it compares the user's access to paths with the expected access."""
 
 
 class JobUser(NamedTuple):

@@ -1,4 +1,4 @@
-"""What belongs to the service alone: checked against what callers and jobs can reach."""
+"""The files of the service alone, checked against what callers and jobs can reach."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _running() -> Iterator[str]:
 
 
 def startup_warnings(users: Iterable[JobUser], key: str | None) -> Iterator[str]:
-    """Yield what the operator should know before the service starts."""
+    """Yield warnings for the operator before the service starts."""
     if os.geteuid() == 0 and not users:
         yield (
             "jobs run as root: a scoring script, or a model that it unpickles, can do everything "

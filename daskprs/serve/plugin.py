@@ -1,4 +1,4 @@
-"""What this package adds to daskprs."""
+"""The parts that the HTTP service adds to daskprs."""
 
 from __future__ import annotations
 

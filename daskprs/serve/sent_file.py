@@ -33,7 +33,7 @@ def answer_with(file: IO[bytes], name: str, request: Request) -> Response:
     """Return the answer to a request for an open file, which the answer closes."""
     try:
         return _answer(file, name, request)
-    except BaseException:
+    except BaseException:  # without an answer, nothing else closes the file
         file.close()
         raise
 

@@ -104,7 +104,7 @@ class RequestedJob(NamedTuple):
     """Labels for people, without effect on the job."""
     tags: dict[str, str] | None = None
     request: tuple[str, str, str] | None = None
-    """What a client sends with each try of one request: see `SentRequest`."""
+    """The fields of `SentRequest`: a client sends them with each try of one request."""
     places: dict[str, bool] | None = None
     """The places that the caller named for output, and whether each is a file."""
     web: list[WebFile] | None = None
@@ -329,6 +329,8 @@ class ServedJob:
             self._open_to(user, known)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         fd = opened(self._of_turn("process"), os.O_RDWR | os.O_CREAT, 0o600)
+        # A service that was started without standard streams gets the descriptor of one of them:
+        # there, the lock would take the place of the job's stdout, say.
         lock = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_FD)
         os.close(fd)
         try:

@@ -63,7 +63,7 @@ class Token(NamedTuple):
     """The service that the token is for; None: any service that knows the token."""
     expires: datetime | None = None
     roles: Sequence[str] = ROLES
-    """What the holder may do."""
+    """The roles of the holder."""
     requests_per_s: float | None = None
     """The holder's limit in the long run; None: that of the service."""
 

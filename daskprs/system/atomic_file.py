@@ -27,6 +27,7 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
     A file that can be made again need not be `durable`: a loss of power may truncate it.
     """
+    # Processes and threads may write the same file at the same time: each has a part of its own.
     part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
     part.unlink(missing_ok=True)
     try:

@@ -45,7 +45,7 @@ sys.stdout.write("\\n" + json.dumps(found) + "\\n")
 
 
 class InterpreterFacts(NamedTuple):
-    """What an interpreter says about itself."""
+    """The answers of an interpreter to questions about itself."""
 
     version: tuple[int, ...]
     packages: dict[str, str]

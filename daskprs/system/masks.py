@@ -32,7 +32,7 @@ class Mask:
 
     @property
     def forms(self) -> list[str]:
-        """What is replaced, the longest first."""
+        """The texts that are replaced, the longest first."""
         forms = sorted(self._forms, key=len, reverse=True)
         return [form.decode("utf-8", "surrogateescape") for form in forms]
 

@@ -68,7 +68,10 @@ class MemoryGroup:
                 break
 
     def used_bytes(self) -> int:
-        """Return what all processes under the limit hold, file cache included; 0 without one."""
+        """Return the bytes that all processes under the limit hold, the file cache included.
+
+        0 stands for no limit.
+        """
         return 0 if self._used is None else _number(self._used) or 0
 
     def kills(self) -> int | None:

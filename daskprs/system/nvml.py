@@ -16,7 +16,7 @@ UNKNOWN = (1 << 64) - 1
 
 
 class GpuUsage(NamedTuple):
-    """What is used of one device."""
+    """The usage of one device."""
 
     number: int
     """Its number for NVML."""
@@ -52,7 +52,7 @@ def gpu_count() -> int:
 
 
 def gpu_usage() -> tuple[GpuUsage, ...]:
-    """Return what is used of each device; nothing without a driver."""
+    """Return the usage of each device; nothing without a driver."""
     with _opened() as library:
         return tuple(
             usage

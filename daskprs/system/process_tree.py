@@ -1,4 +1,4 @@
-"""What a process and its descendants use: processor, memory and disk, as the kernel counts it."""
+"""The usage of a process and its descendants: processor, memory and disk, as the kernel counts."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def tree_usage(pid: int) -> TreeUsage:
     pids, ticks, pages, read, written, peaks = [], 0, 0, 0, 0, 0
     for one in (pid, *linux.descendants(pid)):
         with suppress(OSError, ValueError, IndexError):
+            # The name of the program stands in brackets, and may have spaces and brackets itself.
             cells = Path(f"/proc/{one}/stat").read_bytes().rpartition(b") ")[2].split()
             ticks += sum(map(int, cells[UTIME : CSTIME + 1]))
             pages += int(cells[RSS])

@@ -103,7 +103,7 @@ def opened(path: Path, flags: int, mode: int = 0o666) -> int:
     fd = os.open(path, flags, mode)
     try:
         _check(path, os.fstat(fd))
-    except BaseException:
+    except BaseException:  # no caller has the descriptor yet
         os.close(fd)
         raise
     return fd
@@ -118,7 +118,7 @@ def open_unlinked(path: Path) -> IO[bytes]:
         os.close(folder)
     try:
         _check(path, os.fstat(fd))
-    except BaseException:
+    except BaseException:  # no caller has the descriptor yet
         os.close(fd)
         raise
     return os.fdopen(fd, "rb")

@@ -50,7 +50,7 @@ def checksum(key: SealKey) -> Any:
 
 
 class Seal(NamedTuple):
-    """What a reader needs to unpickle what a folder holds."""
+    """The key and the trust with which a reader unpickles the content of a folder."""
 
     key: SealKey = NO_KEY
     """The key of the pickles; empty where the folder has none."""
@@ -61,7 +61,7 @@ class Seal(NamedTuple):
     user's own doing, and need no checksum."""
 
     def of(self, file: IO[bytes]) -> Seal:
-        """Return what checks the pickles in an open file of the folder."""
+        """Return the seal of the pickles in an open file of the folder."""
         status = os.fstat(file.fileno())
         is_own = status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE
         return self._replace(is_trusted=self.is_trusted or (self.is_own and is_own))

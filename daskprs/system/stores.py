@@ -11,7 +11,7 @@ class StoreExtra(NamedTuple):
 
     name: str
     package: str
-    """What fsspec opens the store with."""
+    """The package by which fsspec opens the store."""
     protocols: tuple[str, ...]
     """The beginnings of its URLs."""
 

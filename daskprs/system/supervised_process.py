@@ -69,6 +69,7 @@ def _are_left() -> bool:
 
 def end_all() -> None:
     """Kill all descendants: those whose parents ended are children of this process by now."""
+    # In rounds, since a process may have forked between the look and the kill.
     while left := descendants(os.getpid()):
         for pid in left:
             with suppress(ProcessLookupError):

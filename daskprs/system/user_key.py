@@ -54,6 +54,8 @@ def _make(file: Path) -> None:
         _write(part)
         with suppress(FileExistsError):  # another process was first
             try:
+                # By a link, which fails where another process was first: all processes take its
+                # key.
                 os.link(part, file)
             except FileExistsError:
                 raise

@@ -25,7 +25,7 @@ def test_a_job_without_failures_commits_each_mini_batch_once_and_finishes(desk: 
 
 
 def test_an_empty_plan_finishes_without_a_worker(desk: Any) -> None:
-    """Nothing to do needs nobody to do it."""
+    """A job without mini-batches ends at the first turn, though it has no slot."""
     it = desk(0, slots=0)
     it.tick(0)
     assert it.finished
@@ -303,7 +303,7 @@ def test_a_lost_worker_charges_no_try(desk: Any) -> None:
 
 
 def test_what_was_alone_on_too_many_lost_workers_is_given_up(desk: Any) -> None:
-    """It may be what ends them: after max_node_losses it is NODE_LOST."""
+    """The mini-batch may have ended the workers: after max_node_losses it is NODE_LOST."""
     it = desk(1, max_node_losses=3)
     for number in range(1, 4):
         it.lose(next(iter(it.leases)))

@@ -97,7 +97,7 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
 
 
 def description_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any]:
-    """Return what `EntryScript.install` says of an agent."""
+    """Return the arguments of `EntryScript.install` for an agent."""
     return {
         "log_file": process.entry_script_log,
         "output_dir": job.output_dir,

@@ -223,6 +223,7 @@ class ForeignScript:
         if code >= 0:
             os._exit(code)
         faulthandler.disable()  # the script's own dump is in the log already
+        # The interpreter has left its core dump, if any: one of this process would say nothing.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)

@@ -22,6 +22,8 @@ MMAP_BYTES = 32 << 20
 def main(connection: Connection, page_fd: int) -> int:
     """Answer calls until the owner closes its end, and return the exit code."""
     del page_fd
+    # To deal out 400 MB took 2.2 s of processor time, a third of it page faults of freed memory;
+    # with this, it takes 1.35 s.
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)

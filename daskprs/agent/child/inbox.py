@@ -233,7 +233,7 @@ class Loader:
     reader: Reader
     """Set once the script is imported, since the reader may need the script's modules."""
     form: Callable[[Any], Any] | None = None
-    """What makes the argument of `run` of what the reader gives, if it is something else."""
+    """Converts the reader's data into the argument of `run`; None: `run` gets the data itself."""
 
     def __init__(self, page: SharedPage, reserve: MemoryReserve) -> None:
         self._page = page

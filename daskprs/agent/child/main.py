@@ -162,6 +162,8 @@ class Agent:
         self._loader = Loader(page, reserve)
         self._has_process = start.job.start_method != INLINE
         sees_all = start.job.python is None and start.job.profiling_module in SEE_ALL_THREADS
+        # Before the script is imported: without free memory a new thread never begins, and
+        # `Thread.start` waits for it for ever.
         if self._has_process and not sees_all:
             self._outbox.start()
             self._loader.start()
@@ -260,6 +262,7 @@ class Agent:
 
     def _end_if_forked(self) -> None:
         """End this process if it is a fork that returned from the script."""
+        # `os.fork` in `run` returns twice. The child would report its parent's mini-batch again.
         if os.getpid() != self._pid:
             os._exit(0)
 
@@ -272,6 +275,8 @@ class Agent:
         if attempt.total == 0 and self._job.unit == "row":
             return attempt.finished(Status.RUN_DONE, empty=True), b""
         outcome, payload = self._tried(attempt)
+        # A file that changed while `run` read it is no error of `run`: the mini-batch may have rows
+        # of both states.
         if self._check_input is not None:
             try:
                 self._check_input(attempt.mini_batch)

@@ -92,7 +92,7 @@ class Outbox:
         self._unwritten = ""
         """The error of writing to the spool, which ends the job; empty without one."""
         self._halted: str | None = None
-        """What the message with the group's last outcome says of a halt."""
+        """The `halted` of the message with the group's last outcome; None: the agent goes on."""
         self._groups = 0
         """Number of groups sent."""
         self._thread: threading.Thread | None = None

@@ -40,7 +40,7 @@ class PrintMarks:
             (process.stdout, process.stderr) if process.masked and streams is OWN else None
         )
         self._streams: tuple[Any, ...] = ()
-        """What the import of the script has left; `run` may put others in their place."""
+        """The streams after the import of the script; `run` may replace them."""
         self._files = self._files_now()
         self._marks: tuple[int, int] | None = (0, 0)
         """None: unknown."""

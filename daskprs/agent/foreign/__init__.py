@@ -1,1 +1,1 @@
-"""What runs in another interpreter with the entry script: Python 3.8, standard library only."""
+"""The code that runs in the script's own interpreter: Python 3.8, standard library only."""

@@ -186,6 +186,8 @@ def begin_script(
 
 def import_script(module: str | None, file: str) -> Any:
     """Import a script by the name of its module, or else by its path, and return its module."""
+    # A script without `if __name__ == "__main__"` starts its job in each import. That made jobs
+    # within jobs, until no memory was left.
     os.environ[IMPORTING] = f"{os.getpid()} {module or file}"
     try:
         return importlib.import_module(module) if module else _module_of_file(file)

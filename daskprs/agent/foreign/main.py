@@ -116,6 +116,8 @@ class MessagePipes:
                 body.write(piece)
             return body.getvalue()
         except MemoryError:  # Python makes room before it reads
+            # The rest of the message is skipped. Left in the pipe, it was read as the next
+            # messages, and the mini-batches after it failed, too.
             body.close()
             while left:
                 left -= len(self._read(min(left, SKIPPED_AT_ONCE)))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     Link = tuple[str, "int | None", str]
-    """Of an exception or a cause: the names of its classes, the number of a system error, text."""
+    """An exception or a cause, as plain values: the names of its classes, its errno, its text."""
 
 _Group: Any = getattr(builtins, "BaseExceptionGroup", ())
 
@@ -40,7 +40,7 @@ class RaisedElsewhere(Exception):  # noqa: N818 - it stands for an exception of 
 
 
 def record_of(error: BaseException, ours: str) -> tuple[str, str, str, list[Link]]:
-    """Return what `RaisedElsewhere` is made of."""
+    """Return the arguments of `RaisedElsewhere` for an exception."""
     kind = type(error).__qualname__
     return kind, message_of(error), printed(error, ours), [*links_of(error)]
 

@@ -18,7 +18,7 @@ ABOUT_ARGUMENTS = re.compile(
     r"(missing|takes) .*\barguments?\b|expected .*\barguments?, got|unexpected keyword argument"
     r"|multiple values for argument"
 )
-"""What Python and functions in C say of arguments that do not fit."""
+"""Matches the messages of Python, and of functions in C, about arguments that do not fit."""
 
 
 class RunCall:
@@ -44,7 +44,7 @@ class RunCall:
             raise
 
     def _passed(self) -> str:
-        """Return what was passed, for an error."""
+        """Return a sentence about the passed arguments, for an error."""
         shown = f"run{signature_of(self._run) or ', whose signature cannot be read'}"
         if self._takes_context:
             return (

@@ -51,7 +51,7 @@ class Elsewhere:
         self._plain = plain
 
     def __str__(self) -> str:
-        """Return what the object says of itself there."""
+        """Return the text of the object there."""
         return self._text
 
     def __repr__(self) -> str:

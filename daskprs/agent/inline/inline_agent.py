@@ -157,7 +157,7 @@ class InlineChannel:
 
 
 class _AgentsEnd:
-    """What the agent takes for its connection."""
+    """The agent's end of the connection: two queues in the same process."""
 
     def __init__(self) -> None:
         self.given: deque[bytes] = deque()

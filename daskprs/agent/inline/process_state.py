@@ -1,4 +1,4 @@
-"""What an entry script changes in the process of its caller, put aside between two steps.
+"""The caller's process state: it is exchanged with the script's before and after each step.
 
 An agent process belongs to its script. An agent in the caller's process shares it with the driver
 and with the caller, so the script's working directory, arguments, environment and streams hold

@@ -1,4 +1,4 @@
-"""What the processes of a script have to do with GPUs: libraries they have loaded, open devices."""
+"""The GPU use of a script's processes: the libraries that they have loaded, and open devices."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class NodeMonitor:
         self._cpu = psutil.cpu_times()
 
     def measure(self) -> NodeUsage:
-        """Return what is used: milliseconds, or longer where thousands of processes are."""
+        """Return the usage; this takes milliseconds, or longer with thousands of processes."""
         memory = psutil.virtual_memory()
         disk, net = psutil.disk_io_counters(), psutil.net_io_counters()
         devices = gpu_usage()

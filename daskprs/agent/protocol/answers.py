@@ -1,4 +1,4 @@
-"""What an agent sends its supervisor, as plain bytes: the script could forge any of them.
+"""The agent's answers to its supervisor, as plain bytes, since the script can forge any of them.
 
 The entry script runs in the agent's process and can write to its socket. A pickle of the script's
 would run code in the Dask worker, so nothing of an agent is unpickled there. An answer is the
@@ -40,7 +40,7 @@ _OF_AN_AGENT = {
         Status.INPUT_CHANGED,
     )
 }
-"""How an agent itself can say that an attempt ended."""
+"""The statuses that an agent may report; all others come from its supervisor."""
 
 
 class NoAnswer(ValueError):  # noqa: N818 - it says what it is
@@ -83,7 +83,7 @@ def parsed(body: bytes | bytearray) -> Answer:
         return _FORMS[name](bytes(view[_HEAD.size + size :]), *values)
     except NoAnswer:
         raise
-    except Exception as error:
+    except Exception as error:  # the script may have written any bytes
         msg = f"{type(error).__name__}: {error}"
         raise NoAnswer(msg[:200]) from error
 

@@ -69,7 +69,7 @@ class LinkedFile(NamedTuple):
     version: str
     """Size and time; empty for a log, which may grow while the job runs."""
     inode: str
-    """What tells files of the driver's machine apart, even while they grow."""
+    """Identifies the file on the driver's machine, even while the file grows."""
 
 
 class PackageFolder(NamedTuple):
@@ -82,7 +82,7 @@ class PackageFolder(NamedTuple):
 
 
 class PluginStandIns(NamedTuple):
-    """What a plugin stands in for, where scripts import modules that are not installed."""
+    """Modules of a plugin that replace modules which scripts import, if these are absent."""
 
     package: str
     modules: tuple[str, ...]
@@ -92,7 +92,7 @@ class PluginStandIns(NamedTuple):
 
 
 class ScriptSpec(NamedTuple):
-    """Where the entry script is: a file of the snapshot, or an object by value."""
+    """The place of the entry script: a file of the snapshot, or an object by value."""
 
     name: str
     """For people and for ``argv[0]``: ``score.py`` or ``digits.score``."""
@@ -156,7 +156,7 @@ class JobSpec(NamedTuple):
     limits: Limits
     side_inputs: tuple[SideInput, ...] = ()
     batch_form: BatchForm | None = None
-    """What becomes of rows before `run` gets them; None: frames stay frames, and paths paths."""
+    """The conversion of rows before `run` gets them; None: frames and paths stay as they are."""
     far: bool = False
     """The driver does not see `job_dir`: logs and large results are fetched from there."""
     included: Included | None = None

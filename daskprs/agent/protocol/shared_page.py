@@ -35,7 +35,7 @@ NOTHING = -1
 
 _SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALLS, _LACKS_MEMORY, _CHILDREN = range(8)
 _RECORDS = (8, 16)
-"""Where the two records begin."""
+"""The word at which each of the two records begins."""
 _PHASE, _POSITION, _SINCE_NS, _TOTAL = range(4)
 _PRINTED = (20, 21)
 """The ends of stdout and stderr at the end of the last attempt."""
@@ -46,7 +46,7 @@ _HELD = (25, 26)
 _ENDED_BEFORE = 24
 """The highest memory of a sub-process that had ended before the last measurement began."""
 _LOOKS = 1000
-"""How often a reader looks again; an agent that is quicker than that is not late with anything."""
+"""Most tries to read one whole record. An agent that overwrites each of them is not late."""
 
 
 class Phase(IntEnum):
@@ -103,7 +103,7 @@ class SharedPage:
     # ---- the agent's side ----
 
     def enter(self, phase: Phase, position: int = NOTHING, total: int = 0) -> None:
-        """Say what the main thread turns to now."""
+        """Note the activity that the main thread turns to now."""
         cells = self._cells
         sequence = cells[_SEQUENCE] + 1
         record = _RECORDS[sequence % 2]
@@ -215,7 +215,7 @@ class SharedPage:
         return self._cells[_NEXT]
 
     def look(self) -> Activity:
-        """Return what the agent is doing."""
+        """Return the activity of the agent."""
         for _ in range(_LOOKS):
             sequence = self._cells[_SEQUENCE]
             self._fence()

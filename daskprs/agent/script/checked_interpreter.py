@@ -58,7 +58,7 @@ def check_interpreter(
 def _facts(
     place: Path, script: CheckedScript, variables: Mapping[str, str] | None
 ) -> InterpreterFacts:
-    """Return what an interpreter says, which has compiled the script."""
+    """Return the facts of an interpreter, which has compiled the script for that."""
     given = Option("python", str(place))
     if not os.access(place, os.X_OK) or not place.is_file():
         raise OptionError(given, ": it is not a program, and cannot be started.")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
 NAMELESS = "<dynamic-code>"
-"""What cloudpickle, since 3.1.3, writes in place of the name of a file, which tracebacks need."""
+"""The file name that cloudpickle writes since 3.1.3; tracebacks need the true name."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class CheckedScript:
     _linked: tuple[LinkedFile, ...] = ()
     """The large files, of which a snapshot has links."""
     _set_aside: set[Path] = field(default_factory=set)
-    """Those of `inputs` that do not travel."""
+    """The files of `inputs` that do not travel."""
 
     def look(self, exclude: Collection[Path]) -> None:
         """Find and hash the files that travel."""
@@ -157,7 +157,7 @@ class CheckedScript:
         return self._linked if sum(self._files.values()) > LARGEST_BYTES else ()
 
     def at(self, snapshot: Path | None) -> ScriptSpec:
-        """Return what agents need; `snapshot` is the folder of the copy, if there is one."""
+        """Return the script for the agents; `snapshot` is its copy, if it has one."""
         if snapshot is None:
             return ScriptSpec(
                 self.name,
@@ -233,7 +233,7 @@ def check_script_of(
 
 
 def _like_a_script(given: Any) -> Any:
-    """Return what looks like a script among the inputs, or None."""
+    """Return the first of the inputs that looks like a script, or None."""
     for one in given if isinstance(given, (list, tuple)) else [given]:
         if _is_object(one):
             # The method of its class: a frame may have a column of this name.
@@ -416,7 +416,7 @@ def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, tuple[Sour
     try:
         with own.by_value():
             pickler.dump(script)
-    except Exception as error:
+    except Exception as error:  # any class of the caller has its own error where it has no pickle
         msg = (
             f"{name} cannot be sent to the agents: {type(error).__name__}: {error}. Make what it "
             "holds (a lock, a connection, an open file) in init(), or put the script into a file."

@@ -109,7 +109,7 @@ def version_of(status: os.stat_result) -> str:
 
 
 def inode_of(status: os.stat_result) -> str:
-    """Return what tells a file apart from all others of this machine."""
+    """Return an identity of a file that no other file of this machine has."""
     return f"{boot_id()} {status.st_dev} {status.st_ino}"
 
 

@@ -106,6 +106,7 @@ class AgentProcess:
         while time.monotonic() < until:
             time.sleep(DUMP_POLL_S)
             now = self._stderr_bytes()
+            # The handler writes piece by piece: the dump is whole once the log has grown and rests.
             if now > before and now == seen:
                 break
             seen = now

@@ -29,7 +29,7 @@ _AT_ONCE = 1 << 18
 
 
 class Messages(Protocol):
-    """What a supervisor needs of the way to its agent."""
+    """The connection from a supervisor to its agent, as the supervisor uses it."""
 
     closed: bool
     """Whether the agent has closed its end; messages sent before can still be received."""

@@ -99,6 +99,7 @@ class HelperPool:
         with self._lock:
             idle, self._idle = self._idle, []
             zygote = None
+            # A helper at work is a child of the zygote, which its next owner may end.
             if not self._busy:
                 zygote, self._zygote = self._zygote, None
         for helper in idle:
@@ -129,6 +130,8 @@ class HelperPool:
             if self._closed:
                 msg = "the job is over: no more helper processes are started."
                 raise AgentError(msg)
+            # It starts under the lock: a call beside `rest` started a second zygote, and the first
+            # one was neither kept for the agents nor closed.
             helper = self._idle.pop() if self._idle else self._started()
             self._busy.add(helper)
             return helper

@@ -76,6 +76,7 @@ class AgentPool:
             if lease.id in self._withdrawn:
                 untouched = tuple(lease.work.column("mini_batch.index"))
                 return LeaseReturned(lease.id, "", untouched=untouched, withdrawn=True)
+            # A cancelled lease may get its thread after the next one of its slot.
             self._begun[lease.slot] = max(lease.id, self._begun.get(lease.slot, 0))
             slot = self._slots.setdefault(lease.slot, Slot(self._employ))
         return slot.run(lease)
@@ -94,11 +95,11 @@ class AgentPool:
             return True
 
     def states(self) -> dict[int, SlotState]:
-        """Return what each slot is doing, by its number; may be called by any thread."""
+        """Return the state of each slot, by its number; may be called by any thread."""
         return {number: slot.state() for number, slot in list(self._slots.items())}
 
     def usage(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
-        """Return what each agent uses, given the memory on devices by process id."""
+        """Return the usage of each agent, given the memory on devices by process id."""
         found = [slot.usage(of_devices) for slot in list(self._slots.values())]
         return [one for one in found if one is not None]
 
@@ -125,6 +126,7 @@ class AgentPool:
 
     def kill(self, slot: int, lease_id: int) -> None:
         """End the agent of a slot at once, since its lease was cancelled."""
+        # A withdrawn lease has not begun: the agent of its slot works on another one, or for none.
         if slot in self._slots and lease_id not in self._withdrawn:
             self._slots[slot].kill()
 
@@ -137,7 +139,7 @@ class AgentPool:
             starter.close()
 
     def _living_starter(self, threads: int) -> AgentStarter:
-        """Return what starts agents; replace a dead zygote.
+        """Return the starter of agents; replace a dead zygote.
 
         The zygote has the environment of this process, which may be on another machine than the
         caller, with the job's changes.

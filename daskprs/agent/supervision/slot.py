@@ -95,7 +95,7 @@ class Slot:
             agent.end()
 
     def state(self) -> SlotState:
-        """Return what the slot is doing; may be called by any thread."""
+        """Return the state of the slot; may be called by any thread."""
         agent, run = self._agent, self._run
         vacant = SlotState(Place(self._node, "", HOST), "starting", 0.0, None)
         if agent is None:
@@ -112,7 +112,7 @@ class Slot:
         return SlotState(place, phase, age_s, at_hand, printed, size)
 
     def usage(self, of_devices: Mapping[int, int]) -> ProcessUsage | None:
-        """Return what the agent uses; may be called by any thread.
+        """Return the usage of the agent; may be called by any thread.
 
         `of_devices` has the memory on devices by process id.
         """
@@ -185,6 +185,8 @@ class Slot:
         self._events.append(exited)
         self._agent.process.close()
         spec = self._agent.spec
+        # The driver cuts its copies of the logs of a far node: here, the offsets have to stay until
+        # it has fetched them.
         for log in () if spec.far else (spec.stdout, spec.stderr):
             cut(log)
         with suppress(OSError):
@@ -206,6 +208,8 @@ class Slot:
         if agent is None:
             return self._returned(lease, untouched=self._run.left, vacant=lease.assignment is None)
         agent.send(RunLease(self._orders, lease.work, lease.prefetch, lease.most_in_a_row))
+        # Some start has failed before. The job ends at once if all starts fail alike, so the driver
+        # has to hear which agents are up before their mini-batches are done.
         if lease.return_when_ready:
             return self._returned(lease, running=self._run.left)
         return self._watch(lease)
@@ -250,6 +254,7 @@ class Slot:
         untouched: tuple[int, ...] = ()
         if run.stuck:
             kept = agent.page.claimed(run.order)
+            # A recall makes the agent wait for an answer, so there is none where all work is begun.
             if kept < run.kept:
                 kept = agent.page.recall(run.order)
                 agent.send(TruncateLease(run.order, kept))
@@ -271,15 +276,17 @@ class Slot:
         self, lease: Lease, agent: Supervisor, run: LeaseRun, why: Failure | None = None
     ) -> LeaseReturned:
         returncode = agent.end(grace_s=0.0 if why else EXIT_GRACE_S)
+        # The outcomes that it sent before its end count: these mini-batches are done.
         self._receive(agent, agent.drain(), run)
         failure = why or agent.death(returncode, "while it was at work")
         last = agent.page.look()
         blame = blame_death(run, last, failure, agent.printed())
         blame = blame.with_peak(agent.peak_bytes(last.age_s()))
         reason = failure.message
+        # The end of the zygote takes all its agents along, so no mini-batch is to blame.
         if agent.process.orphaned:
             blame = Blame(None, None, run.left)
-            reason = "the process that it was forked from is gone, and took it along"
+            reason = "the process that it was forked from ended, and all its forks ended with it"
         self._lose(agent, returncode, reason)
         return self._blamed(lease, run, blame)
 
@@ -287,6 +294,8 @@ class Slot:
         self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Activity
     ) -> LeaseReturned:
         returncode = agent.end(dump=True)
+        # The timeout stands once it is judged: an outcome that the agent has sent since does not
+        # count.
         self._receive(agent, agent.drain(), run, below=overdue.position)
         seconds = overdue.age_s()
         failure = agent.timeout(overdue)
@@ -313,6 +322,7 @@ class Slot:
         if not running:
             self._run = None
         results = () if run is None else run.share()
+        # Only after a success: many scripts load their libraries in the first call of `run`.
         finds_gpu_use = lease.finds_gpu_use and self._agent is not None and has_run(results)
         return LeaseReturned(
             lease_id=lease.id,

@@ -57,7 +57,7 @@ class _StackFrame(NamedTuple):
 
 
 class Stacks(NamedTuple):
-    """Where the script of an agent was when the agent dumped its stacks."""
+    """The stacks of an agent's script at the moment at which the agent dumped them."""
 
     traceback: str = ""
     """The stacks of the main thread and of the script's threads; without the frames of daskprs."""

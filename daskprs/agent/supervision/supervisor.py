@@ -78,7 +78,7 @@ class _Deadline(NamedTuple):
 
 
 class AgentStarter(Protocol):
-    """What starts agents: a zygote, or what makes an agent of the caller's process."""
+    """Starts agents: a zygote, or the starter of an agent in the caller's process."""
 
     @property
     def alive(self) -> bool:
@@ -104,7 +104,7 @@ class Supervisor:
         self._dump = ""
         """The stacks that the agent has dumped at its end, on request or in a crash."""
         self._forged = ""
-        """What was wrong with a message of the agent; empty while all were right."""
+        """The fault of a message of the agent; empty while all messages were valid."""
         self._asked_s = self._looked_s = time.monotonic()
         self.process = starter.start_agent(process, job.mask)
         self.page = self.process.page
@@ -158,11 +158,12 @@ class Supervisor:
         if now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
             self.sample()
+            # A script that prints without end would fill the disk of the job folder.
             punch(self.spec.stdout)
             punch(self.spec.stderr)
 
     def sample(self) -> UsageSample:
-        """Return what the agent and its sub-processes use now."""
+        """Return the present usage of the agent and its sub-processes."""
         activity = self.page.look()
         return self.usage.sample(activity, self.index_at_hand(activity))
 
@@ -229,6 +230,7 @@ class Supervisor:
         """Return the seconds until the deadline of a phase; our last message starts it anew."""
         age_s = activity.age_s()
         if activity.phase in (Phase.STARTING, Phase.IDLE):
+            # An idle agent is late only with an order: before it, there was nothing to do.
             age_s = min(age_s, time.monotonic() - self._asked_s)
         return self._deadlines[activity.phase].seconds - age_s
 
@@ -256,7 +258,7 @@ class Supervisor:
         return AgentExited(self.spec.name, returncode, "stopped", returncode == 0, warning)
 
     def printed(self) -> Printed | None:
-        """Return what the agent has printed since its last attempt that ended by itself.
+        """Return the output of the agent since its last attempt that ended by itself.
 
         The stacks that it dumped at its end do not count.
         """

@@ -43,6 +43,8 @@ class UsageRing:
         used = tree_usage(self._pid)
         if used.children_peak_bytes:
             self._page.show_children(used.children_peak_bytes)
+        # The kernel counts its kills for lack of memory. A count of some samples ago shows whether
+        # the death of this agent is one of them.
         self._kills.append(self.group.kills())
         now = UsageSample(
             taken=time.time(),

@@ -90,6 +90,7 @@ class Zygote:
                 for number, path in enumerate((spec.stdout, spec.stderr) if mask else ()):
                     logs.append(MaskedLog(path, mask or Mask(), SharedPage(page_fd), number))
                 ours, theirs = socket.socketpair()
+                # One order at a time: the zygote's answers do not say which order they answer.
                 with self._fork_lock, ours, theirs:
                     fds = [theirs.fileno(), page_fd, *(log.writer for log in logs)]
                     pid = self._forked(spec, fds)
@@ -218,6 +219,7 @@ def _started(
         env=dict(environment),
         pass_fds=[control_fd],
         stdin=subprocess.DEVNULL,
+        # Ctrl-C in a terminal is for the driver, which ends its agents in order.
         start_new_session=True,
     )
 

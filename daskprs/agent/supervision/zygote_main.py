@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import ProcessSpec
 
     Inherited: TypeAlias = tuple[ProcessSpec, list[int]]
-    """What a fork takes from the zygote's loop: its specification, and its socket and page."""
+    """The parts of the zygote's loop that a fork keeps: specification, socket and page."""
     _End: TypeAlias = tuple[int, int, int]
     """The process id of an agent, its return code, and its highest memory."""
 
@@ -153,6 +153,8 @@ class Nursery:
     def _kill(self, pid: int) -> None:
         """Kill an agent that still lives; its descendants are killed when it is reaped."""
         if pid in self._agents:
+            # Just after the fork, the agent does not lead a group yet: then only the second call
+            # reaches it.
             for call in (os.killpg, os.kill):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     call(pid, signal.SIGKILL)
@@ -168,6 +170,7 @@ class Nursery:
                 ended += self._ended(pid, status, used)
         if ended or self._strangers():
             ended += self._purge()
+        # Not before the purge: what an agent has left behind must not write beside the next one.
         for end in ended:
             self._send(("exited", *end))
 
@@ -210,6 +213,8 @@ def boot(role: str, *words: str) -> int:
 def main(control_fd: int, start_method: str) -> int:
     """Run a zygote, and an agent in each of its forks; with ``spawn`` after an exec."""
     linux.adopt_orphans()
+    # A stopped zygote (SIGSTOP) cannot see that its parent has died: it stayed, with all its
+    # agents.
     linux.wake_with_parent()
     # The mask is inherited: a caller that blocks SIGCHLD would hide the end of each agent.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -217,6 +222,8 @@ def main(control_fd: int, start_method: str) -> int:
     if start_method == "fork":
         for name in IMPORTED_ONCE:
             importlib.import_module(name)
+        # Forks share the pages of these objects. A collection in a fork would write to each object,
+        # and so copy the pages.
         gc.collect()
         gc.freeze()
     zygote = os.getpid()

@@ -1,4 +1,4 @@
-"""How the commands that run a pipeline word their messages, and the command that resumes it."""
+"""The words of the commands that run a pipeline, and the command that resumes a pipeline."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ SHAPE = Discriminator(_shape)
 
 
 class RetrySettings(Form):
-    """How often and how long a mini-batch is tried."""
+    """The number of attempts at a mini-batch, and the timeout of each."""
 
     max_retries: int = works(
         3, "attempts at a mini-batch, including the first; 0 also means one attempt", ge=0
@@ -63,7 +63,7 @@ class RetrySettings(Form):
 
 
 class DeploymentSettings(Form):
-    """How a deployment of a model processes its files."""
+    """The options with which a deployment of a model processes its files."""
 
     mini_batch_size: int = works(10, "files for one call of `run`", ge=1)
     max_concurrency_per_instance: int = works(1, "agent processes on each node", ge=1)
@@ -124,7 +124,7 @@ class Compute(Form):
 
 
 class DeploymentResources(Form):
-    """How many nodes."""
+    """The number of nodes."""
 
     instance_count: int | None = works(None, "nodes at most; default 1", ge=1)
     instance_type: str | None = without_effect(HERE)

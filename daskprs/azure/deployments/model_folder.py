@@ -47,7 +47,7 @@ def refuse_unservable(model: Path, files: Iterator[str], environment: NamedEnvir
     missing = missing_packages(model, environment.python, has_images=has_images)
     if missing:
         msg = (
-            f"{model} is an MLflow model, and to serve it takes what {named(environment.python)} "
+            f"{model} is an MLflow model, and needs packages that {named(environment.python)} "
             f"does not have: {', '.join(missing)}. "
             f"{way_out(environment.python, environment.way)} For mlflow, "
             'mlflow-skinny will do: pip install "daskprs[mlflow]" brings it, and pillow. A '

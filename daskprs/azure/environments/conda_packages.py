@@ -66,9 +66,9 @@ class PipPackage(NamedTuple):
     conda: str
     """The words of the conda file."""
     requirement: str = ""
-    """Those of pip; empty for a package that pip does not install."""
+    """The words of pip; empty for a package that pip does not install."""
     note: str = ""
-    """What is not as in conda, and why."""
+    """The difference from conda, with the reason; empty without one."""
     has_other_name: bool = False
 
 

@@ -127,7 +127,7 @@ class NewEnvironment:
             self._make_venv()
             if self.requirements:
                 self._install()
-        except BaseException:
+        except BaseException:  # half an environment would be taken for one
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
 

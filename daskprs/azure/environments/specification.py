@@ -1,4 +1,4 @@
-"""What a published environment asks for: its Python, and its packages in the words of pip."""
+"""The requirements of a published environment: its Python, and its packages in the words of pip."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Specification:
     base: Path
     """The folder that paths of pip start from."""
     python: str = ""
-    """What the file says about Python."""
+    """The requirement of Python, as the file has it; empty without one."""
     versions: SpecifierSet = field(default_factory=SpecifierSet)
     """The versions of Python that fit."""
     packages: list[PipPackage] = field(default_factory=list)
@@ -122,7 +122,7 @@ def _of_conda(document: Document, content: dict[str, Any], at: Loc, place: Path)
 
 
 def _of_mlflow(document: Document, content: dict[str, Any], place: Path) -> Specification:
-    """Return what the ``python_env.yaml`` of an MLflow model asks for: pip's own requirements."""
+    """Return the requirements in the ``python_env.yaml`` of an MLflow model, in pip's words."""
     as_conda: list[Any] = [{"pip": content.get("dependencies") or []}]
     if content.get("python"):
         as_conda.append(f"python={content['python']}")

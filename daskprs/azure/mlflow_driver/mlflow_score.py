@@ -16,7 +16,7 @@ import pandas as pd
 from mlflow.pyfunc import load_model
 
 __counts_inputs__ = True
-"""What succeeds are files, as what is given are files, however many rows they have."""
+"""Counts the files that succeed and not the rows of the result, since the input is files."""
 MODE_OF_CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 
 

@@ -1,4 +1,4 @@
-"""What an MLTable says: its form filled, its paths found, and every mistake of both."""
+"""The content of an MLTable: its filled form, its resolved paths, and all mistakes of both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MLTableContent(NamedTuple):
 
     document: Document
     folder: str
-    """Where relative paths begin."""
+    """The folder that relative paths start from."""
     entries: list[str]
     """Its paths, resolved."""
     inputs: list[FileList]
@@ -98,7 +98,7 @@ def _matching(text: str, file: InputFile) -> str:
 
 
 def read_mltable(path: str) -> MLTableContent:
-    """Return what the MLTable at a path says.
+    """Return the content of the MLTable at a path.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def _found(
 
 
 def _instead(path: str) -> str:
-    """Return what to write instead of a path that nothing here opens."""
+    """Return the next step for a path that nothing here opens."""
     mapped = f"In a pipeline, give its place by --asset {path}=PATH"
     if path.startswith(AZURE):
         return (
@@ -174,7 +174,7 @@ def _instead(path: str) -> str:
 
 
 def _order(written: MLTableContent) -> Iterator[Mistake]:
-    """Yield what is wrong with the order of transformations."""
+    """Yield the faults in the order of transformations."""
     names = [one.name for one in written.transformations]
     if "read_delta_lake" in names and FORMAT in names:
         told = "the folders of a Delta table are columns of it already: leave it out"

@@ -54,7 +54,7 @@ class Conversion(NamedTuple):
     formats: tuple[str, ...] = ()
     date_constant: str | None = None
     folder: str = ""
-    """What relative paths of a ``stream_info`` begin at."""
+    """The folder that relative paths of a ``stream_info`` start from."""
 
     def apply(self, cells: pd.Series) -> pd.Series:
         """Return a column with its new type.

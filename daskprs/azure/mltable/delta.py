@@ -196,7 +196,7 @@ class DeltaFiles:
 
     @cached_property
     def to_pandas(self) -> ToPandas:
-        """What makes frames of the table."""
+        """The form that makes frames of the table."""
         return ToPandas(self._types.schema.empty_table(), self._types.objects)
 
     def decode(self, file: int, group: int) -> pa.Table:

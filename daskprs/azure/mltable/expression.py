@@ -73,7 +73,7 @@ class Expression(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Expression:
-        """Return what a text means.
+        """Return the meaning of a text.
 
         Raises
         ------

@@ -98,12 +98,12 @@ class PathEntry(Form):
 
     @property
     def path(self) -> str:
-        """What it names, as it is written."""
+        """The path or the pattern, as it is written."""
         return self.file or self.folder or self.pattern or ""
 
 
 class BooleanType(Form):
-    """How values become booleans."""
+    """The conversion of values to booleans."""
 
     true_values: Names | None = works(None)
     false_values: Names | None = works(None)
@@ -123,7 +123,7 @@ class BooleanType(Form):
 
 
 class DatetimeType(Form):
-    """How values become dates."""
+    """The conversion of values to dates."""
 
     formats: Names = works(min_length=1)
     date_constant: str | None = works(
@@ -156,7 +156,7 @@ class ConvertEntry(Form):
 
 
 class Inference(Form):
-    """How types are found."""
+    """The inference of types from the values."""
 
     sample_size: int | None = without_effect("samples come from the whole input")
     column_type_overrides: dict[str, AnyType] = works(default_factory=dict)
@@ -279,7 +279,7 @@ class Transformation(Form):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the step."""
         return next(iter(self.model_fields_set))
 
     @property
@@ -289,7 +289,7 @@ class Transformation(Form):
 
 
 class Traits(Form):
-    """What columns are for."""
+    """The purposes of columns."""
 
     index_columns: Names | None = without_effect("a mini-batch has an index of its own")
     timestamp_column: str | None = without_effect("for other consumers of the table")

@@ -1,4 +1,4 @@
-"""Where an MLTable is, and what its relative paths mean."""
+"""The place of an MLTable, which its relative paths start from."""
 
 from __future__ import annotations
 

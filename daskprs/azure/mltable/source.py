@@ -61,7 +61,7 @@ class PlacedSource(TableSource, Protocol):
 
 
 class Part(NamedTuple):
-    """What the reader needs: a piece of the files, and how many rows come before it."""
+    """A piece of the files, with the number of rows before it, for the reader."""
 
     base: MiniBatch
     seen: Seen

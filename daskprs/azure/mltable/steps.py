@@ -26,7 +26,7 @@ Seen = tuple[int, ...]
 
 @dataclass(frozen=True)
 class PieceContext:
-    """What steps may ask about the rows that they are given."""
+    """The context of the rows that a step gets: their file, and their places in it."""
 
     frame: pd.DataFrame
     """The rows as they were read."""
@@ -34,9 +34,9 @@ class PieceContext:
     file: str
     """Name of the file, independent of where its folder lies."""
     offsets: Callable[[], Sequence[int]]
-    """Where in the file each row begins."""
+    """Returns the position in the file at which each row begins."""
     place: Callable[[int], str]
-    """Where a row is, for people."""
+    """Describes the place of a row, for people."""
 
 
 class Unconverted(ValueError):  # noqa: N818 - it says what is wrong

@@ -38,7 +38,7 @@ KIND = "the kind of the file"
 ITEMS_THAT_MAY_FAIL = "the number of failed items that are allowed; default -1: any number"
 BATCHES_THAT_MAY_FAIL = "the number of failed mini-batches that are allowed; default -1: any number"
 ALL = -1
-"""As many nodes as there are."""
+"""Stands for all nodes that there are."""
 
 Scalar = bool | int | float | str
 PathType = Literal[

@@ -100,7 +100,7 @@ def _write_archive(path: Path, members: Iterable[tuple[str, Path]]) -> None:
 
 
 def listed_beside(document: Document) -> list[Any]:
-    """Return what the file beside a component's file lists: a path in each line, or as YAML."""
+    """Return the paths in the file beside a component's file: one in each line, or as YAML."""
     path = Path(document.name).with_suffix(SUFFIX)
     if not path.is_file():
         return []

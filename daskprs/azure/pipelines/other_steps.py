@@ -23,7 +23,7 @@ OTHERWISE = "write a command or a parallel step that does the same"
 
 
 def instead_of(kind: str, content: dict[str, Any]) -> str:
-    """Return what to write in place of a step of a kind that is not run here."""
+    """Return the next step for a step of a kind that is not run here."""
     match kind:
         case "sweep":
             return _of_sweep(content)

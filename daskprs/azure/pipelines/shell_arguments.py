@@ -41,7 +41,7 @@ class _Word(NamedTuple):
     """A word of a simple command."""
 
     text: str
-    """As it is written, each value as `MARK`."""
+    """The written word, with `MARK` in place of each value."""
     is_quoted: bool
     values: tuple[Reference, ...]
     is_target: bool

@@ -211,7 +211,7 @@ class Values:
         return bound
 
     def readable(self, bound: Binding, source: YamlSource, *way: str) -> Binding:
-        """Return what a step reads; report what is there and is not of its type."""
+        """Return an input as the step reads it; report one that exists and has another type."""
         if not bound.is_path or bound.makers or bound.is_unknown:
             return bound
         path, problem = bound.path, ""

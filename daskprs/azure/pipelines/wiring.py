@@ -44,9 +44,9 @@ ARTIFACTS = "artifacts"
 RETURNED_IS_READ = "daskprs.azure.v2.function_component"
 """The module of commands that read a value from the path of what a function has returned."""
 ASKS = "get_model_path"
-"""What scripts look assets up by."""
+"""The name of the function by which scripts look up models."""
 BLOBS = b"azure.storage.blob"
-"""What code that reads blobs imports."""
+"""The module that code imports if it reads blobs."""
 
 
 class Wiring:

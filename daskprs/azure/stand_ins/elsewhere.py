@@ -65,7 +65,7 @@ def _named_inputs(folder: Path | None) -> dict[str, str]:
 
 
 class ModelPlaces:
-    """Where the models of a job are, by name."""
+    """The places of the models of a job, by name."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise _lacking("Model()")
@@ -236,7 +236,7 @@ def _change_model(real: Any, ours: Callable[[str], Any]) -> None:
         except FileNotFoundError as unknown:
             try:
                 return real_path(model_name, version, _workspace)
-            except Exception as error:
+            except Exception as error:  # the package asks Azure: our error has the next step
                 raise unknown from error
 
     real.get_model_path = staticmethod(get_model_path)

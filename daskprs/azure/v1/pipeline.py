@@ -329,7 +329,7 @@ class _RunRecord:
         self._keep(place, RUNNING)
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # else the record would say for ever that the step runs
             is_canceled = isinstance(error, KeyboardInterrupt)
             self._keep(place, JobStatus.CANCELED if is_canceled else JobStatus.FAILED)
             raise

@@ -22,7 +22,7 @@ OF_FILES = (
     "Steps of a pipeline.yml or of SDK v2 have none. Give the step the data, or the folder of a "
     "model, as an input, and let the script take its path as an argument."
 )
-"""How a script gets what it would look up in a workspace."""
+"""The next step for a script that looks up data or models in a workspace."""
 
 
 class RunExperiment(NamedTuple):

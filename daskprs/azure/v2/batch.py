@@ -54,7 +54,7 @@ class BatchEndpoint(Entity):
 
 @dataclass(kw_only=True)
 class ModelBatchDeploymentSettings(Entity):
-    """How a deployment of a model processes its files."""
+    """The options with which a deployment of a model processes its files."""
 
     PARTS: ClassVar[Mapping[str, type[Entity]]] = {"retry_settings": BatchRetrySettings}
 

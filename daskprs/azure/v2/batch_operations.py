@@ -46,7 +46,7 @@ PART = ".component"
 
 
 class EndpointCall(NamedTuple):
-    """What an endpoint is asked to do."""
+    """One call of an endpoint."""
 
     file: Path
     """The file of the deployment."""

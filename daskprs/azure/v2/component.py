@@ -25,7 +25,7 @@ LABELS = ("name", "version", "display_name", "description", "tags")
 
 
 class Component:
-    """What a step does. Call it with its inputs, by name, to make a step.
+    """The work of a step. Call the component with its inputs, by name, to make a step.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Component:
         return {key: value for key, value in found.items() if value not in (None, {})}
 
     def reference(self) -> Any:
-        """Return what stands behind ``component:`` in a step."""
+        """Return the value of ``component:`` in a step."""
         return self.values()
 
     def as_job(self) -> dict[str, Any]:

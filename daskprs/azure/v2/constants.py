@@ -28,7 +28,7 @@ class InputOutputModes:
 
 
 class BatchDeploymentOutputAction:
-    """What becomes of the rows that a scoring script returns."""
+    """The names of what a deployment does with the rows that a scoring script returns."""
 
     APPEND_ROW = "append_row"
     SUMMARY_ONLY = "summary_only"

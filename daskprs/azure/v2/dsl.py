@@ -182,7 +182,7 @@ class PipelineComponent(Component):
 
     @staticmethod
     def _refuse_no_output(pipeline: str, returned: Mapping[str, Any]) -> None:
-        """Refuse an output that is none of a step, and one that is returned twice."""
+        """Refuse a value that is not an output of a step, and an output that is returned twice."""
         seen: dict[int, str] = {}
         for name, one in returned.items():
             refuse_method(one, f"the pipeline {pipeline!r}, {name}")

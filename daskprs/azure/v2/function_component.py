@@ -208,7 +208,7 @@ def _refuse_relative_imports(function: str, file: Path) -> None:
 
 
 def _declared(function: str, one: inspect.Parameter) -> Output | dict[str, Any]:
-    """Return what a parameter declares: an output, or the keys of an input."""
+    """Return the declaration of a parameter: an output, or the keys of an input."""
     hint = type(one.default) if one.annotation is one.empty else one.annotation
     if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
         hint = None

@@ -201,7 +201,7 @@ def kept(registry: Registry, job: Job, *, goes_on: bool = False) -> Iterator[Non
         job.keep(registry, RUNNING)
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # else the record would say for ever that the job runs
             if isinstance(error, REFUSALS) and not isinstance(error, JournalError):
                 file.unlink() if before is None else file.write_bytes(before)
             else:

@@ -1,4 +1,4 @@
-"""What the operations of an `MLClient` share: the client, its registry, and finished polling."""
+"""The base of the operations of an `MLClient`: the client, its registry, and finished polling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Poller(Generic[T]):
-    """What ``begin_…`` methods return; their work is done already."""
+    """The result of a ``begin_…`` method, whose work is done already."""
 
     def __init__(self, value: T) -> None:
         self._value = value

@@ -87,7 +87,7 @@ class Document:
         self.is_file = True
         """Whether the values are those of a file, rather than of objects in Python."""
         self._places: dict[Loc, tuple[yaml.Mark, yaml.Mark]] = {}
-        """Where the key and the value of each place begin."""
+        """The marks at which the key and the value of each place begin."""
         self._mistakes: list[Mistake] = []
         self.content: Any = None
         """Mappings, lists and scalars; None of an empty file."""
@@ -133,7 +133,7 @@ class Document:
             with open(path, "rb") as file:  # noqa: PTH123 - any path-like
                 body = file.read(MOST_BYTES + 1)
             if len(body) > MOST_BYTES:
-                msg = f"{path}: larger than {MOST_BYTES >> 20} MB: this is no YAML file to be run."
+                msg = f"{path}: larger than {MOST_BYTES >> 20} MB, the limit of YAML files here."
                 raise YamlError(msg)
             return cls(body.decode("utf-8-sig"), str(path))
         except (OSError, UnicodeDecodeError) as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 NO_KEY = "there is no key"
-"""How the message about an unknown key begins."""
+"""The beginning of the message about an unknown key."""
 
 
 class Effect(Enum):

@@ -55,10 +55,12 @@ class NodeService:
         self._stopped = stopped
 
     def handler(self) -> Callable[[str, bytes], Coroutine[Any, Any, dict[str, Any]]]:
-        """Return what serves as long as this object is there.
+        """Return the handler of calls, which answers as long as this object exists.
 
         Dask keeps the handlers that it has called in a cache, and with them what they hold.
         """
+        # A strong reference kept the pool of a failed job in Dask's cache, with the descriptors of
+        # its idle agents.
         service = weakref.ref(self)
 
         async def serve(what: str, given: bytes) -> dict[str, Any]:

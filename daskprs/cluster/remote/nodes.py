@@ -53,6 +53,7 @@ CARRIED_BYTES = 4 << 20
 """Bytes of data that a lease carries, at least one mini-batch: the scheduler holds them
 meanwhile."""
 END_S = 15.0
+# Dask warns its users of graphs above 10 MB, and a lease that carries its rows may be one.
 LARGE_LEASES = DaskSettings({"distributed.admin.large-graph-warning-threshold": "1TB"})
 
 
@@ -195,6 +196,8 @@ class FarNodes:
             raise _unseen_output(self._job, host)
         if seen["lacks"]:
             with self._lock_of(seen["store"]):
+                # Asked again under the lock: another worker of the node may have received the files
+                # meanwhile.
                 for key in self._call(address, "look", None)["lacks"]:
                     place, name = self._parcels[key]
                     left_out = self._left_out(key, host)

@@ -160,6 +160,8 @@ class _Fetch:
                 f"{self._worker} as {copied} bytes with {crc:08x}"
             )
             raise Damaged(msg)
+        # Not before its checksum was right here: an answer may be lost, and the bytes be asked for
+        # again.
         self._call(self._worker, "folder", "forget", there, offset, length)
 
     def _piece(self, spool: str, offset: int, length: int) -> bytes:

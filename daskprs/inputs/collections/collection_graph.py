@@ -1,4 +1,4 @@
-"""What is computed of a Dask collection: its optimized graph, cut by partition, and its token."""
+"""The optimized graph of a Dask collection, cut by partition, and the collection's token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["frame", "bag", "array", "delayed"]
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""What Dask puts into the names of tasks that may give another result each time."""
+"""Matches the id that Dask puts into the names of tasks whose result may differ each time."""
 DATA_SET = "_dataset_info_cache"
 """The operand in which ``read_parquet`` keeps a data set of pyarrow and a checksum of its files."""
 UNSTABLE = (DATA_SET, "_pq_length_stats")
@@ -31,7 +31,7 @@ UNSTABLE = (DATA_SET, "_pq_length_stats")
 
 
 class CollectionGraph(NamedTuple):
-    """What is computed of a collection."""
+    """The tasks that compute a collection, with its kind and token."""
 
     kind: Kind
     graph: PartitionGraph

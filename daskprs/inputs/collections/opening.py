@@ -106,7 +106,7 @@ def _computed(partitions: list[Any], first: int = 0) -> tuple[Any, ...]:
 
     try:
         values: tuple[Any, ...] = dask.compute(*partitions)
-    except Exception as error:
+    except Exception as error:  # whatever the user's tasks raise
         which = f"partition {first}" if len(partitions) == 1 else "a partition"
         msg = (
             f"data: {which} of the Bag cannot be computed: {type(error).__name__}: {error}. "

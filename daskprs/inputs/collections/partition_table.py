@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TABLE = "partitions.jsonl"
 """The table of partitions, in the scratch folder."""
 LABELS = "labels."
-"""What the files with the labels of a partition begin with, in the same folder."""
+"""The beginning of the names of the files with a partition's labels, in the same folder."""
 
 
 def is_record(name: str) -> bool:

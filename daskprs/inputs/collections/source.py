@@ -121,7 +121,7 @@ class CollectionSource(TableSource):
         return [n for n in range(last) if self.is_cut and (n not in known or known[n].failed)]
 
     def compare(self, *, extends: bool) -> dict[str, Any]:
-        """Return what the earlier run has learnt of the input, for a comparison of fingerprints.
+        """Return the facts that the earlier run learnt of the input, to compare fingerprints.
 
         From now on the fingerprint has these partitions as they are now. It has all partitions
         where their number has changed, or may have changed with `extends`.
@@ -281,6 +281,6 @@ def _computed(graph: PartitionGraph, number: int) -> Any:
         if group.future is not None:
             return group.future.result()
         return Delayed(group.output, group.tasks).compute()
-    except Exception as error:
+    except Exception as error:  # whatever the user's tasks raise
         msg = f"{type(error).__name__}: {Uncomputed.of(error, number).message}"
         raise LoadError(msg) from error

@@ -81,7 +81,7 @@ class PartitionDescription(NamedTuple):
     sizes_bytes: Numbers
     """Size of each mini-batch."""
     digest: str
-    """The same for the same content, wherever and whenever it was computed.
+    """Equal for equal content, wherever and whenever the content was computed.
 
     A set of text is an exception: each process orders it anew.
     """
@@ -104,7 +104,7 @@ class StagedPartition:
         self.description = description
 
     def placed(self, piece: PartitionSlice, folder: Path) -> StagedPiece | Uncomputed:
-        """Return what an agent of this node reads; a file that has just arrived is written.
+        """Return the piece for an agent of this node; a file that has just arrived is written.
 
         A partition that Dask has computed again, with other rows, lacks the rows that were meant.
         """
@@ -159,7 +159,7 @@ def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPa
         path.unlink(missing_ok=True)
         msg = f"partition {number}: "
         raise LoadError(msg, *error.args) from error
-    except BaseException:
+    except BaseException:  # half a file would keep a full disk full
         path.unlink(missing_ok=True)
         raise
     labels = _labels(value.index) if form.keep_labels else None
@@ -389,7 +389,7 @@ def _rows_from_0(frame: pd.DataFrame, start: int, stop: int) -> pd.DataFrame:
 def _pickle(piece: Any, first: int) -> bytes:
     try:
         return pickled(piece)
-    except Exception as error:
+    except Exception as error:  # any class of the user has its own error where it has no pickle
         msg = (
             f"{_culprit(piece, first)} cannot be sent to the agents: {type(error).__name__}: "
             f"{error}. Return plain values from the tasks, and make what cannot be pickled (a "
@@ -417,6 +417,8 @@ def _digest(piece: Any, body: bytes) -> bytes:
     """
     digest = hashlib.blake2b()
     pickler = _ValuePickler(_DigestFile(digest), protocol=5)
+    # Without the memo, two equal values have the same pickle as one value that stands in two
+    # places.
     pickler.fast = True
     try:
         pickler.dump(piece)

@@ -29,7 +29,7 @@ class HeaderOfFile(NamedTuple):
     names: tuple[str, ...]
     """The columns of its rows."""
     begin: int
-    """Where its rows begin: behind a byte order mark, and a header line if it has one."""
+    """The first byte of its rows, behind a byte order mark, and a header line if it has one."""
 
 
 def headers_of(

@@ -17,7 +17,7 @@ NULLS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
-"""What `pandas.read_csv` takes for null by default."""
+"""The words that `pandas.read_csv` takes for null by default."""
 EMPTY = ("",)
 """The null words that are left in text without an `N`."""
 Words = tuple[Any, ...]
@@ -28,7 +28,7 @@ class NullWords(NamedTuple):
     """The cells that are null, in each column."""
 
     default: Words
-    """Those of the columns that are not `of_columns`."""
+    """The words for the columns that `of_columns` does not have."""
     of_columns: Mapping[str, Words]
     has_own: bool = False
     """Whether the option `csv_options` names some of them."""

@@ -100,7 +100,7 @@ def _dtypes(names: Sequence[str], reading: ReadOptions) -> Mapping[str, Any]:
 
 
 class DelimitedRowOptions(NamedTuple):
-    """How records become rows."""
+    """The options by which records become rows."""
 
     names: list[tuple[str, ...]]
     """The columns of each file."""

@@ -244,6 +244,7 @@ def _remote(url: str) -> MatchedFiles:
     except (ImportError, ValueError) as error:
         msg = f"{url!r} cannot be opened: {error}"
         raise InputError(msg) from error
+    # fsspec keeps file systems and their listings for the whole process.
     filesystem.invalidate_cache()  # its former listings may have changed
     try:
         with counted_pages(filesystem, current_listing()):

@@ -29,7 +29,7 @@ class FileList(Sequence[InputFile]):
         self._text = bytearray()
         """Path and version of each file, one after the other."""
         self._ends = array("Q", [0])
-        """Where each of these texts ends; the first begins at 0."""
+        """The end of each of these texts, in bytes; the first begins at 0."""
         self._sizes = array("q")
         self._relative_chars = array("I")
         """Characters of each relative path, which is the end of the path."""

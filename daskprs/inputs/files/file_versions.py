@@ -106,7 +106,7 @@ def opened_unchanged(file: InputFile) -> Iterator[IO[bytes]]:
         refuse_changed(file, opened)
         try:
             yield opened
-        except Exception:
+        except Exception:  # each reader has errors of its own for bytes that change under it
             refuse_changed_after_error(file, opened)
             raise
         refuse_changed(file, opened)

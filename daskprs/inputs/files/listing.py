@@ -1,4 +1,4 @@
-"""How far the listing of an input is, for those who tell the caller about it."""
+"""The progress of the listing of an input, for the messages to the caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Listing:
 
     @property
     def how_far(self) -> str:
-        """Return what is being done, with a count, in a few words; empty before anything is."""
+        """Return the present work with a count, in a few words; empty before any work."""
         if not self._doing:
             return ""
         return f"{self._doing}: {self._count:,} {self._of}" if self._count else self._doing

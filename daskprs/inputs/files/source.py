@@ -166,7 +166,7 @@ class FilesReader:
         except FileNotFoundError as error:
             msg = f"{file.path} has gone since the job began."
             raise LoadError(msg) from error
-        except Exception:
+        except Exception:  # each store has errors of its own
             refuse_changed_after_error(file, None)
             raise
         if file.size_bytes not in (None, target.stat().st_size):

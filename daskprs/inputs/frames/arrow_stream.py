@@ -116,7 +116,7 @@ class StreamSource(SlicedFrame):
                     for one in columns
                 ]
                 yield pa.record_batch(plain, schema=self.schema)
-        except Exception as error:
+        except Exception as error:  # whatever the library behind the stream raises
             msg = (
                 f"data: the stream ended with an error after {self._total:,} rows: "
                 f"{type(error).__name__}: {error}"
@@ -192,7 +192,7 @@ def open_stream(data: Any, size_bytes: int, reading: ReadOptions) -> StreamSourc
         return StreamSource(data.schema, lambda: data, size_bytes, reading)
     try:
         stream = pa.RecordBatchReader.from_stream(data)
-    except Exception as error:
+    except Exception as error:  # the same
         msg = (
             f"data: the stream of this {class_name(type(data))} cannot be opened as rows with "
             f"columns: {type(error).__name__}: {error}"

@@ -424,7 +424,7 @@ def _pickled(piece: pd.DataFrame, first_row: int) -> bytes:
     """Return the pickle of some rows, or name the cell that cannot be pickled."""
     try:
         return pickle.dumps(piece, protocol=5)
-    except Exception as error:
+    except Exception as error:  # any class of the caller has its own error where it has no pickle
         msg = (
             f"data: {unpicklable_cell(piece, first_row)} cannot be sent to the agents: "
             f"{type(error).__name__}: {error}. Keep plain values in the frame, and make what "

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AT_ONCE_BYTES = 64 << 20
 """Bytes of pickled rows that are brought together at once; a key with more is alone."""
 COPIES = 2
-"""How often the rows of one key are in memory for a moment, while they are put together."""
+"""Number of copies of the rows of one key in memory, for a moment, while they are put together."""
 
 
 class Group(NamedTuple):
@@ -140,6 +140,8 @@ class _Dealt:
 
     def rows_of(self, group_of: Any, bounds: Any, begin: int, end: int) -> tuple[Rows, Any]:
         """Return the rows of some groups, in input order, and the group of each."""
+        # Few rows stay in memory from the first look; many are read from the disk once more for
+        # each batch of groups, so that memory has one batch at a time.
         all_rows = self._held or (rows for _, _, rows in self._read())
         self._held = None  # all of them are in one batch
         some, kept = [], []

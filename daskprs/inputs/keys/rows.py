@@ -115,7 +115,7 @@ class SealedPickleFile(PickleFile):
 
 
 def unsealed_rows(body: bytes, key: SealKey, path: str) -> Any:
-    """Return what a `SealedPickleFile` holds at a place, unless another program has changed it."""
+    """Return rows of a `SealedPickleFile`, unless another program has changed them."""
     view = memoryview(body)
     right = checksum(key)
     right.update(view[:-TAG_BYTES])

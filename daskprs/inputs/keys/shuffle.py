@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source.source import TableSource
 
+# Parts of twice this size took half as much memory more, in the same time.
 PART_BYTES = 16 << 20
 MOST_PARTS = 1024
 PIECE_BYTES = 32 << 20
@@ -33,7 +34,7 @@ LARGEST_PIECE_BYTES = 128 << 20
 MANY_PIECES = 256
 """Larger tables have larger pieces, not more of them: a part is read from all pieces."""
 UNKNOWN_BYTES = 16 << 20
-"""What a mini-batch of unknown size counts for."""
+"""The bytes that a mini-batch of unknown size counts for."""
 
 
 class Cut(NamedTuple):

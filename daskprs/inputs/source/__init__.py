@@ -1,1 +1,1 @@
-"""What every input shares: the source, its options, its columns, sizes and types."""
+"""The common parts of all inputs: the source, its options, its columns, sizes and types."""

@@ -26,7 +26,7 @@ class Included(NamedTuple):
     names: tuple[str, ...]
     """All of them, in the order of the output."""
     columns: frozenset[str]
-    """Those that are columns of a mini-batch."""
+    """The names that are columns of a mini-batch."""
     path_aside: bool
     """Whether mini-batches have the column `PATH_ASIDE`."""
 

@@ -1,4 +1,4 @@
-"""Where the rows of a mini-batch lie in a partition, and why a partition has none."""
+"""The rows of a mini-batch inside a partition, and the reason why a partition has none."""
 
 from __future__ import annotations
 

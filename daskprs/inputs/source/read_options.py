@@ -1,4 +1,4 @@
-"""How an input is read and cut: the checked options that every source understands."""
+"""The checked options for reading and cutting an input; every source understands them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ReadOptions:
 
     # Options of `daskprs.parallel_run` stand above this line; the job sets what follows.
     batch_format: BatchFormat = "pandas"
-    """What `run` gets: it decides which types the rows have when they are read."""
+    """The form of the argument of `run`, which decides the types of the rows that are read."""
     keep_labels: bool = False
     """Whether the index of a frame is kept, for `to_pandas`."""
     path_aside: bool = False

@@ -50,7 +50,7 @@ class State(IntEnum):
 
 
 class Before(IntEnum):
-    """What stands before a quote."""
+    """The kind of the character before a quote."""
 
     TEXT = 0
     QUOTE = 1
@@ -264,7 +264,7 @@ class TextRecords:
         """Known record starts, in order; the end of the file may be one."""
 
     def between(self, start: int, stop: int) -> Records:
-        """Return what lies between two record starts that `cut` has given."""
+        """Return the records between two record starts that `cut` has given."""
         body = self.file.read(start, stop - start)
         if len(body) < stop - start:
             msg = f"{self.file.path} is shorter than it was: it ends before byte {stop}."
@@ -324,7 +324,7 @@ class TextRecords:
         return body[: int(ends[-1])] if len(ends) else b""
 
     def _rest_of_record(self, scan: LineScan, start: int) -> tuple[bytes, bool]:
-        """Return what a record holds beyond `start`, and whether it ends in quotes."""
+        """Return the rest of a record from `start` on, and whether it ends in quotes."""
         pieces: list[bytes] = []
         at = start
         while piece := self.file.read(at, max(TAIL_BYTES, at - start)):

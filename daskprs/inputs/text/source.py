@@ -26,11 +26,11 @@ class TextFiles(NamedTuple):
 
     files: list[InputFile]
     begins: list[int]
-    """Where the first record of each starts, behind a byte order mark and a header."""
+    """The first byte of the records of each file, behind a byte order mark and a header."""
     encoding: str
     new_scan: NewScan
     carried: list[PathValues]
-    """What the path of each file carries."""
+    """The values that the path of each file carries."""
 
     def open(self, place: int) -> TextRecords:
         """Open a file; the caller closes it."""

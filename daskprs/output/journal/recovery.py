@@ -1,4 +1,4 @@
-"""How a job is resumed: its journals are read, its bytes are checked, its plan is compared."""
+"""The resume of a job: read its journals, check its bytes, compare its plan."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RUNS: dict[bool | str, Runs] = {
 
 
 class Resumption(NamedTuple):
-    """How a job is resumed."""
+    """The conditions of a resume."""
 
     plan: Callable[[], Iterator[MiniBatch]]
     """Makes the current plan, from the start."""
@@ -48,7 +48,7 @@ class Resumption(NamedTuple):
     is_input: Callable[[str], bool] = lambda _: False
     """Whether a file in the script's folder is now input, and not one of the script's."""
     known_before: Mapping[str, Any] = {}
-    """What the earlier run has learnt of the input after its fingerprint was written."""
+    """The facts about the input that the earlier run learnt after it wrote its fingerprint."""
     failed_before: Callable[[MiniBatch], bool] = lambda _: False
     """Whether a mini-batch is part of what failed, though it was not known as a mini-batch then."""
     comparable: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda options: options

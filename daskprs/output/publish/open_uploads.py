@@ -44,7 +44,7 @@ FAILED = "failed"
 """File that says when an upload has failed, and why. All processes that write parts see it. The
 library of a store tries for minutes before it gives up; without a pause each part would wait."""
 TAGS = ("ETag", "ChecksumSHA256")
-"""What S3 may say of a piece, and wants to hear when the upload is completed."""
+"""Fields of S3's answer to a piece, which the completion of the upload repeats."""
 
 
 class OpenUploads(NamedTuple):
@@ -95,7 +95,7 @@ class OpenUploads(NamedTuple):
         try:
             _write(record, told)
         except OSError:  # the job may be over, and its folder gone
-            with suppress(Exception):
+            with suppress(Exception):  # the error of the record counts; the upload is found by name
                 if "id" in told:
                     _abort_one(filesystem, place, told["id"])
             raise
@@ -232,6 +232,8 @@ def _complete(filesystem: Any, record: Path, told: dict[str, Any]) -> None:
         filesystem.call_s3("complete_multipart_upload", **place, MultipartUpload=pieces)
         record.unlink()
     except OSError as error:
+        # Stores answer the completion of an aborted upload in different ways. Asked for its pieces,
+        # all say that it is gone.
         lacks_pieces = error.errno == errno.EINVAL
         if not lacks_pieces and _is_open(filesystem, place):
             raise
@@ -266,6 +268,7 @@ def _open(filesystem: Any, place: dict[str, str]) -> list[tuple[str, str]]:
     uploads: list[tuple[str, str]] = []
     page: dict[str, Any] = {"IsTruncated": True}
     after: dict[str, str] = {}
+    # A page has a thousand uploads at most: without the others, some were left open.
     while page.get("IsTruncated"):
         try:
             page = filesystem.call_s3(

@@ -150,7 +150,7 @@ class OrderedText:
         self, part: Path, source: Callable[[int], Path], headers: Headers, *, with_header: bool
     ) -> None:
         self.complaint = ""
-        """What is left elsewhere: a file of text leaves nothing."""
+        """Always empty: a file of text leaves nothing in a store of objects."""
         self.part = part
         self._sources = OpenFiles(source)
         self._buffer = bytearray()
@@ -277,6 +277,7 @@ class OrderedText:
         target = self._opened()
         for chunk in chunks:
             self._copy(target, chunk)
+            # Now and then, so that the sync at the end does not wait for the whole file.
             if self._end - self._synced > SYNC_BYTES:
                 os.fdatasync(target)
                 self._synced = self._end

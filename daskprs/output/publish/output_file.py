@@ -39,7 +39,7 @@ COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
 
 def name_of_another_format(name: str, *, may_be_dataset: bool = True) -> str:
-    """Return what is wrong with the name of a file of text; empty if it may be one.
+    """Return the fault of the name of a file of text; empty if the name is right.
 
     `may_be_dataset` says that the caller can choose the output format.
     """

@@ -48,11 +48,11 @@ class RemoteOutput:
         self.complaint = ""
         """The problem, if any, that did not keep the file from its place."""
         self.how_far = ""
-        """How far the upload is, in a few words; read by another thread."""
+        """The progress of the upload, in a few words; read by another thread."""
         self._filesystem, self._place = _opened(self.file or self.url)
 
     def open_uploads(self, _records: Path, _timeout_s: float) -> OpenUploads | None:
-        """Return what uploads parts while the job runs; None where nothing can."""
+        """Return the uploads of parts while the job runs; None where nothing can send them."""
         return None
 
     def check(self, record: Path, *, overwrite: bool) -> None:
@@ -171,7 +171,7 @@ class RemoteParts(RemoteOutput):
         self._uploads: OpenUploads | None = None
 
     def open_uploads(self, records: Path, timeout_s: float) -> OpenUploads | None:
-        """Return what uploads parts while the job runs, if the store holds uploads open.
+        """Return the uploads of parts while the job runs, if the store holds uploads open.
 
         A process has `timeout_s` at least for its part, the upload included.
         """

@@ -67,7 +67,7 @@ class _Parts:
         self._count = 0
         self._seen: dict[int, int] = {}
         self._kept: list[Any] = []
-        """What was seen: the id of an object that is gone may be that of another one."""
+        """Objects that were seen: Python gives the id of a freed object to another one."""
 
     def add(self, value: Any) -> None:
         """Add a value with all that it refers to."""

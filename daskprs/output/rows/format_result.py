@@ -72,7 +72,7 @@ def format_result(
     try:
         writer.take(result)
         return writer.finish()
-    except BaseException:
+    except BaseException:  # a generator of the script may raise anything: its rows go
         writer.discard()
         raise
 

@@ -58,7 +58,7 @@ def schema_text(given: Any) -> str:
     names = [name for name, _ in columns]
     are_texts = all(isinstance(name, str) and name for name in names)
     if not names or len(set(names)) < len(names) or not are_texts:
-        msg = f"the names of the columns are {names}, not different texts"
+        msg = f"the names of the columns have to be texts that differ, got {names}"
         raise ValueError(msg)
     text = json.dumps({name: _type_text(name, type_) for name, type_ in columns})
     schema_of(text)

@@ -37,7 +37,7 @@ _folders: list[Path] = []
 
 
 class Definition(NamedTuple):
-    """Where a class, a function or a module of the script is defined."""
+    """The definition of a class, a function or a module of the script."""
 
     module: str
     name: str
@@ -164,7 +164,7 @@ def _check(value: Any) -> None:
     )
     try:
         body = _pickle(value, checks=False)
-    except Exception as error:
+    except Exception as error:  # what a class refers to may raise anything when it is pickled
         msg = (
             f"{where}, whose definition cannot be sent to the reader: {type(error).__name__}: "
             f"{error}. {advice}"

@@ -1,4 +1,4 @@
-"""What `run` returned as Arrow tables, piece by piece."""
+"""Arrow tables of what `run` returned, piece by piece."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RESULT = "result"
 """The name of the column that holds elements of lists."""
 NO_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What Arrow raises for values that none of its types holds."""
+"""Arrow's errors for values that none of its types holds."""
 SHOWN_KINDS = 3
 NO_LABELS: dict[str, Any] = {"index_columns": [], "column_indexes": []}
 """Notes of pandas without any."""

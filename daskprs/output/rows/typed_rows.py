@@ -222,6 +222,7 @@ class TypedRows:
     def _table(self, kind: str, table: pa.Table, numbers: RowNumbers) -> None:
         self._head(_ARROW, (kind, _written(numbers)))
         rows = max(1, CELLS_IN_A_BATCH // max(1, table.num_columns))
+        # Only Arrow's own stream writer puts the dictionaries in front of the batches.
         if has_dictionary(table.schema):
             with pa.ipc.new_stream(self._buffer, table.schema) as stream:
                 stream.write_table(table, max_chunksize=rows)
@@ -273,7 +274,7 @@ class TypedRows:
             self._pickler.dump(piece)
         except (OSError, ReturnTypeError):
             raise
-        except Exception as error:
+        except Exception as error:  # any class of the script has its own where it has no pickle
             culprit = _culprit(piece[1]) if type(piece[1]) is list else piece[1]
             msg = (
                 f"run() returned a {class_name(type(culprit))} that cannot be kept with its type: "
@@ -434,7 +435,7 @@ def decode(
             yield from _read(file, seal, what)
         except JournalError:
             raise
-        except Exception as error:
+        except Exception as error:  # loading an object runs the code of its class
             msg = (
                 f"typed rows cannot be read here: {type(error).__name__}: {error}. If "
                 "they hold objects of the entry script's own classes, make it importable (its "

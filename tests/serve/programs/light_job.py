@@ -1,4 +1,4 @@
-"""A job of the service that is none of daskprs: quick, and does as its input says.
+"""A job of the service that does not run daskprs: quick, and does as its input says.
 
 The input is a file with words: ``wait PATH`` until that is there, ``write NAME TEXT`` into the
 output folder, ``link NAME TARGET`` there, ``strange`` for a file with a name that is no UTF-8,

@@ -122,7 +122,7 @@ def installed_part(group: str, name: str) -> Any:
         return None
     try:
         return loaded(dotted)
-    except Exception as error:  # whatever the module of a stranger raises
+    except (Exception, SystemExit) as error:  # whatever the module of a stranger raises
         msg = (
             f"{group}: {name!r} is {dotted}, which cannot be imported: {type(error).__name__}: "
             f"{error}. Mend that package, or uninstall it."

@@ -53,7 +53,8 @@ class InstalledFormat:
                 schema = self.reader.schema(opened)
         except DaskprsError:
             raise
-        except Exception as error:  # whatever the code of a stranger raises
+        # Whatever the code of a stranger raises; SystemExit would end the caller's program.
+        except (Exception, SystemExit) as error:
             raise self._refused(file, "schema", error) from error
         if not isinstance(schema, pa.Schema):
             msg = f"schema() of {self} returned a {type(schema).__name__}, and no pyarrow.Schema."
@@ -67,7 +68,7 @@ class InstalledFormat:
                 return [*self.reader.cut(opened, size_bytes)]
         except DaskprsError:
             raise
-        except Exception as error:  # the same
+        except (Exception, SystemExit) as error:  # the same
             raise self._refused(file, "cut", error) from error
 
     def table(self, file: InputFile, where: Any) -> pa.Table:
@@ -77,7 +78,7 @@ class InstalledFormat:
                 table = self.reader.read(opened, where)
         except DaskprsError:
             raise
-        except Exception as error:  # the same
+        except (Exception, SystemExit) as error:  # the same
             msg = f"{file.path}, {where}: read() of {self} failed: {type(error).__name__}: {error}"
             raise LoadError(msg) from error
         if not isinstance(table, pa.Table):
@@ -85,7 +86,7 @@ class InstalledFormat:
             raise LoadError(msg)
         return table
 
-    def _refused(self, file: InputFile, what: str, error: Exception) -> InputError:
+    def _refused(self, file: InputFile, what: str, error: BaseException) -> InputError:
         msg = f"{file.path}: {what}() of {self} failed: {type(error).__name__}: {error}"
         return InputError(msg)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bdb
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -278,3 +279,103 @@ def test_options_without_effect_are_named(tmp_path: Path, caplog: pytest.LogCapt
     assert "No timeout ends it" in caplog.text
     assert "Without effect: process_count_per_node=" not in caplog.text
     assert "Without effect: process_count_per_node, run_invocation_timeout." in caplog.text
+
+
+KEEPS = """
+import logging, sys
+LOG = logging.getLogger("kept")
+LOG.propagate = False
+if not LOG.handlers:
+    LOG.addHandler(logging.StreamHandler(sys.stdout))
+    LOG.setLevel("INFO")
+
+def run(rows):
+    LOG.info("at work on %s", rows["n"].iloc[0])
+    return rows
+"""
+
+
+def test_what_keeps_the_scripts_stdout_writes_into_no_other_file(tmp_path: Path) -> None:
+    """The number of a closed descriptor is soon that of the next job's journal."""
+    (tmp_path / "keeps.py").write_text(KEEPS)
+    try:
+        for number in range(3):
+            job = tmp_path / f"job{number}"
+            result = _inline(ROWS[:4], tmp_path / "keeps.py", job_dir=job, output_dir=job / "out")
+            assert result.items.succeeded == 4
+            assert (job / "out" / "parallel_run_step.txt").read_text() == "0\n1\n2\n3\n"
+            logging.getLogger("kept").info("the program's own line")
+            assert not [path for path in job.rglob("journal*") if b"kept" in path.read_bytes()]
+    finally:
+        logging.getLogger("kept").handlers.clear()
+
+
+def test_the_callers_class_stays_as_it_is(tmp_path: Path) -> None:
+    """A class that travels by value is another one in the agent, with the globals of now."""
+    code = """
+import pandas as pd
+import daskprs
+
+class Model:
+    def run(self, rows):
+        return rows.assign(n=FACTOR)
+
+before = Model.run
+for FACTOR in (1, 10):
+    result = daskprs.parallel_run(pd.DataFrame({"n": [0]}), Model, start_method="inline")
+    assert list(result.to_pandas()["n"]) == [FACTOR], result.to_pandas()
+assert Model.run is before
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("where", ["import", "init", "run", "shutdown"])
+def test_a_fork_of_the_script_drives_no_job(tmp_path: Path, where: str) -> None:
+    """It ends where it returns from the script; the program goes on once."""
+    lines = {"import": "fork()"}
+    lines |= {name: f"def {name}():\n    fork()" for name in ("init", "shutdown")}
+    body = "fork()" if where == "run" else "pass"
+    (tmp_path / "forks.py").write_text(
+        "import os, sys\n\ndef fork():\n    if os.fork() == 0:\n        sys.exit(0)\n\n"
+        f"{lines.get(where, '')}\n\ndef run(rows):\n    {body}\n    return rows\n"
+    )
+    code = """
+import pandas as pd
+import daskprs
+result = daskprs.parallel_run(
+    pd.DataFrame({"n": range(3)}), "forks.py", start_method="inline", progress=False
+)
+print("goes on", list(result.to_pandas()["n"]), flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "goes on [0, 1, 2]\n"
+
+
+def test_a_script_gets_the_module_beside_it_and_the_caller_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have a module of one name."""
+    for folder, one in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "neighbour.py").write_text(f"ONE = {one}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "a"))
+    neighbour = importlib.import_module("neighbour")
+    (tmp_path / "b" / "asks.py").write_text(
+        "import neighbour\n\ndef run(rows):\n    return rows.assign(n=neighbour.ONE)\n"
+    )
+    result = _inline(ROWS[:1], tmp_path / "b" / "asks.py", job_dir=tmp_path / "job")
+    assert list(result.to_pandas()["n"]) == [2]
+    assert sys.modules.pop("neighbour") is neighbour
+
+
+def test_an_alarm_of_the_script_ends_with_it(tmp_path: Path) -> None:
+    """It would end the caller's program later; the caller's own alarm goes on."""
+    (tmp_path / "alarm.py").write_text(
+        "import signal\n\ndef run(rows):\n    signal.alarm(1000)\n    return rows\n"
+    )
+    before, _ = signal.getitimer(signal.ITIMER_REAL)
+    _inline(ROWS[:1], tmp_path / "alarm.py", job_dir=tmp_path / "job")
+    after, _ = signal.getitimer(signal.ITIMER_REAL)
+    assert after <= before

@@ -9,6 +9,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cloudpickle import cloudpickle
+
 from daskprs.agent.child.package_folders import add_packages
 from daskprs.agent.foreign.entry_script import (
     EntryScript,
@@ -121,10 +123,25 @@ def _install(package: str) -> None:
     importlib.import_module(f"{package}.here").install()
 
 
+def _loaded_anew(pickled: bytes) -> Any:
+    """Return the object of a pickle with classes of its own.
+
+    cloudpickle gives a process that has pickled a class this very class again, and puts the methods
+    of the pickle into it. In the caller's process, that would be the caller's class.
+    """
+    classes = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID  # noqa: SLF001 - no public way
+    known = dict(classes)
+    classes.clear()
+    try:
+        return pickle.loads(pickled)
+    finally:
+        classes.update(known)
+
+
 def _imported(script: ScriptSpec) -> Any:
     if script.pickled is not None:
         script.know_lines()
-        loaded = pickle.loads(script.pickled)
+        loaded = _loaded_anew(script.pickled)
         return loaded() if inspect.isclass(loaded) else loaded
     if script.module is None and script.file is None:
         msg = f"{script.name}: neither a file nor an object came with the job."

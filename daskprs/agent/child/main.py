@@ -107,21 +107,33 @@ def _served(
     at_end: ExitStack,
 ) -> Generator[bool, None, int]:
     """Run one agent; `at_end` closes what the end of a process would close."""
-    start = connection.recv()
-    connection.send_bytes(dumped(Started(os.getpid(), PROTOCOL)))
+    start, pid = connection.recv(), os.getpid()
+    connection.send_bytes(dumped(Started(pid, PROTOCOL)))
     page.enter(Phase.INIT)
     begun = time.perf_counter()
     try:
         agent = Agent(start, connection, page, reserve, streams, at_end)
         agent.entry.init()
     except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+        end_fork_of(pid)
         reserve.release()
         failure = failure_of(error, start.job)._replace(retryable=may_pass(error))
         connection.send_bytes(dumped(InitRaised(failure)))
         return EXIT_INIT_FAILED
+    end_fork_of(pid)
     page.enter(Phase.IDLE)
     connection.send_bytes(dumped(InitDone(time.perf_counter() - begun)))
     return (yield from agent.serve())
+
+
+def end_fork_of(pid: int) -> None:
+    """End this process if it is a fork that returned from the script.
+
+    `os.fork` in the script returns twice. The child would report its parent's mini-batch again, and
+    in the caller's process it would drive the job a second time.
+    """
+    if os.getpid() != pid:
+        os._exit(0)
 
 
 def close_in_forks(close: Callable[[], None]) -> None:
@@ -205,6 +217,7 @@ class Agent:
             self.entry.shutdown()
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             failure = failure_of(error, self._job)
+        end_fork_of(self._pid)
         if self._profile is not None:
             self._profile.write()
         # The caller's process has threads of its own, and does not end here.
@@ -226,7 +239,7 @@ class Agent:
             attempt.data, attempt.load_error = self._loader.take(position, attempt.mini_batch)
             inbox.look_ahead()
             outcome, payload = self._run(attempt, position)
-            self._end_if_forked()
+            end_fork_of(self._pid)
             printed = self._print_marks.move()
             if printed is not None:
                 outcome = outcome._replace(printed=printed)
@@ -260,12 +273,6 @@ class Agent:
         has_failed = bool(self._failed_in_a_row) and not outcome.is_neutral
         return "" if has_failed and self._failed_in_a_row >= self._inbox.most_in_a_row else None
 
-    def _end_if_forked(self) -> None:
-        """End this process if it is a fork that returned from the script."""
-        # `os.fork` in `run` returns twice. The child would report its parent's mini-batch again.
-        if os.getpid() != self._pid:
-            os._exit(0)
-
     def _run(self, attempt: AttemptRun, position: int) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
             return self._not_loaded(attempt, attempt.load_error), b""
@@ -298,7 +305,7 @@ class Agent:
         try:
             return self._attempted(attempt)
         except UnwritableError as error:
-            self._end_if_forked()
+            end_fork_of(self._pid)
             self._outbox.refuse(error)
             return attempt.finished(Status.RUN_DONE), b""
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything

@@ -21,7 +21,7 @@ from daskprs.agent.child.outbox import MemoryReserve
 from daskprs.agent.inline.process_state import ProcessState, one_script
 from daskprs.agent.inline.tee import Tee
 from daskprs.agent.protocol.answers import parsed
-from daskprs.agent.protocol.messages import Outcomes
+from daskprs.agent.protocol.messages import InitRaised, Outcomes
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.agent.supervision.agent_process import AgentProcess
 
@@ -177,7 +177,9 @@ class _AgentsEnd:
 
 
 def _quits(message: Any) -> bool:
-    """Say whether the caller has left the debugger in one of these mini-batches."""
+    """Say whether the caller has left the debugger in `init` or in one of these mini-batches."""
+    if isinstance(message, InitRaised):
+        return message.failure.kind == QUIT
     if not isinstance(message, Outcomes):
         return False
     failures = message.results.outcomes.column("failure")

@@ -12,15 +12,17 @@ import logging
 import os
 import signal
 import sys
+import sysconfig
 import threading
+import time
 import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.foreign.entry_script import EntryScript
-from daskprs.errors import AgentError
-from daskprs.output.rows.own_classes import classes_come_from
+from daskprs.errors import OURS, AgentError
+from daskprs.output.rows.own_classes import classes_come_from, folder_of_classes
 from daskprs.system import masks
 
 if TYPE_CHECKING:
@@ -31,9 +33,14 @@ SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD, signal.SIGPIPE),
 )
-PACKAGES = {"site-packages", "dist-packages"}
+INSTALLED = tuple(
+    f"{Path(place).resolve()}{os.sep}"
+    for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
+)
+"""Folders whose modules are not the script's, though a home or a project may hold them."""
 LOGGERS = ("", "entry_script")
 """The loggers that an agent sets up."""
+LEAST_S = 0.05
 _one_script = threading.RLock()
 """Held by the thread whose script works: there is one working directory for all threads."""
 
@@ -142,6 +149,7 @@ class ProcessState:
         error, since it is a request to end the job."""
         self._root = root
         self._filters: list[Any] = [*warnings.filters]
+        self._folder_of_classes = folder_of_classes()
         self._outside = outside = _State.now()
         folder.mkdir(parents=True, exist_ok=True)
         handlers = dict(outside.handlers)
@@ -160,7 +168,7 @@ class ProcessState:
         )
         importlib.invalidate_caches()
         self._modules = set(sys.modules)
-        self._set_aside = self._own_modules()
+        self._set_aside = {**self._own_modules(), **self._modules_of_same_names()}
         for name in self._set_aside:
             del sys.modules[name]
 
@@ -168,19 +176,21 @@ class ProcessState:
     def of_script(self) -> Iterator[None]:
         """Give the script its state within the block."""
         self._outside = _State.now()
+        timer = _Timer()
         self._inside.restore()
         try:
             yield
         finally:
             self._inside = _State.now()
             self._outside.restore()
+            timer.restore()
 
     def close(self) -> None:
         """Take the script's modules, finders and handlers out of the process."""
         for handlers, _, _ in self._inside.loggers:
             for handler in handlers:
                 handler.close()
-        classes_come_from(None)
+        classes_come_from(self._folder_of_classes)
         finders = [one for one in self._inside.finders if one not in self._outside.finders]
         for name in [name for name in sys.modules if name not in self._modules]:
             loader = getattr(getattr(sys.modules[name], "__spec__", None), "loader", None)
@@ -199,15 +209,52 @@ class ProcessState:
 
     def _own_modules(self) -> dict[str, types.ModuleType]:
         """Return the modules that lie in the folder of the script, without installed packages."""
+        root = f"{self._root}{os.sep}"
+        return {
+            name: module
+            for name, module in _modules_of_caller()
+            if self._root is not None and _file_of(module).startswith(root)
+        }
+
+    def _modules_of_same_names(self) -> dict[str, types.ModuleType]:
+        """Return the modules of the caller that the script would get for those in its folder."""
         if self._root is None:
             return {}
-        root, found = str(self._root) + os.sep, {}
-        for name, module in list(sys.modules.items()):
-            file = str(getattr(module, "__file__", None) or "")
-            inside = file.startswith(root) and PACKAGES.isdisjoint(Path(file).parts)
-            if inside and name != "__main__":
-                found[name] = module
-        return found
+        names = {one.stem for one in self._root.glob("*.py")}
+        names |= {one.parent.name for one in self._root.glob("*/__init__.py")}
+        return {
+            name: module for name, module in _modules_of_caller() if name.partition(".")[0] in names
+        }
+
+
+def _modules_of_caller() -> Iterator[tuple[str, types.ModuleType]]:
+    """Yield the modules that are loaded and not installed, by name; without the program's own."""
+    for name, module in list(sys.modules.items()):
+        file = _file_of(module)
+        if file and name != "__main__" and not file.startswith((*INSTALLED, OURS)):
+            yield name, module
+
+
+def _file_of(module: types.ModuleType) -> str:
+    file = getattr(module, "__file__", None)
+    return str(Path(file).resolve()) if isinstance(file, str) and file else ""
+
+
+class _Timer:
+    """The alarm of the caller: one that the script sets would end the caller's program later."""
+
+    def __init__(self) -> None:
+        self._left_s, self._interval_s = signal.getitimer(signal.ITIMER_REAL)
+        self._now_s = time.monotonic()
+
+    def restore(self) -> None:
+        """Set the alarm as it would be by now without the script."""
+        left_s = 0.0
+        if self._left_s:
+            left_s = max(LEAST_S, self._left_s - (time.monotonic() - self._now_s))
+        now_s, _ = signal.getitimer(signal.ITIMER_REAL)
+        if abs(now_s - left_s) > LEAST_S:
+            signal.setitimer(signal.ITIMER_REAL, left_s, self._interval_s)
 
 
 def _working_directory() -> str:

@@ -33,6 +33,8 @@ _MADE_BY_PYTHON = frozenset(
     {
         *("__dict__", "__weakref__", "__module__", "__doc__", "__slotnames__", "_abc_impl"),
         *("__static_attributes__", "__firstlineno__", "__annotations_cache__"),
+        # An enumeration of flags keeps each combination that was ever made of its members.
+        *("_value2member_map_", "_hashable_values_", "_unhashable_values_"),
         *("__builtins__", "__loader__", "__spec__", "__cached__", "__file__", "__path__"),
     }
 )
@@ -41,6 +43,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), type(Not
 _CODE = (
     *("co_name", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_code"),
     *("co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars"),
+    "co_exceptiontable",
 )
 
 
@@ -162,6 +165,6 @@ def _reduced(value: Any) -> list[Any]:
     own = copyreg.dispatch_table.get(type(value))
     reduced: Any = own(value) if own else value.__reduce_ex__(4)
     if isinstance(reduced, str):  # a function in a wrapper of C, which pickle writes by its name
-        return [type(value), reduced, value.__wrapped__]
+        return [type(value), reduced, getattr(value, "__wrapped__", None)]
     made, args, state, listed, items = (*reduced, None, None, None)[:5]
     return [type(value), made, args, state, [*(listed or ())], [*(items or ())]]

@@ -55,6 +55,11 @@ def classes_come_from(folder: str | None) -> None:
     _check.cache_clear()
 
 
+def folder_of_classes() -> str | None:
+    """Return the folder that the script of this process is imported from."""
+    return str(_folders[0]) if _folders else None
+
+
 class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles rows; classes and functions that a reader could not import travel by value."""
 

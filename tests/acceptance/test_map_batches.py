@@ -511,12 +511,12 @@ def test_what_is_committed_survives_the_workers(tmp_path: Path) -> None:
 
 def test_a_job_that_failed_is_resumed(tmp_path: Path) -> None:
     """The error has the cause; the next computation runs only what has failed."""
-    strikes = Strikes(tmp_path, "possible", 2)
-    lazy = by_job(frame(), strikes, tmp_path, run_max_try=2, allowed_failed_count=0)
+    strikes = Strikes(tmp_path, "possible", 1)
+    lazy = by_job(frame(), strikes, tmp_path, run_max_try=1, allowed_failed_count=0)
     with pytest.raises(daskprs.ParallelRunFailed, match="not possible"):
         lazy.compute(scheduler="threads")
     assert same_rows(lazy.compute(scheduler="threads"))
-    assert len(strikes.calls(12)) == 3
+    assert len(strikes.calls(12)) == 2
     dropped = Strikes(tmp_path, "allowed", 99)
     lazy = by_job(frame(), dropped, tmp_path / "other", run_max_try=1, on_error="drop")
     assert lazy["number"].compute(scheduler="threads").tolist() == [*range(12), *range(16, 24)]

@@ -134,7 +134,7 @@ class Job:
 
     def _prepare_and_run(self) -> JobEnd:
         call = self._call
-        if isinstance(call.client, str):
+        if isinstance(call.client, str) and not self._is_inline:
             from daskprs.cluster.connect import check_scheduler
 
             check_scheduler(call.client)

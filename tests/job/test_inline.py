@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bdb
+import errno
 import gc
 import importlib
 import logging
@@ -20,6 +21,7 @@ import pytest
 
 import daskprs
 from daskprs import EntryScript
+from daskprs.agent.inline import inline_agent
 from daskprs.errors import OptionError, ParallelRunCanceled, ParallelRunFailed
 from tests.support.polling import poll_for
 
@@ -376,7 +378,36 @@ def test_an_alarm_of_the_script_ends_with_it(tmp_path: Path) -> None:
     (tmp_path / "alarm.py").write_text(
         "import signal\n\ndef run(rows):\n    signal.alarm(1000)\n    return rows\n"
     )
-    before, _ = signal.getitimer(signal.ITIMER_REAL)
-    _inline(ROWS[:1], tmp_path / "alarm.py", job_dir=tmp_path / "job")
-    after, _ = signal.getitimer(signal.ITIMER_REAL)
-    assert after <= before
+    kept = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        for own in (0.0, 500.0):
+            signal.setitimer(signal.ITIMER_REAL, own)
+            _inline(ROWS[:1], tmp_path / "alarm.py", job_dir=tmp_path / f"job{own}")
+            left, _ = signal.getitimer(signal.ITIMER_REAL)
+            assert left <= own
+            assert bool(left) == bool(own)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *kept)
+
+
+def test_a_start_without_descriptors_puts_everything_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job fails, and says which limit that is; the next one has the process to itself."""
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    (tmp_path / "same.py").write_text("def run(rows):\n    return rows\n")
+    before = _state()
+    with monkeypatch.context() as broken:
+        broken.setattr(inline_agent, "AgentProcess", refuse)
+        with pytest.raises(ParallelRunFailed, match=r"cannot work in this process.*Too many open"):
+            _inline(ROWS[:1], tmp_path / "same.py", job_dir=tmp_path / "one")
+    assert _state() == before
+    thread = threading.Thread(  # of which the first one would have kept the lock
+        target=_inline, args=(ROWS[:1], tmp_path / "same.py"), kwargs={"job_dir": tmp_path / "two"}
+    )
+    thread.start()
+    thread.join()
+    assert "Completed" in (tmp_path / "two" / "logs" / "job_result.txt").read_text()

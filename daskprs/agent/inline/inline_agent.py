@@ -24,6 +24,8 @@ from daskprs.agent.protocol.answers import parsed
 from daskprs.agent.protocol.messages import InitRaised, Outcomes
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.agent.supervision.agent_process import AgentProcess
+from daskprs.errors import AgentError
+from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +52,12 @@ class InlineStarter:
         try:
             page = SharedPage(page_fd)
             channel = InlineChannel(self._job, spec, mask, page)
-            agent = AgentProcess(spec, os.getpid(), channel, page_fd, lambda _: channel.close())
+            try:
+                agent = AgentProcess(spec, os.getpid(), channel, page_fd, lambda _: channel.close())
+            except OSError as error:  # no more descriptors
+                channel.close()
+                msg = f"the script cannot work in this process: {error}. {explain(error)}"
+                raise AgentError(msg.rstrip()) from error
         finally:
             os.close(page_fd)
         channel.over = agent.ended
@@ -77,7 +84,7 @@ class InlineChannel:
 
     """
 
-    over: Callable[[int], None]
+    over: Callable[[int], None] = staticmethod(lambda _: None)
     """Called with the return code when the agent has ended."""
 
     def __init__(

@@ -34,13 +34,15 @@ SIGNALS = (
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD, signal.SIGPIPE),
 )
 INSTALLED = tuple(
-    f"{Path(place).resolve()}{os.sep}"
+    f"{folder}{os.sep}"
     for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
+    for folder in {place, str(Path(place).resolve())}
 )
 """Folders whose modules are not the script's, though a home or a project may hold them."""
 LOGGERS = ("", "entry_script")
 """The loggers that an agent sets up."""
 LEAST_S = 0.05
+"""Seconds by which an alarm may differ from the caller's and still be the caller's."""
 _one_script = threading.RLock()
 """Held by the thread whose script works: there is one working directory for all threads."""
 
@@ -160,9 +162,7 @@ class ProcessState:
             environment={**outside.environment, **environment},
             streams=(sys.stdin, *streams),
             handlers=handlers,
-            loggers=tuple(
-                ([], one.level, one.propagate) for one in map(logging.getLogger, LOGGERS)
-            ),
+            loggers=tuple(([], level, propagates) for _, level, propagates in outside.loggers),
             # A script that is changed within a second, with as many bytes, would look the same.
             writes_no_bytecode=True,
         )
@@ -229,19 +229,26 @@ class ProcessState:
 
 def _modules_of_caller() -> Iterator[tuple[str, types.ModuleType]]:
     """Yield the modules that are loaded and not installed, by name; without the program's own."""
+    not_own = (*INSTALLED, OURS)
     for name, module in list(sys.modules.items()):
-        file = _file_of(module)
-        if file and name != "__main__" and not file.startswith((*INSTALLED, OURS)):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or name == "__main__" or file.startswith(not_own):
+            continue
+        if not _file_of(module).startswith(not_own):  # a link may lead there
             yield name, module
 
 
 def _file_of(module: types.ModuleType) -> str:
-    file = getattr(module, "__file__", None)
-    return str(Path(file).resolve()) if isinstance(file, str) and file else ""
+    """Return the file of a module without links."""
+    return str(Path(str(module.__file__)).resolve())
 
 
 class _Timer:
-    """The alarm of the caller: one that the script sets would end the caller's program later."""
+    """The alarm of the caller: one that the script sets would end the caller's program later.
+
+    A script in another thread than the main one leaves it alone: the main thread may set it anew
+    meanwhile.
+    """
 
     def __init__(self) -> None:
         self._left_s, self._interval_s = signal.getitimer(signal.ITIMER_REAL)
@@ -249,12 +256,13 @@ class _Timer:
 
     def restore(self) -> None:
         """Set the alarm as it would be by now without the script."""
-        left_s = 0.0
-        if self._left_s:
-            left_s = max(LEAST_S, self._left_s - (time.monotonic() - self._now_s))
-        now_s, _ = signal.getitimer(signal.ITIMER_REAL)
-        if abs(now_s - left_s) > LEAST_S:
-            signal.setitimer(signal.ITIMER_REAL, left_s, self._interval_s)
+        if threading.current_thread() is not threading.main_thread():
+            return
+        left_s = max(0.0, self._left_s - (time.monotonic() - self._now_s))
+        now_s, interval_s = signal.getitimer(signal.ITIMER_REAL)
+        goes_on = interval_s == self._interval_s and (interval_s or abs(now_s - left_s) < LEAST_S)
+        if not goes_on:
+            signal.setitimer(signal.ITIMER_REAL, left_s or self._interval_s, self._interval_s)
 
 
 def _working_directory() -> str:

@@ -17,6 +17,7 @@ from daskprs.inputs.files.path_columns import FilesTable, PathValues
 from daskprs.inputs.parquet import SchemaOfAll
 from daskprs.inputs.source.input_file import files_fingerprint
 from daskprs.inputs.source.read_options import BINARY, refuse_options
+from daskprs.readers import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from daskprs.arrow.arrow_pandas import OneType, ToPandas
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
-    from daskprs.readers import FileReader, Piece
+    from daskprs.readers import FileReader
 
 
 class InstalledFormat:
@@ -65,17 +66,31 @@ class InstalledFormat:
         """Return the parts of a file."""
         try:
             with opened_unchanged(file) as opened:
-                return [*self.reader.cut(opened, size_bytes)]
+                pieces: list[Any] = [*self.reader.cut(opened, size_bytes)]
         except DaskprsError:
             raise
         except (Exception, SystemExit) as error:  # the same
             raise self._refused(file, "cut", error) from error
+        for one in pieces:
+            if not isinstance(one, Piece):
+                kind = type(one).__name__
+                msg = (
+                    f"{file.path}: cut() of {self} yielded a {kind}, and no daskprs.readers.Piece."
+                )
+                raise InputError(msg)
+        return pieces
 
     def table(self, file: InputFile, where: Any) -> pa.Table:
         """Return the rows of a part."""
         try:
+            reader = self.reader
+        except (Exception, SystemExit) as error:  # this node lacks the package, say
+            told = f"{type(error).__name__}: {error}"
+            msg = f"{self} cannot be imported here: {told}. Install its package on each node."
+            raise LoadError(msg) from error
+        try:
             with opened_unchanged(file) as opened:
-                table = self.reader.read(opened, where)
+                table = reader.read(opened, where)
         except DaskprsError:
             raise
         except (Exception, SystemExit) as error:  # the same
@@ -202,6 +217,10 @@ class InstalledFormatReader:
         place, where = mini_batch.piece
         file, names = self._files[place], self._types.schema.names
         table = self._format.table(file, where)
+        if mini_batch.items not in (None, table.num_rows):  # the counts of the job would be wrong
+            rows = f"{table.num_rows} rows, and cut() has announced {mini_batch.items}"
+            msg = f"{file.path}, {where}: read() of {self._format} gave {rows}."
+            raise LoadError(msg)
         missing = [name for name in names if name not in table.column_names]
         if missing:
             msg = f"{file.path}, {where}: read() of {self._format} gave no column {missing[0]!r}."

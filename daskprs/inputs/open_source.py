@@ -260,13 +260,17 @@ def _open_described(data: Any, reading: ReadOptions) -> Source | None:
 
 
 def _installed_format(inputs: list[FileList]) -> InstalledFormat | None:
-    """Return the format of the first file, if that is one that another package reads."""
+    """Return the format of files that another package reads; None if there are none."""
     first = next(_visible(inputs), None)
-    if first is None or kind_of(first.path) is not None:
+    if first is None or kind_of(first.path) is not None:  # `_kind` refuses a mixture with tables
+        return None
+    known = {f".{name}" for name in plugins.installed_names(plugins.READERS)}
+    if not known:
         return None
     from daskprs.inputs.installed_formats import installed_format
 
-    return installed_format(suffix_of(first.path))
+    suffixes = (suffix_of(file.path) for file in _visible(inputs))
+    return installed_format(next((one for one in suffixes if one in known), ""))
 
 
 def _open_installed(format_: InstalledFormat, files: FileList, reading: ReadOptions) -> Source:

@@ -95,8 +95,9 @@ def test_without_the_package_files_are_paths(installed: Path) -> None:
     ]:
         done = daskprs(work, "plan", *words, "--json", site=site)
         assert '"unit": "file"' in done.stdout, done.stderr
-    refused = daskprs(work, "plan", "one.fasta", "two.text", site=installed)
-    assert "the input mixes kinds of files" in refused.stderr
+    for files in (("one.fasta", "two.text"), ("two.text", "one.fasta")):
+        refused = daskprs(work, "plan", *files, site=installed)
+        assert "the input mixes kinds of files" in refused.stderr
 
 
 def test_a_reader_that_fails_is_named_before_anything_starts(installed: Path) -> None:
@@ -111,6 +112,29 @@ def test_a_reader_that_fails_is_named_before_anything_starts(installed: Path) ->
     done = daskprs(installed.parent, "plan", "one.fasta", site=installed)
     assert done.returncode == 2
     assert "'fasta' is daskprs_fasta, which cannot be imported: ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ("(0, 2)", "cut() of the reader of .fasta files, daskprs_fasta yielded a int, and no"),
+        ("[Piece(0, 3)]", "read() of the reader of .fasta files, daskprs_fasta gave 2 rows"),
+        ("sys.exit(4)", "cut() of the reader of .fasta files, daskprs_fasta failed: SystemExit: 4"),
+    ],
+)
+def test_a_reader_that_breaks_its_word_is_named(installed: Path, parts: str, told: str) -> None:
+    """A wrong number of rows would be in the counts of the job."""
+    (installed / "daskprs_fasta.py").write_text(
+        "import sys\nimport pyarrow as pa\nfrom daskprs.readers import Piece\n\n"
+        "def schema(file):\n    return pa.schema({'sequence': 'string'})\n\n"
+        f"def cut(file, size_bytes):\n    return {parts}\n\n"
+        "def read(file, where):\n    return pa.table({'sequence': ['a', 'b']})\n"
+    )
+    (installed.parent / "one.fasta").write_text(fasta(3))
+    words = ("--start-method", "inline", "--run-max-try", "1")
+    done = daskprs(installed.parent, "run", "score.py", "one.fasta", *words, site=installed)
+    assert done.returncode != 0
+    assert told in done.stderr
 
 
 def test_a_command_of_another_package_is_one_of_daskprs(installed: Path) -> None:

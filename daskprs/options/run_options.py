@@ -267,8 +267,8 @@ class RunOptions:
     start_method
         ``"fork"``: agents are forked from a process that has imported pandas and pyarrow once.
         ``"spawn"``: each agent is a fresh interpreter, for libraries that do not survive a fork.
-        ``"inline"``: the script works in the process and thread of the call, for debugging: nothing
-        ends it in time, and there is no cluster.
+        ``"inline"``: the script works in the process and thread of the call, for debugging. No
+        timeout ends it, and it uses no cluster.
     agent_memory_limit
         The memory limit of an agent together with its sub-processes, in bytes, or with a unit as in
         ``"2 GB"``. An agent that exceeds it is killed. Default: none.

@@ -282,8 +282,8 @@ class Agent:
         if attempt.total == 0 and self._job.unit == "row":
             return attempt.finished(Status.RUN_DONE, empty=True), b""
         outcome, payload = self._tried(attempt)
-        # A file that changed while `run` read it is no error of `run`: the mini-batch may have rows
-        # of both states.
+        # Also after an error of `run`: if its file has changed meanwhile, the mini-batch may have
+        # rows of both states, and no retry mends that.
         if self._check_input is not None:
             try:
                 self._check_input(attempt.mini_batch)

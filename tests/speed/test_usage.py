@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,8 @@ from daskprs.agent.supervision.zygote import Zygote
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-AGENTS, LOOKS = 8, 60
+AGENTS, LOOKS, READS = 8, 60, 500
+STATM = Path("/proc/self/statm")
 IDLE = "daskprs.agent.child.helper"
 
 
@@ -37,38 +39,56 @@ def rings() -> Iterator[dict[UsageRing, SharedPage]]:
         agent.close()
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    """Return the time of the processor that some work takes in this process."""
-    begun = time.process_time()
-    work()
-    return time.process_time() - begun
+def cost(work: Callable[[], object]) -> float:
+    """Return the processor time of some work, in units of one small file that is read from /proc.
+
+    A processor that is slow, or that busy neighbours share, makes both slower. The smallest of
+    five quotients is the one that an interruption touched least.
+    """
+
+    def read() -> None:
+        for _ in range(READS):
+            with STATM.open("rb", buffering=0) as file:
+                file.read()
+
+    quotients = []
+    for _ in range(5):
+        times = []
+        for one in (read, work):
+            begun = time.process_time()
+            one()
+            times.append(time.process_time() - begun)
+        quotients.append(READS * times[1] / times[0])
+    return min(quotients)
 
 
-def test_a_minute_of_looks_takes_less_than_a_hundredth_of_a_core(
+def test_a_look_at_an_agent_costs_a_few_files_of_the_kernel(
     rings: dict[UsageRing, SharedPage],
 ) -> None:
-    """At eight agents, once a second: less than 0.6 s of the processor."""
+    """Of eight agents once a second, less than a hundredth of a core, where a file takes 20 µs."""
 
     def look() -> None:
         for _ in range(LOOKS):
             for ring, page in rings.items():
                 ring.sample(page.look(), None)
 
-    assert seconds_of(look) < 0.01 * LOOKS
-    assert all(len(ring.samples) == LOOKS for ring in rings)
+    assert cost(look) / (LOOKS * AGENTS) < 60
+    assert all(len(ring.samples) >= LOOKS for ring in rings)
 
 
-def test_quick_mini_batches_are_measured_in_microseconds() -> None:
-    """A mini-batch of nothing costs thirty, and the measurement few of them."""
+def test_quick_mini_batches_are_measured_without_a_file_of_the_kernel() -> None:
+    """A mini-batch of nothing costs thirty microseconds: a measurement would be a fifth of it."""
     fd = new_page()
     page = SharedPage(fd)
     os.close(fd)
-    peak, count = PeakMemory(page), 10_000
+    peak, count = PeakMemory(page), 2_000
 
     def measure() -> None:
         for _ in range(count):
             peak.reset()
             assert peak.taken()
 
-    assert seconds_of(measure) / count < 5e-6
-    page.close()
+    try:
+        assert cost(measure) / count < 0.5
+    finally:
+        page.close()

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from distributed import wait
 from distributed.comm import get_address_host
@@ -33,6 +33,7 @@ from daskprs.cluster.staged_work import HeldPartition, StagedWork
 from daskprs.cluster.topics import forget
 from daskprs.cluster.worker_timer import WorkerTimer
 from daskprs.errors import DaskprsError, LoadError, Option
+from daskprs.inputs.collections.source import CollectionSource
 from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
 from daskprs.inputs.keys.shuffle import Cut, in_order, labelled, shuffle
 from daskprs.inputs.source.input_file import is_url
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.collections.source import CollectionSource
     from daskprs.inputs.keys.gathering import Gathered, Group
     from daskprs.inputs.source.source import TableReader, TableSource
 
@@ -149,7 +149,11 @@ class KeyExchange:
         """
         with self._explained():
             seen = self._is_here or self._is_seen(scratch)
-            reader = source.reader() if _is_collection(source) else _prepared(source, scratch)
+            reader = (
+                source.reader()
+                if isinstance(source, CollectionSource)
+                else _prepared(source, scratch)
+            )
             if isinstance(reader, PickledReader) or not (self._is_here or self._reads(source)):
                 return shuffle(source, keys, scratch, report)
             dealing = Dealing(
@@ -163,10 +167,8 @@ class KeyExchange:
                 in_helpers=True,
                 timeout_s=self._timeout_s,
             )
-            if _is_collection(source):
-                parts = self._deal_partitions(
-                    cast("CollectionSource", source), dealing, scratch, report
-                )
+            if isinstance(source, CollectionSource):
+                parts = self._deal_partitions(source, dealing, scratch, report)
             else:
                 pieces = None if seen or not isinstance(reader, CarryingReader) else reader
                 parts = self._deal_pieces(source, dealing, pieces, report)
@@ -413,10 +415,6 @@ class KeyExchange:
 
 def _exist(paths: list[str]) -> bool:
     return all(map(os.path.exists, paths))
-
-
-def _is_collection(source: TableSource) -> bool:
-    return getattr(source, "is_collection", False)
 
 
 def _prepared(source: TableSource, scratch: Path) -> TableReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 import traceback
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ from daskprs.inputs.source.batch_format import batch_form
 from daskprs.job.control import JobControl
 from daskprs.job.frontend import Surface
 from daskprs.job.inline_call import inline_warning
+from daskprs.job.job_cluster import JobCluster
+from daskprs.job.job_input import JobInput
 from daskprs.job.leftovers import drop_leftovers
 from daskprs.job.prestart import agent_count
 from daskprs.job.request import keep_call, refuse_an_old_folder
@@ -58,20 +60,9 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.cluster.staged_work import StagedWork
     from daskprs.core.limits import Limits
-    from daskprs.core.mini_batch import MiniBatch
     from daskprs.driver.ports import Slots
-    from daskprs.inputs.collections.source import CollectionSource
-    from daskprs.inputs.keys.partition_keys import ShuffledKeySource
     from daskprs.job.request import CheckedCall
-
-SIZED_AT_MOST = 10_000
-"""Number of mini-batches up to which their sizes are looked up before they run, in milliseconds."""
-TOKENLESS = (
-    "the collection has no deterministic token, so a resume computes all of it to compare it. "
-    "Futures have none, and a Delayed has one if it is pure: delayed(function, pure=True)."
-)
 
 
 class Job:
@@ -92,22 +83,17 @@ class Job:
         self._call = call
         self._mlflow_run = active_mlflow_run()  # now: it is that of the caller's thread
         self._store: ResultStore | None = None
-        self._known_before: dict[str, Any] = {}
-        """The facts about the input that an earlier run learnt after it wrote its fingerprint."""
+        self._cluster = JobCluster(call.client, agent_count(call.options))
+        self._input: JobInput
+        """The source, once it is prepared."""
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._done)
-        self._client: Client | None = None
-        """The client of a cluster that has prepared the input."""
-        self._staged: StagedWork[Any] | None = None
-        """The partitions of the input that workers hold, if they hold any."""
         self._new_writers: Callable[[Path], Executor] | None = None
         """Makes what has parts of a data set written on the job's cluster, while there is one."""
-        self._outside = ExitStack()
-        """Keeps the job's own Dask task, if any, outside its thread pool until the job is over."""
 
     def run(self) -> ParallelRunResult:
         """Run the job, and return the result or raise it."""
-        with self._outside, self._interrupts.ignored_once():
+        with self._cluster, self._interrupts.ignored_once():
             try:
                 end = self._prepare_and_run()
             except (OSError, RuntimeError) as error:
@@ -171,63 +157,13 @@ class Job:
                 half.unlink(missing_ok=True)
             report = report_preparation(listeners, lambda: call.source.how_far)
             with report, self._control.prepares():
-                self._prepare(stack, listeners)
+                self._input = JobInput(call, self._cluster, stack, listeners)
             self._store = store = self._open_store(epoch, listeners)
             stack.callback(store.close)
             keep_call(call.folder, call.kept)
             return self._run(store, listeners)
 
     # ---- before ----
-
-    def _prepare(self, job: ExitStack, listeners: Listeners) -> None:
-        """Prepare the source; the job's cluster does what belongs where the data is."""
-        source: Any = self._call.source
-        if self._collection is not None:
-            self._look_at_partitions(self._collection, listeners)
-        elif hasattr(source, "bring_together") and not self._is_inline:
-            self._bring_together(source, job)
-        else:
-            source.prepare(self._call.folder.scratch)
-
-    def _bring_together(self, source: ShuffledKeySource, job: ExitStack) -> None:
-        """Bring the rows of each key together on the workers."""
-        self._client = job.enter_context(self._connected())
-        from daskprs.cluster.key_exchange import KeyExchange
-
-        options = self._call.options
-        exchange = KeyExchange(
-            self._client,
-            options.environment_variables,
-            options.process_count_per_node,
-            options.task_overhead_timeout,
-            options.no_workers_timeout,
-        )
-        job.callback(exchange.close)
-        source.bring_together(self._call.folder.scratch, exchange.run)
-        source.workers = exchange.workers
-        self._staged = exchange.staged
-
-    def _look_at_partitions(self, source: CollectionSource, listeners: Listeners) -> None:
-        """Compute partitions without which a resume cannot compare a collection."""
-        source.open_table(self._call.folder.scratch)
-        if not source.has_token:
-            listeners.tell(MessageLogged("info", TOKENLESS))
-        if not self._call.options.resume:
-            return
-        if unknown := list(source.unknown()):
-            if not source.table.is_same:
-                what = (
-                    f"{len(unknown)} partitions are computed to compare them with those of before"
-                )
-                why = "other tasks than before make them" if source.has_token else TOKENLESS
-                listeners.tell(MessageLogged("warning", f"{what}: {why}"))
-            with self._connected() as client:
-                from daskprs.cluster.partition_feed import PartitionFeed
-
-                with closing(PartitionFeed(source, self._call.job_id)) as feed:
-                    feed.describe(client, unknown, self._call.options.no_workers_timeout)
-        extends = RUNS[self._call.options.resume] == "what is new"
-        self._known_before = source.compare(extends=extends)
 
     @property
     def _limits(self) -> Limits:
@@ -244,31 +180,6 @@ class Job:
     def _is_inline(self) -> bool:
         """Whether the script works in this process and thread."""
         return self._call.options.start_method == INLINE
-
-    @property
-    def _agents(self) -> int:
-        """The number of agents of a cluster in this process."""
-        return agent_count(self._call.options)
-
-    @contextmanager
-    def _connected(self) -> Iterator[Client]:
-        """Yield the client of the job, which may be connected since its input was prepared."""
-        # Dask takes half a second to import: the zygote does as much at the same time. Not in a
-        # thread of our own: Dask takes the one that imports it for the main thread.
-        from daskprs.cluster.connect import connected, outside_pool
-
-        if self._client is not None:
-            yield self._client
-            return
-        with connected(self._call.client, self._agents) as client:
-            self._outside.enter_context(outside_pool())
-            yield client
-
-    @property
-    def _collection(self) -> CollectionSource | None:
-        """The source, if it is a Dask collection."""
-        source: Any = self._call.source
-        return source if getattr(source, "is_collection", False) else None
 
     @property
     def _done(self) -> bool:
@@ -306,47 +217,25 @@ class Job:
             warn=lambda told: listeners.tell(MessageLogged("warning", told)),
         )
 
-    def _plan(self, store: ResultStore) -> Iterator[MiniBatch | None]:
-        """Return the plan; that of a collection grows while the job runs."""
-
-        def is_settled(mini_batch: MiniBatch) -> bool:
-            return store.recovered(mini_batch) is not None
-
-        source = self._collection
-        if source is None:
-            plan = self._call.source.mini_batches
-            if self._staged is not None:
-                self._staged.settle(filter(is_settled, plan()))
-            return plan()
-        from daskprs.cluster.partition_feed import PartitionFeed
-
-        self._staged = feed = PartitionFeed(source, self._call.job_id, is_settled)
-        return feed.plan()
-
     def _side_inputs(self) -> dict[str, dict[str, str]]:
         """Return the identities of the side inputs; the option has only their paths."""
         known = side_inputs_of(self._call.options.side_inputs)
         return {"side_inputs": {one.name: one.version for one in known}} if known else {}
 
     def _resumption(self) -> Resumption | None:
-        call = self._call
-        options = call.options
+        options = self._call.options
         if not options.resume:
             return None
         resumption = Resumption(
-            call.source.mini_batches,
+            self._call.source.mini_batches,
             RUNS[options.resume],
             options.accept_changes,
-            call.script.is_input,
-            self._known_before,
+            self._call.script.is_input,
+            self._input.known_before,
             comparable=options.comparable,
         )
-        source = self._collection
-        return (
-            resumption
-            if source is None
-            else resumption._replace(failed_before=source.failed_before)
-        )
+        failed_before = self._input.failed_before
+        return resumption._replace(failed_before=failed_before) if failed_before else resumption
 
     def _spec(self, epoch: int) -> JobSpec:
         """Return what all agents receive, and copy the script's folder to the job folder."""
@@ -397,13 +286,13 @@ class Job:
                 any(epoch < store.epoch for epoch in begun_epochs(call.folder)),
                 call.options.changed(),
                 self._limits,
-                self._sizes(expected, store),
+                self._input.sizes(expected, store),
             )
         )
         within_s = call.options.first_task_creation_timeout
         ledger = Ledger(
             call.job_id,
-            with_first_item_deadline(self._plan(store), within_s),
+            with_first_item_deadline(self._input.plan(store), within_s),
             self._limits,
             recovered=store.recovered,
             expected=expected,
@@ -428,15 +317,6 @@ class Job:
             ending = Ending(JobStatus.COMPLETED)
         return self._settle(ending, ledger, store, listeners)
 
-    def _sizes(self, expected: int | None, store: ResultStore) -> dict[int, int] | None:
-        """Return the sizes of the mini-batches to be run, where finding them out costs little."""
-        if expected is None or expected > SIZED_AT_MOST or self._collection is not None:
-            return None
-        left = (one for one in self._call.source.mini_batches() if not store.recovered(one))
-        sizes = {one.index: one.size for one in left}
-        known = {index: size for index, size in sizes.items() if size is not None}
-        return known if len(known) == len(sizes) else None
-
     def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Settle every mini-batch on the available cluster, and publish the output."""
         job = self._spec(store.epoch)
@@ -455,14 +335,14 @@ class Job:
 
             yield InlineSlots(job, usable_cores())
             return
-        with self._connected() as client, self._parts_written(client, listeners):
+        with self._cluster.connected() as client, self._parts_written(client, listeners):
             from daskprs.cluster.cluster_slots import ClusterSlots
             from daskprs.cluster.slot_allocator import SlotAllocator
 
             nodes = SlotAllocator(
                 options.node_count, options.process_count_per_node, self._limits.gpus_per_process
             )
-            yield ClusterSlots(client, job, nodes, listeners, self._staged)
+            yield ClusterSlots(client, job, nodes, listeners, self._input.staged)
 
     @contextmanager
     def _parts_written(self, client: Client, listeners: Listeners) -> Iterator[None]:
@@ -500,8 +380,7 @@ class Job:
             return _ended(ledger, reason)
         if items.total == 0 and call.output.typed:
             self._keep_columns(store)
-        if self._collection is not None and self._collection.form.keep_labels:
-            store.keep_labels(self._collection.finish_labels())
+        self._input.finish(store)
         self._write_failed(store, listeners)  # first: what is Completed has the table that is true
         remote = call.remote
         with self._reported(ledger, listeners, "publishing the output"):

@@ -14,19 +14,17 @@ from daskprs.azure.yaml_files.mistakes import refuse
 from daskprs.core.mini_batch import Where
 from daskprs.errors import InputError, LoadError
 from daskprs.inputs.parquet import NamedFile, RowGroupReader, RowGroups, nulls_of
+from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
     from daskprs.azure.mltable.content import MLTableContent
     from daskprs.azure.mltable.form import ReadDeltaLake
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
-    from daskprs.inputs.source.source import Unit
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 """A change of color in a terminal: messages of `deltalake` have some."""
@@ -68,8 +66,8 @@ def open_delta(
         raise
 
 
-class DeltaSource:
-    """Cuts one version of a Delta table into slices of row groups.
+class DeltaSource(TableSource):
+    """Cuts one version of a Delta table, whose files never change, into slices of row groups.
 
     Parameters
     ----------
@@ -82,13 +80,6 @@ class DeltaSource:
 
     """
 
-    unit: Unit = "row"
-    numbers_rows = False
-    object_types: Mapping[str, pa.DataType] = {}
-    keeps_nan = False
-    how_far = ""
-    needed_bytes = 0
-
     def __init__(self, place: str, table: Any, reading: ReadOptions) -> None:
         dataset = table.to_pyarrow_dataset()
         self._place = place
@@ -100,9 +91,6 @@ class DeltaSource:
         footers = [one.metadata for one in self._fragments]
         self._groups = RowGroups(footers, reading)
         self._types = one_type(self._plain, self._nulls(footers))
-
-    def prepare(self, scratch: Path) -> None:
-        """Do nothing: the files are where they are."""
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Return slices of row groups, by file, in order of path."""
@@ -123,10 +111,6 @@ class DeltaSource:
             "version": self._version,
             "schema": str(self._types.schema),
         }
-
-    def files(self) -> tuple[InputFile, ...]:
-        """Return none: no file of a version ever changes."""
-        return ()
 
     def reader(self) -> RowGroupReader:
         """Return the reader for the agents."""

@@ -25,15 +25,13 @@ from daskprs.errors import LoadError
 from daskprs.inputs.source.source import TableReader, TableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
-    import pyarrow as pa
 
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.source import Unit
 
 
 class PlacedReader(TableReader, Protocol):
@@ -68,7 +66,7 @@ class Part(NamedTuple):
     file: str
 
 
-class MLTableSource:
+class MLTableSource(TableSource):
     """Cuts the files of an MLTable, and applies its transformations to each piece.
 
     Parameters
@@ -83,12 +81,6 @@ class MLTableSource:
         The name of each file below its folder, by path.
 
     """
-
-    unit: Unit = "row"
-    numbers_rows = False
-    needed_bytes = 0
-    object_types: Mapping[str, pa.DataType] = {}
-    keeps_nan = False
 
     def __init__(
         self,
@@ -114,7 +106,6 @@ class MLTableSource:
         """The counts before all other pieces; None if none of their rows is left."""
         digest = hashlib.blake2b(repr(self._told).encode(), digest_size=8)
         self._digest = digest.hexdigest()
-        self.how_far = ""
 
     def prepare(self, scratch: Path) -> None:
         """Count rows, as far as `take` and `skip` need it."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from daskprs.inputs.collections.partition_graph import PartitionGraph
     from daskprs.inputs.collections.staging import StagedPartition
     from daskprs.inputs.collections.staging_form import StagingForm
-    from daskprs.inputs.source.source import Unit
+    from daskprs.inputs.source.source import InputWork, Unit
 
 
 class CollectionSource(TableSource):
@@ -55,8 +55,6 @@ class CollectionSource(TableSource):
 
     """
 
-    is_collection = True
-    """Its mini-batches become known while the job runs."""
     keeps_nan = True
 
     def __init__(self, collection: CollectionGraph, form: StagingForm, unit: Unit) -> None:
@@ -94,6 +92,11 @@ class CollectionSource(TableSource):
                 self.keep_labels(number, cut, partition.description.labels)
         if self.form.keep_labels:
             self.finish_labels()
+
+    def begin(self, work: InputWork) -> None:
+        """Have partitions computed by the job's cluster, while the job runs."""
+        self.open_table(work.scratch)
+        work.follow(self)
 
     def open_table(self, scratch: Path) -> None:
         """Read what an earlier run of the job has learnt of the partitions."""

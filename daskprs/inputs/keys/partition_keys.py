@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskprs.inputs.keys.gathering import Group
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.pickled_rows import Place
-    from daskprs.inputs.source.source import TableReader
+    from daskprs.inputs.source.source import InputWork, TableReader
 
 
 Shuffle: TypeAlias = (
@@ -137,6 +137,10 @@ class ShuffledKeySource(KeySource):
         """Prepare the table, and bring its rows together in this process."""
         super().prepare(scratch)
         self.bring_together(scratch, shuffle)
+
+    def begin(self, work: InputWork) -> None:
+        """Have the rows of each key brought together where the data is."""
+        work.bring_together(self)
 
     @property
     def needed_bytes(self) -> int:  # type: ignore[override]

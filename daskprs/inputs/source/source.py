@@ -57,6 +57,24 @@ class TableReader(Reader, Protocol):
         ...
 
 
+class InputWork(Protocol):
+    """What the driver of a job does for a source that asks for it.
+
+    Most sources prepare themselves; two kinds need the job's cluster.
+    """
+
+    scratch: Path
+    """The folder for what agents will read."""
+
+    def bring_together(self, source: Any) -> None:
+        """Bring the rows of each key together, for a source of keys that are columns."""
+        ...
+
+    def follow(self, source: Any) -> None:
+        """Take the plan of a collection, whose partitions become known while the job runs."""
+        ...
+
+
 class Source(Protocol):
     """Cuts an input into mini-batches.
 
@@ -74,11 +92,15 @@ class Source(Protocol):
     def prepare(self, scratch: Path) -> None:
         """Write to the folder `scratch` the data that agents will read (a caller's frame, say).
 
-        The driver calls it once, after every check and before `mini_batches` and `reader`.
-        `scratch` is inside the job folder and stays for a resume; a source writes anew what it
-        finds there from an earlier run, whole or not at all.
+        It is called once, after every check and before `mini_batches` and `reader`. `scratch` is
+        inside the job folder and stays for a resume; a source writes anew what it finds there from
+        an earlier run, whole or not at all.
         """
         del scratch
+
+    def begin(self, work: InputWork) -> None:
+        """Prepare the input of a job, whose cluster does what belongs where the data is."""
+        self.prepare(work.scratch)
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the plan from the start, each time the same; cheap, and never a list."""

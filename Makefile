@@ -78,7 +78,7 @@ test-serve: $(READY)  ## The tests of the HTTP service
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" tests/serve $(ARGS)
 
 test-long: $(READY)  ## The tests that take minutes, and properties on many more examples
-	@HYPOTHESIS_PROFILE=long LARGE_RESULT_MB=2500 \
+	@DASKPRS_TESTS_COLD=1 HYPOTHESIS_PROFILE=long LARGE_RESULT_MB=2500 \
 	    $(BIN)/python -m pytest -n $(WORKERS) --timeout 1800 $(ARGS)
 
 test-large: $(READY)  ## A result of 10 GB: minutes, and 35 GB of room where TMPDIR is

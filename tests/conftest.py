@@ -21,6 +21,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite that runs in th
 
 from tests.support.leftovers import Leftovers
 from tests.support.polling import poll_for
+from tests.support.warm_start import warm_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +43,25 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 # Arrow keeps a pipe for signals from the first CSV on that a main thread reads.
 csv.read_csv(io.BytesIO(b"a\n1\n"))
 
+# Workers that are processes of their own are forked from one that has imported Dask.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
 # An agent whose zygote was killed would otherwise be the child of nobody that a test can ask.
 adopt_orphans()
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported out of the collections of garbage that tests look for leftovers by."""
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def templates() -> Iterator[None]:
+    """Fork what tests start from templates, which end with the tests."""
+    if "DASKPRS_TESTS_COLD" not in os.environ:
+        warm_start.install()
+    yield
+    warm_start.close()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -53,8 +71,9 @@ def state_of_user(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing(tmp_path: Path) -> Iterator[None]:
+def leaves_nothing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """Fail a test that leaves a process, a thread, an open descriptor or half a file."""
+    warm_start.enabled = request.node.get_closest_marker("cold") is None
     before = Leftovers()
     yield
     now = before

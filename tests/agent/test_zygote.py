@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from daskprs.agent.supervision.agent_process import AgentProcess
 
 
+pytestmark = pytest.mark.cold
+
+
 def start(zygote: Zygote, folder: Path, number: int = 0) -> AgentProcess:
     """Start an agent that waits for its first message."""
     name = f"process{number:03d}"

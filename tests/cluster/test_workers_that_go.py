@@ -177,6 +177,7 @@ def test_what_a_killed_worker_was_at_is_a_loss(struck: Struck) -> None:
     pd.testing.assert_frame_equal(result.to_pandas().reset_index(drop=True), left)
 
 
+@pytest.mark.cold  # a template would be a child of the worker
 def test_a_worker_that_is_stopped_is_done_without(
     struck: Struck, monkeypatch: pytest.MonkeyPatch
 ) -> None:

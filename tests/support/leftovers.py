@@ -6,11 +6,13 @@ import contextlib
 import os
 import sys
 import threading
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from tests.support.warm_start import warm_start
 
 LASTING_THREADS = (
     "Dask-Offload",  # distributed's own thread for work off its loop, kept for the next client
@@ -68,10 +70,21 @@ class Leftovers:
         ]
 
 
+def _kept() -> tuple[set[int | None], set[int | None]]:
+    """Return the process ids and descriptors that stay until this process ends."""
+    tracker: Any = resource_tracker._resource_tracker
+    server: Any = forkserver._forkserver
+    pids, fds = warm_start.kept()
+    return (
+        {tracker._pid, server._forkserver_pid, *pids},
+        {tracker._fd, server._forkserver_alive_fd, *fds},
+    )
+
+
 def _children() -> list[psutil.Process]:
-    """Return all descendants but the tracker that multiprocessing keeps for the whole process."""
-    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
-    return [child for child in psutil.Process().children(recursive=True) if child.pid != tracker]
+    """Return all descendants but those that stay."""
+    kept, _ = _kept()
+    return [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
 
 
 def _threads() -> list[threading.Thread]:
@@ -87,13 +100,13 @@ def _threads() -> list[threading.Thread]:
 
 def _descriptors() -> dict[int, str]:
     """Return what each open descriptor leads to."""
-    tracker = getattr(resource_tracker._resource_tracker, "_fd", None)
+    _, kept = _kept()
     found = {}
     with os.scandir("/proc/self/fd") as entries:
         for entry in entries:
             fd = int(entry.name)
             target = _target(entry.name)
-            if target and target != f"/proc/{os.getpid()}/fd" and fd != tracker:
+            if target and target != f"/proc/{os.getpid()}/fd" and fd not in kept:
                 found[fd] = target
     return found
 

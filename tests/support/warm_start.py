@@ -201,6 +201,7 @@ class Template:
     """A process that forks others for its parent, at whose end it ends."""
 
     def __init__(self, control: socket.socket, *, adopts: bool) -> None:
+        control.settimeout(2 * PATIENCE_S)
         self._control = control
         self._adopts = adopts
         self._lock = threading.Lock()
@@ -239,7 +240,6 @@ class StartedTemplate(Template):
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
-
         self.pid, self.descriptor = self._process.pid, control.fileno()
 
     def close(self) -> None:
@@ -357,7 +357,10 @@ def _awaited(control: socket.socket) -> tuple[Order, list[int]]:
             if os.fork():
                 os._exit(0)
             order = Order(*pickle.loads(packet))
+            until = time.monotonic() + PATIENCE_S
             while os.getppid() != order.owner:
+                if time.monotonic() > until:  # the owner has ended meanwhile
+                    os._exit(1)
                 time.sleep(0.0002)
             control.send(str(os.getpid()).encode())
             control.close()

@@ -28,6 +28,7 @@ MOST_THERE, MOST_BACK = 18, 17
 BELOW = {
     "daskprs.api",
     "daskprs.job.job",
+    "daskprs.job.job_input",
     "daskprs.agent.supervision.zygote_main",
 }
 """Where the loops of the driver and of an agent begin, which the page says beforehand."""

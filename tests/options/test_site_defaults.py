@@ -226,6 +226,7 @@ def test_a_resume_compares_the_config_as_it_does_options(tmp_path: Path) -> None
         assert run(resume=True, append_row_dataframe_sep=";").status == "Completed"
 
 
+@pytest.mark.cold  # a fork shows the environment of its template
 def test_a_zygote_is_started_again_where_the_config_needs_another_one() -> None:
     """Only that one lives while the job runs."""
     before = set(psutil.Process().children())

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from daskprs.cluster.key_worker import GatheredPart
     from daskprs.inputs.keys.gathering import Group
 
+pytestmark = pytest.mark.cold
+"""Tests look at the children of a process: a template would be one."""
 ROWS = 60_000
 
 

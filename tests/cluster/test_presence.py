@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.cold
+"""Tests look at the children of a process: a template would be one."""
 FRAME = pd.DataFrame({"number": range(8)})
 TIMES = 5
 WAITING = """
@@ -155,7 +157,6 @@ def test_two_jobs_at_a_time_do_not_disturb_each_other(tmp_path: Path) -> None:
         assert jobs[2].exception() is None
 
 
-@pytest.mark.cold  # a template would be a child of the worker
 def test_what_a_killed_caller_leaves_is_taken_away(
     tmp_path: Path, waiting: Path, cluster: ByHand
 ) -> None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import types
 
 
+pytestmark = pytest.mark.cold
+"""Tests look at the children of a process: a template would be one."""
+
+
 def children() -> set[int]:
     """Return the processes that this one has started."""
     return {child.pid for child in psutil.Process().children()}

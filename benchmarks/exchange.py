@@ -20,15 +20,15 @@ import dask.dataframe as dd
 import psutil
 from distributed import Client, LocalCluster
 
-from daskprs.cluster.key_exchange import KeyExchange
-from daskprs.inputs.keys.shuffle import Cut
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
+from daskprs._cluster.key_exchange import KeyExchange
+from daskprs._inputs.keys.shuffle import Cut
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.inputs.source.source import TableSource
+    from daskprs._inputs.source.source import TableSource
 
 LOOK_EVERY_S = 0.05
 

@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster
 
 import daskprs
 from benchmarks.process_tree import TICKS_PER_S
-from daskprs.system.linux import descendants
+from daskprs._system.linux import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Callable

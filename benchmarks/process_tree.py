@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from daskprs.system.linux import adopt_orphans, descendants
+from daskprs._system.linux import adopt_orphans, descendants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,8 +18,8 @@ import click
 
 import daskprs
 from benchmarks.lazily import cpu_s
-from daskprs.agent.supervision.usage_ring import UsageRing
-from daskprs.core.usage import UsageSample
+from daskprs._agent.supervision.usage_ring import UsageRing
+from daskprs._core.usage import UsageSample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.lazy_exports import lazy_exports
+from daskprs._lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from daskprs.agent.foreign.entry_script import EntryScript, MiniBatchContext
-    from daskprs.api import parallel_run, start
+    from daskprs._agent.foreign.entry_script import EntryScript, MiniBatchContext
+    from daskprs._api import parallel_run, start
+    from daskprs._job.detached import attach, cancel
+    from daskprs._job.parallel_run import ParallelRun, RunProgress
+    from daskprs._job.plan import Plan, plan
+    from daskprs._job.result import ParallelRunResult
+    from daskprs._lazy.map_batches import map_batches
+    from daskprs._options.run_options import RunOptions
     from daskprs.errors import (
         DaskprsError,
         OptionError,
@@ -21,35 +27,29 @@ if TYPE_CHECKING:
         ParallelRunFailed,
         UsageError,
     )
-    from daskprs.job.detached import attach, cancel
-    from daskprs.job.parallel_run import ParallelRun, RunProgress
-    from daskprs.job.plan import Plan, plan
-    from daskprs.job.result import ParallelRunResult
-    from daskprs.lazy.map_batches import map_batches
-    from daskprs.options.run_options import RunOptions
 
 __version__ = "0.1.0"
 
 # Imported when they are asked for: `import daskprs` costs milliseconds, pandas most of a second.
 _HOMES = {
     "DaskprsError": "daskprs.errors",
-    "EntryScript": "daskprs.agent.foreign.entry_script",
-    "MiniBatchContext": "daskprs.agent.foreign.entry_script",
+    "EntryScript": "daskprs._agent.foreign.entry_script",
+    "MiniBatchContext": "daskprs._agent.foreign.entry_script",
     "OptionError": "daskprs.errors",
-    "ParallelRun": "daskprs.job.parallel_run",
+    "ParallelRun": "daskprs._job.parallel_run",
     "ParallelRunCanceled": "daskprs.errors",
     "ParallelRunFailed": "daskprs.errors",
-    "ParallelRunResult": "daskprs.job.result",
-    "Plan": "daskprs.job.plan",
-    "RunOptions": "daskprs.options.run_options",
-    "RunProgress": "daskprs.job.parallel_run",
+    "ParallelRunResult": "daskprs._job.result",
+    "Plan": "daskprs._job.plan",
+    "RunOptions": "daskprs._options.run_options",
+    "RunProgress": "daskprs._job.parallel_run",
     "UsageError": "daskprs.errors",
-    "attach": "daskprs.job.detached",
-    "cancel": "daskprs.job.detached",
-    "map_batches": "daskprs.lazy.map_batches",
-    "parallel_run": "daskprs.api",
-    "plan": "daskprs.job.plan",
-    "start": "daskprs.api",
+    "attach": "daskprs._job.detached",
+    "cancel": "daskprs._job.detached",
+    "map_batches": "daskprs._lazy.map_batches",
+    "parallel_run": "daskprs._api",
+    "plan": "daskprs._job.plan",
+    "start": "daskprs._api",
 }
 
 __all__ = [

@@ -1,6 +1,6 @@
 """``python -m daskprs``: the command line, where its program is not on the path."""
 
-from daskprs.cli import main
+from daskprs._cli import main
 
 if __name__ == "__main__":
     main(prog_name="daskprs")

@@ -12,7 +12,7 @@ from typing import Any
 import dask.dataframe as dd
 import pandas as pd
 
-from daskprs.lazy.map_batches import map_batches
+from daskprs._lazy.map_batches import map_batches
 
 __all__ = ["FrameAccessor"]
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyarrow import csv
 
-from daskprs.options.site_defaults import site_defaults
-from daskprs.system.linux import adopt_orphans
+from daskprs._options.site_defaults import site_defaults
+from daskprs._system.linux import adopt_orphans
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite that runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start is interrupted

@@ -16,7 +16,7 @@ from distributed.security import Security
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from daskprs.cli import main
+from daskprs._cli import main
 from tests.support.polling import poll_for
 
 HOME = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ import pytest
 import daskprs
 import tests.support.polars_threads  # noqa: F401
 from daskprs import errors
-from daskprs.core.outcomes import Status
+from daskprs._core.outcomes import Status
 from tests.support.pages import blocks, run_page
 
 HOME = Path(__file__).parents[1]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.cli.options import flagged
-from daskprs.core.events import Counts
+from daskprs._cli.options import flagged
+from daskprs._core.events import Counts
+from daskprs._job.result import ParallelRunResult
 from daskprs.errors import DaskprsError, Option, OptionError, OutputError, ParallelRunFailed
-from daskprs.job.result import ParallelRunResult
 
 if TYPE_CHECKING:
     from pathlib import Path

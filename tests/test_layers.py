@@ -15,25 +15,25 @@ import daskprs
 ROOT = Path(daskprs.__file__).parent
 LAYERS = {
     "daskprs": """
-        errors suggest lazy_exports
-        plugins readers system
-        arrow core
-        folders
-        inputs output
-        options
-        agent
-        report
-        driver
-        cluster
-        job
-        lazy
-        api accessors
-        cli
+        errors _suggest _lazy_exports
+        _plugins readers _system
+        _arrow _core
+        _folders
+        _inputs _output
+        _options
+        _agent
+        _report
+        _driver
+        _cluster
+        _job
+        _lazy
+        _api accessors
+        _cli
         __main__
         azure
-        serve
+        _serve
     """,
-    "daskprs.agent": """
+    "daskprs._agent": """
         foreign protocol
         child
         script
@@ -42,19 +42,20 @@ LAYERS = {
         inline
     """,
     "daskprs.azure": """
-        yaml_files
-        append_row_settings assets expressions file_kinds mlflow_driver mltable pipeline_folder
-        plugin registry system_flags
-        pipeline_status run_place stand_ins step_logs
-        missing_modules
-        environments task
-        reuse
-        pipelines v1
-        deployments
-        v2 validation
-        commands
+        _yaml_files
+        _append_row_settings _assets _expressions _file_kinds _mlflow_driver
+        _mltable _pipeline_folder
+        plugin _registry _system_flags
+        _pipeline_status _run_place _stand_ins _step_logs
+        _missing_modules
+        _environments _task
+        _reuse
+        _pipelines v1
+        _deployments
+        v2 _validation
+        _commands
     """,
-    "daskprs.azure.pipelines": """
+    "daskprs.azure._pipelines": """
         forms included_code other_steps shell_arguments
         component
         values
@@ -66,7 +67,7 @@ LAYERS = {
         run
         pipeline
     """,
-    "daskprs.cluster": """
+    "daskprs._cluster": """
         job_figures lost_cluster scaling_demand staged_in_use staged_work task_host thread_pool
         topics worker_events
         worker_timer
@@ -80,7 +81,7 @@ LAYERS = {
         slot_manager
         cluster_slots
     """,
-    "daskprs.inputs": """
+    "daskprs._inputs": """
         source
         files
         text
@@ -91,7 +92,7 @@ LAYERS = {
         installed_formats tables
         open_source
     """,
-    "daskprs.output": """
+    "daskprs._output": """
         header_lines spec
         spool
         rows
@@ -108,16 +109,16 @@ LAYERS = {
 A module may import from the layers below its own. Modules of one layer do not know each other. In a
 package without packages any module may import any other, as long as there is no cycle.
 """
-EDGE = {"azure": ("daskprs.azure",), "serve": ("daskprs.serve", "daskprs.azure")}
+EDGE = {"azure": ("daskprs.azure",), "_serve": ("daskprs._serve", "daskprs.azure")}
 """Packages that are plugins, and the packages at the edge that each may import."""
-OF_THE_EDGE = re.compile(r"azure|mltable|pydantic|\baml|daskprs\.serve", re.IGNORECASE)
+OF_THE_EDGE = re.compile(r"azure|mltable|pydantic|\baml|daskprs\._serve", re.IGNORECASE)
 """Names that the core does not know: it reaches what they mean by `plugins`."""
 KNOWN_ALL_THE_SAME = {
-    "agent/node/environment.py": "AZUREML_BI_OUTPUT_PATH",  # scripts read it, whoever runs them
-    "agent/script/checked_script.py": ".amlignore",  # the rules of a script's folder, in a message
-    "agent/script/snapshot.py": ".amlignore",
-    "inputs/source/included.py": "In an MLTable, write include_path_column: true",  # a next step
-    "system/stores.py": "azure",  # the extra with the package for such a store
+    "_agent/node/environment.py": "AZUREML_BI_OUTPUT_PATH",  # scripts read it, whoever runs them
+    "_agent/script/checked_script.py": ".amlignore",  # the rules of a script's folder, in a message
+    "_agent/script/snapshot.py": ".amlignore",
+    "_inputs/source/included.py": "In an MLTable, write include_path_column: true",  # a next step
+    "_system/stores.py": "azure",  # the extra with the package for such a store
 }
 """What the core says of the edge: in each of these modules, strings with this text alone."""
 WHAT_TO_DO = """
@@ -127,6 +128,15 @@ Protocol. The layers are written down at the top of tests/test_layers.py: changi
 change of the design, to be made there and in the map of CONTRIBUTING.md.
 """
 MODULES = sorted(ROOT.rglob("*.py"))
+PUBLIC = {
+    *("daskprs", "daskprs.__main__", "daskprs.accessors", "daskprs.errors", "daskprs.readers"),
+    *("daskprs.azure", "daskprs.azure.plugin"),
+}
+"""What has no underscore in its name: the modules of users, and those that are found by name.
+
+The packages `daskprs.azure.v1` and `v2` have the modules of Azure's SDKs besides.
+"""
+OF_USERS = ("daskprs.azure.v1", "daskprs.azure.v2")
 NOT_AT_IMPORT = [
     "click",
     "cloudpickle",
@@ -139,7 +149,7 @@ NOT_AT_IMPORT = [
     "pyarrow",
     "rich",
 ]
-OF_SDKS = ("daskprs.azure.registry", "daskprs.azure.v1.", "daskprs.azure.v2.")
+OF_SDKS = ("daskprs.azure._registry", "daskprs.azure.v1.", "daskprs.azure.v2.")
 NO_NOUNS = {"utils", "helpers", "common", "misc"}
 LOOK_LINES = 25
 """A function that is longer does not fit one look: one in ten may be."""
@@ -209,13 +219,23 @@ def test_every_part_of_the_house_has_its_layer() -> None:
         assert set(levels(package)) == inside, package
 
 
+def test_what_is_not_public_has_an_underscore() -> None:
+    """So a path says it; the page of the Python API has names of public modules alone."""
+    seen = {one for one in map(_name, MODULES) if not re.search(r"\._(?!_)", one)}
+    assert {one for one in seen if not one.startswith(OF_USERS)} == PUBLIC
+    page = ROOT.parent / "docs/reference/api.md"
+    if page.exists():  # not where the installed package is tested
+        named = re.findall(r"^::: ([\w.]+)\.\w+$", page.read_text(), re.MULTILINE)
+        assert {*named} <= PUBLIC | {*OF_USERS}
+
+
 def test_no_module_is_imported_by_one_that_it_imports() -> None:
     """Imports at run time have no cycle, in whatever order modules are asked for."""
     graph = {_name(path): _at_import(path) & NAMES - {_name(path)} for path in MODULES}
     assert list(TopologicalSorter(graph).static_order())
 
 
-MUTUAL = ("daskprs.azure.v1", "daskprs.azure.v2", "daskprs.report")
+MUTUAL = ("daskprs.azure.v1", "daskprs.azure.v2", "daskprs._report")
 """Packages whose modules may name each other in type hints: an SDK's classes return each other."""
 
 
@@ -299,11 +319,11 @@ def _names_in(text: str) -> list[str]:
 
 
 def test_distributed_is_imported_in_one_place() -> None:
-    """What runs on a cluster is in `cluster`."""
+    """What runs on a cluster is in `_cluster`."""
     outside = [
         str(path)
         for path in MODULES
-        if path.relative_to(ROOT).parts[0] != "cluster"
+        if path.relative_to(ROOT).parts[0] != "_cluster"
         and any(name.split(".")[0] == "distributed" for name in _at_run_time(path))
     ]
     assert outside == []
@@ -329,32 +349,32 @@ WORKER = "its supervisor has made it, in the Dask worker"
 SEALED = "a process of the job that runs no script; its checksum, or the key, came by Dask"
 OWN = "this very process has made it"
 UNPICKLED = {
-    "agent/child/entry_script.py": WORKER,
-    "agent/child/helper.py": f"{OWN}; it looks whether an error survives",
-    "agent/child/inbox.py": WORKER,
-    "agent/child/main.py": WORKER,
-    "agent/foreign/values.py": "another interpreter; the classes that are looked up are listed",
-    "agent/inline/inline_agent.py": "this thread",
-    "agent/supervision/channel.py": "a helper, which runs no script; agents are parsed instead",
-    "agent/supervision/helper_pool.py": "a helper, which runs no script",
-    "agent/supervision/zygote_main.py": WORKER,
-    "cluster/job_figures.py": DASK,
-    "cluster/part_writers.py": DASK,
-    "cluster/remote/node_service.py": DASK,
-    "cluster/remote/nodes.py": DASK,
-    "cluster/worker_events.py": DASK,
-    "core/columnar.py": DASK,
-    "folders/index_pieces.py": "the driver, with its seal; others, as a `Seal` says",
-    "inputs/collections/source.py": "the driver, for itself; no other user may write the file",
-    "inputs/collections/staged_reader.py": SEALED,
-    "inputs/frames/caller_frame.py": OWN,
-    "inputs/keys/dealing.py": "the driver; a worker passes it on",
-    "inputs/keys/rows.py": SEALED,
-    "inputs/keys/shuffle.py": OWN,
-    "inputs/source/pickled_rows.py": "the driver or a worker; no other user may write the file",
-    "job/plan.py": OWN,
-    "output/dataset/part_attempt.py": DASK,
-    "output/rows/typed_rows.py": "agents, with the seal of their job; others, as a `Seal` says",
+    "_agent/child/entry_script.py": WORKER,
+    "_agent/child/helper.py": f"{OWN}; it looks whether an error survives",
+    "_agent/child/inbox.py": WORKER,
+    "_agent/child/main.py": WORKER,
+    "_agent/foreign/values.py": "another interpreter; the classes that are looked up are listed",
+    "_agent/inline/inline_agent.py": "this thread",
+    "_agent/supervision/channel.py": "a helper, which runs no script; agents are parsed instead",
+    "_agent/supervision/helper_pool.py": "a helper, which runs no script",
+    "_agent/supervision/zygote_main.py": WORKER,
+    "_cluster/job_figures.py": DASK,
+    "_cluster/part_writers.py": DASK,
+    "_cluster/remote/node_service.py": DASK,
+    "_cluster/remote/nodes.py": DASK,
+    "_cluster/worker_events.py": DASK,
+    "_core/columnar.py": DASK,
+    "_folders/index_pieces.py": "the driver, with its seal; others, as a `Seal` says",
+    "_inputs/collections/source.py": "the driver, for itself; no other user may write the file",
+    "_inputs/collections/staged_reader.py": SEALED,
+    "_inputs/frames/caller_frame.py": OWN,
+    "_inputs/keys/dealing.py": "the driver; a worker passes it on",
+    "_inputs/keys/rows.py": SEALED,
+    "_inputs/keys/shuffle.py": OWN,
+    "_inputs/source/pickled_rows.py": "the driver or a worker; no other user may write the file",
+    "_job/plan.py": OWN,
+    "_output/dataset/part_attempt.py": DASK,
+    "_output/rows/typed_rows.py": "agents, with the seal of their job; others, as a `Seal` says",
 }
 """Modules that unpickle, and who has made the bytes. To unpickle is to run what they say."""
 

@@ -90,7 +90,7 @@ def test_the_archives_hold_what_belongs_to_them(
     """The wheel holds the package, its data and `py.typed`; the sdist is the whole clone."""
     names = clone[1]
     package = {name for name in names if name.startswith("daskprs/")}
-    assert {"daskprs/py.typed", "daskprs/daskprs.yaml", "daskprs/cli/__init__.py"} <= package
+    assert {"daskprs/py.typed", "daskprs/daskprs.yaml", "daskprs/_cli/__init__.py"} <= package
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert held == package

@@ -12,22 +12,22 @@ from pathlib import Path
 import pytest
 
 import daskprs
-from daskprs import plugins
-from daskprs.plugins import Plugin
+from daskprs import _plugins
+from daskprs._plugins import Plugin
 
 PACKAGE = Path(daskprs.__file__).parent
 FOUND = """
 import json, sys
 import daskprs
 before = sorted(name for name in sys.modules if name.startswith("daskprs."))
-from daskprs import plugins
-found = [sorted(plugin.commands) for plugin in plugins.own()]
+from daskprs import _plugins
+found = [sorted(plugin.commands) for plugin in _plugins.own()]
 loaded = sorted(name for name in sys.modules if name.startswith("daskprs."))
 print(json.dumps([before, found, loaded, "importlib.metadata" in sys.modules]))
 """
 OWN = [
     f"daskprs.{name}"
-    for name in ("azure", "azure.plugin", "errors", "plugins", "serve", "serve.plugin")
+    for name in ("azure", "azure.plugin", "errors", "_plugins", "_serve", "_serve.plugin")
 ]
 
 
@@ -59,27 +59,27 @@ def test_plugins_are_found_without_metadata(tmp_path: Path, form: str) -> None:
                 archive.write(path, path.relative_to(source))
         source = tmp_path / "daskprs.zip"
     before, found, loaded, reads_metadata = ask(source)
-    assert before == ["daskprs.lazy_exports"]
-    assert found == [sorted(plugin.commands) for plugin in plugins.own()]
-    assert {*loaded} - {"daskprs.lazy_exports"} == {*OWN}
+    assert before == ["daskprs._lazy_exports"]
+    assert found == [sorted(plugin.commands) for plugin in _plugins.own()]
+    assert {*loaded} - {"daskprs._lazy_exports"} == {*OWN}
     assert not reads_metadata
 
 
 def test_what_plugins_name_is_there_and_has_one_name() -> None:
     """A misspelt name would be found by whoever uses it."""
     for kind in ("commands", "variable_files", "readers", "folders", "drivers"):
-        names = [name for plugin in plugins.own() for name in getattr(plugin, kind)]
+        names = [name for plugin in _plugins.own() for name in getattr(plugin, kind)]
         assert len(names) == len(set(names)), kind
-        for dotted in plugins.own_names(kind).values():
-            assert callable(plugins.loaded(dotted)), dotted
-    for package in plugins.own_names("stand_ins"):
-        assert callable(plugins.loaded(f"{package}.here:install"))
-        assert callable(plugins.loaded(f"{package}.elsewhere:install"))
+        for dotted in _plugins.own_names(kind).values():
+            assert callable(_plugins.loaded(dotted)), dotted
+    for package in _plugins.own_names("stand_ins"):
+        assert callable(_plugins.loaded(f"{package}.here:install"))
+        assert callable(_plugins.loaded(f"{package}.elsewhere:install"))
 
 
 def test_a_part_that_no_plugin_has_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The core then goes on without, as where the plugin is not there."""
-    monkeypatch.setattr(plugins, "own", lambda: (Plugin(drivers={"step": "json:loads"}),))
-    assert plugins.own_part("drivers", "step") is json.loads
-    assert plugins.own_part("drivers", "detached") is None
-    assert plugins.own_part("readers", "MLTable") is None
+    monkeypatch.setattr(_plugins, "own", lambda: (Plugin(drivers={"step": "json:loads"}),))
+    assert _plugins.own_part("drivers", "step") is json.loads
+    assert _plugins.own_part("drivers", "detached") is None
+    assert _plugins.own_part("readers", "MLTable") is None

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.lazy_exports import lazy_exports
+from daskprs._lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from daskprs.azure.deployments.batch_deployment import BatchDeployment
-    from daskprs.azure.pipelines.pipeline import run_pipeline
-    from daskprs.azure.pipelines.run.result import PipelineResult, StepResult
+    from daskprs.azure._deployments.batch_deployment import BatchDeployment
+    from daskprs.azure._pipelines.pipeline import run_pipeline
+    from daskprs.azure._pipelines.run.result import PipelineResult, StepResult
 
 # Imported on first use: forms need pydantic, whose import takes a fifth of a second.
 _HOMES = {
-    "BatchDeployment": "daskprs.azure.deployments.batch_deployment",
-    "PipelineResult": "daskprs.azure.pipelines.run.result",
-    "StepResult": "daskprs.azure.pipelines.run.result",
-    "run_pipeline": "daskprs.azure.pipelines.pipeline",
+    "BatchDeployment": "daskprs.azure._deployments.batch_deployment",
+    "PipelineResult": "daskprs.azure._pipelines.run.result",
+    "StepResult": "daskprs.azure._pipelines.run.result",
+    "run_pipeline": "daskprs.azure._pipelines.pipeline",
 }
 
 __all__ = [

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from daskprs.plugins import Plugin
+from daskprs._plugins import Plugin
 
 PLUGIN = Plugin(
     commands={
-        "environment": "daskprs.azure.commands.environment:environment",
-        "invoke": "daskprs.azure.commands.invoke:invoke",
-        "validate": "daskprs.azure.commands.validate:validate",
-        "run *.yml": "daskprs.azure.commands.pipeline:run_pipeline_file",
-        "run *.yaml": "daskprs.azure.commands.pipeline:run_pipeline_file",
+        "environment": "daskprs.azure._commands.environment:environment",
+        "invoke": "daskprs.azure._commands.invoke:invoke",
+        "validate": "daskprs.azure._commands.validate:validate",
+        "run *.yml": "daskprs.azure._commands.pipeline:run_pipeline_file",
+        "run *.yaml": "daskprs.azure._commands.pipeline:run_pipeline_file",
     },
-    variable_files={"deployment": "daskprs.azure.commands.resume:variables_of"},
-    readers={"MLTable": "daskprs.azure.mltable.opening:open_mltable"},
-    folders={"pipeline.json": "daskprs.azure.pipeline_status:PipelineOnDisk"},
+    variable_files={"deployment": "daskprs.azure._commands.resume:variables_of"},
+    readers={"MLTable": "daskprs.azure._mltable.opening:open_mltable"},
+    folders={"pipeline.json": "daskprs.azure._pipeline_status:PipelineOnDisk"},
     own_folders=("daskprs-results", "daskprs-workspace", "daskprs-v2"),
     in_job_folders=("model", "azureml-logs"),
-    drivers={"step": "daskprs.azure.commands.step_driver:drive_step"},
+    drivers={"step": "daskprs.azure._commands.step_driver:drive_step"},
     stand_ins={
-        "daskprs.azure.stand_ins": ("azure", "azureml", "azureml_user", "entry_script", "mltable"),
+        "daskprs.azure._stand_ins": ("azure", "azureml", "azureml_user", "entry_script", "mltable"),
     },
     place_variables=r"AZUREML_(MODEL_DIR|RUN_ID|ROOT_RUN_ID)|AZURE_ML_(INPUT|OUTPUT)_\w*",
 )

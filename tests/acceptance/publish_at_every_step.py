@@ -18,7 +18,7 @@ import distributed  # noqa: F401 - once, before the forks
 import pandas as pd
 
 import daskprs
-from daskprs.cluster import cluster_slots  # noqa: F401 - the same
+from daskprs._cluster import cluster_slots  # noqa: F401 - the same
 from tests.support.datasets import text_of
 from tests.support.every_step import STRUCK, at_every_step
 from tests.support.reaper import Reaper

@@ -11,9 +11,9 @@ import pytest
 
 import daskprs
 import tests.support.polars_threads  # noqa: F401
-from daskprs.inputs.frames.inline_data import FarReader, carried
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
+from daskprs._inputs.frames.inline_data import FarReader, carried
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import BatchFormat, ReadOptions
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs.agent.script.snapshot import LARGEST_BYTES, LINKED_BYTES
+from daskprs._agent.script.snapshot import LARGEST_BYTES, LINKED_BYTES
+from daskprs._lazy import task_agents
 from daskprs.errors import JobChanged, ParallelRunFailed, ScriptError
-from daskprs.lazy import task_agents
 from tests.support.separate_nodes import separate_nodes, why_not
 
 pytestmark = pytest.mark.usefixtures("inline")

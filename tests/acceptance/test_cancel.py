@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 import daskprs
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.journal.history import History
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.journal.history import History
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

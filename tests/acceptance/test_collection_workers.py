@@ -16,8 +16,8 @@ import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 
 import daskprs
-from daskprs.cluster.partition_feed import AHEAD
-from daskprs.cluster.staged_in_use import PARTITIONS
+from daskprs._cluster.partition_feed import AHEAD
+from daskprs._cluster.staged_in_use import PARTITIONS
 from tests.support.local_servers import LOCAL_SERVERS
 
 if TYPE_CHECKING:

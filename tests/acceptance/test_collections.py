@@ -24,10 +24,10 @@ from dask import delayed
 from distributed import Client, Future, futures_of, worker_client
 
 import daskprs
-from daskprs.cluster import partition_feed
-from daskprs.cluster.partition_feed import PartitionFeed
-from daskprs.cluster.staged_in_use import PARTITIONS as STAGED
-from daskprs.core import leasing
+from daskprs._cluster import partition_feed
+from daskprs._cluster.partition_feed import PartitionFeed
+from daskprs._cluster.staged_in_use import PARTITIONS as STAGED
+from daskprs._core import leasing
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for

@@ -18,10 +18,10 @@ from distributed import Client, Event, LocalCluster
 
 import daskprs
 from daskprs import OptionError, ParallelRunCanceled, ParallelRunFailed
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import locked
+from daskprs._job.status import state_of
 from daskprs.errors import JobFolderError, JobFolderLocked
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import locked
-from daskprs.job.status import state_of
 from tests.support.local_servers import LOCAL_SERVERS
 from tests.support.polling import poll_for
 

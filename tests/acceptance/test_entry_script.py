@@ -15,8 +15,8 @@ import pytest
 import daskprs
 from daskprs import MiniBatchContext, ParallelRunFailed, UsageError
 from daskprs import MiniBatchContext as Another
-from daskprs.agent.child.entry_script import ScriptFunctions
-from daskprs.core.mini_batch import MiniBatch
+from daskprs._agent.child.entry_script import ScriptFunctions
+from daskprs._core.mini_batch import MiniBatch
 from daskprs.errors import JobChanged
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import daskprs
 from daskprs import OptionError, ParallelRunFailed
-from daskprs.cli import main
+from daskprs._cli import main
 from daskprs.errors import JobChanged
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import daskprs
+from daskprs._job.job import Job
+from daskprs._job.request import check_call
+from daskprs._options.run_options import RunOptions
 from daskprs.errors import JobChanged, JobFolderError
-from daskprs.job.job import Job
-from daskprs.job.request import check_call
-from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     from tests.support.copying import Place

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs.agent.node.environment import usable_cores
+from daskprs._agent.node.environment import usable_cores
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster, get_client, worker_client
 
 import daskprs
-from daskprs.cluster.connect import IN_PROCESS
+from daskprs._cluster.connect import IN_PROCESS
 from tests.acceptance.test_cancel import MARK, marked
 from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS

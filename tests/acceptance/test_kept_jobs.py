@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs.azure.pipeline_folder import RECORD, PipelineFolder, read_record
+from daskprs._folders.job_folder import JobFolder
+from daskprs._job.status import state_of
+from daskprs.azure._pipeline_folder import RECORD, PipelineFolder, read_record
 from daskprs.errors import JobFolderError, JournalError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.job.status import state_of
 
 KEPT = Path(__file__).parents[1] / "kept_jobs" / "jobs.tar.gz"
 """Two folders of jobs, over a frame and over files, in the form 2; each failed at its end."""

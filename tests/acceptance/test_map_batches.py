@@ -28,13 +28,13 @@ from distributed import Client, LocalCluster
 
 import daskprs
 import daskprs.accessors
-from daskprs.cluster.connect import IN_PROCESS
+from daskprs._cluster.connect import IN_PROCESS
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import holder
+from daskprs._job.status import state_of
+from daskprs._lazy import task_agents
+from daskprs._lazy.committed_parts import CommittedParts
 from daskprs.errors import JobFolderError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import holder
-from daskprs.job.status import state_of
-from daskprs.lazy import task_agents
-from daskprs.lazy.committed_parts import CommittedParts
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs.agent.script.snapshot import LARGEST_BYTES
+from daskprs._agent.script.snapshot import LARGEST_BYTES
 from daskprs.errors import JobChanged
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ def run(paths):
     return [f"{Path(path).name} {len(Path(path).read_bytes())}" for path in paths]
 """
 COUNTING = """
-from daskprs.inputs.files import listing
-from daskprs.inputs.files.discover import discover
+from daskprs._inputs.files import listing
+from daskprs._inputs.files.discover import discover
 
 class Said(listing.Listing):
     def count(self, entries):

@@ -155,7 +155,7 @@ def test_a_script_lives_and_dies_there_as_it_does_here(tmp_path: Path, bare: Pat
     assert (tmp_path / "out" / "shut").exists()
     logs = "".join(path.read_text() for path in result.logs_dir.rglob("*") if path.is_file())
     assert f'File "{source}/script.py", line 29, in run\n    fail(name)\n' in logs
-    assert "daskprs/agent" not in (result.logs_dir / "job_error.txt").read_text()
+    assert "daskprs/_agent" not in (result.logs_dir / "job_error.txt").read_text()
     assert "the secret is ***" in logs
     assert "do-not-show-this" not in logs
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import daskprs
-from daskprs.cli import main
+from daskprs._cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path

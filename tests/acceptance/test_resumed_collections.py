@@ -16,9 +16,9 @@ import pytest
 from dask import delayed
 
 import daskprs
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.journal.history import History
 from daskprs.errors import JobChanged
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.journal.history import History
 from tests.acceptance.test_collections import COUNT, FRAME, ROWS, TEXT, Made, options_in, text_of
 from tests.support.cases import mostly_long
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs.folders.job_folder import JobFolder
+from daskprs._folders.job_folder import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

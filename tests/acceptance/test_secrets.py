@@ -21,14 +21,14 @@ from distributed import Client, LocalCluster
 
 import daskprs
 from daskprs import RunOptions, map_batches
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.rows_seal import make_salt
+from daskprs._job.detached import _unwritten
+from daskprs._job.job import Job
+from daskprs._job.request import check_call, check_kept_call
+from daskprs._system import user_key
+from daskprs._system.user_key import keyed_digest
 from daskprs.errors import JobChanged, JobFolderError, OptionError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.rows_seal import make_salt
-from daskprs.job.detached import _unwritten
-from daskprs.job.job import Job
-from daskprs.job.request import check_call, check_kept_call
-from daskprs.system import user_key
-from daskprs.system.user_key import keyed_digest
 from tests.support.local_servers import LOCAL_SERVERS
 from tests.support.separate_nodes import why_not
 
@@ -291,7 +291,7 @@ def same(rows: pd.DataFrame) -> pd.DataFrame:
 
 EVERY_WAY_INTO_A_FOLDER = """
 import daskprs
-from daskprs.cli import main
+from daskprs._cli import main
 from daskprs.errors import JobFolderError
 
 def again(**options):

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 import daskprs
-from daskprs.agent.supervision import lease_run
-from daskprs.core import lease_sizes
+from daskprs._agent.supervision import lease_run
+from daskprs._core import lease_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path

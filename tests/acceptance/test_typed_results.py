@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 
 import daskprs
 import tests.support.polars_threads  # noqa: F401
-from daskprs.job import lazy_rows
+from daskprs._job import lazy_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,8 +163,8 @@ def test_objects_of_the_scripts_classes_come_back_whole(
     assert {type(hit) for hit in found} == {type(found[0])}
     assert [hit.mark.name for hit in found[:2]] == ["GOOD", "BAD"]
     program = (
-        "from daskprs.folders.job_folder import JobFolder\n"
-        "from daskprs.output.read_rows import read_rows\n"
+        "from daskprs._folders.job_folder import JobFolder\n"
+        "from daskprs._output.read_rows import read_rows\n"
         f"rows = read_rows(JobFolder({str(tmp_path / 'job')!r}))\n"
         f"print(sum(hit.doubled() for hit in rows[{column!r}]))"
     )
@@ -236,8 +236,8 @@ if __name__ == "__main__":
 """
 READER = """
 import sys
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.read_rows import read_rows
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.read_rows import read_rows
 
 rows = read_rows(JobFolder({job!r}))["result"]
 print(sum(made.by(made.n) for _, _, made, _ in rows), sum(f(2 * hit.row) for hit, _, _, f in rows))

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from distributed import Client
 
 import daskprs
-from daskprs.core import leasing, settling
-from daskprs.inputs import parquet
+from daskprs._core import leasing, settling
+from daskprs._inputs import parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,17 +26,17 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "inside-path.md"
 THERE, BACK = "### From the plan to `run`", "### From a row to the file"
 MOST_THERE, MOST_BACK = 18, 17
 BELOW = {
-    "daskprs.api",
-    "daskprs.job.job",
-    "daskprs.job.job_input",
-    "daskprs.agent.supervision.zygote_main",
+    "daskprs._api",
+    "daskprs._job.job",
+    "daskprs._job.job_input",
+    "daskprs._agent.supervision.zygote_main",
 }
 """Where the loops of the driver and of an agent begin, which the page says beforehand."""
 SCRIPT = """\
 import os
 from multiprocessing.connection import Connection
 from tests.acceptance.test_way import Way
-from daskprs.inputs import parquet
+from daskprs._inputs import parquet
 
 WAY = Way({folder!r})
 
@@ -49,7 +49,7 @@ class Row:
 
 def init():
     WAY.watch(Connection, "recv", "there")
-    WAY.watch(parquet.RowGroupReader, "load", "there", "daskprs.inputs.parquet")
+    WAY.watch(parquet.RowGroupReader, "load", "there", "daskprs._inputs.parquet")
     WAY.watch(Connection, "send", "back", below="Outbox")
     WAY.watch(os, "pwrite", "back", below="Outbox")
 

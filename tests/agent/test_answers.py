@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs import parallel_run
-from daskprs.agent.protocol.answers import NoAnswer, dumped, parsed
-from daskprs.agent.protocol.messages import InitDone, InitRaised, Outcomes, Started, Stopped
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.lease import Results
-from daskprs.core.outcomes import Extent, Failure, Outcome, Printed, Status
+from daskprs._agent.protocol.answers import NoAnswer, dumped, parsed
+from daskprs._agent.protocol.messages import InitDone, InitRaised, Outcomes, Started, Stopped
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import Results
+from daskprs._core.outcomes import Extent, Failure, Outcome, Printed, Status
 from tests.support.canary import Canary
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.agent.supervision.channel import Channel
+from daskprs._agent.supervision.channel import Channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from daskprs.agent.child.failure import may_pass
-from daskprs.agent.child.fatal_errors import is_fatal
-from daskprs.agent.child.pandas_changes import hint_at_pandas
-from daskprs.agent.foreign.raised import RaisedElsewhere, message_of, record_of
+from daskprs._agent.child.failure import may_pass
+from daskprs._agent.child.fatal_errors import is_fatal
+from daskprs._agent.child.pandas_changes import hint_at_pandas
+from daskprs._agent.foreign.raised import RaisedElsewhere, message_of, record_of
 
 
 class ModelServerError(ConnectionError):

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from daskprs.agent.child.foreign_script import ForeignScript
-from daskprs.agent.foreign.main import BOOT, FOLDER, OLDEST, MessagePipes
-from daskprs.agent.foreign.values import dumped, loaded
-from daskprs.agent.protocol.messages import JobSpec, PluginStandIns, ProcessSpec, ScriptSpec
-from daskprs.agent.script.checked_interpreter import check_interpreter
-from daskprs.agent.script.checked_script import check_script
-from daskprs.core.mini_batch import MiniBatch
+from daskprs._agent.child.foreign_script import ForeignScript
+from daskprs._agent.foreign.main import BOOT, FOLDER, OLDEST, MessagePipes
+from daskprs._agent.foreign.values import dumped, loaded
+from daskprs._agent.protocol.messages import JobSpec, PluginStandIns, ProcessSpec, ScriptSpec
+from daskprs._agent.script.checked_interpreter import check_interpreter
+from daskprs._agent.script.checked_script import check_script
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._options.run_options import RunOptions
+from daskprs._system.interpreter import environment_of
+from daskprs._system.linux import DUMP_SIGNAL
 from daskprs.errors import AgentError, OptionError
-from daskprs.options.run_options import RunOptions
-from daskprs.system.interpreter import environment_of
-from daskprs.system.linux import DUMP_SIGNAL
 
 MODULES = sorted(Path(FOLDER).glob("*.py"))
 VERSIONS = [*((3, minor) for minor in range(8, 16)), "pypy"]

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from daskprs.agent.foreign import values
-from daskprs.agent.foreign.values import CannotTravel, build, dumped, loaded
-from daskprs.arrow.exact_frames import labelled_table
+from daskprs._agent.foreign import values
+from daskprs._agent.foreign.values import CannotTravel, build, dumped, loaded
+from daskprs._arrow.exact_frames import labelled_table
+from daskprs._output.rows.format_result import format_result
+from daskprs._output.spec import OutputSpec
 from daskprs.errors import ReturnTypeError
-from daskprs.output.rows.format_result import format_result
-from daskprs.output.spec import OutputSpec
 from tests.support.frames_of_all_kinds import frames
 
 TYPED = OutputSpec(text=False, typed=True)

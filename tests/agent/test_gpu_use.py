@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.agent.node import gpu_use
-from daskprs.agent.node.gpu_use import gpu_use_of
-from daskprs.core.lease import GpuUse
+from daskprs._agent.node import gpu_use
+from daskprs._agent.node.gpu_use import gpu_use_of
+from daskprs._core.lease import GpuUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

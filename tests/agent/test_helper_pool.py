@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from daskprs.agent.supervision.helper_pool import HelperPool
-from daskprs.agent.supervision.zygote import take_zygote
+from daskprs._agent.supervision.helper_pool import HelperPool
+from daskprs._agent.supervision.zygote import take_zygote
+from daskprs._inputs.keys.dealing import dealt_part
 from daskprs.errors import AgentError, LoadError
-from daskprs.inputs.keys.dealing import dealt_part
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

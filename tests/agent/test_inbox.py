@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.agent.child import inbox
-from daskprs.agent.child.inbox import Inbox, Loader
-from daskprs.agent.child.outbox import MemoryReserve, Outbox
-from daskprs.agent.protocol.messages import ExtendLease, RunLease, Stop, TruncateLease
-from daskprs.agent.protocol.shared_page import SharedPage, new_page
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.mini_batch import Assigned, MiniBatch
+from daskprs._agent.child import inbox
+from daskprs._agent.child.inbox import Inbox, Loader
+from daskprs._agent.child.outbox import MemoryReserve, Outbox
+from daskprs._agent.protocol.messages import ExtendLease, RunLease, Stop, TruncateLease
+from daskprs._agent.protocol.shared_page import SharedPage, new_page
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.mini_batch import Assigned, MiniBatch
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.support.polars_threads  # noqa: F401
-from daskprs.agent.child.included_columns import taken_columns
-from daskprs.core.mini_batch import MiniBatch
+from daskprs._agent.child.included_columns import taken_columns
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._inputs.source.included import PATH_ASIDE, ROW, Included
+from daskprs._output.rows.blocks import frames_of
+from daskprs._output.rows.format_result import format_result
+from daskprs._output.rows.typed_rows import decode
+from daskprs._output.spec import OutputSpec
+from daskprs._system.seal import Seal
 from daskprs.errors import ReturnTypeError
-from daskprs.inputs.source.included import PATH_ASIDE, ROW, Included
-from daskprs.output.rows.blocks import frames_of
-from daskprs.output.rows.format_result import format_result
-from daskprs.output.rows.typed_rows import decode
-from daskprs.output.spec import OutputSpec
-from daskprs.system.seal import Seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from daskprs.agent.child.inbox import Order
-from daskprs.agent.protocol.messages import Outcomes
-from daskprs.agent.protocol.shared_page import NOTHING, Activity, Phase
-from daskprs.agent.supervision.lease_run import LeaseRun, blame_death, blame_timeout
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.lease import Results
-from daskprs.core.mini_batch import Assigned, MiniBatch
-from daskprs.core.outcomes import Extent, Failure, Outcome, Status
+from daskprs._agent.child.inbox import Order
+from daskprs._agent.protocol.messages import Outcomes
+from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
+from daskprs._agent.supervision.lease_run import LeaseRun, blame_death, blame_timeout
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import Results
+from daskprs._core.mini_batch import Assigned, MiniBatch
+from daskprs._core.outcomes import Extent, Failure, Outcome, Status
 
 WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")
 

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs.agent.protocol.messages import PackageFolder
-from daskprs.agent.script.checked_script import check_script
+from daskprs._agent.protocol.messages import PackageFolder
+from daskprs._agent.script.checked_script import check_script
 
 HELD = """
 import threading
@@ -37,7 +37,7 @@ import pandas as pd
 import daskprs
 import held
 import own
-from daskprs.agent.script.checked_script import check_script
+from daskprs._agent.script.checked_script import check_script
 
 rows = pd.DataFrame({"n": [1, 2]})
 run = lambda rows: rows.assign(n=own.one_more(held.double(rows["n"])))

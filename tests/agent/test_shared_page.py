@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.protocol.shared_page import NOTHING, Phase, SharedPage, new_page
+from daskprs._agent.protocol.shared_page import NOTHING, Phase, SharedPage, new_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

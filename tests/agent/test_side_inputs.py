@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.agent.node.site import DriverInfo, ProbeFile, WorkerSite, snapshot_key
-from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
-from daskprs.agent.script.side_inputs import placed, side_inputs_of, version_of
-from daskprs.agent.script.snapshot import LINKED_BYTES, linked_files
+from daskprs._agent.node.site import DriverInfo, ProbeFile, WorkerSite, snapshot_key
+from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
+from daskprs._agent.script.side_inputs import placed, side_inputs_of, version_of
+from daskprs._agent.script.snapshot import LINKED_BYTES, linked_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.agent.node import site
-from daskprs.agent.node.site import NodeFolder
+from daskprs._agent.node import site
+from daskprs._agent.node.site import NodeFolder
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DIES = """
 import os, sys
 from pathlib import Path
-from daskprs.agent.node.site import NodeFolder
+from daskprs._agent.node.site import NodeFolder
 folder = NodeFolder(Path(sys.argv[1]), "crashed")
 (folder.job.scratch / "result").write_bytes(bytes(10))
 os._exit(1)

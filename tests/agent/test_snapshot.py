@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.agent.node.environment import agent_environment, system_arguments, usable_cores
-from daskprs.agent.script import snapshot
-from daskprs.agent.script.snapshot import (
+from daskprs._agent.node.environment import agent_environment, system_arguments, usable_cores
+from daskprs._agent.script import snapshot
+from daskprs._agent.script.snapshot import (
     IgnoreRules,
     content_hash,
     copy_snapshot,
@@ -21,8 +21,8 @@ from daskprs.agent.script.snapshot import (
     refuse_too_large,
     source_files,
 )
+from daskprs._options.run_options import RunOptions
 from daskprs.errors import ScriptError
-from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +112,7 @@ def test_a_log_that_this_process_writes_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "a.py").touch()
     code = (
         "import sys; from pathlib import Path; "
-        "from daskprs.agent.script.snapshot import source_files; "
+        "from daskprs._agent.script.snapshot import source_files; "
         "sys.stderr.write(str([*source_files(Path())]))"
     )
     with (tmp_path / "log.txt").open("wb") as log:
@@ -130,9 +130,9 @@ def test_a_log_that_this_process_writes_is_no_source(tmp_path: Path) -> None:
 UNREADABLE = """
 import sys
 from pathlib import Path
-from daskprs.agent.script.checked_script import check_script
+from daskprs._agent.script.checked_script import check_script
 from daskprs.errors import ScriptError
-from daskprs.options.run_options import RunOptions
+from daskprs._options.run_options import RunOptions
 
 try:
     check_script(sys.argv[1], None).look(exclude=())

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from daskprs.agent.protocol.messages import ProcessSpec
-from daskprs.agent.supervision.zygote import Zygote
+from daskprs._agent.protocol.messages import ProcessSpec
+from daskprs._agent.supervision.zygote import Zygote
 from daskprs.errors import AgentError
 from tests.support.polling import poll_for
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.agent.supervision.agent_process import AgentProcess
+    from daskprs._agent.supervision.agent_process import AgentProcess
 
 
 pytestmark = pytest.mark.cold
@@ -119,5 +119,5 @@ def test_a_zygote_that_is_killed_takes_its_agents_and_says_so(tmp_path: Path) ->
 
 def test_a_process_whose_parent_has_gone_already_ends_at_once() -> None:
     """The kernel was asked too late to do it."""
-    late = f"from daskprs.system.linux import die_with_parent; die_with_parent({os.getpid()} + 1)"
+    late = f"from daskprs._system.linux import die_with_parent; die_with_parent({os.getpid()} + 1)"
     assert subprocess.run([sys.executable, "-c", late], check=False).returncode == -signal.SIGKILL

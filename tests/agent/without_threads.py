@@ -7,13 +7,13 @@ import time
 from multiprocessing import Pipe
 from typing import Any
 
-from daskprs.agent.child.inbox import WORTH_A_THREAD_S, Loader
-from daskprs.agent.child.outbox import MemoryReserve, Outbox
-from daskprs.agent.protocol.answers import parsed
-from daskprs.agent.protocol.messages import Outcomes
-from daskprs.agent.protocol.shared_page import SharedPage, new_page
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.core.outcomes import Outcome, Status
+from daskprs._agent.child.inbox import WORTH_A_THREAD_S, Loader
+from daskprs._agent.child.outbox import MemoryReserve, Outbox
+from daskprs._agent.protocol.answers import parsed
+from daskprs._agent.protocol.messages import Outcomes
+from daskprs._agent.protocol.shared_page import SharedPage, new_page
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Outcome, Status
 
 
 class Slow:

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import daskprs
+from daskprs._cli import main
 from daskprs.azure import BatchDeployment
-from daskprs.cli import main
 
 DRIVER = """
 import glob, os

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from daskprs.azure.environments.conda_packages import pip_package, python_versions
-from daskprs.azure.environments.new_environment import NewEnvironment
-from daskprs.azure.environments.specification import read_specification
-from daskprs.cli import main
+from daskprs._cli import main
+from daskprs.azure._environments.conda_packages import pip_package, python_versions
+from daskprs.azure._environments.new_environment import NewEnvironment
+from daskprs.azure._environments.specification import read_specification
 from daskprs.errors import OptionError, YamlError
 
 

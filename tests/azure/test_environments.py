@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from daskprs._cli import main
+from daskprs._serve.deployment import ServedDeployment
 from daskprs.azure import BatchDeployment, run_pipeline
-from daskprs.azure.assets import Assets, given_places
-from daskprs.azure.missing_modules import missing_modules
-from daskprs.azure.pipeline_folder import PipelineFolder
-from daskprs.azure.pipelines.command_step import Command
-from daskprs.azure.pipelines.file import read_pipeline
-from daskprs.azure.pipelines.values import CallerInputs
+from daskprs.azure._assets import Assets, given_places
+from daskprs.azure._missing_modules import missing_modules
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipelines.command_step import Command
+from daskprs.azure._pipelines.file import read_pipeline
+from daskprs.azure._pipelines.values import CallerInputs
 from daskprs.azure.v1 import (
     Environment,
     Experiment,
@@ -27,9 +29,7 @@ from daskprs.azure.v1 import (
     RunConfiguration,
     Workspace,
 )
-from daskprs.cli import main
 from daskprs.errors import UsageError, YamlError
-from daskprs.serve.deployment import ServedDeployment
 
 SCORE = """
 import sys

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.azure.expressions import (
+from daskprs.azure._expressions import (
     ExpressionError,
     Optional,
     Reference,

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs.azure import PipelineResult, run_pipeline
-from daskprs.azure.assets import Assets
-from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
-from daskprs.azure.pipeline_folder import PipelineFolder
-from daskprs.azure.pipelines.command_step import Command
-from daskprs.azure.pipelines.file import Pipeline, read_pipeline
-from daskprs.azure.pipelines.values import CallerInputs
-from daskprs.azure.task import Task
-from daskprs.azure.validation import validate
-from daskprs.azure.yaml_files.document import Document
+from daskprs.azure._assets import Assets
+from daskprs.azure._deployments.pipeline_deployment import pipeline_deployment_of
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipelines.command_step import Command
+from daskprs.azure._pipelines.file import Pipeline, read_pipeline
+from daskprs.azure._pipelines.values import CallerInputs
+from daskprs.azure._task import Task
+from daskprs.azure._validation import validate
+from daskprs.azure._yaml_files.document import Document
 from daskprs.errors import PipelineFailed, YamlError
 
 Values = dict[str, Any]

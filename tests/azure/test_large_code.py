@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.agent.script.snapshot import LARGEST_BYTES, LINKED_BYTES
-from daskprs.azure.pipeline_folder import PipelineFolder
-from daskprs.azure.pipelines.command_step import Command
-from daskprs.azure.pipelines.included_code import Include, IncludedCode
+from daskprs._agent.script.snapshot import LARGEST_BYTES, LINKED_BYTES
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipelines.command_step import Command
+from daskprs.azure._pipelines.included_code import Include, IncludedCode
 from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.azure.missing_modules import missing_modules, refuse_missing_modules
-from daskprs.azure.stand_ins.here import StandIns
+from daskprs.azure._missing_modules import missing_modules, refuse_missing_modules
+from daskprs.azure._stand_ins.here import StandIns
 from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.azure import pipeline_folder
-from daskprs.azure.pipeline_folder import PipelineFolder, write_record
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import locked
+from daskprs._job.cleaning import Cleaning
+from daskprs._system.file_lock import held
+from daskprs.azure import _pipeline_folder as pipeline_folder
+from daskprs.azure._pipeline_folder import PipelineFolder, write_record
 from daskprs.azure.plugin import PLUGIN
 from daskprs.errors import JobFolderError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import locked
-from daskprs.job.cleaning import Cleaning
-from daskprs.system.file_lock import held
 from tests.cli import test_job_commands
 from tests.cli.test_job_commands import call
 from tests.job import test_cleaning

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from daskprs._cli import main
 from daskprs.azure import PipelineResult, run_pipeline
-from daskprs.azure.stand_ins.step_run import metrics_in
-from daskprs.cli import main
+from daskprs.azure._stand_ins.step_run import metrics_in
 from daskprs.errors import JobFolderError, PipelineFailed
 from tests.support.polling import poll_for
 

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from daskprs.azure.expressions import ExpressionError
-from daskprs.azure.pipelines.shell_arguments import served_command
-from daskprs.cli import main
+from daskprs._cli import main
+from daskprs.azure._expressions import ExpressionError
+from daskprs.azure._pipelines.shell_arguments import served_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daskprs.azure.system_flags import SYSTEM_FLAGS, split_flags
-from daskprs.options.run_options import TABLE
+from daskprs._options.run_options import TABLE
+from daskprs.azure._system_flags import SYSTEM_FLAGS, split_flags
 
 
 def test_known_flags_set_options_and_the_script_gets_the_rest() -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import dask
 import pytest
 
-from daskprs.azure.task import Task
+from daskprs._folders.job_folder import JobFolder
+from daskprs._job.request import check_kept_call
+from daskprs.azure._task import Task
 from daskprs.errors import ParallelRunFailed, ScriptError, YamlError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.job.request import check_kept_call
 
 if TYPE_CHECKING:
     from pathlib import Path

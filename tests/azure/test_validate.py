@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.azure.assets import Assets
-from daskprs.azure.validation import validate as verdict_on
-from daskprs.cli import main
+from daskprs._cli import main
+from daskprs.azure._assets import Assets
+from daskprs.azure._validation import validate as verdict_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

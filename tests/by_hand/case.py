@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import yaml
 
-from daskprs.azure.file_kinds import kind_of
-from daskprs.core.ending import EXIT_USAGE
+from daskprs._core.ending import EXIT_USAGE
+from daskprs.azure._file_kinds import kind_of
 from tests.by_hand.notebook import code_of
 
 ENDS = {0: "Completed", EXIT_USAGE: "refused"}

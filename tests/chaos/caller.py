@@ -14,9 +14,9 @@ import moments
 import pandas as pd
 
 import daskprs
-from daskprs.cluster import part_writers
-from daskprs.output.journal.journal import Journal
-from daskprs.output.store import ResultStore
+from daskprs._cluster import part_writers
+from daskprs._output.journal.journal import Journal
+from daskprs._output.store import ResultStore
 
 SCRIPT = Path(__file__).with_name("struck_script.py")
 AFTER_COMMITS = 2

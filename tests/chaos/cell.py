@@ -27,9 +27,9 @@ from strikes import (
     Scene,
 )
 
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.journal.history import History
-from daskprs.output.read_rows import read_rows
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.journal.history import History
+from daskprs._output.read_rows import read_rows
 from tests.support.datasets import table_of
 from tests.support.polling import poll_for
 

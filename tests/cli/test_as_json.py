@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from daskprs.cli import main
-from daskprs.cli.as_json import json_value
-from daskprs.core.ending import JobStatus
-from daskprs.core.events import Counts
+from daskprs._cli import main
+from daskprs._cli.as_json import json_value
+from daskprs._core.ending import JobStatus
+from daskprs._core.events import Counts
 
 
 def call(*words: str) -> Result:

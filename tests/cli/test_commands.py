@@ -14,9 +14,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from daskprs.cli import main
-from daskprs.cli.options import HEADINGS
-from daskprs.options.run_options import RunOptions
+from daskprs._cli import main
+from daskprs._cli.options import HEADINGS
+from daskprs._options.run_options import RunOptions
 
 SCRIPT = """
 import sys

@@ -16,13 +16,13 @@ from click.testing import CliRunner, Result
 from distributed import LocalCluster
 
 import daskprs
-from daskprs.cli import main
-from daskprs.cluster.connect import IN_PROCESS
-from daskprs.core.events import SlotsChanged
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import locked
-from daskprs.report.job_view import JobWatch
-from daskprs.report.progress_file import ProgressFile
+from daskprs._cli import main
+from daskprs._cluster.connect import IN_PROCESS
+from daskprs._core.events import SlotsChanged
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import locked
+from daskprs._report.job_view import JobWatch
+from daskprs._report.progress_file import ProgressFile
 from tests.support.job_events import job_ended, job_started, slot, stood
 from tests.support.polling import poll_for
 from tests.support.terminal import Terminal

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
-from daskprs.cluster.worker_events import Heartbeat
-from daskprs.core.limits import Limits
-from daskprs.output.spec import OutputSpec
+from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
+from daskprs._cluster.worker_events import Heartbeat
+from daskprs._core.limits import Limits
+from daskprs._output.spec import OutputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,11 @@ import pytest
 from distributed import Client, LocalCluster, get_client, get_worker, secede, worker_client
 
 import daskprs
-from daskprs.agent.supervision.pool import AgentPool
-from daskprs.cluster.connect import IN_PROCESS, outside_pool
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.lease import Lease
-from daskprs.core.mini_batch import Assigned, MiniBatch
+from daskprs._agent.supervision.pool import AgentPool
+from daskprs._cluster.connect import IN_PROCESS, outside_pool
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import Lease
+from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs.errors import AgentError
 from tests.support.by_hand import ByHand
 from tests.support.polling import poll_for
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.agent.protocol.messages import JobSpec
+    from daskprs._agent.protocol.messages import JobSpec
 
 FRAME = pd.DataFrame({"number": range(8)})
 

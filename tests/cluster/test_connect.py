@@ -19,9 +19,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs.agent.node.site import DriverInfo, ProbeFile
-from daskprs.cluster.connect import IN_PROCESS, QUIET, check_scheduler, connected
-from daskprs.cluster.session import Session
+from daskprs._agent.node.site import DriverInfo, ProbeFile
+from daskprs._cluster.connect import IN_PROCESS, QUIET, check_scheduler, connected
+from daskprs._cluster.session import Session
 from daskprs.errors import DaskprsError, OptionError
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
@@ -29,7 +29,7 @@ from tests.support.cases import mostly_long
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.agent.protocol.messages import JobSpec
+    from daskprs._agent.protocol.messages import JobSpec
 
 
 def test_a_cluster_that_has_gone_is_told_in_plain_words(a_job: JobSpec) -> None:
@@ -153,7 +153,7 @@ def test_a_server_that_never_answers_is_refused_within_the_timeout() -> None:
 WITH_FEW_FILES = """
 import os, resource, sys
 import dask
-from daskprs.cluster.connect import check_scheduler
+from daskprs._cluster.connect import check_scheduler
 from daskprs.errors import DaskprsError
 
 dask.config.set({"distributed.comm.timeouts.connect": "2s"})

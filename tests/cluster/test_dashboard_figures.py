@@ -13,9 +13,9 @@ import pandas as pd
 from distributed import Client, LocalCluster, span
 
 import daskprs
-from daskprs.cluster import job_figures
-from daskprs.cluster.connect import IN_PROCESS
-from daskprs.cluster.job_figures import FigureSender
+from daskprs._cluster import job_figures
+from daskprs._cluster.connect import IN_PROCESS
+from daskprs._cluster.job_figures import FigureSender
 from tests.support.job_events import stood
 from tests.support.polling import poll_for
 

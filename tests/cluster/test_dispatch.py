@@ -14,10 +14,10 @@ from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError
 
 import daskprs
-from daskprs.cluster import worker_plugin
-from daskprs.cluster.connect import IN_PROCESS
-from daskprs.cluster.lease import fetched
-from daskprs.folders.job_folder import JobFolder
+from daskprs._cluster import worker_plugin
+from daskprs._cluster.connect import IN_PROCESS
+from daskprs._cluster.lease import fetched
+from daskprs._folders.job_folder import JobFolder
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ import pytest
 from distributed import Client, Future, get_worker
 
 import daskprs
-from daskprs.cluster import key_exchange
-from daskprs.cluster.key_exchange import KeyExchange
+from daskprs._cluster import key_exchange
+from daskprs._cluster.key_exchange import KeyExchange
+from daskprs._inputs.keys import shuffle
+from daskprs._inputs.keys.partition_keys import ShuffledKeySource
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import LoadError
-from daskprs.inputs.keys import shuffle
-from daskprs.inputs.keys.partition_keys import ShuffledKeySource
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from distributed import Worker
 
-    from daskprs.cluster.key_worker import GatheredPart
-    from daskprs.inputs.keys.gathering import Group
+    from daskprs._cluster.key_worker import GatheredPart
+    from daskprs._inputs.keys.gathering import Group
 
 pytestmark = pytest.mark.cold
 """Tests look at the children of a process: a template would be one."""

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
-from daskprs.agent.node.site import ProbeFile
-from daskprs.cluster import scheduler_plugin, slot_manager
-from daskprs.cluster.remote import nodes as far_nodes
-from daskprs.cluster.remote.node_service import NodeCalls, NodeService, Unreachable
-from daskprs.cluster.remote.nodes import FarNodes
-from daskprs.cluster.remote.transfer import PIECE_BYTES, send
-from daskprs.cluster.scheduler_plugin import JobPlugin
-from daskprs.cluster.slot_allocator import SlotAllocator
-from daskprs.cluster.worker_events import (
+from daskprs._agent.node.site import ProbeFile
+from daskprs._cluster import scheduler_plugin, slot_manager
+from daskprs._cluster.remote import nodes as far_nodes
+from daskprs._cluster.remote.node_service import NodeCalls, NodeService, Unreachable
+from daskprs._cluster.remote.nodes import FarNodes
+from daskprs._cluster.remote.transfer import PIECE_BYTES, send
+from daskprs._cluster.scheduler_plugin import JobPlugin
+from daskprs._cluster.slot_allocator import SlotAllocator
+from daskprs._cluster.worker_events import (
     AgentsStopped,
     WorkerLost,
     WorkersFound,
     packed,
     unpacked,
 )
-from daskprs.core.actions import SlotAdded, SlotId
-from daskprs.folders.job_folder import JobFolder
-from daskprs.report.listeners import Listeners
+from daskprs._core.actions import SlotAdded, SlotId
+from daskprs._folders.job_folder import JobFolder
+from daskprs._report.listeners import Listeners
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.worker_events import Heartbeat
+    from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._cluster.worker_events import Heartbeat
 
 
 class NoCluster:

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from daskprs.cluster.connect import connected
-from daskprs.cluster.lost_cluster import lost_cluster_ignored
+from daskprs._cluster.connect import connected
+from daskprs._cluster.lost_cluster import lost_cluster_ignored
 
 
 def test_a_call_to_a_cluster_that_has_gone_is_logged_and_raises_nothing(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from daskprs.cluster.slot_allocator import SlotAllocator
-from daskprs.cluster.worker_events import Heartbeat
-from daskprs.cluster.worker_registry import WorkerRegistry
-from daskprs.core.watchdog import Watchdog
+from daskprs._cluster.slot_allocator import SlotAllocator
+from daskprs._cluster.worker_events import Heartbeat
+from daskprs._cluster.worker_registry import WorkerRegistry
+from daskprs._core.watchdog import Watchdog
 
 
 def beat(worker: str = "tcp://1:1", **more: Any) -> Heartbeat:

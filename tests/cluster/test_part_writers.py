@@ -18,16 +18,16 @@ import pytest
 from distributed import Client
 
 import daskprs
-from daskprs.agent.node.site import ProbeFile
-from daskprs.cluster import part_worker, part_writers
-from daskprs.cluster.part_worker import PartsPlugin
-from daskprs.cluster.part_writers import PartWriters, WritingWorkers
-from daskprs.cluster.worker_events import WorkerLost, WorkersFound
-from daskprs.core import watchdog
+from daskprs._agent.node.site import ProbeFile
+from daskprs._cluster import part_worker, part_writers
+from daskprs._cluster.part_worker import PartsPlugin
+from daskprs._cluster.part_writers import PartWriters, WritingWorkers
+from daskprs._cluster.worker_events import WorkerLost, WorkersFound
+from daskprs._core import watchdog
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.dataset.part_file import write_part
+from daskprs._output.publish.open_uploads import OpenUploads
 from daskprs.errors import ReturnTypeError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.dataset.part_file import write_part
-from daskprs.output.publish.open_uploads import OpenUploads
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
 from tests.support.datasets import manifest, part_plan
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from distributed import Scheduler
 
-    from daskprs.output.dataset.part_file import PartPlan
+    from daskprs._output.dataset.part_file import PartPlan
 
 FRAME = pd.DataFrame({"number": range(1_000), "kind": ["a", "b"] * 500})
 HELD = """

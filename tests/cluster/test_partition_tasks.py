@@ -16,9 +16,9 @@ from dask import delayed
 from dask._task_spec import Task, TaskRef
 from distributed import Client, LocalCluster, get_worker, worker_client
 
-from daskprs.cluster.connect import IN_PROCESS
-from daskprs.cluster.partition_tasks import submit_group
-from daskprs.inputs.collections.collection_graph import collection_graph
+from daskprs._cluster.connect import IN_PROCESS
+from daskprs._cluster.partition_tasks import submit_group
+from daskprs._inputs.collections.collection_graph import collection_graph
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

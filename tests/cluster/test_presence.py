@@ -16,8 +16,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs.agent.node.environment import visible_devices
-from daskprs.cluster.connect import IN_PROCESS
+from daskprs._agent.node.environment import visible_devices
+from daskprs._cluster.connect import IN_PROCESS
 from tests.support.by_hand import ByHand
 from tests.support.polling import poll_for
 

@@ -13,9 +13,9 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs.agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile
-from daskprs.cluster import worker_plugin
-from daskprs.cluster.worker_plugin import AgentsPlugin
+from daskprs._agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile
+from daskprs._cluster import worker_plugin
+from daskprs._cluster.worker_plugin import AgentsPlugin
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from daskprs.agent.protocol.messages import JobSpec
+    from daskprs._agent.protocol.messages import JobSpec
 
 FRAME = pd.DataFrame({"number": range(8)})
 SCRIPT = """

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.cluster.slot_allocator import SlotAllocator, without_device
+from daskprs._cluster.slot_allocator import SlotAllocator, without_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.cluster.worker_events import Heartbeat
+    from daskprs._cluster.worker_events import Heartbeat
 
     Dealt = Callable[..., dict[str, int]]
 

@@ -15,7 +15,7 @@ import pytest
 from distributed import Client
 
 import daskprs
-from daskprs.core import watchdog
+from daskprs._core import watchdog
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for

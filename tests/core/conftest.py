@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.core import lease_sizes
-from daskprs.core.actions import (
+from daskprs._core import lease_sizes
+from daskprs._core.actions import (
     Abort,
     Action,
     Commit,
@@ -20,18 +20,18 @@ from daskprs.core.actions import (
     Submit,
     Ticked,
 )
-from daskprs.core.lease import AgentExited, AgentReady, Death, InitFailed, Lease
-from daskprs.core.ledger import Ledger
-from daskprs.core.limits import Limits
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs._core.lease import AgentExited, AgentReady, Death, InitFailed, Lease
+from daskprs._core.ledger import Ledger
+from daskprs._core.limits import Limits
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
 from tests.support.returns import returned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daskprs.core.actions import LedgerEvent
-    from daskprs.core.lease import AgentEvent
+    from daskprs._core.actions import LedgerEvent
+    from daskprs._core.lease import AgentEvent
 
 BOOM = Failure("ValueError", "boom", "Traceback …")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.actions import SlotId, SlotResources
-from daskprs.core.agent_allocation import AgentAllocator
-from daskprs.core.lease import AgentExited, AgentStarted, LeaseReturned
-from daskprs.core.ledger_state import LedgerState, SlotRecord
-from daskprs.core.limits import Limits
+from daskprs._core.actions import SlotId, SlotResources
+from daskprs._core.agent_allocation import AgentAllocator
+from daskprs._core.lease import AgentExited, AgentStarted, LeaseReturned
+from daskprs._core.ledger_state import LedgerState, SlotRecord
+from daskprs._core.limits import Limits
 
 DEVICES = ("0", "1")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.core.backlog import Backlog
-from daskprs.core.entry import Entry
-from daskprs.core.mini_batch import MiniBatch
+from daskprs._core.backlog import Backlog
+from daskprs._core.entry import Entry
+from daskprs._core.mini_batch import MiniBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

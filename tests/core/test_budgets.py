@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.outcomes import Status
+from daskprs._core.outcomes import Status
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 4])

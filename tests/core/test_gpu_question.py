@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.actions import HideGpus, Remark, SlotAdded, SlotId, SlotResources
-from daskprs.core.lease import AgentStarted, GpuUse
-from daskprs.core.outcomes import Outcome, Status
+from daskprs._core.actions import HideGpus, Remark, SlotAdded, SlotId, SlotResources
+from daskprs._core.lease import AgentStarted, GpuUse
+from daskprs._core.outcomes import Outcome, Status
 
 NONE, LOADED, OPEN = (
     GpuUse("", is_open=False),

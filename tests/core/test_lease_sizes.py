@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.actions import Submit
-from daskprs.core.lease_sizes import GROWTH, LARGEST, LeaseSizes
+from daskprs._core.actions import Submit
+from daskprs._core.lease_sizes import GROWTH, LARGEST, LeaseSizes
 
 
 def test_the_first_leases_are_single_mini_batches() -> None:

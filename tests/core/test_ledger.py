@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.actions import Abort, SlotAdded, SlotId, SlotsLost, Submit
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.outcomes import Failure, Status
-from daskprs.core.placement import ELSEWHERE_S
+from daskprs._core.actions import Abort, SlotAdded, SlotId, SlotsLost, Submit
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.outcomes import Failure, Status
+from daskprs._core.placement import ELSEWHERE_S
 from daskprs.errors import InputError
 from tests.support.returns import returned
 

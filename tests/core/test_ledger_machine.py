@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from daskprs.core.actions import (
+from daskprs._core.actions import (
     Abort,
     Commit,
     FailAttempt,
@@ -33,7 +33,7 @@ from daskprs.core.actions import (
     Ticked,
     Withdraw,
 )
-from daskprs.core.lease import (
+from daskprs._core.lease import (
     AgentAssignment,
     AgentExited,
     AgentStarted,
@@ -41,11 +41,11 @@ from daskprs.core.lease import (
     InitFailed,
     LeaseReturned,
 )
-from daskprs.core.ledger import Ledger
-from daskprs.core.limits import Limits
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.core.placement import ELSEWHERE_S
+from daskprs._core.ledger import Ledger
+from daskprs._core.limits import Limits
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.placement import ELSEWHERE_S
 from tests.support.returns import returned
 
 if TYPE_CHECKING:

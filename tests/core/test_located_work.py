@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.core.actions import LeaseWithdrawn, Submit, ThreadsCounted, Withdraw
-from daskprs.core.plan_entries import with_first_item_deadline
+from daskprs._core.actions import LeaseWithdrawn, Submit, ThreadsCounted, Withdraw
+from daskprs._core.plan_entries import with_first_item_deadline
 from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.actions import Remark, SlotAdded, SlotId, SlotResources
-from daskprs.core.lease import AgentExited, AgentStarted
-from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.core.placement import ELSEWHERE_S
-from daskprs.core.quarantine import PROBE_AFTER_S
+from daskprs._core.actions import Remark, SlotAdded, SlotId, SlotResources
+from daskprs._core.lease import AgentExited, AgentStarted
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.placement import ELSEWHERE_S
+from daskprs._core.quarantine import PROBE_AFTER_S
 
 BOOM = Failure("ValueError", "boom", "Traceback …")
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.core import lease_sizes
-from daskprs.core.actions import SlotAdded, SlotId, ThreadsCounted, Withdraw
-from daskprs.core.lease import AgentExited, AgentStarted, Death
-from daskprs.core.outcomes import Failure, Status
+from daskprs._core import lease_sizes
+from daskprs._core.actions import SlotAdded, SlotId, ThreadsCounted, Withdraw
+from daskprs._core.lease import AgentExited, AgentStarted, Death
+from daskprs._core.outcomes import Failure, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.core.lease import Lease
-    from daskprs.core.outcomes import Outcome
+    from daskprs._core.lease import Lease
+    from daskprs._core.outcomes import Outcome
 
 BOOM = Failure("ValueError", "boom", "Traceback …")
 ASSERT = Failure("AcceleratorError", "CUDA error: device-side assert triggered", fatal=True)

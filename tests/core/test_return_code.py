@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from daskprs.core.outcomes import meaning_of, signal_of
+from daskprs._core.outcomes import meaning_of, signal_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daskprs.core.actions import Ticked
+from daskprs._core.actions import Ticked
 
 
 def test_without_progress_for_too_long_the_job_fails(desk: Any) -> None:

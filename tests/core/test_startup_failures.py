@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.lease import AgentExited
-from daskprs.core.outcomes import Failure
+from daskprs._core.lease import AgentExited
+from daskprs._core.outcomes import Failure
 
 LINE = 'Traceback (most recent call last):\n  File "/score.py", line 3, in init\n    load()\n'
 MISSING = Failure("ImportError", "no such module", LINE, retryable=False)

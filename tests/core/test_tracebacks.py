@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from daskprs.core.tracebacks import condensed, deepest_line, without_error
+from daskprs._core.tracebacks import condensed, deepest_line, without_error
 
 
 def printed(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daskprs.core.actions import (
+from daskprs._core.actions import (
     LeaseKept,
     LeaseWithdrawn,
     SlotAdded,
@@ -13,7 +13,7 @@ from daskprs.core.actions import (
     ThreadsCounted,
     Withdraw,
 )
-from daskprs.core.outcomes import Failure
+from daskprs._core.outcomes import Failure
 from tests.support.returns import returned
 
 BUSY = SlotId("tcp://host0", 0, 0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from daskprs.core.actions import SlotId
-from daskprs.core.events import Place, SlotState
-from daskprs.core.watchdog import GRACE_S, SILENT_S, Watchdog
+from daskprs._core.actions import SlotId
+from daskprs._core.events import Place, SlotState
+from daskprs._core.watchdog import GRACE_S, SILENT_S, Watchdog
 
 
 def passed(watchdog: Watchdog, seconds: int, *heard: str) -> set[str]:

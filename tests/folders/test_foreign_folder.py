@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import daskprs
+from daskprs._folders.foreign_folder import refuse_foreign
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import locked
 from daskprs.errors import JobFolderError
-from daskprs.folders.foreign_folder import refuse_foreign
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import locked
 
 if TYPE_CHECKING:
     from pathlib import Path

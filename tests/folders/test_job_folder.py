@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daskprs._folders.job_folder import JobFolder, default_path
+from daskprs._folders.job_lock import MOST_EPOCHS, begun_epochs, has_begun, latest_epoch, locked
+from daskprs._system.atomic_file import whole_file
+from daskprs._system.file_lock import claimed, held
 from daskprs.errors import JobFolderError, JobFolderLocked, worded
-from daskprs.folders.job_folder import JobFolder, default_path
-from daskprs.folders.job_lock import MOST_EPOCHS, begun_epochs, has_begun, latest_epoch, locked
-from daskprs.system.atomic_file import whole_file
-from daskprs.system.file_lock import claimed, held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,8 +122,8 @@ def test_numbers_of_processes_go_on_after_those_of_an_earlier_run(tmp_path: Path
 
 HOLD = """
 import sys
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import locked
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import locked
 with locked(JobFolder(sys.argv[1])) as epoch:
     print(epoch, flush=True)
     sys.stdin.read()

@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import tests.support.polars_threads  # noqa: F401
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.batch_format import batch_form, rows_in
+from daskprs._inputs.source.read_options import BatchFormat, ReadOptions
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.batch_format import batch_form, rows_in
-from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
 from tests.support import types_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daskprs.inputs.source.source import Source
+    from daskprs._inputs.source.source import Source
 
 SOME = 40
 """Bytes of a mini-batch, so that even small tables have several."""
@@ -449,7 +449,7 @@ def test_what_a_format_cannot_hold_is_refused(kind: str) -> None:
 
 def test_polars_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
-    monkeypatch.setattr("daskprs.inputs.source.batch_format.find_spec", lambda _: None)
+    monkeypatch.setattr("daskprs._inputs.source.batch_format.find_spec", lambda _: None)
     with pytest.raises(OptionError, match=r'not installed.*pip install "daskprs\[polars\]"'):
         open_source(pd.DataFrame({"a": [1]}), ReadOptions(batch_format="polars"))
 

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 import daskprs
-from daskprs.cli import main
+from daskprs._cli import main
+from daskprs._inputs.delimited.null_words import DEFAULT, null_words
+from daskprs._inputs.delimited.parser import DelimitedParser, Dialect
+from daskprs._inputs.delimited.schema import TextColumn
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import JobChanged, LoadError, OptionError
-from daskprs.inputs.delimited.null_words import DEFAULT, null_words
-from daskprs.inputs.delimited.parser import DelimitedParser, Dialect
-from daskprs.inputs.delimited.schema import TextColumn
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.put_together import together
 
 if TYPE_CHECKING:

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.delimited.null_words import EMPTY
-from daskprs.inputs.delimited.null_words import NULLS as WORDS_FOR_NULL
-from daskprs.inputs.delimited.parser import (
+from daskprs._inputs.delimited.null_words import EMPTY
+from daskprs._inputs.delimited.null_words import NULLS as WORDS_FOR_NULL
+from daskprs._inputs.delimited.parser import (
     HOLDS_ARROW_TEXT,
     ROUND_TRIP,
     DelimitedParser,
     Dialect,
     may_hold_nulls,
 )
-from daskprs.inputs.delimited.schema import BOOL_OR_NULL, TEXT, TextColumn
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
+from daskprs._inputs.delimited.schema import BOOL_OR_NULL, TEXT, TextColumn
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
+from daskprs.errors import InputError, LoadError, OptionError
 from tests.support.put_together import together
 
 if TYPE_CHECKING:

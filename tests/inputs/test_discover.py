@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import fsspec
 import pytest
 
+from daskprs._inputs.files.discover import discover, visible
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputError, OptionError
-from daskprs.inputs.files.discover import discover, visible
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

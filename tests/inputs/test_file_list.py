@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.inputs.files.discover import discover
-from daskprs.inputs.files.file_list import FileList
-from daskprs.inputs.source.input_file import InputFile
+from daskprs._inputs.files.discover import discover
+from daskprs._inputs.files.file_list import FileList
+from daskprs._inputs.source.input_file import InputFile
 
 if TYPE_CHECKING:
     from pathlib import Path

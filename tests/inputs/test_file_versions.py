@@ -15,16 +15,16 @@ import fsspec
 import pandas as pd
 import pytest
 
+from daskprs._inputs.files.file_versions import refuse_changed_files
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputChanged
-from daskprs.inputs.files.file_versions import refuse_changed_files
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.source import source as sources
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._inputs.source import source as sources
 
 FRAME = pd.DataFrame({"n": range(1000, 3000), "text": [f"t{n}" for n in range(1000, 3000)]})
 LINES = FRAME.to_json(orient="records", lines=True)
@@ -210,7 +210,7 @@ def test_files_that_are_gone_or_new_are_no_change(tmp_path: Path) -> None:
 ANOTHER_PROCESS = """
 import sys
 from pathlib import Path
-from daskprs.inputs.files.file_versions import TimesSeen
+from daskprs._inputs.files.file_versions import TimesSeen
 
 table = TimesSeen(Path(sys.argv[1]))
 print(*(table.first(path, int(time)) for path, time in (one.split("=") for one in sys.argv[2:])))
@@ -239,7 +239,7 @@ import pickle
 import sys
 from pathlib import Path
 from daskprs.errors import InputChanged
-from daskprs.inputs.files.file_versions import compare_with_times_seen
+from daskprs._inputs.files.file_versions import compare_with_times_seen
 
 compare_with_times_seen(Path(sys.argv[1]))
 reader, plan = pickle.load(sys.stdin.buffer)

@@ -18,14 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import daskprs
-from daskprs.arrow.exact_casts import Asked, checked_cast
+from daskprs._arrow.exact_casts import Asked, checked_cast
+from daskprs._inputs.collections.staging import staged
+from daskprs._inputs.collections.staging_form import form_of_frames
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.given_types import UNCONVERTED, converted
+from daskprs._inputs.source.read_options import ReadOptions
+from daskprs._output.rows.given_schema import GivenSchema, schema_text
 from daskprs.errors import InputError, LoadError, OptionError, ReturnTypeError
-from daskprs.inputs.collections.staging import staged
-from daskprs.inputs.collections.staging_form import form_of_frames
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.given_types import UNCONVERTED, converted
-from daskprs.inputs.source.read_options import ReadOptions
-from daskprs.output.rows.given_schema import GivenSchema, schema_text
 from tests.support.arrow_of_all_kinds import FLAT
 from tests.support.put_together import together
 

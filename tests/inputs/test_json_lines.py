@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
+from daskprs._inputs.text.json_lines import clean_rows, parsed
 from daskprs.errors import LoadError
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
-from daskprs.inputs.text.json_lines import clean_rows, parsed
 from tests.support.put_together import together
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from daskprs._inputs.keys import gathering
+from daskprs._inputs.keys.dealing import deal_frame, dealt_part
+from daskprs._inputs.keys.gathering import Group, gather
+from daskprs._inputs.keys.hashing import part_of
+from daskprs._inputs.keys.rows import SealedPickleFile
+from daskprs._system.seal import new_key
 from daskprs.errors import JobFolderError, LoadError
-from daskprs.inputs.keys import gathering
-from daskprs.inputs.keys.dealing import deal_frame, dealt_part
-from daskprs.inputs.keys.gathering import Group, gather
-from daskprs.inputs.keys.hashing import part_of
-from daskprs.inputs.keys.rows import SealedPickleFile
-from daskprs.system.seal import new_key
 from tests.support.canary import Canary
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ MEMORY = """
 import resource, sys
 from pathlib import Path
 import numpy as np, pandas as pd
-from daskprs.inputs.keys.dealing import deal_frame, dealt_part
-from daskprs.inputs.keys import gathering
-from daskprs.system.seal import new_key
+from daskprs._inputs.keys.dealing import deal_frame, dealt_part
+from daskprs._inputs.keys import gathering
+from daskprs._system.seal import new_key
 
 gathering.AT_ONCE_BYTES = 8 << 20
 folder, rows, pieces, parts = Path(sys.argv[1]), 100_000, 20, 64

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from daskprs.inputs.files.discover import discover
-from daskprs.inputs.files.listing import Listing, counted_pages, watched_listing
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
+from daskprs._inputs.files.discover import discover
+from daskprs._inputs.files.listing import Listing, counted_pages, watched_listing
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ def test_files_of_a_folder_are_counted_as_they_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what all names of the input stand for is known at the end."""
-    monkeypatch.setattr("daskprs.inputs.files.listing.Listing", Watched)
+    monkeypatch.setattr("daskprs._inputs.files.listing.Listing", Watched)
     for name in "abc":
         (tmp_path / name).touch()
     with watched_listing() as listing:
@@ -54,7 +54,7 @@ def test_footers_are_counted_as_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is a request to the store: fifty thousand of them take longer than the listing."""
-    monkeypatch.setattr("daskprs.inputs.files.listing.Listing", Watched)
+    monkeypatch.setattr("daskprs._inputs.files.listing.Listing", Watched)
     for name in "ab":
         pd.DataFrame({"x": [1]}).to_parquet(tmp_path / f"{name}.parquet")
     with watched_listing() as listing:

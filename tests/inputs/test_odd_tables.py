@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from dask import delayed
 
-import daskprs.inputs.keys.shuffle
+import daskprs._inputs.keys.shuffle
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.put_together import together
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def test_keys_that_are_equal_are_one(
     tmp_path: Path, kind: str, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In however many parts the rows are brought together."""
-    monkeypatch.setattr(daskprs.inputs.keys.shuffle, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(daskprs._inputs.keys.shuffle, "PART_BYTES", part_bytes)
     frame = pd.DataFrame({"key": KEYS[kind], "row": range(9)})
     source = open_source(frame, ReadOptions(partition_keys=("key",)))
     source.prepare(tmp_path)

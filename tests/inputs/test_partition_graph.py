@@ -18,10 +18,10 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.cluster.connect import IN_PROCESS
+from daskprs._cluster.connect import IN_PROCESS
+from daskprs._inputs.collections.collection_graph import collection_graph
+from daskprs._inputs.collections.partition_graph import PartitionGraph
 from daskprs.errors import InputError, OptionError
-from daskprs.inputs.collections.collection_graph import collection_graph
-from daskprs.inputs.collections.partition_graph import PartitionGraph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

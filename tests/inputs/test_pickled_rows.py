@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from daskprs.core.mini_batch import MiniBatch
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._inputs.source.pickled_rows import PickledReader
+from daskprs._system.regular_files import keep_to_owner, owner_in
 from daskprs.errors import JobFolderError
-from daskprs.inputs.source.pickled_rows import PickledReader
-from daskprs.system.regular_files import keep_to_owner, owner_in
 from tests.support.canary import Canary
 
 if TYPE_CHECKING:

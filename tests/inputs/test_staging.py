@@ -25,28 +25,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.agent.child.failure import failure_of
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.errors import InputError, JobFolderError, LoadError, OptionError
-from daskprs.inputs.collections.staged_reader import StagedReader, append_reader
-from daskprs.inputs.collections.staging import StagedPartition, staged
-from daskprs.inputs.collections.staging_form import (
+from daskprs._agent.child.failure import failure_of
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._inputs.collections.staged_reader import StagedReader, append_reader
+from daskprs._inputs.collections.staging import StagedPartition, staged
+from daskprs._inputs.collections.staging_form import (
     StagingForm,
     form_of_arrays,
     form_of_frames,
     form_of_objects,
 )
-from daskprs.inputs.source.batch_format import BatchForm, rows_in
-from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
-from daskprs.inputs.source.read_options import ReadOptions
-from daskprs.system.masks import mask_of
+from daskprs._inputs.source.batch_format import BatchForm, rows_in
+from daskprs._inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
+from daskprs._inputs.source.read_options import ReadOptions
+from daskprs._system.masks import mask_of
+from daskprs.errors import InputError, JobFolderError, LoadError, OptionError
 from tests.support.canary import Canary
 from tests.support.frames_of_all_kinds import frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.inputs.source.read_options import BatchFormat
+    from daskprs._inputs.source.read_options import BatchFormat
 
 SIZES = st.sampled_from([None, 1, 100, 10**6])
 

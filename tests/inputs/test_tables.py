@@ -15,10 +15,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from daskprs._inputs.delimited.parser import DelimitedParser
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.delimited.parser import DelimitedParser
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.put_together import together
 
 if TYPE_CHECKING:

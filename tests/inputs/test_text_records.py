@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.inputs.delimited.parser import Dialect
-from daskprs.inputs.text import records as text_records
-from daskprs.inputs.text.records import TextRecords
+from daskprs._inputs.delimited.parser import Dialect
+from daskprs._inputs.text import records as text_records
+from daskprs._inputs.text.records import TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

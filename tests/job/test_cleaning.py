@@ -17,12 +17,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import daskprs
-from daskprs.cli import main
+from daskprs._cli import main
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import locked
+from daskprs._job import cleaning
+from daskprs._job.cleaning import Cleaning, is_job_folder
 from daskprs.errors import JobFolderError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import locked
-from daskprs.job import cleaning
-from daskprs.job.cleaning import Cleaning, is_job_folder
 from tests.support.object_store import SENDS, object_store
 
 if TYPE_CHECKING:

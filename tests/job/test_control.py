@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daskprs.job.control import JobControl
+from daskprs._job.control import JobControl
 
 
 def test_a_second_request_waits_for_no_lock() -> None:

@@ -21,7 +21,7 @@ import pytest
 
 import daskprs
 from daskprs import EntryScript
-from daskprs.agent.inline import inline_agent
+from daskprs._agent.inline import inline_agent
 from daskprs.errors import OptionError, ParallelRunCanceled, ParallelRunFailed
 from tests.support.polling import poll_for
 

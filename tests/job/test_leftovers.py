@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs.folders.job_folder import JobFolder
-from daskprs.job import leftovers
-from daskprs.job.leftovers import drop_leftovers
-from daskprs.system.disk_space import used_bytes
+from daskprs._folders.job_folder import JobFolder
+from daskprs._job import leftovers
+from daskprs._job.leftovers import drop_leftovers
+from daskprs._system.disk_space import used_bytes
 from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ STRIKER = """
 import os, shutil, sys
 from pathlib import Path
 
-from daskprs.folders.job_folder import JobFolder
-from daskprs.job.leftovers import drop_leftovers
+from daskprs._folders.job_folder import JobFolder
+from daskprs._job.leftovers import drop_leftovers
 
 base, left = Path(sys.argv[1]), 10_000
 

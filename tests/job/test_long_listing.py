@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import daskprs
-from daskprs.core.events import MessageLogged
+from daskprs._core.events import MessageLogged
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import locked
+from daskprs._inputs.files.listing import current_listing
+from daskprs._job import request
+from daskprs._job.status import state_of
+from daskprs._report.job_view import JobWatch
+from daskprs._report.progress_file import ProgressFile
 from daskprs.errors import JobFolderError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import locked
-from daskprs.inputs.files.listing import current_listing
-from daskprs.job import request
-from daskprs.job.status import state_of
-from daskprs.report.job_view import JobWatch
-from daskprs.report.progress_file import ProgressFile
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_a_long_listing_is_shown_and_logged_with_its_counts(
         assert not (tmp_path / "job").exists()
         return open_at_once(data, reading)
 
-    monkeypatch.setattr("daskprs.report.listeners.FIRST_AFTER_S", 0.01)
+    monkeypatch.setattr("daskprs._report.listeners.FIRST_AFTER_S", 0.01)
     monkeypatch.setattr(request, "open_source", open_slowly)
     result = daskprs.parallel_run(
         tmp_path / "in",

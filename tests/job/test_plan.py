@@ -98,8 +98,8 @@ def test_a_plan_of_files_is_no_dataframe(tmp_path: Path) -> None:
 SHUFFLE = """
 import resource, sys
 from pathlib import Path
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 
 source = open_source(sys.argv[1], ReadOptions(partition_keys=("key",)))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -12,12 +12,12 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 
-from daskprs.agent.node.environment import agent_environment, usable_cores
-from daskprs.agent.supervision.zygote import take_zygote
-from daskprs.cluster.connect import IN_PROCESS
+from daskprs._agent.node.environment import agent_environment, usable_cores
+from daskprs._agent.supervision.zygote import take_zygote
+from daskprs._cluster.connect import IN_PROCESS
+from daskprs._job.prestart import prestart
+from daskprs._options.run_options import RunOptions
 from daskprs.errors import AgentError, OptionError
-from daskprs.job.prestart import prestart
-from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     import types

@@ -48,7 +48,7 @@ def test_a_frame_of_parquet_has_the_same_name_in_each_process_until_its_files_ch
         pd.DataFrame({"a": [number]}).to_parquet(tmp_path / f"{number}.parquet")
     program = (
         "import dask.dataframe as dd\n"
-        "from daskprs.inputs.collections.collection_graph import collection_graph, stable_name\n"
+        "from daskprs._inputs.collections.collection_graph import collection_graph, stable_name\n"
         f"read = dd.read_parquet({str(tmp_path)!r})\n"
         "frame = read[read.a > 0].merge(read, on='a')\n"
         f"arrow = dd.read_parquet({tmp_path.as_uri()!r}, filesystem='arrow')\n"

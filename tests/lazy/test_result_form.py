@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from daskprs._lazy.result_form import ResultForm
+from daskprs._output.rows.given_schema import schema_text
+from daskprs._output.rows.typed_rows import TypedPiece
 from daskprs.errors import ReturnTypeError
-from daskprs.lazy.result_form import ResultForm
-from daskprs.output.rows.given_schema import schema_text
-from daskprs.output.rows.typed_rows import TypedPiece
 
 SIZES = pd.CategoricalDtype(["small", "large", "huge"], ordered=True)
 

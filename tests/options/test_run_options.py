@@ -22,15 +22,15 @@ import pytest
 
 import daskprs
 from daskprs import OptionError, RunOptions, UsageError
-from daskprs.cli import main
-from daskprs.cli.options import descriptions
-from daskprs.core.limits import Limits
-from daskprs.job.request import check_call
-from daskprs.lazy.map_batches import NOT_OF_JOBS
-from daskprs.options.arguments import Default, LazyOptions, MoreOptions
-from daskprs.options.run_options import INPUT, TABLE
-from daskprs.options.site_defaults import SITE
-from daskprs.system.user_key import keyed_digest
+from daskprs._cli import main
+from daskprs._cli.options import descriptions
+from daskprs._core.limits import Limits
+from daskprs._job.request import check_call
+from daskprs._lazy.map_batches import NOT_OF_JOBS
+from daskprs._options.arguments import Default, LazyOptions, MoreOptions
+from daskprs._options.run_options import INPUT, TABLE
+from daskprs._options.site_defaults import SITE
+from daskprs._system.user_key import keyed_digest
 from tests.support import options_page
 
 OWN_PARAMETERS = ("data", "script", "client", "job_dir", "output_dir", "detach")

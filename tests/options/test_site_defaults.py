@@ -15,12 +15,11 @@ import yaml
 
 import daskprs
 from daskprs import OptionError, RunOptions
-from daskprs.errors import JobChanged
-from daskprs.folders.job_folder import ROOT, JobFolder
-from daskprs.job.prestart import prestart
-from daskprs.job.request import check_kept_call, read_call
-from daskprs.options.run_options import INPUT, TABLE
-from daskprs.options.site_defaults import (
+from daskprs._folders.job_folder import ROOT, JobFolder
+from daskprs._job.prestart import prestart
+from daskprs._job.request import check_kept_call, read_call
+from daskprs._options.run_options import INPUT, TABLE
+from daskprs._options.site_defaults import (
     DEFAULTS,
     JOB_ROOT,
     SITE,
@@ -28,6 +27,7 @@ from daskprs.options.site_defaults import (
     options_of_call,
     site_defaults,
 )
+from daskprs.errors import JobChanged
 from tests.support import config_files
 
 if TYPE_CHECKING:

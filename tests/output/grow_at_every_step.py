@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow.parquet  # noqa: F401 - once, before the forks
 from kill_at_every_step import COMPLETED, NOT_COMPLETED, in_a_child
 
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.read_rows import read_rows
 from daskprs.errors import DaskprsError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.read_rows import read_rows
 from tests.support.every_step import STRUCK, at_every_step
 from tests.support.growth import drive, serial, target_of
 from tests.support.reaper import Reaper

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output import spool
+from daskprs._output.read_rows import read_rows
+from daskprs._system.interrupts import LateInterrupts
 from daskprs.errors import DaskprsError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output import spool
-from daskprs.output.read_rows import read_rows
-from daskprs.system.interrupts import LateInterrupts
 from tests.support.every_step import STRUCK, at_every_step
 from tests.support.reaper import REAL, Reaper
 from tests.support.store_driver import (

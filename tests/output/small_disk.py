@@ -18,14 +18,14 @@ import pyarrow.dataset
 import pytest
 
 import daskprs
+from daskprs._folders.job_folder import JobFolder
+from daskprs._job.status import state_of
+from daskprs._output.journal.history import History
+from daskprs._output.read_rows import read_rows
+from daskprs._output.rows.format_result import format_result
+from daskprs._output.spec import SpoolSpec
+from daskprs._output.spool import AgentSpool, UnwritableError
 from daskprs.errors import JobFolderError, OutputError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.job.status import state_of
-from daskprs.output.journal.history import History
-from daskprs.output.read_rows import read_rows
-from daskprs.output.rows.format_result import format_result
-from daskprs.output.spec import SpoolSpec
-from daskprs.output.spool import AgentSpool, UnwritableError
 from tests.support.datasets import PARQUET
 from tests.support.store_driver import BOTH, TEXT, Driver, driving
 

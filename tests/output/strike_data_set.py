@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 import pyarrow.dataset  # noqa: F401 - once, before the forks
 from kill_at_every_step import COMPLETED, NOT_COMPLETED, in_a_child
 
+from daskprs._output.dataset import ordered_parts
+from daskprs._output.publish import output_file
 from daskprs.errors import DaskprsError
-from daskprs.output.dataset import ordered_parts
-from daskprs.output.publish import output_file
 from tests.support.datasets import PARQUET, AsideAtOnce, AtOnce, text_of
 from tests.support.every_step import STRUCK, at_every_step
 from tests.support.growth import drive, serial, target_of
 from tests.support.reaper import Reaper
 
 if TYPE_CHECKING:
-    from daskprs.output.journal.recovery import Runs
+    from daskprs._output.journal.recovery import Runs
 
 AT_FIRST, FAILS, GROWN = "bdf", "d", "abcdefg"
 RUNS: list[tuple[Runs, str, str]] = [

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import s3fs  # noqa: F401 - once, before the forks
 from kill_at_every_step import COMPLETED, NOT_COMPLETED, in_a_child
 
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.dataset import ordered_parts
+from daskprs._output.publish import open_uploads
+from daskprs._output.publish.remote import RemoteParts
 from daskprs.errors import DaskprsError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.dataset import ordered_parts
-from daskprs.output.publish import open_uploads
-from daskprs.output.publish.remote import RemoteParts
 from tests.support.datasets import PARQUET, AtOnce
 from tests.support.every_step import STRUCK, at_every_step
 from tests.support.failing_store import HOW, FailingStore, Strike, failing_store
@@ -36,7 +36,7 @@ from tests.support.object_store import ObjectStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.output.journal.recovery import Runs
+    from daskprs._output.journal.recovery import Runs
 
 RUNS: list[tuple[Runs, str]] = [("all that is left", "bdf"), ("what is new", "abcdefg")]
 """How a run goes on, and its input."""

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.output.journal.commits import IntColumn
+from daskprs._output.journal.commits import IntColumn
 
 COUNTS = st.integers(0, 100)
 

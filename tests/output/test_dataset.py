@@ -12,10 +12,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from daskprs._output.dataset import ordered_parts
+from daskprs._output.publish import output_file
+from daskprs._output.rows import part_formats
 from daskprs.errors import OutputError, ReturnTypeError
-from daskprs.output.dataset import ordered_parts
-from daskprs.output.publish import output_file
-from daskprs.output.rows import part_formats
 from tests.support.datasets import PARQUET, AtOnce, files_in, manifest, table_of, text_of
 from tests.support.growth import drive
 from tests.support.growth import serial as serial_of_files

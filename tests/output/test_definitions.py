@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.output.rows.definitions import MOST_PARTS, digest_of
+from daskprs._output.rows.definitions import MOST_PARTS, digest_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,7 +139,7 @@ def test_each_process_finds_the_same_digest(tmp_path: Path) -> None:
     (tmp_path / "kinds.py").write_text(KINDS)
     program = (
         "import kinds\n"
-        "from daskprs.output.rows.definitions import digest_of\n"
+        "from daskprs._output.rows.definitions import digest_of\n"
         "print([digest_of(one, 'kinds'.__eq__) for one in (kinds.Best, kinds.Mark)])"
     )
     found = [

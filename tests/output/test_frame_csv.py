@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprs.output.rows.frame_csv import (
+from daskprs._output.rows.frame_csv import (
     CELLS_AT_ONCE,
     FEW_CELLS,
     FEW_ROWS,

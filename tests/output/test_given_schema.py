@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.support.polars_threads  # noqa: F401
+from daskprs._output.rows.given_schema import GivenSchema, schema_of, schema_text
 from daskprs.errors import ReturnTypeError
-from daskprs.output.rows.given_schema import GivenSchema, schema_of, schema_text
 from tests.support.arrow_of_all_kinds import TYPES
 
 if TYPE_CHECKING:

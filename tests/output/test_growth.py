@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.journal.recovery import Resumption
+from daskprs._output.read_rows import read_rows
 from daskprs.errors import JobFolderError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.journal.recovery import Resumption
-from daskprs.output.read_rows import read_rows
 from tests.support.growth import drive, serial, target_of
 from tests.support.store_driver import BOTH, TEXT, driving, frame_of, mini_batch
 
 if TYPE_CHECKING:
-    from daskprs.core.mini_batch import MiniBatch
-    from daskprs.output.journal.recovery import Runs
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._output.journal.recovery import Runs
 
 NAMES = "abcdefgh"
 FILES = st.sets(st.sampled_from(NAMES))

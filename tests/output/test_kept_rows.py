@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal as assert_polars_equal
 
 import tests.support.polars_threads  # noqa: F401
-from daskprs.core.events import Counts
+from daskprs._core.events import Counts
+from daskprs._folders.job_folder import JobFolder
+from daskprs._job.lazy_rows import PartReader
+from daskprs._job.result import ParallelRunResult
+from daskprs._output import kept_rows
+from daskprs._output.kept_rows import KeptPart, KeptRows
 from daskprs.errors import JobFolderError, JournalError, OptionError, ReturnTypeError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.job.lazy_rows import PartReader
-from daskprs.job.result import ParallelRunResult
-from daskprs.output import kept_rows
-from daskprs.output.kept_rows import KeptPart, KeptRows
 from tests.support.arrow_of_all_kinds import TYPES, tables
 from tests.support.frames_of_all_kinds import frames
 from tests.support.store_driver import TYPED, driving
@@ -189,7 +189,7 @@ def test_no_task_reads_other_rows_for_the_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though a column has only nulls: the call has read them."""
-    monkeypatch.setattr("daskprs.job.lazy_rows.PARTITION_BYTES", 1)
+    monkeypatch.setattr("daskprs._job.lazy_rows.PARTITION_BYTES", 1)
     result = result_of(tmp_path, *(pd.DataFrame({"n": [n], "never": [None]}) for n in range(4)))
     lazy = result.to_dask_dataframe()
     assert lazy.npartitions == 4

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskprs.output.journal.commits import Commits, CommitTable
-from daskprs.output.spool import Regions
+from daskprs._output.journal.commits import Commits, CommitTable
+from daskprs._output.spool import Regions
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 LARGE_RESULT_MB = int(os.environ.get("LARGE_RESULT_MB", "300"))

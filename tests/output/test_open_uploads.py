@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.output.dataset.ordered_parts import OrderedParts
-from daskprs.output.journal.commits import CommitTable
-from daskprs.output.publish import open_uploads
-from daskprs.output.publish.open_uploads import OpenUploads
-from daskprs.output.spec import OutputSpec
+from daskprs._output.dataset.ordered_parts import OrderedParts
+from daskprs._output.journal.commits import CommitTable
+from daskprs._output.publish import open_uploads
+from daskprs._output.publish.open_uploads import OpenUploads
+from daskprs._output.spec import OutputSpec
 from tests.support.cases import mostly_long
 from tests.support.failing_store import HOW
 from tests.support.object_store import SENDS, ObjectStore, object_store

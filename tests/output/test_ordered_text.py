@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskprs._output.journal.commits import Commits, CommitTable
+from daskprs._output.publish import ordered_text as append_row
+from daskprs._output.publish.ordered_text import Headers, OrderedText
+from daskprs._output.spool import Regions, SpoolFile
 from daskprs.errors import JournalError
-from daskprs.output.journal.commits import Commits, CommitTable
-from daskprs.output.publish import ordered_text as append_row
-from daskprs.output.publish.ordered_text import Headers, OrderedText
-from daskprs.output.spool import Regions, SpoolFile
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.errors import OutputError, worded
-from daskprs.output.publish.output_file import (
+from daskprs._output.publish.output_file import (
     check_output_dir,
     check_output_file,
     name_of_another_format,
 )
+from daskprs.errors import OutputError, worded
 
 if TYPE_CHECKING:
     from pathlib import Path

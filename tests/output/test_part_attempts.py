@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from daskprs.output.dataset import part_file
-from daskprs.output.dataset.part_attempt import PartAttempt, sweep, write_aside
-from daskprs.output.dataset.part_file import write_part
+from daskprs._output.dataset import part_file
+from daskprs._output.dataset.part_attempt import PartAttempt, sweep, write_aside
+from daskprs._output.dataset.part_file import write_part
 from tests.support.datasets import part_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.output.dataset.part_file import PartPlan
+    from daskprs._output.dataset.part_file import PartPlan
 
 FRAME = pd.DataFrame({"n": range(100), "kind": ["a", "b"] * 50})
 

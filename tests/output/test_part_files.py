@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.arrow.exact_casts import cast_exactly
+from daskprs._arrow.exact_casts import cast_exactly
+from daskprs._output.dataset import part_file
+from daskprs._output.dataset.part_file import RowsFile, Sources, write_part
+from daskprs._output.rows import part_formats
+from daskprs._output.rows.part_formats import RowsInOrder, check_writable
 from daskprs.errors import JournalError, ReturnTypeError
-from daskprs.output.dataset import part_file
-from daskprs.output.dataset.part_file import RowsFile, Sources, write_part
-from daskprs.output.rows import part_formats
-from daskprs.output.rows.part_formats import RowsInOrder, check_writable
 from tests.support.arrow_of_all_kinds import FLAT, TYPES, tables
 from tests.support.datasets import part_plan
 

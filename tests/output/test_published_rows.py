@@ -14,10 +14,10 @@ import pytest
 
 import daskprs
 import tests.support.polars_threads  # noqa: F401
-from daskprs.core.events import Counts
+from daskprs._core.events import Counts
+from daskprs._job.result import ParallelRunResult
+from daskprs._output.dataset import part_file
 from daskprs.errors import JobFolderError, OptionError
-from daskprs.job.result import ParallelRunResult
-from daskprs.output.dataset import part_file
 from tests.support.datasets import PARQUET
 from tests.support.store_driver import driving
 
@@ -167,7 +167,7 @@ def test_dask_reads_some_row_groups_at_a_time(
     result: ParallelRunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And only the columns that it needs; integers may be null in rows that come later."""
-    monkeypatch.setattr("daskprs.job.lazy_rows.PARTITION_BYTES", 16 << 20)
+    monkeypatch.setattr("daskprs._job.lazy_rows.PARTITION_BYTES", 16 << 20)
     rows = result.to_dask_dataframe()
     assert rows.npartitions > 3
     assert rows["n"].sum().compute(scheduler="sync") == WHOLE["n"].sum()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import fsspec
 import pytest
 
+from daskprs._output.publish.remote import RemoteOutput, RemoteParts
 from daskprs.errors import OutputError
-from daskprs.output.publish.remote import RemoteOutput, RemoteParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,20 +21,20 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal, assert_index_equal, assert_series_equal
 
 import daskprs
-from daskprs.errors import JobChanged, JobFolderError, JournalError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.row_labels import (
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.row_labels import (
     LabelWriter,
     RowLabels,
     prepared_labels,
     row_bounds,
 )
-from daskprs.folders.rows_seal import labels_key, labels_seal
-from daskprs.output.read_rows import RowMatcher, read_rows
-from daskprs.output.rows.format_result import format_result
-from daskprs.output.rows.typed_rows import decode, row_numbers
-from daskprs.system.private_folder import DEFAULT_ACL
-from daskprs.system.seal import Seal, SealKey
+from daskprs._folders.rows_seal import labels_key, labels_seal
+from daskprs._output.read_rows import RowMatcher, read_rows
+from daskprs._output.rows.format_result import format_result
+from daskprs._output.rows.typed_rows import decode, row_numbers
+from daskprs._system.private_folder import DEFAULT_ACL
+from daskprs._system.seal import Seal, SealKey
+from daskprs.errors import JobChanged, JobFolderError, JournalError
 from tests.support.canary import Canary
 from tests.support.store_driver import KEY, TYPED
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.arrow.exact_casts import cast_exactly, settled_type
+from daskprs._arrow.exact_casts import cast_exactly, settled_type
+from daskprs._output.rows.row_schema import RowSchema
 from daskprs.errors import ReturnTypeError
-from daskprs.output.rows.row_schema import RowSchema
 from tests.support.arrow_of_all_kinds import FLAT, TYPES, tables
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs.agent.child.outbox import Outbox
-from daskprs.core.outcomes import Outcome, Status
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.read_rows import read_rows
-from daskprs.output.rows.format_result import format_result
-from daskprs.output.spec import SpoolSpec
-from daskprs.output.spool import WRITE_BYTES, AgentSpool, SpoolFile, UnwritableError
+from daskprs._agent.child.outbox import Outbox
+from daskprs._core.outcomes import Outcome, Status
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.read_rows import read_rows
+from daskprs._output.rows.format_result import format_result
+from daskprs._output.spec import SpoolSpec
+from daskprs._output.spool import WRITE_BYTES, AgentSpool, SpoolFile, UnwritableError
 from tests.support.store_driver import BOTH, TEXT, driving, frame_of, serial
 
 N = 20

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.journal.changes import check_unchanged
+from daskprs._output.journal.recovery import Resumption
+from daskprs._output.read_rows import read_rows
+from daskprs._output.spec import OutputSpec
+from daskprs._system.disk_space import check_room, no_room
 from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.journal.changes import check_unchanged
-from daskprs.output.journal.recovery import Resumption
-from daskprs.output.read_rows import read_rows
-from daskprs.output.spec import OutputSpec
-from daskprs.system.disk_space import check_room, no_room
 from tests.support.store_driver import (
     AGENT,
     BOTH,

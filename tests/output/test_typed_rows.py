@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.read_rows import one_frame, read_rows
+from daskprs._output.rows.format_result import format_result
+from daskprs._output.rows.result_tables import column_of
+from daskprs._output.rows.typed_rows import decode
+from daskprs._system.seal import NO_KEY, Seal, SealKey
 from daskprs.errors import JournalError, ReturnTypeError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.read_rows import one_frame, read_rows
-from daskprs.output.rows.format_result import format_result
-from daskprs.output.rows.result_tables import column_of
-from daskprs.output.rows.typed_rows import decode
-from daskprs.system.seal import NO_KEY, Seal, SealKey
 from tests.support.arrow_of_all_kinds import tables
 from tests.support.canary import Canary
 from tests.support.frames_of_all_kinds import frames

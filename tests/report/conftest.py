@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.folders.job_folder import JobFolder
+from daskprs._folders.job_folder import JobFolder
 from tests.support.job_runs import new_run
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from unittest import mock
 import pandas as pd
 
 import daskprs
-from daskprs.core.events import ProgressReported
-from daskprs.job import job
-from daskprs.report import listeners
+from daskprs._core.events import ProgressReported
+from daskprs._job import job
+from daskprs._report import listeners
 from tests.report.trace import TRACES, written
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Event
+    from daskprs._core.events import Event
 
 PROCESSES = 4
 ROW_BYTES = 10_000

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import MessageLogged, SlotsChanged
-from daskprs.core.outcomes import Failure
-from daskprs.folders.job_folder import JobFolder
-from daskprs.report.job_view import JobWatch
-from daskprs.report.progress_bar import progress_for
+from daskprs._core.events import MessageLogged, SlotsChanged
+from daskprs._core.outcomes import Failure
+from daskprs._folders.job_folder import JobFolder
+from daskprs._report.job_view import JobWatch
+from daskprs._report.progress_bar import progress_for
 from tests.support.job_events import attempt, job_ended, job_started, slot, stood
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Event
+    from daskprs._core.events import Event
 
 MOVING = (slot("running", 0.1, 3), slot("running", 0.2, 4, process=1))
 STRAGGLER = (slot("running", 50, 9, process=1), slot("idle", 40))

@@ -10,18 +10,18 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.events import MiniBatchesDone, Place
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.report.attempts import AttemptLogs
-from daskprs.report.log_files import LogFiles
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.events import MiniBatchesDone, Place
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._report.attempts import AttemptLogs
+from daskprs._report.log_files import LogFiles
 from tests.support.job_events import HERE, attempt
 from tests.support.job_runs import new_run
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Event
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._core.events import Event
+    from daskprs._folders.job_folder import JobFolder
 
 CONTRACT = (
     "Mini-batch Id,Picked Count,Node Id,Process,Process Start Time,Total,Succeeded,Failed,"

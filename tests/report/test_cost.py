@@ -7,14 +7,14 @@ import logging
 import tracemalloc
 from typing import TYPE_CHECKING
 
-from daskprs.core.outcomes import Failure
-from daskprs.report.listeners import Listeners, listeners_of
+from daskprs._core.outcomes import Failure
+from daskprs._report.listeners import Listeners, listeners_of
 from tests.support.job_events import attempt, job_ended, stood
 
 if TYPE_CHECKING:
     import pytest
 
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._folders.job_folder import JobFolder
 
 ATTEMPTS = 2_000
 

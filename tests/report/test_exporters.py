@@ -17,8 +17,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs.cluster.connect import IN_PROCESS
-from daskprs.folders.job_folder import JobFolder
+from daskprs._cluster.connect import IN_PROCESS
+from daskprs._folders.job_folder import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,7 +234,7 @@ def test_a_missing_package_is_named_in_the_log(
 ) -> None:
     """The job is done without; other people may have set the variables."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.delitem(sys.modules, "daskprs.report.telemetry", raising=False)
+    monkeypatch.delitem(sys.modules, "daskprs._report.telemetry", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     run(tmp_path / "job")
     log = JobFolder(tmp_path / "job").master_log.read_text()

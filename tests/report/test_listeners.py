@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import MessageLogged, ProgressReported
-from daskprs.report.listeners import Listeners
+from daskprs._core.events import MessageLogged, ProgressReported
+from daskprs._report.listeners import Listeners
 from tests.support.job_events import attempt, job_ended, stood
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Event
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._core.events import Event
+    from daskprs._folders.job_folder import JobFolder
 
 
 class Hearing:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.report.log_files import LogFile, LogFiles
+from daskprs._report.log_files import LogFile, LogFiles
 from tests.support.job_events import job_ended, stood
 
 if TYPE_CHECKING:

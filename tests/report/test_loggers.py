@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import AgentChanged, MessageLogged
-from daskprs.core.lease import AgentExited, AgentStarted
-from daskprs.core.outcomes import Failure
-from daskprs.report.listeners import Listeners, listeners_of
+from daskprs._core.events import AgentChanged, MessageLogged
+from daskprs._core.lease import AgentExited, AgentStarted
+from daskprs._core.outcomes import Failure
+from daskprs._report.listeners import Listeners, listeners_of
 from tests.support.job_events import HERE, attempt, job_ended, job_started, stood
 
 if TYPE_CHECKING:
     import pytest
 
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._folders.job_folder import JobFolder
 
 BAD = Failure("ValueError", "bad")
 EVENTS = [

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from daskprs.core.ending import JobStatus
-from daskprs.core.events import AgentChanged, MessageLogged, OutputPublished, SlotsChanged
-from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
-from daskprs.core.outcomes import Failure
-from daskprs.report.attempts import sentence_about
-from daskprs.report.job_logs import Overview
-from daskprs.report.job_view import JobWatch
-from daskprs.report.listeners import Listeners, listeners_of
-from daskprs.report.log_files import LogFiles
+from daskprs._core.ending import JobStatus
+from daskprs._core.events import AgentChanged, MessageLogged, OutputPublished, SlotsChanged
+from daskprs._core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
+from daskprs._core.outcomes import Failure
+from daskprs._report.attempts import sentence_about
+from daskprs._report.job_logs import Overview
+from daskprs._report.job_view import JobWatch
+from daskprs._report.listeners import Listeners, listeners_of
+from daskprs._report.log_files import LogFiles
 from tests.support.job_events import HERE, attempt, job_ended, job_started, slot, stood
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Event
-    from daskprs.core.lease import AgentEvent
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._core.events import Event
+    from daskprs._core.lease import AgentEvent
+    from daskprs._folders.job_folder import JobFolder
 
 BAD = Failure("ValueError", "bad", "Traceback (most recent call last):\nValueError: bad\n")
 

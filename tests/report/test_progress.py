@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.core.ending import JobStatus
-from daskprs.core.events import AgentChanged, MessageLogged, SlotsChanged
-from daskprs.core.lease import InitFailed
-from daskprs.core.outcomes import Failure, Status
-from daskprs.report.job_view import JobWatch
-from daskprs.report.listeners import Listeners, report_preparation
-from daskprs.report.progress_bar import PlainLines, ProgressBar, progress_for
+from daskprs._core.ending import JobStatus
+from daskprs._core.events import AgentChanged, MessageLogged, SlotsChanged
+from daskprs._core.lease import InitFailed
+from daskprs._core.outcomes import Failure, Status
+from daskprs._report.job_view import JobWatch
+from daskprs._report.listeners import Listeners, report_preparation
+from daskprs._report.progress_bar import PlainLines, ProgressBar, progress_for
 from tests.support.job_events import HERE, attempt, job_ended, job_started, stood
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Event
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._core.events import Event
+    from daskprs._folders.job_folder import JobFolder
 
 BAD = Failure("ValueError", "bad\nand more", "Traceback")
 
@@ -143,7 +143,7 @@ def test_a_stream_that_is_no_terminal_gets_plain_lines(
 
 def test_rich_is_imported_only_where_a_live_line_is_drawn() -> None:
     """It takes longer than a small job."""
-    code = "import sys, daskprs.report.listeners; sys.exit('rich' in sys.modules)"
+    code = "import sys, daskprs._report.listeners; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -220,7 +220,7 @@ def test_a_long_preparation_tells_how_far_it_is(
     folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else happens meanwhile, and a person wants to know that it is alive."""
-    monkeypatch.setattr("daskprs.report.listeners.FIRST_AFTER_S", 0.01)
+    monkeypatch.setattr("daskprs._report.listeners.FIRST_AFTER_S", 0.01)
     stream = io.StringIO()
     listeners = Listeners([ProgressBar(PlainLines(stream), folder, JobWatch())], folder)
     with report_preparation(listeners, lambda: "3 of 7 parts"):

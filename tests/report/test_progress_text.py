@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.core.events import ProgressReported, SlotsChanged
-from daskprs.core.outcomes import Failure
-from daskprs.report.humanize import counted, duration, rough_range
-from daskprs.report.job_view import JobWatch, RateMeter, View
-from daskprs.report.progress_text import (
+from daskprs._core.events import ProgressReported, SlotsChanged
+from daskprs._core.outcomes import Failure
+from daskprs._report.humanize import counted, duration, rough_range
+from daskprs._report.job_view import JobWatch, RateMeter, View
+from daskprs._report.progress_text import (
     at_work_text,
     counts_text,
     fraction_done,
@@ -20,11 +20,11 @@ from daskprs.report.progress_text import (
     progress_text,
     slot_text,
 )
-from daskprs.report.remaining_time import TimeLeft
+from daskprs._report.remaining_time import TimeLeft
 from tests.support.job_events import attempt, job_ended, job_started, slot, standing, stood
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Progress, SlotState
+    from daskprs._core.events import Progress, SlotState
 
 INIT = tuple(slot("init", since_s, process=n) for n, since_s in enumerate((41, 40, 39, 38)))
 STRAGGLER = (

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.events import AgentChanged, MiniBatchesDone, ProgressReported, SlotsChanged
-from daskprs.core.lease import AgentReady
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.report.remaining_time import KEPT, RemainingTime, TimeLeft
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.events import AgentChanged, MiniBatchesDone, ProgressReported, SlotsChanged
+from daskprs._core.lease import AgentReady
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._report.remaining_time import KEPT, RemainingTime, TimeLeft
 from tests.report.trace import TRACES, read
 from tests.support.job_events import HERE, attempt, job_started, slot, stood
 

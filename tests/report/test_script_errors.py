@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.core.events import AgentChanged
-from daskprs.core.lease import AgentExited, InitFailed
-from daskprs.core.outcomes import Failure, Status
-from daskprs.report.log_files import LogFiles
-from daskprs.report.script_errors import KINDS_KEPT, ScriptErrors, shape
+from daskprs._core.events import AgentChanged
+from daskprs._core.lease import AgentExited, InitFailed
+from daskprs._core.outcomes import Failure, Status
+from daskprs._report.log_files import LogFiles
+from daskprs._report.script_errors import KINDS_KEPT, ScriptErrors, shape
 from tests.support.job_events import HERE, attempt, job_ended, job_started, stood
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Event
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._core.events import Event
+    from daskprs._folders.job_folder import JobFolder
 
 
 def tell(folder: JobFolder, *events: Event) -> None:

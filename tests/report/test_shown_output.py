@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.events import AgentChanged, MiniBatchesDone
-from daskprs.core.lease import AgentStarted
-from daskprs.core.outcomes import Printed
-from daskprs.report.shown_output import FIRST_LINES, LINES_A_LOOK, LINES_IN_ALL, ShownOutput
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.events import AgentChanged, MiniBatchesDone
+from daskprs._core.lease import AgentStarted
+from daskprs._core.outcomes import Printed
+from daskprs._report.shown_output import FIRST_LINES, LINES_A_LOOK, LINES_IN_ALL, ShownOutput
 from tests.support.job_events import HERE, attempt, slot, stood
 
 if TYPE_CHECKING:
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._folders.job_folder import JobFolder
 
 
 class Screened:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import AgentChanged, UsageMeasured
-from daskprs.core.lease import AgentExited
-from daskprs.core.usage import DeviceUsage, DiskUsage, NodeUsage, ProcessUsage, UsageSample
-from daskprs.report.log_files import LogFiles
-from daskprs.report.usage_logs import UsageLogs
+from daskprs._core.events import AgentChanged, UsageMeasured
+from daskprs._core.lease import AgentExited
+from daskprs._core.usage import DeviceUsage, DiskUsage, NodeUsage, ProcessUsage, UsageSample
+from daskprs._report.log_files import LogFiles
+from daskprs._report.usage_logs import UsageLogs
 from tests.support.job_events import HERE, STARTED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.core.events import Event
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._core.events import Event
+    from daskprs._folders.job_folder import JobFolder
 
 MB = 1 << 20
 SAMPLE = UsageSample(STARTED, "running", 7, 2, 10.0, 300 * MB, 5 * MB, MB, 900 * MB, 0)

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.events import (
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.events import (
     AgentChanged,
     AttemptFailed,
     Counts,
@@ -19,15 +19,15 @@ from daskprs.core.events import (
     SlotsChanged,
     SlotState,
 )
-from daskprs.core.lease import AgentExited, AgentReady
-from daskprs.core.limits import Limits
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs._core.lease import AgentExited, AgentReady
+from daskprs._core.limits import Limits
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.core.events import Event
+    from daskprs._core.events import Event
 
 TRACES = Path(__file__).parent / "traces"
 

@@ -22,7 +22,7 @@ import psutil
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs.cluster import session, worker_plugin
+from daskprs._cluster import session, worker_plugin
 from tests.support import simulated_agents
 from tests.support.simulated_agents import ROW, SimulatedPool, Work
 

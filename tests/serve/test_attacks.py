@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.serve.tokens import VARIABLE
+from daskprs._serve.tokens import VARIABLE
 from tests.support.limited_call import shared_folder
 from tests.support.other_user import USER, as_user, reached, why_not
 from tests.support.services import LightService

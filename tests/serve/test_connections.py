@@ -15,8 +15,8 @@ import httpx
 import psutil
 import pytest
 
+from daskprs._serve.listening_socket import MOST_UNSENT_BYTES, CallerLimits, ListeningSocket
 from daskprs.errors import OptionError
-from daskprs.serve.listening_socket import MOST_UNSENT_BYTES, CallerLimits, ListeningSocket
 from tests.support.polling import poll_for
 from tests.support.services import TOKEN, LightService
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from daskprs._serve.deployment import Deployments, ServedDeployment
 from daskprs.errors import OptionError
-from daskprs.serve.deployment import Deployments, ServedDeployment
 
 
 class Named(ServedDeployment):

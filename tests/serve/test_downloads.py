@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from daskprs.serve.sent_file import CHUNK_BYTES
+from daskprs._serve.sent_file import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

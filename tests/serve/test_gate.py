@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daskprs._serve import gate
+from daskprs._serve.audit_log import AuditLog
+from daskprs._serve.rate_limits import RateLimit
+from daskprs._serve.tokens import Token, Tokens, digest_of
 from daskprs.errors import OptionError
-from daskprs.serve import gate
-from daskprs.serve.audit_log import AuditLog
-from daskprs.serve.rate_limits import RateLimit
-from daskprs.serve.tokens import Token, Tokens, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping

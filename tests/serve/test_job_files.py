@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.serve import job_files
-from daskprs.serve.http_errors import Refusal
-from daskprs.serve.job_files import listed, opened
-from daskprs.serve.served_job import RequestedJob, ServedJob
-from daskprs.system.atomic_file import whole_file
+from daskprs._serve import job_files
+from daskprs._serve.http_errors import Refusal
+from daskprs._serve.job_files import listed, opened
+from daskprs._serve.served_job import RequestedJob, ServedJob
+from daskprs._system.atomic_file import whole_file
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

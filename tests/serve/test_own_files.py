@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import daskprs
+from daskprs._serve.allowed_paths import Roots
+from daskprs._serve.job_user import JobUser
+from daskprs._serve.own_files import OwnFiles, names_of, refuse_foreign, startup_warnings
 from daskprs.errors import OptionError
-from daskprs.serve.allowed_paths import Roots
-from daskprs.serve.job_user import JobUser
-from daskprs.serve.own_files import OwnFiles, names_of, refuse_foreign, startup_warnings
 
 
 @pytest.fixture

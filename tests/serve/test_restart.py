@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 
 import daskprs
-import daskprs.job.status
-from daskprs.serve.http_errors import Refusal
-from daskprs.serve.job_queue import JobQueue
-from daskprs.serve.served_job import LIVE, RequestedJob, ServedJob
+import daskprs._job.status
+from daskprs._serve.http_errors import Refusal
+from daskprs._serve.job_queue import JobQueue
+from daskprs._serve.served_job import LIVE, RequestedJob, ServedJob
 from tests.support.polling import poll_for
 from tests.support.services import PROGRAMS, LightService
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.folders.job_folder import JobFolder
-    from daskprs.job.status import JobState
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._job.status import JobState
 
 
 def test_jobs_and_the_queue_survive_the_death_of_the_service(tmp_path: Path) -> None:
@@ -281,13 +281,13 @@ def test_the_job_folder_of_one_job_is_read_while_others_start_and_end(
     registry: JobQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its journals may take seconds: here as long as the other job takes. One request waits."""
-    done, state_of = threading.Event(), daskprs.job.status.state_of
+    done, state_of = threading.Event(), daskprs._job.status.state_of
 
     def slow(folder: JobFolder) -> JobState:
         assert done.wait(60)
         return state_of(folder)
 
-    monkeypatch.setattr("daskprs.job.status.state_of", slow)
+    monkeypatch.setattr("daskprs._job.status.state_of", slow)
     died(tmp_path, "1", 1)
     registry.open()
     job = registry.get("batchjob-1")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.serve.http_errors import Refusal
-from daskprs.serve.job_queue import JobQueue
-from daskprs.serve.retention import DAY_S, Retention
-from daskprs.serve.served_job import RequestedJob, ServedJob
+from daskprs._serve.http_errors import Refusal
+from daskprs._serve.job_queue import JobQueue
+from daskprs._serve.retention import DAY_S, Retention
+from daskprs._serve.served_job import RequestedJob, ServedJob
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

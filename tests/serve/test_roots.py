@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskprs._serve.allowed_paths import Roots
+from daskprs._serve.http_errors import Refusal
 from daskprs.errors import OptionError
-from daskprs.serve.allowed_paths import Roots
-from daskprs.serve.http_errors import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path

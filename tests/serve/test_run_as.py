@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daskprs._serve.command import _users
+from daskprs._serve.job_user import JobUser
+from daskprs._system.linux import children
 from daskprs.errors import JobFolderError, OptionError
-from daskprs.serve.command import _users
-from daskprs.serve.job_user import JobUser
-from daskprs.system.linux import children
 from tests.support.limited_call import shared_folder
 from tests.support.other_user import USER, reached, why_not
 from tests.support.polling import poll_for

@@ -16,10 +16,10 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from daskprs.cli import main
-from daskprs.folders.job_folder import JobFolder
-from daskprs.job.status import state_of
-from daskprs.serve.tokens import VARIABLE
+from daskprs._cli import main
+from daskprs._folders.job_folder import JobFolder
+from daskprs._job.status import state_of
+from daskprs._serve.tokens import VARIABLE
 from tests.support.polling import poll_for
 from tests.support.services import LIVE, TOKEN, body
 

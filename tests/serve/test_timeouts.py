@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from daskprs.serve.bodies import Timeout
+from daskprs._serve.bodies import Timeout
 
 TIMEOUT = TypeAdapter(Timeout)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daskprs._serve.http_errors import Refusal
+from daskprs._serve.tokens import VARIABLE, Tokens
 from daskprs.errors import OptionError, YamlError
-from daskprs.serve.http_errors import Refusal
-from daskprs.serve.tokens import VARIABLE, Tokens
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,7 +206,7 @@ def test_tokens_may_come_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 READ_AGAIN = """
 import os, sys
 from pathlib import Path
-from daskprs.serve.tokens import VARIABLE, Tokens
+from daskprs._serve.tokens import VARIABLE, Tokens
 assert os.environ["SECRET"] in Path("/proc/self/environ").read_text().partition("SECRET=")[0]
 Tokens.given(sys.argv[1] if sys.argv[1:] else None, "here")
 print(Path("/proc/self/environ").read_text().count(os.environ["SECRET"]), VARIABLE in os.environ)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daskprs._serve.http_errors import Refusal
+from daskprs._serve.web_input import FetchError, WebFile, WebHosts
 from daskprs.errors import OptionError
-from daskprs.serve.http_errors import Refusal
-from daskprs.serve.web_input import FetchError, WebFile, WebHosts
 from tests.support.services import LightService
 
 if TYPE_CHECKING:

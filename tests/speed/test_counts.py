@@ -16,33 +16,33 @@ import pyarrow.parquet as pq
 import pytest
 
 import daskprs
-from daskprs.agent.child.outbox import Outbox
-from daskprs.agent.protocol.answers import parsed
-from daskprs.agent.protocol.messages import Outcomes
-from daskprs.core.actions import Commit, SlotAdded, SlotId, Submit
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.events import MiniBatchesDone, Place
-from daskprs.core.lease import LeaseReturned, Results
-from daskprs.core.ledger import Ledger
-from daskprs.core.limits import Limits
-from daskprs.core.outcomes import Extent, Outcome, Status
-from daskprs.folders.job_folder import JobFolder
-from daskprs.inputs.files.discover import discover
-from daskprs.inputs.files.file_list import FileList
-from daskprs.inputs.files.source import FilesSource
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.input_file import InputFile
-from daskprs.options.run_options import RunOptions
-from daskprs.output.spec import OutputSpec
-from daskprs.output.store import ResultStore
-from daskprs.report.listeners import Listeners, listeners_of
-from daskprs.report.log_files import LogFiles
+from daskprs._agent.child.outbox import Outbox
+from daskprs._agent.protocol.answers import parsed
+from daskprs._agent.protocol.messages import Outcomes
+from daskprs._core.actions import Commit, SlotAdded, SlotId, Submit
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.events import MiniBatchesDone, Place
+from daskprs._core.lease import LeaseReturned, Results
+from daskprs._core.ledger import Ledger
+from daskprs._core.limits import Limits
+from daskprs._core.outcomes import Extent, Outcome, Status
+from daskprs._folders.job_folder import JobFolder
+from daskprs._inputs.files.discover import discover
+from daskprs._inputs.files.file_list import FileList
+from daskprs._inputs.files.source import FilesSource
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.input_file import InputFile
+from daskprs._options.run_options import RunOptions
+from daskprs._output.spec import OutputSpec
+from daskprs._output.store import ResultStore
+from daskprs._report.listeners import Listeners, listeners_of
+from daskprs._report.log_files import LogFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from daskprs.inputs.source.source import Source
+    from daskprs._inputs.source.source import Source
 
 COUNT = 5_000
 PROCESSES = 2

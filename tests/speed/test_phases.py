@@ -7,12 +7,12 @@ import pytest
 from benchmarks.phases import phase_of, sort_samples
 
 STACKS = {
-    'process 7:"python daskprs";Agent.serve (daskprs/agent/child/main.py:3);'
+    'process 7:"python daskprs";Agent.serve (daskprs/_agent/child/main.py:3);'
     "score (benchmarks/work.py:9);dot (numpy/core.py:1)": "run",
-    "TextRows.frame (daskprs/output/rows/text_rows.py:3);to_csv (pandas/io.py:1)": "format",
-    "Loader._load (daskprs/agent/child/inbox.py:9);f (daskprs/inputs/parquet.py:1)": "read",
-    "prepare (daskprs/inputs/keys/shuffle.py:1);take (pyarrow/compute.py:2)": "prepare",
-    "run (daskprs/api.py:2);_find_and_load (<frozen importlib._bootstrap>:1);a (a.py:1)": "import",
+    "TextRows.frame (daskprs/_output/rows/text_rows.py:3);to_csv (pandas/io.py:1)": "format",
+    "Loader._load (daskprs/_agent/child/inbox.py:9);f (daskprs/_inputs/parquet.py:1)": "read",
+    "prepare (daskprs/_inputs/keys/shuffle.py:1);take (pyarrow/compute.py:2)": "prepare",
+    "run (daskprs/_api.py:2);_find_and_load (<frozen importlib._bootstrap>:1);a (a.py:1)": "import",
     "Thread._bootstrap (threading.py:9);Condition.wait (threading.py:331)": None,
     "_bootstrap (multiprocessing/process.py:3);fit (benchmarks/work.py:9)": "run",
     'process 7:"python -c import a; b": "c"': None,

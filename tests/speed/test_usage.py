@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.agent.child.peak_memory import PeakMemory
-from daskprs.agent.protocol.messages import ProcessSpec
-from daskprs.agent.protocol.shared_page import SharedPage, new_page
-from daskprs.agent.supervision.usage_ring import UsageRing
-from daskprs.agent.supervision.zygote import Zygote
+from daskprs._agent.child.peak_memory import PeakMemory
+from daskprs._agent.protocol.messages import ProcessSpec
+from daskprs._agent.protocol.shared_page import SharedPage, new_page
+from daskprs._agent.supervision.usage_ring import UsageRing
+from daskprs._agent.supervision.zygote import Zygote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 AGENTS, LOOKS, READS = 8, 60, 500
 STATM = Path("/proc/self/statm")
-IDLE = "daskprs.agent.child.helper"
+IDLE = "daskprs._agent.child.helper"
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from typing import Any, Literal, get_args, get_origin
 
 import yaml
 
-from daskprs.cli.options import DESCRIPTIONS
-from daskprs.folders.job_folder import ROOT
-from daskprs.options.rules import LONGEST_S
-from daskprs.options.run_options import GROUPS, TABLE, OptionRow
-from daskprs.options.site_defaults import DEFAULTS, JOB_ROOT, SECTION, SITE
+from daskprs._cli.options import DESCRIPTIONS
+from daskprs._folders.job_folder import ROOT
+from daskprs._options.rules import LONGEST_S
+from daskprs._options.run_options import GROUPS, TABLE, OptionRow
+from daskprs._options.site_defaults import DEFAULTS, JOB_ROOT, SECTION, SITE
 from tests.support.filled_page import filled
 
 SCHEMA = DEFAULTS.with_name("daskprs-schema.yaml")

@@ -31,7 +31,7 @@ def copy_core(folder: Path) -> list[str]:
     removed = sorted(path.parent.name for path in folder.glob("daskprs/*/plugin.py"))
     for name in removed:
         shutil.rmtree(folder / "daskprs" / name)
-        shutil.rmtree(folder / "tests" / name)
+        shutil.rmtree(folder / "tests" / name.removeprefix("_"))
     return removed
 
 

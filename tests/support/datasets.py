@@ -11,17 +11,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprs.output.dataset.part_attempt import PartAttempt, write_aside
-from daskprs.output.dataset.part_file import PartPlan, RowsFile, Sources
-from daskprs.output.rows.format_result import format_result
-from daskprs.output.rows.row_schema import RowSchema
-from daskprs.output.spec import OutputSpec
+from daskprs._output.dataset.part_attempt import PartAttempt, write_aside
+from daskprs._output.dataset.part_file import PartPlan, RowsFile, Sources
+from daskprs._output.rows.format_result import format_result
+from daskprs._output.rows.row_schema import RowSchema
+from daskprs._output.spec import OutputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from daskprs.output.journal.history import PublishedPart
+    from daskprs._output.journal.history import PublishedPart
 
 PARQUET = OutputSpec(text=True, typed=False, format="parquet", file_size_bytes=3_000)
 """Two or three of the mini-batches that `store_driver` makes fill a part."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import has_begun
-from daskprs.output.journal.recovery import Resumption
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import has_begun
+from daskprs._output.journal.recovery import Resumption
 from tests.support.store_driver import BOTH, driving, failed_outcome, frame_of
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from daskprs.output.journal.recovery import Runs
-    from daskprs.output.publish.remote import RemoteOutput
-    from daskprs.output.spec import OutputSpec
+    from daskprs._output.journal.recovery import Runs
+    from daskprs._output.publish.remote import RemoteOutput
+    from daskprs._output.spec import OutputSpec
 
 
 def plan(names: Collection[str]) -> Iterator[MiniBatch]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.ending import Ending, JobStatus
-from daskprs.core.events import (
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.ending import Ending, JobStatus
+from daskprs._core.events import (
     AttemptFailed,
     Counts,
     JobEnded,
@@ -18,9 +18,9 @@ from daskprs.core.events import (
     ProgressReported,
     SlotState,
 )
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.job.frontend import Surface
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._job.frontend import Surface
 
 HERE = Place(0, "process000", "host", 41)
 STARTED = 1_800_000_000.25

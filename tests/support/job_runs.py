@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from daskprs.folders.job_folder import JobFolder
+    from daskprs._folders.job_folder import JobFolder
 
 
 def new_run(folder: JobFolder, epoch: int) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 from tests.support.put_together import together
 
 if TYPE_CHECKING:

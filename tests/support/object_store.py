@@ -36,7 +36,7 @@ SENDS = """
 import sys
 from pathlib import Path
 import s3fs
-from daskprs.output.publish.open_uploads import OpenUploads
+from daskprs._output.publish.open_uploads import OpenUploads
 
 url, records, file, name = sys.argv[1:]
 uploads = OpenUploads(url, records, timeout_s=4.0)

@@ -14,9 +14,9 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import daskprs
-from daskprs.cli.options import DESCRIPTIONS, descriptions
-from daskprs.options.arguments import MoreOptions
-from daskprs.options.run_options import GROUPS, TABLE
+from daskprs._cli.options import DESCRIPTIONS, descriptions
+from daskprs._options.arguments import MoreOptions
+from daskprs._options.run_options import GROUPS, TABLE
 from tests.support.filled_page import filled
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"

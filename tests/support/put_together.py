@@ -10,7 +10,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.inputs.source.source import TableSource
+    from daskprs._inputs.source.source import TableSource
 
 
 def together(source: TableSource, scratch: Path | None = None) -> pd.DataFrame:

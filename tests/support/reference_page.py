@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import PydanticUndefined
 
-from daskprs.azure.assets import AssetFile
-from daskprs.azure.deployments.batch_deployment import BatchDeployment
-from daskprs.azure.deployments.form import (
+from daskprs.azure._assets import AssetFile
+from daskprs.azure._deployments.batch_deployment import BatchDeployment
+from daskprs.azure._deployments.form import (
     DeploymentSettings,
     ModelDeployment,
     PipelineDeployment,
 )
-from daskprs.azure.deployments.invocation_file import InvocationForm
-from daskprs.azure.mltable.form import MLTableForm
-from daskprs.azure.pipelines.forms import (
+from daskprs.azure._deployments.invocation_file import InvocationForm
+from daskprs.azure._mltable.form import MLTableForm
+from daskprs.azure._pipelines.forms import (
     CommandForm,
     ComponentJobForm,
     InnerPipelineForm,
@@ -29,10 +29,10 @@ from daskprs.azure.pipelines.forms import (
     SettingsForm,
     StepForm,
 )
-from daskprs.azure.system_flags import SYSTEM_FLAGS
+from daskprs.azure._system_flags import SYSTEM_FLAGS
+from daskprs.azure._yaml_files.form import Effect, Form, keys_of
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
 from daskprs.azure.v1.config import ConfigFileForm, ConfigForm
-from daskprs.azure.yaml_files.form import Effect, Form, keys_of
 from tests.support.filled_page import filled
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.lease import LeaseReturned, Results
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import LeaseReturned, Results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.core.outcomes import Outcome
+    from daskprs._core.outcomes import Outcome
 
 SENT_TOGETHER = 3
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskprs.serve.command import serve
+from daskprs._serve.command import serve
 from tests.support.filled_page import filled
 
 if TYPE_CHECKING:

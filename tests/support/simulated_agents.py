@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import get_worker
 
-from daskprs.agent.protocol.messages import Outcomes
-from daskprs.agent.supervision.lease_run import LeaseRun
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.events import Place, SlotState
-from daskprs.core.lease import AgentReady, AgentStarted, LeaseReturned, Results
-from daskprs.core.outcomes import Extent, Outcome, Status
+from daskprs._agent.protocol.messages import Outcomes
+from daskprs._agent.supervision.lease_run import LeaseRun
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.events import Place, SlotState
+from daskprs._core.lease import AgentReady, AgentStarted, LeaseReturned, Results
+from daskprs._core.outcomes import Extent, Outcome, Status
 
 if TYPE_CHECKING:
-    from daskprs.core.lease import AgentAssignment, Lease
+    from daskprs._core.lease import AgentAssignment, Lease
 
 ROW = b"done\n"
 CHECKSUM = 0

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from daskprs.core.columnar import ColumnBatch
-from daskprs.core.lease import Results
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import locked
-from daskprs.folders.rows_seal import make_salt, rows_key
-from daskprs.output.journal.recovery import Resumption
-from daskprs.output.rows.format_result import FormattedRows, format_result
-from daskprs.output.spec import OutputSpec, SpoolSpec
-from daskprs.output.spool import AgentSpool, UnwritableError
-from daskprs.output.store import ResultStore
-from daskprs.system.seal import SealKey
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import Results
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import locked
+from daskprs._folders.rows_seal import make_salt, rows_key
+from daskprs._output.journal.recovery import Resumption
+from daskprs._output.rows.format_result import FormattedRows, format_result
+from daskprs._output.spec import OutputSpec, SpoolSpec
+from daskprs._output.spool import AgentSpool, UnwritableError
+from daskprs._output.store import ResultStore
+from daskprs._system.seal import SealKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from daskprs.output.publish.open_uploads import OpenUploads
+    from daskprs._output.publish.open_uploads import OpenUploads
 
 TEXT = OutputSpec(text=True, typed=False)
 KEY = SealKey(b"of these tests")

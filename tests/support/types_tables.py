@@ -21,20 +21,20 @@ import polars as pl
 import pyarrow as pa
 from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.errors import InputError, LoadError, class_name
-from daskprs.inputs.collections.staged_reader import StagedReader
-from daskprs.inputs.collections.staging import StagedPartition, staged
-from daskprs.inputs.collections.staging_form import (
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._inputs.collections.staged_reader import StagedReader
+from daskprs._inputs.collections.staging import StagedPartition, staged
+from daskprs._inputs.collections.staging_form import (
     StagingForm,
     form_of_arrays,
     form_of_frames,
     form_of_objects,
 )
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.batch_format import BatchForm, batch_form
-from daskprs.inputs.source.pieces import PartitionSlice
-from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.batch_format import BatchForm, batch_form
+from daskprs._inputs.source.pieces import PartitionSlice
+from daskprs._inputs.source.read_options import BatchFormat, ReadOptions
+from daskprs.errors import InputError, LoadError, class_name
 from tests.support.filled_page import filled
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.supervision import zygote_main
-from daskprs.system import linux
+from daskprs._agent.supervision import zygote_main
+from daskprs._system import linux
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,14 +53,14 @@ READ_BY_DASK = ("DASK_", "HOME", "XDG_CONFIG", "VIRTUAL_ENV", "CONDA")
 """Those that Dask reads, too, when a program imports it."""
 IMPORTED = {
     "zygote": zygote_main.IMPORTED_ONCE,
-    "program": (*zygote_main.IMPORTED_ONCE, "daskprs.cli", "distributed", "daskprs.job.job"),
+    "program": (*zygote_main.IMPORTED_ONCE, "daskprs._cli", "distributed", "daskprs._job.job"),
     # Each cluster that is started by hand has settings of its own.
     "dask": (*zygote_main.IMPORTED_ONCE, "click", "jinja2", "msgpack", "tornado.ioloop", "yaml"),
 }
 PROGRAMS = {
     "daskprs": "program",
-    "daskprs.cli.driver_process": "program",
-    "daskprs.serve.served_job": "program",
+    "daskprs._cli.driver_process": "program",
+    "daskprs._serve.served_job": "program",
     "dask": "dask",
     "distributed.cli.dask_worker": "dask",
 }
@@ -88,7 +88,7 @@ CODE = (
     ROLES[: ROLES.index("from daskprs")]
     + """
 import runpy
-from daskprs.agent.supervision.zygote_main import boot
+from daskprs._agent.supervision.zygote_main import boot
 words = runpy.run_path(sys.argv[2])["serve"](int(sys.argv[3]), sys.argv[4])
 if words[0] == "-m":
     runpy._run_module_as_main(words[1])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from daskprs.system.child_process import ChildProcess
+from daskprs._system.child_process import ChildProcess
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
 IGNORES = "import signal; signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))"
 BOUND = """
 import os, sys, time
-from daskprs.system.child_process import ChildProcess
+from daskprs._system.child_process import ChildProcess
 with open("output", "ab") as output:
     program = [sys.executable, "-c", sys.argv[1]]
     child = ChildProcess(program, output, is_supervised=bool(sys.argv[2]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.system.file_lock import holder_of, in_turn
+from daskprs._system.file_lock import holder_of, in_turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_a_lock_holds_between_processes(tmp_path: Path) -> None:
     """Who waits goes on when the other process ends."""
     script = (
-        "import pathlib, sys; from daskprs.system.file_lock import in_turn\n"
+        "import pathlib, sys; from daskprs._system.file_lock import in_turn\n"
         "with in_turn(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     lock = tmp_path / "below/lock"

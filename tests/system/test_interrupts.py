@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.system.interrupts import INTERRUPTING, LateInterrupts, held_back
+from daskprs._system.interrupts import INTERRUPTING, LateInterrupts, held_back
 
 if TYPE_CHECKING:
     import types

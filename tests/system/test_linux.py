@@ -7,7 +7,7 @@ import subprocess
 import sys
 from threading import Thread
 
-from daskprs.system import linux
+from daskprs._system import linux
 from tests.support.polling import poll_for
 
 CHAIN = """

@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from daskprs.system.log_cap import cut, punch, read_part
+from daskprs._system.log_cap import cut, punch, read_part
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.system.masks import Mask, MaskedStream
+from daskprs._system.masks import Mask, MaskedStream
 
 KEY = "sk-'42\"\\ä&=x/+ 9\n8"
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nx\n-----END KEY-----\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.system.memory import MemoryGroup, available_bytes
+from daskprs._system.memory import MemoryGroup, available_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.system import nvml
-from daskprs.system.nvml import GpuUsage, gpu_count, gpu_usage
+from daskprs._system import nvml
+from daskprs._system.nvml import GpuUsage, gpu_count, gpu_usage
 
 if TYPE_CHECKING:
     from pathlib import Path

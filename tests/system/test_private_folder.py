@@ -6,7 +6,7 @@ import shutil
 import stat
 from typing import TYPE_CHECKING
 
-from daskprs.system.private_folder import is_private, keep_private, make_private
+from daskprs._system.private_folder import is_private, keep_private, make_private
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.system.linux import peak_bytes, reset_peak
-from daskprs.system.process_tree import pss_bytes, tree_usage
+from daskprs._system.linux import peak_bytes, reset_peak
+from daskprs._system.process_tree import pss_bytes, tree_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import daskprs
+from daskprs._system.regular_files import append_regular, open_regular, read_json, read_regular
 from daskprs.errors import JobFolderError
-from daskprs.system.regular_files import append_regular, open_regular, read_json, read_regular
 from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:

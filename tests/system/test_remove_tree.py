@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from daskprs.system.disk_space import used_bytes
-from daskprs.system.remove_tree import remove_tree
+from daskprs._system.disk_space import used_bytes
+from daskprs._system.remove_tree import remove_tree
 from tests.support.other_user import USER, as_user, reached, why_not
 
 DEEP = 3000
@@ -68,8 +68,8 @@ def test_a_folder_that_its_owner_has_closed_is_removed(tmp_path: Path) -> None:
     for path in [tmp_path, *tmp_path.parents][:-2]:
         path.chmod(path.stat().st_mode | 0o011)
     program = (
-        "import sys; from pathlib import Path; from daskprs.system.remove_tree import remove_tree; "
-        "remove_tree(Path(sys.argv[1]))"
+        "import sys; from pathlib import Path; "
+        "from daskprs._system.remove_tree import remove_tree; remove_tree(Path(sys.argv[1]))"
     )
     home = Path(__file__).parents[2]
     words = reached(as_user(sys.executable, "-c", program, str(folder)))

@@ -12,8 +12,8 @@ from fsspec.registry import _registry, known_implementations
 from packaging.requirements import Requirement
 
 import daskprs
+from daskprs._system.stores import STORE_EXTRAS, StoreExtra, open_store
 from daskprs.errors import InputError, OutputError
-from daskprs.system.stores import STORE_EXTRAS, StoreExtra, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

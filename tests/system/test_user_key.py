@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.system import user_key
+from daskprs._system import user_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

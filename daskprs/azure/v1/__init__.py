@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs import __version__
-from daskprs.lazy_exports import lazy_exports
+from daskprs._lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from daskprs.azure.v1.config import ParallelRunConfig

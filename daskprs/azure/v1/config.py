@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import yaml
 from pydantic import AliasChoices, ConfigDict, ValidationError, field_validator, model_validator
 
+from daskprs._options.rules import check_number
+from daskprs._options.run_options import TABLE
+from daskprs._suggest import nearest_of
+from daskprs.azure._yaml_files.document import Document
+from daskprs.azure._yaml_files.form import F, Form, filled, without_effect, works
+from daskprs.azure._yaml_files.mistakes import refuse
 from daskprs.azure.v1.environment import Environment, name_of_compute
 from daskprs.azure.v1.parameter import PipelineParameter, settled
-from daskprs.azure.yaml_files.document import Document
-from daskprs.azure.yaml_files.form import F, Form, filled, without_effect, works
-from daskprs.azure.yaml_files.mistakes import refuse
 from daskprs.errors import OptionError
-from daskprs.options.rules import check_number
-from daskprs.options.run_options import TABLE
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+    from daskprs._options.arguments import NoOtherOptions
     from daskprs.azure.v1.environment import AmlCompute
     from daskprs.azure.v1.workspace import Workspace
-    from daskprs.options.arguments import NoOtherOptions
 
 HERE = "the script runs here, or on the cluster of `client`"
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}

@@ -12,22 +12,22 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from daskprs._inputs.files.discover import discover
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.columns import check_columns
+from daskprs._inputs.source.input_file import is_url
+from daskprs._options.run_options import RunOptions
+from daskprs._suggest import WILDCARDS
 from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
-from daskprs.inputs.files.discover import discover
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.source.input_file import is_url
-from daskprs.options.run_options import RunOptions
-from daskprs.suggest import WILDCARDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
+    from daskprs._inputs.source.source import Source, TableSource
     from daskprs.azure.v1.workspace import Workspace
-    from daskprs.inputs.source.source import Source, TableSource
 
 
 def places_of(path: Any) -> list[str]:
@@ -199,7 +199,7 @@ class TabularDataset(AbstractDataset):
 
     def to_pandas_dataframe(self, **_: Any) -> pd.DataFrame:
         """Return all rows, with the types that `run` gets."""
-        from daskprs.azure.mltable.whole_table import whole_table  # it imports pandas
+        from daskprs.azure._mltable.whole_table import whole_table  # it imports pandas
 
         return whole_table(self.data, RunOptions.from_names(**self.reading).reading())
 

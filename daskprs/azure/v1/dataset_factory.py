@@ -7,13 +7,13 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from daskprs.azure.mltable.form import ENCODINGS
+from daskprs._inputs.files.discover import discover
+from daskprs._inputs.files.partition_format import PartitionFormat
+from daskprs._suggest import nearest_of
+from daskprs.azure._mltable.form import ENCODINGS
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
 from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import UsageError
-from daskprs.inputs.files.discover import discover
-from daskprs.inputs.files.partition_format import PartitionFormat
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

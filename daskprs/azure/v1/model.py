@@ -8,11 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.registry import MODELS, Registry, copy
-from daskprs.azure.run_place import RunPlace
-from daskprs.azure.stand_ins.elsewhere import asset_of, assets_of_process, way_of_asset
+from daskprs._suggest import nearest, nearest_of
+from daskprs.azure._registry import MODELS, Registry, copy
+from daskprs.azure._run_place import RunPlace
+from daskprs.azure._stand_ins.elsewhere import asset_of, assets_of_process, way_of_asset
 from daskprs.errors import UsageError
-from daskprs.suggest import nearest, nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from daskprs._inputs.files.partition_format import PartitionFormat
 from daskprs.azure.v1.dataset import (
     AbstractDataset,
     DatasetConsumptionConfig,
@@ -16,7 +17,6 @@ from daskprs.azure.v1.dataset import (
 from daskprs.azure.v1.dataset_factory import delimited_reading, dtypes_of, parquet_reading
 from daskprs.azure.v1.datastore import Datastore
 from daskprs.errors import UsageError
-from daskprs.inputs.files.partition_format import PartitionFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

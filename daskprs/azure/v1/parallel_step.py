@@ -8,12 +8,15 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.pipeline_folder import PipelineFolder
-from daskprs.azure.reuse import ReusableResults, StepOutcome, run_or_reuse
-from daskprs.azure.run_place import RunPlace
-from daskprs.azure.step_logs import tell_parent
-from daskprs.azure.system_flags import Flags, split_flags
-from daskprs.azure.task import Task
+from daskprs._folders.job_folder import JobFolder
+from daskprs._job.frontend import Surface, command_to_resume
+from daskprs._options.site_defaults import default_job_dir
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._reuse import ReusableResults, StepOutcome, run_or_reuse
+from daskprs.azure._run_place import RunPlace
+from daskprs.azure._step_logs import tell_parent
+from daskprs.azure._system_flags import Flags, split_flags
+from daskprs.azure._task import Task
 from daskprs.azure.v1.config import ParallelRunConfig
 from daskprs.azure.v1.dataset import DatasetConsumptionConfig
 from daskprs.azure.v1.environment import way_to_python
@@ -33,9 +36,6 @@ from daskprs.azure.v1.outputs import Output, as_output
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import OptionError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.job.frontend import Surface, command_to_resume
-from daskprs.options.site_defaults import default_job_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from daskprs._job.result import ParallelRunResult
     from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.workspace import Workspace
-    from daskprs.job.result import ParallelRunResult
 
 BY_COMMAND = Surface(resume=command_to_resume)
 """A command continues a step from its folder, which has all that the job needs: `submit` has no

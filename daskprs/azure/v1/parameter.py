@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from daskprs._suggest import nearest_of
 from daskprs.errors import OptionError
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,21 +12,21 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, overload
 
-from daskprs.azure.pipeline_folder import PipelineFolder, write_record
-from daskprs.azure.reuse import ReusableResults
-from daskprs.azure.stand_ins.step_run import metrics_in
+from daskprs._core.ending import JobStatus
+from daskprs._job.result import RUNNING
+from daskprs._options.site_defaults import default_job_dir, site_defaults
+from daskprs._suggest import nearest_of
+from daskprs._system.file_lock import held
+from daskprs.azure._pipeline_folder import PipelineFolder, write_record
+from daskprs.azure._reuse import ReusableResults
+from daskprs.azure._stand_ins.step_run import metrics_in
 from daskprs.azure.v1.dataset import FileDataset
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.published import refuse_publishing
 from daskprs.azure.v1.run import Run
 from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
-from daskprs.core.ending import JobStatus
 from daskprs.errors import OptionError, UsageError
-from daskprs.job.result import RUNNING
-from daskprs.options.site_defaults import default_job_dir, site_defaults
-from daskprs.suggest import nearest_of
-from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from daskprs._job.result import ParallelRunResult
     from daskprs.azure.v1.outputs import Output
     from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.workspace import Workspace
-    from daskprs.job.result import ParallelRunResult
 
 COMPLETED = "Finished"
 

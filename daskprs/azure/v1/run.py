@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from daskprs.agent.foreign.entry_script import EntryScript
-from daskprs.azure.pipeline_folder import PipelineFolder, ScriptFolder
-from daskprs.azure.run_place import RunPlace
-from daskprs.azure.stand_ins.step_run import StepRun
+from daskprs._agent.foreign.entry_script import EntryScript
+from daskprs.azure._pipeline_folder import PipelineFolder, ScriptFolder
+from daskprs.azure._run_place import RunPlace
+from daskprs.azure._stand_ins.step_run import StepRun
 from daskprs.azure.v1.dataset import dataset_of_record
 from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.workspace import Workspace

@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.missing_modules import stand_ins_for
-from daskprs.azure.pipeline_folder import PipelineFolder
-from daskprs.azure.run_place import RunPlace
-from daskprs.azure.step_logs import DRIVER_LOG
+from daskprs._options.site_defaults import default_job_dir
+from daskprs._suggest import nearest
+from daskprs._system.interpreter import environment_of
+from daskprs.azure._missing_modules import stand_ins_for
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._run_place import RunPlace
+from daskprs.azure._step_logs import DRIVER_LOG
 from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
 from daskprs.azure.v1.inputs import (
     INPUTS,
@@ -27,9 +30,6 @@ from daskprs.azure.v1.outputs import Output, as_output
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import DaskprsError, OptionError
-from daskprs.options.site_defaults import default_job_dir
-from daskprs.suggest import nearest
-from daskprs.system.interpreter import environment_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

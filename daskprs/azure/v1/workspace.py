@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from daskprs.azure.assets import given_places
-from daskprs.azure.registry import REGISTRY
-from daskprs.azure.run_place import RunPlace
+from daskprs._suggest import nearest_of
+from daskprs._system.atomic_file import whole_file
+from daskprs.azure._assets import given_places
+from daskprs.azure._registry import REGISTRY
+from daskprs.azure._run_place import RunPlace
 from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
 from daskprs.azure.v1.datastore import Datastore
 from daskprs.azure.v1.model import Model
 from daskprs.errors import UsageError
-from daskprs.suggest import nearest_of
-from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-    from daskprs.azure.assets import NamedEnvironment
+    from daskprs.azure._assets import NamedEnvironment
     from daskprs.azure.v1.environment import AmlCompute
 
 DEFAULT_DATASTORE = "workspaceblobstore"

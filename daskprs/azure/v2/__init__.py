@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from daskprs._lazy_exports import lazy_exports
 from daskprs.azure.v2.absent import refuse_absent
-from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from daskprs.azure.registry import ResourceExistsError, ResourceNotFoundError
+    from daskprs.azure._registry import ResourceExistsError, ResourceNotFoundError
     from daskprs.azure.v2.asset import Data, Model, load_data, load_model
     from daskprs.azure.v2.batch import (
         BatchDeployment,
@@ -79,7 +79,7 @@ _NAMES = {
     "ports": "Input Output",
 }
 _HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
-_HOMES |= dict.fromkeys(("ResourceExistsError", "ResourceNotFoundError"), "daskprs.azure.registry")
+_HOMES |= dict.fromkeys(("ResourceExistsError", "ResourceNotFoundError"), "daskprs.azure._registry")
 
 __all__ = [
     "AmlCompute",

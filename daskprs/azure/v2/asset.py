@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from daskprs.azure.registry import reference_to
+from daskprs.azure._registry import reference_to
 from daskprs.azure.v2.entity import Entity
 
 if TYPE_CHECKING:

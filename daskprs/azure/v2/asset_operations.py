@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from daskprs.azure.registry import MODELS, reference_to
+from daskprs.azure._registry import MODELS, reference_to
 from daskprs.azure.v1.model import Model as CopiedModel
 from daskprs.azure.v2.asset import Data, Model
 from daskprs.azure.v2.component import Component, FileComponent

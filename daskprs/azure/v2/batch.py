@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from daskprs.azure.file_kinds import is_of_pipeline
+from daskprs.azure._file_kinds import is_of_pipeline
+from daskprs.azure._yaml_files.document import Document
 from daskprs.azure.v2.asset import Model
 from daskprs.azure.v2.component import Component
 from daskprs.azure.v2.entities import (
@@ -17,7 +18,6 @@ from daskprs.azure.v2.entities import (
 )
 from daskprs.azure.v2.entity import Entity, local_place, plain, write_yaml
 from daskprs.azure.v2.shell_command import given
-from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:

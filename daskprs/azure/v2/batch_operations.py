@@ -9,13 +9,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.azure.deployments.batch_deployment import BatchDeployment as FileDeployment
-from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
-from daskprs.azure.file_kinds import is_of_pipeline
-from daskprs.azure.pipeline_folder import PipelineFolder
-from daskprs.azure.pipelines.file import read_pipeline
-from daskprs.azure.pipelines.values import CallerInputs, takes_path
-from daskprs.azure.registry import ResourceNotFoundError, write_text
+from daskprs._folders.job_folder import JobFolder
+from daskprs._options.site_defaults import default_job_dir
+from daskprs._suggest import nearest_of
+from daskprs.azure._deployments.batch_deployment import BatchDeployment as FileDeployment
+from daskprs.azure._deployments.pipeline_deployment import pipeline_deployment_of
+from daskprs.azure._file_kinds import is_of_pipeline
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipelines.file import read_pipeline
+from daskprs.azure._pipelines.values import CallerInputs, takes_path
+from daskprs.azure._registry import ResourceNotFoundError, write_text
+from daskprs.azure._yaml_files.document import Document
 from daskprs.azure.v2.batch import (
     BatchEndpoint,
     PipelineComponentBatchDeployment,
@@ -27,11 +31,7 @@ from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs
 from daskprs.azure.v2.node import bound
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.ports import GivenInput, Input, Output
-from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import OptionError, UsageError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.options.site_defaults import default_job_dir
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     import builtins
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.azure.assets import Assets
+    from daskprs.azure._assets import Assets
 
 PART = ".component"
 """The ending of the file of a component that only its deployment has."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.assets import given_places
-from daskprs.azure.pipeline_folder import WORKSPACE
-from daskprs.azure.registry import Registry
+from daskprs.azure._assets import given_places
+from daskprs.azure._pipeline_folder import WORKSPACE
+from daskprs.azure._registry import Registry
 from daskprs.azure.v1.workspace import Workspace
 from daskprs.azure.v2.asset import Data, Model
 from daskprs.azure.v2.asset_operations import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.azure.assets import Assets
+    from daskprs.azure._assets import Assets
     from daskprs.azure.v2.operations import Poller
 
 

@@ -6,16 +6,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.file_kinds import kind_of
+from daskprs._suggest import nearest_of
+from daskprs.azure._file_kinds import kind_of
+from daskprs.azure._yaml_files.document import Document
+from daskprs.azure._yaml_files.mistakes import Mistake, refuse
 from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import Place, as_yaml, plain, write_yaml
 from daskprs.azure.v2.node import PIPELINE, STEPS, Node
 from daskprs.azure.v2.pipeline_job import PipelineJob
 from daskprs.azure.v2.ports import Input
-from daskprs.azure.yaml_files.document import Document
-from daskprs.azure.yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import OptionError, UsageError
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskprs._suggest import nearest_of
 from daskprs.azure.v2.component import Component
 from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import plain
@@ -19,7 +20,6 @@ from daskprs.azure.v2.node import PIPELINE, STEPS, Node
 from daskprs.azure.v2.pipeline_job import PipelineJob
 from daskprs.azure.v2.ports import TYPES, Input, PipelineInput, StepOutput, refuse_method
 from daskprs.errors import OptionError
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from daskprs._lazy_exports import lazy_exports
 from daskprs.azure.v2.absent import refuse_absent
 from daskprs.azure.v2.entity import Entity
-from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     import os

@@ -11,12 +11,12 @@ from typing import IO, Any, ClassVar, Self
 import numpy as np
 import yaml
 
-from daskprs.azure.yaml_files.document import Document
-from daskprs.azure.yaml_files.form import NO_KEY
-from daskprs.azure.yaml_files.mistakes import Mistake, refuse
+from daskprs._suggest import nearest_of
+from daskprs._system.atomic_file import whole_file
+from daskprs.azure._yaml_files.document import Document
+from daskprs.azure._yaml_files.form import NO_KEY
+from daskprs.azure._yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import OptionError
-from daskprs.suggest import nearest_of
-from daskprs.system.atomic_file import whole_file
 
 
 class Place(str):

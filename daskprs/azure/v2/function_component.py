@@ -13,7 +13,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
-from daskprs.azure.pipelines.values import SWITCHES, takes_path
+from daskprs.azure._pipelines.values import SWITCHES, takes_path
 from daskprs.azure.v2.component import LABELS, Component
 from daskprs.azure.v2.entity import local_place
 from daskprs.azure.v2.ports import TYPES, Input, Output

@@ -11,16 +11,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
-from daskprs.azure.pipelines.run.result import CANCELED, COMPLETED, FAILED
-from daskprs.azure.registry import ResourceExistsError, ResourceNotFoundError, write_text
+from daskprs._suggest import nearest_of
+from daskprs._system.file_lock import claimed, holder_of
+from daskprs.azure._pipelines.run.result import CANCELED, COMPLETED, FAILED
+from daskprs.azure._registry import ResourceExistsError, ResourceNotFoundError, write_text
 from daskprs.errors import JobFolderError, JournalError, UsageError
-from daskprs.suggest import nearest_of
-from daskprs.system.file_lock import claimed, holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from daskprs.azure.registry import Registry
+    from daskprs.azure._registry import Registry
 
 RUNNING = "Running"
 OUTPUTS, ARTIFACTS = "named-outputs", "artifacts"

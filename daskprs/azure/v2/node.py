@@ -6,7 +6,8 @@ from contextvars import ContextVar
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.pipelines.component import FORMS
+from daskprs._suggest import nearest_of
+from daskprs.azure._pipelines.component import FORMS
 from daskprs.azure.v2.entities import (
     CommandJobLimits,
     JobResourceConfiguration,
@@ -16,7 +17,6 @@ from daskprs.azure.v2.entities import (
 from daskprs.azure.v2.entity import Entity, as_yaml, local_place, plain, write_yaml
 from daskprs.azure.v2.ports import GivenInput, Output, Ports, StepOutput, as_output
 from daskprs.errors import OptionError
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     import os

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from daskprs._suggest import nearest_of
 from daskprs.azure.v2.component import LABELS
 from daskprs.azure.v2.entity import Entity
 from daskprs.azure.v2.shell_command import given, inline_step
 from daskprs.errors import OptionError
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     import os

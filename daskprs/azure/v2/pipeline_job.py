@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.pipelines.forms import InputForm
-from daskprs.azure.pipelines.values import KINDS, Binding, wrong_value
+from daskprs._suggest import nearest_of
+from daskprs.azure._pipelines.forms import InputForm
+from daskprs.azure._pipelines.values import KINDS, Binding, wrong_value
+from daskprs.azure._yaml_files.document import Document
 from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import as_yaml, plain, write_yaml
 from daskprs.azure.v2.node import PIPELINE, bound
 from daskprs.azure.v2.ports import GivenInput, Output, Ports, as_output
-from daskprs.azure.yaml_files.document import Document
 from daskprs.errors import OptionError
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     import os

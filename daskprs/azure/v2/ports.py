@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from daskprs.azure.pipelines.values import takes_path
+from daskprs._suggest import nearest_of
+from daskprs.azure._pipelines.values import takes_path
 from daskprs.azure.v2.entity import Entity, Expression, plain
 from daskprs.errors import OptionError
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

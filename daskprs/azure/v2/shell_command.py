@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs._suggest import nearest_of
 from daskprs.azure.v2.component import LABELS, Component
 from daskprs.azure.v2.entity import Entity, local_place, plain
 from daskprs.azure.v2.node import Node
 from daskprs.azure.v2.ports import TYPES, Input, Output, as_output
-from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     import os

@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskprs
-from daskprs.azure.mltable import form
-from daskprs.azure.stand_ins.here import StandIns
-from daskprs.azure.yaml_files.form import Effect, keys_of
+from daskprs._inputs.frames.inline_data import FarReader
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
+from daskprs.azure._mltable import form
+from daskprs.azure._stand_ins.here import StandIns
+from daskprs.azure._yaml_files.form import Effect, keys_of
 from daskprs.errors import InputError, LoadError, OptionError, YamlError
-from daskprs.inputs.frames.inline_data import FarReader
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.mltables import mltable, rows_of
 
 if TYPE_CHECKING:

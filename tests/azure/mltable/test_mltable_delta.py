@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputError, YamlError
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.mltables import mltable, rows_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprs.azure.mltable.expression import BadExpression, Expression
+from daskprs.azure._mltable.expression import BadExpression, Expression
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import ReadOptions
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
 from tests.inputs.test_batch_formats import batches
 from tests.inputs.test_file_versions import (
     csv,
@@ -19,7 +19,7 @@ from tests.inputs.test_file_versions import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.inputs.source.source import Source
+    from daskprs._inputs.source.source import Source
 
 
 @pytest.fixture

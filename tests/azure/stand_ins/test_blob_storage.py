@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.azure.run_place import RunPlace
-from daskprs.azure.stand_ins import blob_storage
-from daskprs.azure.stand_ins import elsewhere as foreign_stand_ins
-from daskprs.azure.stand_ins import here as stand_ins
-from daskprs.azure.stand_ins.blob_storage import (
+from daskprs.azure._run_place import RunPlace
+from daskprs.azure._stand_ins import blob_storage
+from daskprs.azure._stand_ins import elsewhere as foreign_stand_ins
+from daskprs.azure._stand_ins import here as stand_ins
+from daskprs.azure._stand_ins.blob_storage import (
     BlobClient,
     BlobServiceClient,
     ContainerClient,

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from daskprs.agent.script.plugin_stand_ins import plugin_stand_ins
-from daskprs.azure.pipeline_folder import ScriptFolder
-from daskprs.azure.run_place import RunPlace
-from daskprs.azure.stand_ins.elsewhere import PACKAGES, OwnRun
-from daskprs.azure.stand_ins.here import stand_in_folder
-from daskprs.core.mini_batch import MiniBatch
-from daskprs.system.linux import DUMP_SIGNAL
+from daskprs._agent.script.plugin_stand_ins import plugin_stand_ins
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._system.linux import DUMP_SIGNAL
+from daskprs.azure._pipeline_folder import ScriptFolder
+from daskprs.azure._run_place import RunPlace
+from daskprs.azure._stand_ins.elsewhere import PACKAGES, OwnRun
+from daskprs.azure._stand_ins.here import stand_in_folder
 from tests.agent.test_foreign import start
 
 INSTALLED = {

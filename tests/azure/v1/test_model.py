@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from daskprs.azure.run_place import RunPlace
-from daskprs.azure.stand_ins.elsewhere import ModelPlaces
+from daskprs.azure._run_place import RunPlace
+from daskprs.azure._stand_ins.elsewhere import ModelPlaces
 from daskprs.azure.v1 import Model, Workspace
 from daskprs.errors import UsageError
 

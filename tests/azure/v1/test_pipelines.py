@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import daskprs.azure.v1 as azure_v1
-from daskprs.azure.pipeline_folder import PipelineFolder
-from daskprs.azure.pipeline_status import pipeline_state_of
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipeline_status import pipeline_state_of
 from daskprs.azure.v1 import (
     CondaDependencies,
     Dataset,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daskprs.azure.run_place import RunPlace
+from daskprs.azure._run_place import RunPlace
 from daskprs.azure.v1 import Experiment, Run, Workspace
 from daskprs.errors import UsageError
 

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from daskprs import ParallelRunFailed
-from daskprs.azure.reuse import digest_of
-from daskprs.azure.run_place import RunPlace
+from daskprs._job.request import check_kept_call, keep_call
+from daskprs.azure._reuse import digest_of
+from daskprs.azure._run_place import RunPlace
 from daskprs.azure.v1 import (
     AmlCompute,
     Dataset,
@@ -25,12 +26,11 @@ from daskprs.azure.v1 import (
     Workspace,
 )
 from daskprs.errors import OptionError
-from daskprs.job.request import check_kept_call, keep_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.job.result import ParallelRunResult
+    from daskprs._job.result import ParallelRunResult
 
 SCRIPT = """
 import argparse, os

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from daskprs.azure.pipeline_folder import PipelineFolder
-from daskprs.azure.pipelines.file import read_pipeline
-from daskprs.azure.pipelines.values import CallerInputs
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipelines.file import read_pipeline
+from daskprs.azure._pipelines.values import CallerInputs
 from daskprs.azure.v2 import (
     AmlCompute,
     BatchDeployment,

@@ -13,11 +13,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprs.azure.assets import Assets
-from daskprs.azure.deployments.batch_deployment import BatchDeployment as FileDeployment
-from daskprs.azure.pipeline_folder import PipelineFolder
-from daskprs.azure.pipelines.file import Pipeline, read_pipeline
-from daskprs.azure.pipelines.values import CallerInputs
+from daskprs.azure._assets import Assets
+from daskprs.azure._deployments.batch_deployment import BatchDeployment as FileDeployment
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipelines.file import Pipeline, read_pipeline
+from daskprs.azure._pipelines.values import CallerInputs
 from daskprs.azure.v2 import (
     BatchDeployment,
     BatchEndpoint,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daskprs.azure.yaml_files.document import Document
+from daskprs.azure._yaml_files.document import Document
 from daskprs.errors import YamlError
 
 TEXT = """\

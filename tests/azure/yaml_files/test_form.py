@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import field_validator
 
-from daskprs.azure.yaml_files.document import Document
-from daskprs.azure.yaml_files.form import (
+from daskprs.azure._yaml_files.document import Document
+from daskprs.azure._yaml_files.form import (
     Effect,
     Form,
     filled,

@@ -15,9 +15,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.serve.http_errors import Refusal
-from daskprs.serve.job_queue import JobQueue
-from daskprs.serve.served_job import LIVE, RequestedJob, ServedJob
+from daskprs._serve.http_errors import Refusal
+from daskprs._serve.job_queue import JobQueue
+from daskprs._serve.served_job import LIVE, RequestedJob, ServedJob
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

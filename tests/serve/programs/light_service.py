@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.assets import Assets
-from daskprs.serve.allowed_paths import Roots
-from daskprs.serve.deployment import Deployments, ServedCall, ServedDeployment
-from daskprs.serve.job_user import JobUser
-from daskprs.serve.listening_socket import CallerLimits
-from daskprs.serve.retention import Retention
-from daskprs.serve.server import Service
-from daskprs.serve.tokens import Tokens
-from daskprs.serve.web_input import WebHosts
+from daskprs._serve.allowed_paths import Roots
+from daskprs._serve.deployment import Deployments, ServedCall, ServedDeployment
+from daskprs._serve.job_user import JobUser
+from daskprs._serve.listening_socket import CallerLimits
+from daskprs._serve.retention import Retention
+from daskprs._serve.server import Service
+from daskprs._serve.tokens import Tokens
+from daskprs._serve.web_input import WebHosts
+from daskprs.azure._assets import Assets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

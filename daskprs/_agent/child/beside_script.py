@@ -1,0 +1,47 @@
+"""Files beside the script that the script looks for in its working directory."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs._agent.foreign.raised import links_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daskprs._agent.protocol.messages import ScriptSpec
+
+QUOTED = re.compile("'([^']+)'|\"([^\"]+)\"")
+
+
+def hint_at_script(error: BaseException, script: ScriptSpec) -> str:
+    """Return how to open a file beside the script that an error misses; else an empty text."""
+    with suppress(OSError, ValueError):  # a name that no file can have
+        for name in _missing(error):
+            for folder, way in _places(script):
+                if (folder / name).exists():
+                    here = f"the working directory is {Path.cwd()}"
+                    return f"{name} lies beside the script, but {here}. Write {way} / {name!r}."
+    return ""
+
+
+def _missing(error: BaseException) -> Iterator[str]:
+    """Yield the relative paths that an error and its causes do not find."""
+    for classes, _, message in links_of(error):
+        if FileNotFoundError.__name__ in classes.split():
+            names = ("".join(found) for found in QUOTED.findall(message))
+            yield from (name for name in names if not Path(name).is_absolute())
+
+
+def _places(script: ScriptSpec) -> Iterator[tuple[Path, str]]:
+    """Yield the folders of a script, and how it names them."""
+    if script.source_directory is not None and script.file is not None:
+        root, file = Path(script.source_directory), Path(script.file)
+        yield file.parent, "Path(__file__).parent"
+        yield root, f"Path(__file__).parents[{len(file.relative_to(root).parents) - 1}]"
+    for source in script.sources:
+        if not source.cell and source.text:
+            yield Path(source.file).parent, f"Path({str(Path(source.file).parent)!r})"

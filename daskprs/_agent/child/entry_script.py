@@ -1,0 +1,149 @@
+"""The entry script in its agent, and what it may ask about its process and its mini-batches."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pickle
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cloudpickle import cloudpickle
+
+from daskprs._agent.child.package_folders import add_packages
+from daskprs._agent.foreign.entry_script import (
+    EntryScript,
+    begin_script,
+    do_nothing,
+    import_script,
+)
+from daskprs._agent.foreign.main import THREADS_GRACE_S, threads_left
+from daskprs._agent.foreign.run_call import RunCall, signature_of
+from daskprs._agent.foreign.stand_ins import LateStandIns
+from daskprs._output.rows.own_classes import classes_come_from
+from daskprs._system import masks
+from daskprs.errors import ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs._agent.protocol.messages import JobSpec, ProcessSpec, ScriptSpec
+    from daskprs._core.mini_batch import MiniBatch
+
+
+def context_parts(mini_batch: MiniBatch) -> tuple[Any, ...]:
+    """Return the arguments of `context_of` for a mini-batch."""
+    key = dict(mini_batch.partition_key)
+    place = mini_batch.label, mini_batch.identity, mini_batch.size_bytes
+    return mini_batch.index, key, mini_batch.row_lower_bound, *place
+
+
+class ScriptFunctions:
+    """The functions `init`, `run` and `shutdown` of an imported script; only `run` is required."""
+
+    def __init__(self, script: Any, name: str, *, any_second: bool = False) -> None:
+        run = script if inspect.isfunction(script) else getattr(script, "run", None)
+        if run is None and callable(script):
+            run = script
+        if not callable(run):
+            msg = f"{name} has no function run(mini_batch)."
+            raise ScriptError(msg)
+        self._run = RunCall(run, any_second=any_second)
+        self.counts_inputs = getattr(script, "__counts_inputs__", False)
+        """Whether the items of a mini-batch succeed with its call, however many rows there are."""
+        self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing
+        self.shutdown: Callable[[], Any] = getattr(script, "shutdown", None) or do_nothing
+
+    def run(self, data: Any, mini_batch: MiniBatch) -> Any:
+        """Call `run`, with the mini-batch's context if it asks for one."""
+        return self._run(data, context_parts(mini_batch))
+
+    def cpu_s(self) -> float:
+        """Return the seconds of processor time that the script has used so far."""
+        return time.process_time()
+
+    def threads_left(self) -> list[str]:
+        """Return the names of the threads of the script that delay the exit."""
+        return threads_left(THREADS_GRACE_S)
+
+    def wait(self) -> None:
+        """Return at once: Python itself waits for threads of the script in this process."""
+
+
+def takes_one(run: Callable[..., Any]) -> bool:
+    """Say whether a function can be called with the mini-batch, alone or with its context."""
+    signature = signature_of(run)
+    return signature is None or any(_fits(signature, count) for count in (1, 2))
+
+
+def _fits(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
+    """Make this process one that runs the script, and import it."""
+    script = job.script
+    masks.install(job.mask)
+    EntryScript.install(**description_of(job, process), masked=masks.masked)
+    for one in job.stand_ins:
+        LateStandIns(one.modules, partial(_install, one.package)).install()
+    classes_come_from(script.source_directory)
+    add_packages(script)
+    begin_script(script.name, job.arguments, job.logging_level, script.source_directory)
+    return ScriptFunctions(_imported(script), script.name, any_second=script.any_second)
+
+
+def description_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any]:
+    """Return the arguments of `EntryScript.install` for an agent."""
+    return {
+        "log_file": process.entry_script_log,
+        "output_dir": job.output_dir,
+        "working_dir": process.working_dir,
+        "name": process.name,
+        "side_inputs": {side.name: side.path for side in job.side_inputs},
+        "level": job.logging_level,
+    }
+
+
+def profile_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any] | None:
+    """Return the arguments of `RunProfile`; None where `run` is not profiled."""
+    if job.profiling_module is None:
+        return None
+    file = process.profile or ""
+    return {"module": job.profiling_module, "file": file, "only_at_end": process.far}
+
+
+def _install(package: str) -> None:
+    """Install the stand-ins of a plugin, whose package is installed here."""
+    importlib.import_module(f"{package}.here").install()
+
+
+def _loaded_anew(pickled: bytes) -> Any:
+    """Return the object of a pickle with classes of its own.
+
+    cloudpickle gives a process that has pickled a class this very class again, and puts the methods
+    of the pickle into it. In the caller's process, that would be the caller's class.
+    """
+    classes = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID  # noqa: SLF001 - no public way
+    known = dict(classes)
+    classes.clear()
+    try:
+        return pickle.loads(pickled)
+    finally:
+        classes.update(known)
+
+
+def _imported(script: ScriptSpec) -> Any:
+    if script.pickled is not None:
+        script.know_lines()
+        loaded = _loaded_anew(script.pickled)
+        return loaded() if inspect.isclass(loaded) else loaded
+    if script.module is None and script.file is None:
+        msg = f"{script.name}: neither a file nor an object came with the job."
+        raise ScriptError(msg)
+    return import_script(script.module, script.file or "")

@@ -1,0 +1,108 @@
+"""A script's exception as text: class name, message, and traceback without our frames."""
+
+from __future__ import annotations
+
+import errno
+import re
+import traceback
+from typing import TYPE_CHECKING
+
+from daskprs._agent.child.beside_script import hint_at_script
+from daskprs._agent.child.fatal_errors import is_fatal
+from daskprs._agent.child.package_folders import hint_at_packages
+from daskprs._agent.child.pandas_changes import hint_at_pandas
+from daskprs._agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
+from daskprs._core.outcomes import Failure
+from daskprs._system.scarcity import explain
+from daskprs.errors import OURS, AgentError, LoadError, ReturnTypeError
+
+if TYPE_CHECKING:
+    from daskprs._agent.protocol.messages import JobSpec
+
+MESSAGE_CHARS = 10_000
+TRACEBACK_CHARS = 100_000
+NOT_RETRYABLE = (LoadError, ReturnTypeError)
+SAYS_ALL = (*NOT_RETRYABLE, AgentError)
+PASSING_CLASSES = re.compile(
+    r"Time(d?Out|out)|Connect|Memory|HTTP|URLError|SSL|gaierror|herror|BrokenPipe|BlockingIO"
+    r"|Unavailable|ResourceExhausted"
+)
+"""Names of exceptions of connections, timeouts and memory, in many libraries."""
+PASSING_WORDS = re.compile(
+    r"connection|tim(ed|e) ?out|out of memory|allocate memory|alloc_failed|unreachable|temporar"
+    r"|unavailable|try again|too many requests|is locked|in use|is busy|are busy",
+    re.IGNORECASE,
+)
+PASSING_ERRNOS = {
+    getattr(errno, name)
+    for name in (
+        *("EAGAIN", "EBUSY", "EINTR", "ENOMEM", "EMFILE", "ENFILE", "ENOBUFS", "ENOLCK", "ESTALE"),
+        *("ETIMEDOUT", "EADDRINUSE", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH"),
+        *("ENETRESET", "ENOTCONN", "ETXTBSY"),
+    )
+}
+"""System errors that the next try may not meet."""
+
+
+def failure_of(error: BaseException, job: JobSpec) -> Failure:
+    """Return an exception as data.
+
+    Frames of daskprs above the script's own are cut away, and paths in the snapshot are shown as
+    the paths that it was taken from. Secrets are masked before a long text is cut.
+    """
+    mask = job.mask.text
+    if isinstance(error, LoadError) and error.origin is not None:
+        kind, message, text = error.origin
+        text = _shortened(mask(text), TRACEBACK_CHARS)
+        return Failure(kind, _shortened(mask(message), MESSAGE_CHARS), text, retryable=False)
+    if isinstance(error, RaisedElsewhere):
+        kind, text = error.kind, error.text
+    else:
+        kind = type(error).__qualname__
+        text = "" if _says_it_all(error) else printed(error, OURS)
+    text = job.script.as_written(text)
+    retryable = not isinstance(error, NOT_RETRYABLE)
+    of_script = (hint(error, job.script) for hint in (hint_at_script, hint_at_packages))
+    hints = (_limit(error), hint_at_pandas(error), *of_script)
+    more = "".join(f". {mask(one)}" for one in hints if one)
+    message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
+    text = _shortened(mask(text), TRACEBACK_CHARS)
+    return Failure(kind, message, text, retryable, fatal=retryable and is_fatal(error))
+
+
+def may_pass(error: BaseException) -> bool:
+    """Say whether an exception is one of a connection, a timeout, memory or a lock.
+
+    Such an exception may be gone at the next try, however often it was seen. Its causes count,
+    too: a script often raises an error of its own for a connection that was refused.
+    """
+    limit = _limit(error)
+    return any(
+        number in PASSING_ERRNOS
+        or PASSING_CLASSES.search(names)
+        or PASSING_WORDS.search(f"{message} {limit}")
+        for names, number, message in links_of(error)
+    )
+
+
+def _says_it_all(error: BaseException) -> bool:
+    """Say whether an error is one of daskprs, so that a traceback adds nothing."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = all(frame.filename.startswith(OURS) for frame in frames)
+    return isinstance(error, SAYS_ALL) and error.__cause__ is None and ours
+
+
+def _limit(error: BaseException) -> str:
+    """Return the limit of the system that an error names by its number only."""
+    try:
+        here = error.system_error() if isinstance(error, RaisedElsewhere) else error
+        return explain(here, of_script=True)
+    except BaseException:  # noqa: BLE001 - str() of a person's error may raise anything
+        return ""
+
+
+def _shortened(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… {len(text) - limit} characters left out …\n{text[-half:]}"

@@ -1,0 +1,445 @@
+"""The agent: the process that runs a person's entry script, and nothing else.
+
+It speaks the protocol of `agent.protocol.messages` with its supervisor (`agent.supervision`), and
+writes each activity to the shared page before it begins. It catches every exception of the script,
+`BaseException` too, and sends it as class name, message and traceback text, never as a pickle.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from daskprs._agent.child.entry_script import load_entry_script, profile_of
+from daskprs._agent.child.failure import failure_of, may_pass
+from daskprs._agent.child.foreign_script import ForeignScript
+from daskprs._agent.child.inbox import Inbox, Loader
+from daskprs._agent.child.included_columns import taken_columns
+from daskprs._agent.child.outbox import MemoryReserve, Outbox
+from daskprs._agent.child.peak_memory import PeakMemory
+from daskprs._agent.child.print_marks import OWN, PrintMarks
+from daskprs._agent.foreign.run_profile import RunProfile
+from daskprs._agent.protocol.answers import dumped
+from daskprs._agent.protocol.messages import (
+    INLINE,
+    PROTOCOL,
+    THREADS_LEFT,
+    InitDone,
+    InitRaised,
+    Start,
+    Started,
+    Stopped,
+)
+from daskprs._agent.protocol.shared_page import Phase, SharedPage
+from daskprs._core.outcomes import Failure, Outcome, Status, input_changed
+from daskprs._folders.job_folder import JobFolder
+from daskprs._inputs.files.file_versions import compare_with_times_seen
+from daskprs._inputs.source.batch_format import rows_in
+from daskprs._inputs.source.source import PathsReader
+from daskprs._output.rows.blocks import is_stream
+from daskprs._output.rows.format_result import format_result
+from daskprs._output.spool import AgentSpool, UnwritableError
+from daskprs._system.file_lock import boot_id
+from daskprs._system.masks import masked
+from daskprs.errors import InputChanged, LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from multiprocessing.connection import Connection
+
+    from daskprs._agent.child.entry_script import ScriptFunctions
+    from daskprs._agent.child.included_columns import IncludedColumns
+    from daskprs._agent.child.print_marks import Streams
+    from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._output.rows.format_result import FormattedRows
+
+EXIT_ORDERLY = 0
+EXIT_INIT_FAILED = 41
+SEE_ALL_THREADS = {"cProfile"} if sys.version_info >= (3, 12) else set[str]()
+"""Profilers that record the calls of all threads, and take them for calls of one: an agent that is
+profiled by one of them has no threads of its own."""
+
+
+def main(connection: Connection, page_fd: int) -> int:
+    """Serve one supervisor until it sends `Stop` or is gone, and return the exit code."""
+    page = SharedPage(page_fd)
+    reserve = MemoryReserve(page)
+    work = steps(connection, page, reserve)
+    try:
+        while True:
+            next(work)
+    except StopIteration as ended:
+        code: int = ended.value
+        return code
+    except MemoryError:
+        reserve.end()
+
+
+def steps(
+    connection: Connection, page: SharedPage, reserve: MemoryReserve, streams: Streams = OWN
+) -> Generator[bool, None, int]:
+    """Serve one supervisor step by step, and return the exit code.
+
+    Yield True before each wait for a message, and False after each mini-batch: an agent in the
+    caller's process lets the driver work then. `streams` are the descriptors of its logs.
+    """
+    for shared in (connection, page):  # a fork of the agent cannot speak for the agent
+        close_in_forks(shared.close)
+    yield True
+    with ExitStack() as at_end:
+        return (yield from _served(connection, page, reserve, streams, at_end))
+
+
+def _served(
+    connection: Connection,
+    page: SharedPage,
+    reserve: MemoryReserve,
+    streams: Streams,
+    at_end: ExitStack,
+) -> Generator[bool, None, int]:
+    """Run one agent; `at_end` closes what the end of a process would close."""
+    start, pid = connection.recv(), os.getpid()
+    connection.send_bytes(dumped(Started(pid, PROTOCOL)))
+    page.enter(Phase.INIT)
+    begun = time.perf_counter()
+    try:
+        agent = Agent(start, connection, page, reserve, streams, at_end)
+        agent.entry.init()
+    except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+        end_fork_of(pid)
+        reserve.release()
+        failure = failure_of(error, start.job)._replace(retryable=may_pass(error))
+        connection.send_bytes(dumped(InitRaised(failure)))
+        return EXIT_INIT_FAILED
+    end_fork_of(pid)
+    page.enter(Phase.IDLE)
+    connection.send_bytes(dumped(InitDone(time.perf_counter() - begun)))
+    return (yield from agent.serve())
+
+
+def end_fork_of(pid: int) -> None:
+    """End this process if it is a fork that returned from the script.
+
+    `os.fork` in the script returns twice. The child would report its parent's mini-batch again, and
+    in the caller's process it would drive the job a second time.
+    """
+    if os.getpid() != pid:
+        os._exit(0)
+
+
+def close_in_forks(close: Callable[[], None]) -> None:
+    """Call a method in each fork of this process, for as long as its object is there."""
+    method = weakref.WeakMethod(close)
+
+    def close_if_there() -> None:
+        if (found := method()) is not None:
+            found()
+
+    os.register_at_fork(after_in_child=close_if_there)
+
+
+class Agent:
+    """A script that is ready, and the loop that gives it work."""
+
+    def __init__(
+        self,
+        start: Start,
+        connection: Connection,
+        page: SharedPage,
+        reserve: MemoryReserve,
+        streams: Streams,
+        at_end: ExitStack,
+    ) -> None:
+        self._job = start.job
+        self._reserve = reserve
+        self._pid = os.getpid()
+        spool = start.process.spool
+        self._spool = None if spool is None else AgentSpool(spool)
+        if self._spool is not None:
+            close_in_forks(self._spool.forget)
+            at_end.callback(self._spool.forget)
+        self._connection = connection
+        self._page = page
+        self._peak = PeakMemory(page)
+        self._outbox = Outbox(connection, reserve, self._spool)
+        self._loader = Loader(page, reserve)
+        self._has_process = start.job.start_method != INLINE
+        sees_all = start.job.python is None and start.job.profiling_module in SEE_ALL_THREADS
+        # Before the script is imported: without free memory a new thread never begins, and
+        # `Thread.start` waits for it for ever.
+        if self._has_process and not sees_all:
+            self._outbox.start()
+            self._loader.start()
+        self._inbox = Inbox(connection, page, self._loader, self._outbox)
+        at_end.callback(self._inbox.close)
+        self._print_marks = PrintMarks(page, start.process, streams)
+        load = load_entry_script if start.job.python is None else ForeignScript
+        self.entry: ScriptFunctions | ForeignScript = load(start.job, start.process)
+        _compare_times_here(start.job)
+        self._loader.reader = reader = pickle.loads(start.job.reader)
+        if not self._has_process:  # else its end closes the files, also under the loader's thread
+            at_end.callback(reader.close)
+        if start.job.batch_form is not None:
+            start.job.batch_form.prepare()
+            self._loader.form = start.job.batch_form.of
+        self._failed_in_a_row = 0
+        """Number of calls of `run` that have failed since the last success."""
+        self._profile: RunProfile | None = None
+        self._attempted: Callable[[AttemptRun], tuple[Outcome, bytes]] = self._call
+        profile = profile_of(start.job, start.process)
+        if profile is not None and start.job.python is None:
+            self._profile = RunProfile(**profile)
+            self._attempted = partial(self._profile.call, self._call)
+        self._check_input = reader.check if isinstance(reader, PathsReader) else None
+
+    def serve(self) -> Generator[bool, None, int]:
+        """Work until the supervisor sends `Stop`; the steps are those of `steps`."""
+        self._print_marks.move()  # beyond what import and init() have printed
+        try:
+            while not self._inbox.stopped:
+                yield True
+                self._inbox.receive()
+                yield from self._work_on()
+        except EOFError:
+            return EXIT_INIT_FAILED
+        failure = None
+        self._page.enter(Phase.SHUTDOWN)
+        try:
+            self.entry.shutdown()
+        except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+            failure = failure_of(error, self._job)
+        end_fork_of(self._pid)
+        if self._profile is not None:
+            self._profile.write()
+        # The caller's process has threads of its own, and does not end here.
+        threads = self.entry.threads_left() if self._has_process else []
+        late = failure or delayed_by(threads)
+        self._connection.send_bytes(dumped(Stopped(late)))
+        self.entry.wait()
+        return EXIT_ORDERLY
+
+    def _work_on(self) -> Iterator[bool]:
+        """Run the claimed mini-batches, one position after the other; yield after each."""
+        inbox = self._inbox
+        while (assigned := inbox.claim()) is not None:
+            position = inbox.position
+            self._reserve.renew()
+            self._page.enter(Phase.LOADING, position)
+            self._peak.reset()
+            attempt = AttemptRun(*assigned, self._peak, self.entry.cpu_s)
+            attempt.data, attempt.load_error = self._loader.take(position, attempt.mini_batch)
+            inbox.look_ahead()
+            outcome, payload = self._run(attempt, position)
+            end_fork_of(self._pid)
+            printed = self._print_marks.move()
+            if printed is not None:
+                outcome = outcome._replace(printed=printed)
+            inbox.listen_again()
+            self._page.enter(Phase.RETURNING, position, attempt.total)
+            halted = self._halt_after(outcome)
+            if halted is None:
+                self._outbox.add(outcome, payload)
+                inbox.next()
+            else:
+                # First: the supervisor may answer with a new order as soon as it has read it.
+                inbox.halt()
+                self._outbox.add(outcome, payload, halted)
+                self._loader.drop()
+            yield False
+        self._page.enter(Phase.IDLE)
+        self._outbox.flush()
+
+    def _halt_after(self, outcome: Outcome) -> str | None:
+        """Count failures in a row; return a text where the process may be broken by now.
+
+        The text is that of a fatal error, or empty.
+        The ledger decides what becomes of it (`core.renewals`). An agent that went on would fail
+        a lease of ten thousand mini-batches within a second.
+        """
+        if not outcome.is_neutral:
+            failed = outcome.status is not Status.RUN_DONE
+            self._failed_in_a_row = self._failed_in_a_row + 1 if failed else 0
+        if outcome.is_fatal:
+            return str(outcome.failure)
+        has_failed = bool(self._failed_in_a_row) and not outcome.is_neutral
+        return "" if has_failed and self._failed_in_a_row >= self._inbox.most_in_a_row else None
+
+    def _run(self, attempt: AttemptRun, position: int) -> tuple[Outcome, bytes]:
+        if attempt.load_error is not None:
+            return self._not_loaded(attempt, attempt.load_error), b""
+        if attempt.mini_batch.items is None:
+            attempt.total = rows_in(attempt.data)
+        self._page.enter(Phase.RUNNING, position, attempt.total)
+        if attempt.total == 0 and self._job.unit == "row":
+            return attempt.finished(Status.RUN_DONE, empty=True), b""
+        outcome, payload = self._tried(attempt)
+        # Also after an error of `run`: if its file has changed meanwhile, the mini-batch may have
+        # rows of both states, and no retry mends that.
+        if self._check_input is not None:
+            try:
+                self._check_input(attempt.mini_batch)
+            except InputChanged as error:
+                return attempt.finished(Status.INPUT_CHANGED, failure=input_changed(error)), b""
+        return outcome, payload
+
+    def _not_loaded(self, attempt: AttemptRun, error: BaseException) -> Outcome:
+        if isinstance(error, InputChanged):
+            return attempt.finished(Status.INPUT_CHANGED, failure=input_changed(error))
+        if isinstance(error, MemoryError):
+            self._reserve.release()
+        if isinstance(error, LoadError):
+            attempt.total = error.items or attempt.total
+        return attempt.finished(Status.LOAD_EXCEPTION, failure=failure_of(error, self._job))
+
+    def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+        """Call `run`, and return an outcome whatever it raises."""
+        try:
+            return self._attempted(attempt)
+        except UnwritableError as error:
+            end_fork_of(self._pid)
+            self._outbox.refuse(error)
+            return attempt.finished(Status.RUN_DONE), b""
+        except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+            if isinstance(error, MemoryError):
+                self._reserve.release()
+            failure = self._peak.explained(failure_of(error, self._job))
+            return attempt.finished(Status.RUN_EXCEPTION, failure=failure), b""
+
+    def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+        """Call `run` and format what it returns; iterating a generator is part of `run`."""
+        data, attempt.data = attempt.data, None
+        included = None
+        if self._job.included is not None:
+            included, data = taken_columns(self._job.included, data, attempt.mini_batch)
+            self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
+        with attempt.run_clock as clock:
+            result = self.entry.run(data, attempt.mini_batch)
+        del data
+        if result is None:
+            return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
+        if is_stream(result):  # which may compute its rows while they are read
+            with clock:
+                rows = self._formatted(attempt, included, result)
+        elif isinstance(result, Iterator) and not isinstance(result, io.IOBase):
+            rows = self._formatted(attempt, included, clock.around(result))
+        else:
+            self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
+            rows = self._formatted(attempt, included, result)
+        outcome = attempt.finished(
+            Status.RUN_DONE,
+            succeeded=attempt.total if self.entry.counts_inputs else rows.succeeded,
+            text=rows.text,
+            typed=rows.typed,
+            header=rows.header,
+        )
+        return outcome, rows.payload
+
+    def _formatted(
+        self, attempt: AttemptRun, included: IncludedColumns | None, result: Any
+    ) -> FormattedRows:
+        if included is not None:
+            result = included.beside(result)
+        return format_result(result, self._job.output, self._spool, attempt.mini_batch.index)
+
+
+def delayed_by(names: list[str]) -> Failure | None:
+    """Return a failure naming the script's threads that delay the exit by a second or more."""
+    if not names:
+        return None
+    message = (
+        f"the end of the process waits for threads that the script has left: {', '.join(names)}. "
+        "End them in shutdown(), or start them with daemon=True."
+    )
+    message = masked(message)
+    sys.stderr.write(f"daskprs: {message}\n")
+    return Failure(THREADS_LEFT, message)
+
+
+NULL_RETURN = Failure(
+    "RUN_NULL_RETURN",
+    "run() returned None. Return a DataFrame, a list, a tuple, an array, a Series, an Arrow table "
+    "or a generator; an empty list says that nothing succeeded.",
+)
+
+
+def _compare_times_here(job: JobSpec) -> None:
+    """Compare times of files with the first ones seen here, unless this is the driver's host."""
+    if job.far or boot_id() != job.boot_id:
+        # Containers of one machine may share the folder, but each have their own replica.
+        mounts = os.stat("/proc/self/ns/mnt").st_ino  # noqa: PTH116 - not a file
+        here = f"{boot_id()}.{mounts}"
+        compare_with_times_seen(JobFolder(job.job_dir).times_seen(job.epoch, here))
+
+
+class RunClock:
+    """Adds up the seconds that the script takes for a mini-batch, without our own work.
+
+    The script takes them while this is entered.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._begun = 0.0
+
+    def __enter__(self) -> Self:
+        """Go on."""
+        self._begun = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.seconds += time.perf_counter() - self._begun
+
+    def around(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        """Yield what a generator of the script yields."""
+        while True:
+            with self:
+                try:
+                    piece = next(pieces)
+                except StopIteration:
+                    return
+            yield piece
+
+
+class AttemptRun:
+    """One attempt while it is being made: its clocks, its data, its outcome."""
+
+    def __init__(
+        self, mini_batch: MiniBatch, number: int, peak: PeakMemory, cpu_s: Callable[[], float]
+    ) -> None:
+        self.mini_batch = mini_batch
+        self.number = number
+        self._peak = peak
+        self._cpu_s = cpu_s
+        self.data: Any = None
+        self.load_error: BaseException | None = None
+        self.total = mini_batch.items or 0
+        self.run_clock = RunClock()
+        self._wall = time.time()
+        self._begun = time.perf_counter()
+        self._cpu_before_s = cpu_s()
+
+    def finished(self, status: Status, **fields: Any) -> Outcome:
+        """Return the outcome of an attempt that ends now."""
+        now = time.perf_counter()
+        return Outcome(
+            index=self.mini_batch.index,
+            attempt=self.number,
+            status=status,
+            total=self.total,
+            started=self._wall,
+            elapsed_s=now - self._begun,
+            run_s=self.run_clock.seconds,
+            cpu_s=self._cpu_s() - self._cpu_before_s,
+            peak_bytes=self._peak.taken(),
+            **({"succeeded": 0} | fields),
+        )

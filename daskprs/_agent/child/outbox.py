@@ -1,0 +1,209 @@
+"""Outcomes on their way to the supervisor, sent in groups, and the memory that is kept for that."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+from daskprs._agent.protocol.answers import dumped
+from daskprs._agent.protocol.messages import Outcomes
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import Results
+from daskprs._core.outcomes import Failure, Status
+from daskprs._output.spool import UnwritableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.connection import Connection
+
+    from daskprs._agent.protocol.shared_page import SharedPage
+    from daskprs._core.outcomes import Outcome
+    from daskprs._output.spool import AgentSpool
+
+FLUSH_AFTER_S = 0.5
+"""Seconds that an outcome waits at most for others in its group."""
+NO_MEMORY = (
+    "there was no memory left to send what run() returned. Let the script keep less, use smaller "
+    "mini-batches, or raise the limit of the process, such as ulimit -v."
+)
+FLUSH_BYTES = 4 << 20
+"""Bytes of payload at which a group is sent at once."""
+RESERVE_BYTES = 16 << 20
+"""Suffices to send a group of outcomes. It is address space only: no page of it is touched."""
+NOTE = b"MemoryError: this agent process has no memory left. daskprs ends it.\n"
+EXIT_NO_MEMORY = 1
+
+
+class MemoryReserve:
+    """Releases memory to report a MemoryError, and ends an agent that cannot even do that.
+
+    Without an end, a thread that dies of a MemoryError leaves an agent that waits for ever. The
+    supervisor finds the reason in the page.
+    """
+
+    def __init__(self, page: SharedPage) -> None:
+        self._page = page
+        self._held: bytes | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """Take the memory again if it was released and there is enough of it."""
+        if self._held is None:
+            with suppress(MemoryError):
+                self._held = bytes(RESERVE_BYTES)
+
+    def release(self) -> None:
+        """Give the memory to whatever comes next."""
+        self._held = None
+
+    def end(self) -> NoReturn:
+        """End this process at once, with the reason in the page and in the log."""
+        self._held = None
+        try:
+            self._page.lack_memory()
+            os.write(2, NOTE)
+        finally:
+            os._exit(EXIT_NO_MEMORY)
+
+
+class Outbox:
+    """Groups outcomes; a thread sends a group whose first one has waited long enough.
+
+    Without the thread, finished outcomes would wait while `run` works on the next mini-batch for
+    a minute.
+    """
+
+    def __init__(
+        self, connection: Connection, reserve: MemoryReserve, spool: AgentSpool | None = None
+    ) -> None:
+        self._connection = connection
+        self._reserve = reserve
+        self._spool = spool
+        self._lock = threading.Condition()
+        self._lease_id = 0
+        self._outcomes: list[tuple[Outcome, bytes]] = []
+        """Each with its payload."""
+        self._payload_bytes = 0
+        self._aside = False
+        """Whether the group's rows are in the spool rather than in its payload."""
+        self._unwritten = ""
+        """The error of writing to the spool, which ends the job; empty without one."""
+        self._halted: str | None = None
+        """The `halted` of the message with the group's last outcome; None: the agent goes on."""
+        self._groups = 0
+        """Number of groups sent."""
+        self._thread: threading.Thread | None = None
+
+    def open(self, lease_id: int) -> None:
+        """Take outcomes of this lease from now on."""
+        with self._lock:
+            self._lease_id = lease_id
+
+    def add(self, outcome: Outcome, payload: bytes, halted: str | None = None) -> None:
+        """Put one more outcome with its bytes into the group; send it at once with a halt."""
+        with self._lock:
+            if (payload and self._aside) or (self._payload_bytes and _is_aside(outcome)):
+                self._send()
+            first = not self._outcomes
+            self._aside |= _is_aside(outcome)
+            self._outcomes.append((outcome, payload))
+            self._payload_bytes += len(payload)
+            at_once = self._payload_bytes >= FLUSH_BYTES or self._unwritten or halted is not None
+            self._halted = halted
+            if at_once or (first and not self._wake_the_thread()):
+                self._send()
+
+    def refuse(self, error: OSError) -> None:
+        """Take no more rows: those of the next outcome could not be written."""
+        self.flush()
+        self._unwritten = str(error)
+
+    def flush(self) -> None:
+        """Send the group now."""
+        with self._lock:
+            if self._outcomes:
+                self._send()
+
+    def start(self) -> None:
+        """Start the thread; where the system refuses threads, each outcome is sent at once.
+
+        This comes before the script, as with the thread of the loader.
+        """
+        thread = threading.Thread(target=self._flush_late, name="outbox", daemon=True)
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
+
+    def _wake_the_thread(self) -> bool:
+        """Let the thread send the group later; False where there is none."""
+        self._lock.notify()
+        return self._thread is not None
+
+    def _flush_late(self) -> None:
+        try:
+            while True:
+                with self._lock:
+                    self._lock.wait_for(lambda: self._outcomes)
+                    gone = partial(self._gone, self._groups)
+                    if not self._lock.wait_for(gone, FLUSH_AFTER_S):
+                        self._send()
+        except MemoryError:
+            self._reserve.end()
+
+    def _gone(self, group: int) -> bool:
+        return self._groups != group
+
+    def _send(self) -> None:
+        """Send the group, once its rows are in the spool."""
+        try:
+            if self._spool is not None:
+                self._spool.flush()
+        except UnwritableError as error:
+            self._unwritten = self._unwritten or str(error)
+        try:
+            self._send_group(self._outcomes)
+        except MemoryError:
+            self._reserve.release()
+            self._send_one_by_one()
+        self._outcomes.clear()
+        self._payload_bytes = 0
+        self._aside = False
+        self._groups += 1
+
+    def _send_group(self, group: Sequence[tuple[Outcome, bytes]], *, is_last: bool = True) -> None:
+        rows = b"".join(payload for _, payload in group)
+        name = "" if self._spool is None or rows else self._spool.name
+        results = Results(ColumnBatch(outcome for outcome, _ in group), rows, name, self._unwritten)
+        halted = self._halted if is_last else None
+        self._connection.send_bytes(dumped(Outcomes(self._lease_id, results, halted)))
+
+    def _send_one_by_one(self) -> None:
+        """Send each outcome by itself; report it as failed if memory does not suffice."""
+        for position, (outcome, payload) in enumerate(self._outcomes, start=1):
+            is_last = position == len(self._outcomes)
+            try:
+                self._send_group([(outcome, payload)], is_last=is_last)
+            except MemoryError:
+                self._send_group([(_without_memory(outcome), b"")], is_last=is_last)
+
+
+def _without_memory(outcome: Outcome) -> Outcome:
+    """Return an outcome whose rows cannot be sent, as a failed attempt."""
+    return outcome._replace(
+        status=Status.RUN_EXCEPTION,
+        succeeded=0,
+        text=None,
+        typed=None,
+        header=None,
+        failure=Failure("MemoryError", NO_MEMORY),
+    )
+
+
+def _is_aside(outcome: Outcome) -> bool:
+    text, typed = outcome.text, outcome.typed
+    return (text is not None and text.offset is not None) or (
+        typed is not None and typed.offset is not None
+    )

@@ -1,0 +1,280 @@
+"""The caller's process state: it is exchanged with the script's before and after each step.
+
+An agent process belongs to its script. An agent in the caller's process shares it with the driver
+and with the caller, so the script's working directory, arguments, environment and streams hold
+while the script works, and those of the caller at all other times.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+import sysconfig
+import threading
+import time
+import warnings
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs._agent.foreign.entry_script import EntryScript
+from daskprs._output.rows.own_classes import classes_come_from, folder_of_classes
+from daskprs._system import masks
+from daskprs.errors import OURS, AgentError
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Iterator, Mapping
+
+SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD, signal.SIGPIPE),
+)
+INSTALLED = tuple(
+    f"{folder}{os.sep}"
+    for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
+    for folder in {place, str(Path(place).resolve())}
+)
+"""Folders whose modules are not the script's, though a home or a project may hold them."""
+LOGGERS = ("", "entry_script")
+"""The loggers that an agent sets up."""
+LEAST_S = 0.05
+"""Seconds by which an alarm may differ from the caller's and still be the caller's."""
+_one_script = threading.RLock()
+"""Held by the thread whose script works: there is one working directory for all threads."""
+
+
+class _State(NamedTuple):
+    """The parts of a process that a script may change."""
+
+    folder: str
+    arguments: list[str]
+    path: list[str]
+    finders: list[Any]
+    environment: dict[str, str]
+    streams: tuple[Any, Any, Any]
+    handlers: dict[int, Any]
+    loggers: tuple[tuple[list[logging.Handler], int, bool], ...]
+    mask: masks.Mask
+    entry_script: Any
+    writes_no_bytecode: bool
+
+    @classmethod
+    def now(cls) -> _State:
+        """Return the state of this process."""
+        is_main = threading.current_thread() is threading.main_thread()
+        loggers = map(logging.getLogger, LOGGERS)
+        return cls(
+            folder=_working_directory(),
+            arguments=sys.argv[:],
+            path=sys.path[:],
+            finders=sys.meta_path[:],
+            environment=os.environ.copy(),
+            streams=(sys.stdin, sys.stdout, sys.stderr),
+            handlers={number: signal.getsignal(number) for number in SIGNALS} if is_main else {},
+            loggers=tuple((one.handlers[:], one.level, one.propagate) for one in loggers),
+            mask=masks.installed(),
+            entry_script=EntryScript._only,  # noqa: SLF001 - the script's own view of it
+            writes_no_bytecode=sys.dont_write_bytecode,
+        )
+
+    def restore(self) -> None:
+        """Make this the state of the process again."""
+        with suppress(OSError):  # the script may have removed its working directory
+            os.chdir(self.folder)
+        sys.argv[:], sys.path[:], sys.meta_path[:] = self.arguments, self.path, self.finders
+        _set_environment(self.environment)
+        sys.stdin, sys.stdout, sys.stderr = self.streams
+        for number, handler in self.handlers.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        for name, (handlers, level, propagates) in zip(LOGGERS, self.loggers, strict=True):
+            logger = logging.getLogger(name)
+            logger.handlers[:], logger.propagate = handlers, propagates
+            if logger.level != level:
+                logger.setLevel(level)
+        masks.install(self.mask)
+        EntryScript._only = self.entry_script  # noqa: SLF001
+        sys.dont_write_bytecode = self.writes_no_bytecode
+
+
+@contextmanager
+def one_script() -> Iterator[None]:
+    """Refuse the scripts of other threads within the block.
+
+    Raises
+    ------
+    AgentError
+        When another thread is in such a block.
+
+    """
+    if not _one_script.acquire(blocking=False):
+        msg = (
+            "another job runs its script in this process, which has one working directory. "
+            'Wait for that job, or use start_method="fork".'
+        )
+        raise AgentError(msg)
+    try:
+        yield
+    finally:
+        _one_script.release()
+
+
+class ProcessState:
+    """Swaps the state of the caller and that of the script.
+
+    Parameters
+    ----------
+    folder
+        The working directory of the script.
+    environment
+        Environment variables that the script has besides those of the caller.
+    streams
+        The script's stdout and stderr.
+    root
+        The folder that the script is imported from; None for an object.
+
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        streams: tuple[Any, Any],
+        root: Path | None,
+    ) -> None:
+        self.was_interrupted = False
+        """Whether a Ctrl-C came while the script worked: the script must not take it for its own
+        error, since it is a request to end the job."""
+        self._root = root
+        self._filters: list[Any] = [*warnings.filters]
+        self._folder_of_classes = folder_of_classes()
+        self._outside = outside = _State.now()
+        folder.mkdir(parents=True, exist_ok=True)
+        handlers = dict(outside.handlers)
+        if signal.SIGINT in handlers:
+            handlers[signal.SIGINT] = self._interrupted
+        self._inside = outside._replace(
+            folder=str(folder),
+            environment={**outside.environment, **environment},
+            streams=(sys.stdin, *streams),
+            handlers=handlers,
+            loggers=tuple(([], level, propagates) for _, level, propagates in outside.loggers),
+            # A script that is changed within a second, with as many bytes, would look the same.
+            writes_no_bytecode=True,
+        )
+        importlib.invalidate_caches()
+        self._modules = set(sys.modules)
+        self._set_aside = {**self._own_modules(), **self._modules_of_same_names()}
+        for name in self._set_aside:
+            del sys.modules[name]
+
+    @contextmanager
+    def of_script(self) -> Iterator[None]:
+        """Give the script its state within the block."""
+        self._outside = _State.now()
+        timer = _Timer()
+        self._inside.restore()
+        try:
+            yield
+        finally:
+            self._inside = _State.now()
+            self._outside.restore()
+            timer.restore()
+
+    def close(self) -> None:
+        """Take the script's modules, finders and handlers out of the process."""
+        for handlers, _, _ in self._inside.loggers:
+            for handler in handlers:
+                handler.close()
+        classes_come_from(self._folder_of_classes)
+        finders = [one for one in self._inside.finders if one not in self._outside.finders]
+        for name in [name for name in sys.modules if name not in self._modules]:
+            loader = getattr(getattr(sys.modules[name], "__spec__", None), "loader", None)
+            if loader in finders:
+                del sys.modules[name]
+        for name in self._own_modules():
+            del sys.modules[name]
+        sys.modules.update(self._set_aside)
+        warnings.filters[:] = self._filters  # type: ignore[index]
+
+    def _interrupted(self, number: int, frame: types.FrameType | None) -> None:
+        self.was_interrupted = True
+        handle: Any = self._outside.handlers[signal.SIGINT]
+        if callable(handle):
+            handle(number, frame)
+
+    def _own_modules(self) -> dict[str, types.ModuleType]:
+        """Return the modules that lie in the folder of the script, without installed packages."""
+        root = f"{self._root}{os.sep}"
+        return {
+            name: module
+            for name, module in _modules_of_caller()
+            if self._root is not None and _file_of(module).startswith(root)
+        }
+
+    def _modules_of_same_names(self) -> dict[str, types.ModuleType]:
+        """Return the modules of the caller that the script would get for those in its folder."""
+        if self._root is None:
+            return {}
+        names = {one.stem for one in self._root.glob("*.py")}
+        names |= {one.parent.name for one in self._root.glob("*/__init__.py")}
+        return {
+            name: module for name, module in _modules_of_caller() if name.partition(".")[0] in names
+        }
+
+
+def _modules_of_caller() -> Iterator[tuple[str, types.ModuleType]]:
+    """Yield the modules that are loaded and not installed, by name; without the program's own."""
+    not_own = (*INSTALLED, OURS)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or name == "__main__" or file.startswith(not_own):
+            continue
+        if not _file_of(module).startswith(not_own):  # a link may lead there
+            yield name, module
+
+
+def _file_of(module: types.ModuleType) -> str:
+    """Return the file of a module without links."""
+    return str(Path(str(module.__file__)).resolve())
+
+
+class _Timer:
+    """The alarm of the caller: one that the script sets would end the caller's program later.
+
+    A script in another thread than the main one leaves it alone: the main thread may set it anew
+    meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._left_s, self._interval_s = signal.getitimer(signal.ITIMER_REAL)
+        self._now_s = time.monotonic()
+
+    def restore(self) -> None:
+        """Set the alarm as it would be by now without the script."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        left_s = max(0.0, self._left_s - (time.monotonic() - self._now_s))
+        now_s, interval_s = signal.getitimer(signal.ITIMER_REAL)
+        goes_on = interval_s == self._interval_s and (interval_s or abs(now_s - left_s) < LEAST_S)
+        if not goes_on:
+            signal.setitimer(signal.ITIMER_REAL, left_s or self._interval_s, self._interval_s)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - as text
+    except OSError:
+        return "/"
+
+
+def _set_environment(wanted: Mapping[str, str]) -> None:
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value

@@ -1,0 +1,228 @@
+"""The agent's answers to its supervisor, as plain bytes, since the script can forge any of them.
+
+The entry script runs in the agent's process and can write to its socket. A pickle of the script's
+would run code in the Dask worker, so nothing of an agent is unpickled there. An answer is the
+length of its head as four bytes, the head, and the rows that travel with outcomes. The head is a
+msgpack array: a name and plain values. `parsed` checks the type and the bounds of every value.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from functools import partial
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from daskprs._agent.protocol.messages import InitDone, InitRaised, Outcomes, Started, Stopped
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import Results
+from daskprs._core.outcomes import UNKNOWN, Extent, Failure, Outcome, Printed, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Answer = Started | InitDone | InitRaised | Outcomes | Stopped
+
+_HEAD = struct.Struct("!I")
+MOST = 2**63 - 1
+"""The largest number in an answer: journals and tables hold 64 bits."""
+_CRC = 2**32 - 1
+_OF_AN_AGENT = {
+    str(status): status
+    for status in (
+        Status.RUN_DONE,
+        Status.LOAD_EXCEPTION,
+        Status.RUN_EXCEPTION,
+        Status.RUN_NULL_RETURN,
+        Status.INPUT_CHANGED,
+    )
+}
+"""The statuses that an agent may report; all others come from its supervisor."""
+
+
+class NoAnswer(ValueError):  # noqa: N818 - it says what it is
+    """Bytes that no agent of daskprs sends."""
+
+
+# ---- in the agent ----
+
+
+def dumped(answer: Answer) -> bytes:
+    """Return an answer as bytes."""
+    payload = b""
+    values: tuple[Any, ...] = answer
+    if isinstance(answer, Outcomes):
+        outcomes, payload, spool, unwritten = answer.results
+        columns = tuple(zip(*outcomes, strict=True))
+        values = answer.lease_id, columns, spool, unwritten, answer.halted
+    head = msgpack.packb(
+        (type(answer).__name__, *values), default=_plain, unicode_errors="surrogatepass"
+    )
+    return b"".join((_HEAD.pack(len(head)), head, payload))
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy as one of Python."""
+    return value.item()
+
+
+# ---- in the supervisor ----
+
+
+def parsed(body: bytes | bytearray) -> Answer:
+    """Return the answer in these bytes; raise `NoAnswer` where an agent would not send them."""
+    try:
+        (size,) = _HEAD.unpack_from(body)
+        view = memoryview(body)
+        name, *values = msgpack.unpackb(
+            view[_HEAD.size : _HEAD.size + size], use_list=False, unicode_errors="surrogatepass"
+        )
+        return _FORMS[name](bytes(view[_HEAD.size + size :]), *values)
+    except NoAnswer:
+        raise
+    except Exception as error:  # the script may have written any bytes
+        msg = f"{type(error).__name__}: {error}"
+        raise NoAnswer(msg[:200]) from error
+
+
+def _started(payload: bytes, pid: Any, protocol: Any) -> Started:
+    _check(payload == b"", "bytes behind a message")
+    return Started(*_ints("pid and protocol", (pid, protocol)))
+
+
+def _init_done(payload: bytes, elapsed_s: Any) -> InitDone:
+    _check(payload == b"", "bytes behind a message")
+    return InitDone(*_seconds("elapsed_s", (elapsed_s,)))
+
+
+def _init_raised(payload: bytes, failure: Any) -> InitRaised:
+    _check(payload == b"", "bytes behind a message")
+    return InitRaised(_failure(failure))
+
+
+def _stopped(payload: bytes, failure: Any) -> Stopped:
+    _check(payload == b"", "bytes behind a message")
+    return Stopped(None if failure is None else _failure(failure))
+
+
+def _outcomes(
+    payload: bytes, lease_id: Any, columns: Any, spool: Any, unwritten: Any, halted: Any
+) -> Outcomes:
+    (lease_id,) = _ints("lease_id", (lease_id,))
+    _texts("halted", (halted,))
+    _check(type(columns) is tuple and len(columns) in (0, len(Outcome._fields)), "columns")
+    _check(type(spool) is str and type(unwritten) is str, "spool")
+    made: dict[str, Sequence[Any]] = {}
+    for name, column in zip(Outcome._fields, columns, strict=bool(columns)):
+        _check(type(column) is tuple and len(column) == len(columns[0]) > 0, name)
+        made[name] = _COLUMNS[name](name, column)
+    if made:
+        for is_done, failure in zip(map(_is_done, made["status"]), made["failure"], strict=True):
+            _check(is_done == (failure is None), "failure")
+    carried = 0
+    for form in ("text", "typed") if made else ():
+        offsets = [one.offset for one in made[form] if one is not None]
+        _check(bool(spool) or offsets.count(None) == len(offsets), "offset")
+        if None in offsets:
+            carried += sum(one.length for one in made[form] if one and one.offset is None)
+    _check(carried == len(payload), f"{len(payload)} bytes of rows, and {carried} announced")
+    outcomes = ColumnBatch.of_columns(Outcome, [*made.values()])
+    return Outcomes(lease_id, Results(outcomes, payload, spool, unwritten), halted)
+
+
+_FORMS: dict[str, Callable[..., Answer]] = {
+    "Started": _started,
+    "InitDone": _init_done,
+    "InitRaised": _init_raised,
+    "Outcomes": _outcomes,
+    "Stopped": _stopped,
+}
+
+
+# ---- values ----
+
+_is_done = partial(operator.is_, Status.RUN_DONE)
+
+
+def _check(is_right: bool, what: str) -> None:  # noqa: FBT001 - the condition
+    if not is_right:
+        msg = f"{what} is none of an agent's"
+        raise NoAnswer(msg)
+
+
+def _ints(name: str, column: tuple[Any, ...], most: int = MOST, least: int = 0) -> tuple[int, ...]:
+    _check({*map(type, column)} == {int} and min(column) >= least and max(column) <= most, name)
+    return column
+
+
+def _seconds(name: str, column: tuple[Any, ...]) -> tuple[float, ...]:
+    _check({*map(type, column)} <= {int, float} and all(map(isfinite, column)), name)
+    return column
+
+
+def _flags(name: str, column: tuple[Any, ...]) -> tuple[bool, ...]:
+    _check({*map(type, column)} == {bool}, name)
+    return column
+
+
+def _texts(name: str, column: tuple[Any, ...]) -> tuple[str | None, ...]:
+    _check({*map(type, column)} <= {str, type(None)}, name)
+    return column
+
+
+def _statuses(name: str, column: tuple[Any, ...]) -> list[Status]:
+    _check(_OF_AN_AGENT.keys() >= {*column}, name)
+    return [_OF_AN_AGENT[one] for one in column]
+
+
+def _extents(name: str, column: tuple[Any, ...]) -> Sequence[Extent | None]:
+    some = [one for one in column if one is not None]
+    if not some:
+        return column
+    lengths, checksums, offsets = zip(*some, strict=True)
+    _ints(name, lengths)
+    _ints(name, checksums, _CRC)
+    _ints(name, offsets if None not in offsets else (*{*offsets} - {None}, 0))
+    return [None if one is None else Extent._make(one) for one in column]
+
+
+def _printed(name: str, column: tuple[Any, ...]) -> Sequence[Printed | None]:
+    if column.count(None) == len(column):
+        return column
+    for one in column:
+        if one is not None:
+            (first, beyond), (first_of_stderr, beyond_of_stderr) = one
+            places = (first, beyond, first_of_stderr, beyond_of_stderr)
+            _ints(name, places, least=UNKNOWN)
+    return [None if one is None else Printed(*one) for one in column]
+
+
+def _failures(name: str, column: tuple[Any, ...]) -> Sequence[Failure | None]:
+    del name
+    if column.count(None) == len(column):
+        return column
+    return [None if one is None else _failure(one) for one in column]
+
+
+def _failure(values: Any) -> Failure:
+    kind, message, traceback, retryable, where, fatal = values
+    texts = {*map(type, (kind, message, traceback, where))}
+    flags = {*map(type, (retryable, fatal))}
+    _check(texts == {str} and flags == {bool}, "failure")
+    return Failure(kind, message, traceback, retryable, where, fatal)
+
+
+_COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
+    **dict.fromkeys(("index", "attempt", "total", "succeeded", "peak_bytes"), _ints),
+    **dict.fromkeys(("started", "elapsed_s", "run_s", "cpu_s"), _seconds),
+    "status": _statuses,
+    "text": _extents,
+    "typed": _extents,
+    "header": _texts,
+    "failure": _failures,
+    "empty": _flags,
+    "printed": _printed,
+}

@@ -1,0 +1,434 @@
+"""The entry script as the caller gives it: checked before anything starts, then made to travel."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import io
+import linecache
+import os
+import platform
+import re
+import sys
+import traceback
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from daskprs._agent.child.entry_script import takes_one
+from daskprs._agent.protocol.messages import ScriptSpec, SourceText
+from daskprs._agent.script.own_modules import OwnModules
+from daskprs._agent.script.snapshot import (
+    LARGEST_BYTES,
+    archive_of,
+    content_hash,
+    copy_snapshot,
+    digests_of,
+    is_seen,
+    linked_files,
+    own_output,
+    refuse_too_large,
+    source_files,
+    unpack,
+)
+from daskprs._output.journal.changes import is_log
+from daskprs._suggest import nearest
+from daskprs.errors import Option, ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from daskprs._agent.protocol.messages import LinkedFile, PackageFolder
+
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+SHOWN = 5
+NAMELESS = "<dynamic-code>"
+"""The file name that cloudpickle writes since 3.1.3; tracebacks need the true name."""
+
+
+@dataclass
+class CheckedScript:
+    """An entry script that can be run."""
+
+    name: str
+    """``score.py``, ``src.score``, or the name of the object."""
+    root: Path | None = None
+    """The source directory."""
+    file: str | None = None
+    """The script in it, relative to it."""
+    module: str | None = None
+    pickled: bytes | None = None
+    sources: tuple[SourceText, ...] = ()
+    """The code that `pickled` holds, as its author wrote it."""
+    packages: tuple[PackageFolder, ...] = ()
+    """The folders where `pickled` finds packages by name."""
+    original: Path | None = None
+    """The source directory of which `root` is a copy; None where `root` is the original."""
+    data_folders: tuple[Path, ...] = ()
+    """Data folders, left out of the snapshot unless the source directory or script is in them."""
+    inputs: tuple[Path, ...] = ()
+    """Resolved paths of the input, left out of the snapshot unless the script may import them: a
+    module, or a package folder."""
+    any_second: bool = False
+    """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
+    _files: dict[str, int] = field(default_factory=dict)
+    _digests: dict[str, str] = field(default_factory=dict)
+    _linked: tuple[LinkedFile, ...] = ()
+    """The large files, of which a snapshot has links."""
+    _set_aside: set[Path] = field(default_factory=set)
+    """The files of `inputs` that do not travel."""
+
+    def look(self, exclude: Collection[Path]) -> None:
+        """Find and hash the files that travel."""
+        if self.root is None:
+            return
+        around = {self.root, *(self.root / (self.file or "")).parents}
+        data = {path.resolve() for path in self.data_folders} - around
+        self._set_aside = {path for path in self.inputs if not _is_importable(path)} - around
+        data |= self._set_aside
+        try:
+            self._files = source_files(self.root, {*exclude, *data})
+            self._digests = digests_of(self.root, self._files)
+            self._linked = linked_files(self.root, self._files)
+        except OSError as error:
+            raise ScriptError(
+                Option("source_directory", str(self.root)),
+                f": {error.filename} cannot be read: {error.strerror}. Make it readable, or list "
+                "it in a .amlignore file.",
+            ) from error
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the script's content digests (after `look`); empty ones for our own log files.
+
+        Other logs are left out: they grow, and the script is the same.
+        """
+        ours = {} if self.root is None else dict.fromkeys(own_output(self.root), "")
+        files = {path: one for path, one in self._digests.items() if not is_log(path)}
+        pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
+        return {"name": self.name, "files": files | ours, "object": pickled}
+
+    def is_input(self, path: str) -> bool:
+        """Say whether a file in the source directory is there, and does not travel as input."""
+        if self.root is None:
+            return False
+        place = (self.root / path).resolve()
+        return place.exists() and not self._set_aside.isdisjoint([place, *place.parents])
+
+    def travel(self, folder: Path) -> ScriptSpec:
+        """Copy the source directory to a snapshot, and return what agents need (after `look`)."""
+        if self.root is None:
+            return self.at(None)
+        places = {file.path: f"{self._digests[file.path]} {file.place}" for file in self._linked}
+        digest = content_hash(self._digests | places)
+        return self.at(copy_snapshot(self.root, self._files, folder, digest, self._linked))
+
+    def packed(self) -> bytes:
+        """Return an archive of the source directory (after `look`); empty without one.
+
+        Large files are in it, unless they are too large to travel: see `unpacked`.
+        """
+        if self.root is None:
+            return b""
+        linked = {file.path for file in self._left_out()}
+        return archive_of(self.root, (path for path in self._files if path not in linked))
+
+    def unpacked(self, archive: bytes, folder: Path) -> Path:
+        """Return the source directory out of its archive, below a folder of this node.
+
+        Raises
+        ------
+        ScriptError
+            When this node does not see a file that was too large for the archive.
+
+        """
+        for file in self._left_out():
+            if not is_seen(file) and self.root is not None:
+                why = f", and {platform.node()} does not see {file.place} as it was"
+                refuse_too_large(self.root, self._files, why)
+        return unpack(archive, folder, self._left_out())
+
+    def _left_out(self) -> tuple[LinkedFile, ...]:
+        """Return the files that an archive does not have."""
+        return self._linked if sum(self._files.values()) > LARGEST_BYTES else ()
+
+    def at(self, snapshot: Path | None) -> ScriptSpec:
+        """Return the script for the agents; `snapshot` is its copy, if it has one."""
+        if snapshot is None:
+            return ScriptSpec(
+                self.name,
+                module=self.module,
+                pickled=self.pickled,
+                sources=self.sources,
+                any_second=self.any_second,
+                packages=self.packages,
+            )
+        return ScriptSpec(
+            self.name,
+            file=None if self.file is None else str(snapshot / self.file),
+            module=self.module,
+            source_directory=str(snapshot),
+            original_directory=str(self.original or self.root),
+            pickled=self.pickled,
+            sources=self.sources,
+            linked=self._linked,
+            any_second=self.any_second,
+            packages=self.packages,
+        )
+
+
+def _is_importable(path: Path) -> bool:
+    return path.suffix == ".py" or (path / "__init__.py").exists()
+
+
+def check_script(
+    script: Any,
+    source_directory: str | os.PathLike[str] | None,
+    *,
+    compiles_elsewhere: bool = False,
+) -> CheckedScript:
+    """Return the script; a `ScriptError` says why it cannot be run.
+
+    A script that `compiles_elsewhere` may have the syntax of another version of Python.
+    """
+    if isinstance(script, CheckedScript):
+        return script
+    root = None if source_directory is None else _folder(Path(source_directory))
+    if isinstance(script, types.ModuleType):
+        script = script.__file__ or script.__name__
+    if isinstance(script, (str, os.PathLike)):
+        text = os.fspath(script)
+        is_folder = Path(text).is_dir() and not Path(text, "__init__.py").exists()
+        if not text.endswith(".py") and DOTTED.fullmatch(text) and not is_folder:
+            return _from_module(text, root, compiles_elsewhere)
+        return _from_file(Path(text), root, compiles_elsewhere)
+    return _from_object(script, root)
+
+
+def check_script_of(
+    data: Any,
+    script: Any,
+    source_directory: str | os.PathLike[str] | None,
+    *,
+    compiles_elsewhere: bool = False,
+) -> CheckedScript:
+    """Return the script; ask about swapped arguments if the input looks like a script.
+
+    In Python the input comes first, on the command line the script.
+    """
+    try:
+        return check_script(script, source_directory, compiles_elsewhere=compiles_elsewhere)
+    except ScriptError as error:
+        like_a_script = _like_a_script(data)
+        if like_a_script is None or _like_a_script(script) is not None:
+            raise
+        names = f"{_named(script)} is given as the script, and {_named(like_a_script)} as input."
+        seen = _is_object(script) or Path(script).exists()
+        before = () if seen else (*error.args, " ")
+        raise ScriptError(*before, f"{names} Is it the other way round?") from error
+
+
+def _like_a_script(given: Any) -> Any:
+    """Return the first of the inputs that looks like a script, or None."""
+    for one in given if isinstance(given, (list, tuple)) else [given]:
+        if _is_object(one):
+            # The method of its class: a frame may have a column of this name.
+            has_run = callable(getattr(type(one), "run", None))
+            if callable(one) or has_run or isinstance(one, types.ModuleType):
+                return one
+        elif _names_a_script(os.fspath(one)):
+            return one
+    return None
+
+
+def _names_a_script(text: str) -> bool:
+    if not text.endswith(".py") and not Path(text).exists() and DOTTED.fullmatch(text):
+        text = text.replace(".", "/") + ".py"
+    return text.endswith(".py") and Path(text).is_file()
+
+
+def _is_object(given: Any) -> bool:
+    return not isinstance(given, (str, os.PathLike))
+
+
+def _named(given: Any) -> str:
+    """Return how a message names an input or a script."""
+    if not _is_object(given):
+        return repr(os.fspath(given))
+    if isinstance(given, (list, tuple)):
+        return f"a {type(given).__name__}"
+    if callable(given):
+        return f"{getattr(given, '__name__', type(given).__name__)!r}"
+    return f"a {type(given).__module__.partition('.')[0]}.{type(given).__qualname__}"
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise ScriptError(Option("source_directory", str(path)), ": this folder does not exist.")
+    return path.resolve()
+
+
+def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:  # noqa: FBT001
+    if not path.exists() and root is not None and (root / path).exists():
+        path = root / path
+    if not path.is_file():
+        if path.is_dir():
+            inside = ", ".join(sorted(str(one) for one in path.glob("*.py"))[:SHOWN])
+            msg = f"the entry script {str(path)!r} is a folder. Name a file in it: {inside or '…'}."
+        else:
+            msg = f"the entry script {str(path)!r} does not exist.{nearest(path, '.py')}"
+        raise ScriptError(msg)
+    path = path.resolve()
+    _check_source(path, elsewhere)
+    root = root or path.parent
+    if not path.is_relative_to(root):
+        outside = f"the entry script {path} does not lie in "
+        raise ScriptError(outside, Option("source_directory", str(root)), ".")
+    return CheckedScript(path.name, root, file=str(path.relative_to(root)))
+
+
+def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript:  # noqa: FBT001
+    """Find a dotted module in the source directory, the working directory, or what is installed."""
+    relative = Path(*name.split("."))
+    for folder in (root,) if root else (Path.cwd(),):
+        for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
+            if (folder / candidate).is_file():
+                _check_source(folder / candidate, elsewhere)
+                return CheckedScript(name, folder, file=str(candidate), module=name)
+    try:
+        installed = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        installed = None
+    if installed is None or not installed.origin or not installed.origin.endswith(".py"):
+        missing = f"the module {name!r} is neither in {root or Path.cwd()} nor installed."
+        hint = nearest((root or Path()) / relative, ".py")
+        more = " Give the path of the script, or where its module is by "
+        raise ScriptError(missing, *((hint,) if hint else (more, Option("source_directory"), ".")))
+    _check_source(Path(installed.origin), elsewhere)
+    return CheckedScript(name, module=name)
+
+
+def _from_object(script: Any, root: Path | None) -> CheckedScript:
+    run = script if inspect.isroutine(script) else getattr(script, "run", None)
+    if run is None and callable(script) and not inspect.isclass(script):
+        run = script
+    name = getattr(script, "__qualname__", None) or type(script).__qualname__
+    if not callable(run):
+        msg = (
+            f"{name}: the entry script is a path, a module name, a callable, or an object or class "
+            "with a method run(mini_batch). Rename the __call__ of a class to run."
+        )
+        raise ScriptError(msg)
+    bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
+    _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
+    own = OwnModules(script, root)
+    pickled, sources = _pickled(script, name, own)
+    return CheckedScript(name, root, pickled=pickled, sources=sources, packages=own.packages)
+
+
+def _check_source(path: Path, elsewhere: bool) -> None:  # noqa: FBT001
+    """Compile a script without running it, and look for its `run`."""
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+        compile(tree, str(path), "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if elsewhere and isinstance(error, SyntaxError):
+            return
+        shown = "".join(traceback.format_exception_only(error)).rstrip()
+        msg = f"the entry script cannot be compiled.\n{shown}"
+        raise ScriptError(msg) from None
+    except OSError as error:
+        msg = f"the entry script cannot be read: {error}."
+        raise ScriptError(msg) from error
+    run = _find_run(tree)
+    if run is None:
+        msg = f"the entry script {path} has no function run(mini_batch)."
+        raise ScriptError(msg)
+    if isinstance(run, ast.FunctionDef | ast.AsyncFunctionDef):
+        is_async = isinstance(run, ast.AsyncFunctionDef)
+        place = f"{path}, line {run.lineno}"
+        _check_run(place, is_async=is_async, takes_one=_takes_one(run.args))
+
+
+def _check_run(place: str, *, is_async: bool, takes_one: bool) -> None:
+    if is_async:
+        msg = f"{place}: run() is an async function, which is never awaited. Make it a plain one."
+        raise ScriptError(msg)
+    if not takes_one:
+        msg = (
+            f"{place}: run() must take the mini-batch as its one positional argument, or the "
+            "mini-batch and its context. Give other values by functools.partial, by a class, or to "
+            "a script by the option arguments."
+        )
+        raise ScriptError(msg)
+
+
+def _find_run(tree: ast.Module) -> ast.AST | None:
+    """Return the node that binds `run`, or one that may, such as a star import; else None."""
+    found: ast.AST | None = None
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name="run") | ast.AsyncFunctionDef(name="run"):
+                if node in tree.body:
+                    return node
+            case (
+                ast.Name(id="run", ctx=ast.Store())
+                | ast.alias(name="*")
+                | ast.alias(asname="run")
+                | ast.alias(name="run", asname=None)
+            ):
+                found = node
+    return found
+
+
+def _takes_one(arguments: ast.arguments) -> bool:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    required = len(positional) - len(arguments.defaults)
+    keywords = [default for default in arguments.kw_defaults if default is None]
+    return required <= 2 and (bool(positional) or arguments.vararg is not None) and not keywords  # noqa: PLR2004
+
+
+class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is not typed
+    """Pickles as cloudpickle does, and keeps the names of the files whose code it pickles."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.files: set[str] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        """Note the file of code."""
+        if isinstance(value, types.CodeType):
+            self.files.add(value.co_filename)
+            make, arguments = self.dispatch_table[types.CodeType](value)
+            named = (value.co_filename if one == NAMELESS else one for one in arguments)
+            return make, tuple(named)
+        return super().reducer_override(value)
+
+
+def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, tuple[SourceText, ...]]:
+    """Return cloudpickle's bytes of an entry script, and the text of the code in them."""
+    file = io.BytesIO()
+    pickler = _CodePickler(file)
+    try:
+        with own.by_value():
+            pickler.dump(script)
+    except Exception as error:  # any class of the caller has its own error where it has no pickle
+        msg = (
+            f"{name} cannot be sent to the agents: {type(error).__name__}: {error}. Make what it "
+            "holds (a lock, a connection, an open file) in init(), or put the script into a file."
+        )
+        raise ScriptError(msg) from error
+    sources = (_source_of(one) for one in sorted(pickler.files) if not own.installed(one))
+    return file.getvalue(), tuple(source for source in sources if source.text)
+
+
+def _source_of(file: str) -> SourceText:
+    """Return the text of a file or of a cell; empty where it is unknown, as for typed code."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    cell = None if shell is None else shell.compile.format_code_name(file)
+    return SourceText(file, " ".join(cell or ()), "".join(linecache.getlines(file)))

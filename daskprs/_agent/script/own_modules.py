@@ -1,0 +1,163 @@
+"""The modules of a caller that agents cannot import: these travel with the script, by value.
+
+All other modules travel by name. A module is installed if it lies in the folders of this
+interpreter, in a folder of ``sys.path`` that holds the metadata of distributions (``pip install
+--target``, pex, zipped layers), or in the list of files of such a distribution. Agents inherit
+``PYTHONPATH``, and are given the folders with metadata, which the program may have put on its path.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+import threading
+import types
+from contextlib import contextmanager
+from functools import partial
+from importlib import metadata
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from daskprs._agent.protocol.messages import PackageFolder
+from daskprs.errors import OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PACKAGES = {"site-packages", "dist-packages"}
+_INSTALLED = {
+    *(
+        Path(path).resolve()
+        for path in (
+            *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+            *site.getsitepackages(),
+            site.getusersitepackages(),
+        )
+    ),
+    Path(OURS).resolve(),
+}
+_registry = threading.RLock()
+"""Guards cloudpickle's list of modules, which is one for the process."""
+
+
+class OwnModules:
+    """Tells the caller's own modules from those that are installed."""
+
+    def __init__(self, script: Any, source_directory: Path | None) -> None:
+        own = {Path.cwd(), *_folders_of(script)}
+        if source_directory is not None:
+            own.add(source_directory)
+        given = {Path(one).resolve() for one in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+        self._listed: set[Path] = set()
+        self._is_own: dict[Path, bool] = dict.fromkeys(_INSTALLED, False)
+        """Folders, and whether modules below are the caller's; the innermost folder counts."""
+        self._resolved: dict[str, tuple[Path, bool | None]] = {}
+        """Folders of modules as named, then without links, and whether modules there are own."""
+        path = list(dict.fromkeys(Path(one).resolve() for one in sys.path))
+        before = set(takewhile(lambda one: one not in _INSTALLED, path))
+        self.packages: tuple[PackageFolder, ...] = ()
+        """The folders of packages that agents do not find by themselves, in the path's order."""
+        for folder in dict.fromkeys([*path, *own]):
+            if not _INSTALLED.isdisjoint([folder, *folder.parents]):
+                continue
+            installed = _installed_in(folder)
+            if installed and folder in path:
+                self.packages += (PackageFolder(str(folder), folder in before),)
+            if _is_of_packages(folder):
+                continue
+            listed = [one.files for one in installed]
+            if folder in own and all(listed):  # by pip install --target, into the caller's folder
+                self._is_own[folder] = len(folder.parts) > 1
+                self._listed |= {folder / str(file) for files in listed for file in files or ()}
+            elif installed:
+                self._is_own[folder] = False
+            elif folder not in given:  # the program has put it on its path: agents lack it
+                self._is_own[folder] = True
+
+    def has(self, file: str) -> bool:
+        """Say whether a file of code is the caller's, and lies in a known folder."""
+        return self._are_own_around(file) is True
+
+    def installed(self, file: str) -> bool:
+        """Say whether a file of code is an installed one."""
+        return self._are_own_around(file) is False
+
+    def _are_own_around(self, file: str) -> bool | None:
+        # A program has a thousand modules, in some hundred folders. To resolve each file, as a
+        # `Path`, took a third of the time of a small job.
+        is_link = os.path.islink(file)  # noqa: PTH114
+        folder, name = os.path.split(Path(file).resolve() if is_link else file)
+        if folder not in self._resolved:
+            path = Path(folder).resolve()
+            own = next(
+                (self._is_own[one] for one in (path, *path.parents) if one in self._is_own), None
+            )
+            self._resolved[folder] = path, False if _is_of_packages(path) else own
+        path, own = self._resolved[folder]
+        return False if self._listed and path / name in self._listed else own
+
+    @contextmanager
+    def by_value(self) -> Iterator[None]:
+        """Have cloudpickle pickle these modules by value, besides those that the caller chose."""
+        with _registry:
+            chosen = cloudpickle.list_registry_pickle_by_value()
+            registered = []
+            for module in list(sys.modules.values()):
+                if self._are_of(module) and module.__name__ not in chosen:
+                    try:
+                        cloudpickle.register_pickle_by_value(module)
+                    except ValueError:
+                        continue
+                    registered.append(module)
+            try:
+                yield
+            finally:
+                for module in registered:
+                    cloudpickle.unregister_pickle_by_value(module)
+
+    def _are_of(self, module: Any) -> bool:
+        """Say whether a module is the caller's; `__main__` always travels by value."""
+        if not isinstance(module, types.ModuleType) or module.__name__ == "__main__":
+            return False
+        file = getattr(module, "__file__", None)
+        return bool(file) and self.has(str(file))
+
+
+def _is_of_packages(path: Path) -> bool:
+    return not _PACKAGES.isdisjoint(path.parts)
+
+
+def _installed_in(folder: Path) -> list[metadata.Distribution]:
+    """Return the distributions that are installed in a folder or an archive.
+
+    The metadata that a build leaves beside its sources, as ``name.egg-info``, says nothing of the
+    kind: agents may lack these sources, or have other ones under their name.
+    """
+    marks = "METADATA", "installed-files.txt"
+    found = metadata.distributions(path=[str(folder)])
+    return [one for one in found if any(one.read_text(mark) is not None for mark in marks)]
+
+
+def _folders_of(script: Any) -> Iterator[Path]:
+    """Yield the folders that the modules of a script, of the program and of the caller are in."""
+    while isinstance(script, partial):
+        script = script.func
+    of_script = getattr(script, "__module__", None) or type(script).__module__
+    frame: Any = sys._getframe()  # noqa: SLF001 - as `warnings` does
+    while frame is not None and frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    of_caller = None if frame is None else frame.f_globals.get("__name__")
+    for name in {of_script, of_caller, "__main__"}:
+        module = sys.modules.get(str(name))
+        file = getattr(module, "__file__", None)
+        if file:
+            spec = getattr(module, "__spec__", None)
+            dotted = str(name) if spec is None else spec.name
+            path = Path(file).resolve()
+            depth = dotted.count(".") + (path.stem == "__init__")
+            yield path.parents[min(depth, len(path.parents) - 1)]

@@ -1,0 +1,283 @@
+"""The record of a lease under way: which mini-batches are done, begun, and not begun.
+
+It says whom to blame when the agent ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs._agent.protocol.shared_page import Activity, Phase
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import Death, Results
+from daskprs._core.outcomes import Failure, Outcome, Printed, Status
+
+if TYPE_CHECKING:
+    from daskprs._agent.protocol.messages import Outcomes
+    from daskprs._core.mini_batch import Assigned
+
+RETURN_BYTES = 8 << 20
+"""Bytes of results that are handed back without waiting for more."""
+HOLD_BACK_S = 2.0
+"""Seconds without a result after which mini-batches not begun are given to other agents."""
+
+
+class LeaseRun:
+    """The supervisor's record of an order: a lease and the leases that continue it.
+
+    Outcomes arrive in the order of the work, so two numbers suffice: positions below `received`
+    are done, and positions up to `kept` belong to the agent.
+    """
+
+    def __init__(
+        self, order: int, work: ColumnBatch[Assigned], return_after_s: float = 1.0
+    ) -> None:
+        self.order = order
+        """The order's number between supervisor and agent."""
+        self.return_after_s = return_after_s
+        """Seconds from the first finished mini-batch until the finished ones are handed back."""
+        self.received = 0
+        self.kept = -1
+        self.halted: str | None = None
+        """None while the agent works on the order. Else it has dropped the rest: a fatal error, or
+        an empty text after failures in a row."""
+        self.recalled = False
+        """Whether mini-batches not begun were taken back since the last outcome, or none were left
+        to take back."""
+        self._work: deque[tuple[int, int, ColumnBatch[Assigned]]] = deque()
+        """First position, position behind the last, and work of each lease. Done leases and
+        work that was taken back are dropped."""
+        self._quiet_since_s = time.monotonic()
+        self._first_s: float | None = None
+        self._results: list[Results] = []
+        self._payload_bytes = 0
+        self.extend(work)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no mini-batch of the order is left."""
+        return self.received > self.kept
+
+    def extend(self, work: ColumnBatch[Assigned]) -> None:
+        """Append the work of a lease that continues the last one."""
+        if self.finished:
+            self._quiet_since_s = time.monotonic()
+        first = self.kept + 1
+        self.kept += len(work)
+        self._work.append((first, self.kept + 1, work))
+
+    def expects(self, message: Outcomes) -> bool:
+        """Say whether outcomes are those of the next mini-batches of the order."""
+        outcomes = message.results.outcomes
+        stop, expected = self.received + len(outcomes), list[tuple[Any, ...]]()
+        for first, beyond, work in self._work:
+            place = slice(max(0, self.received - first), max(0, min(beyond, stop) - first))
+            columns = (work.column(name)[place] for name in ("mini_batch.index", "attempt"))
+            expected += zip(*columns, strict=True)
+        return list(outcomes.columns("index", "attempt")) == expected
+
+    def receive(self, message: Outcomes, below: int | None = None) -> None:
+        """Record the agent's outcomes; with `below`, only those before that position."""
+        results = message.results
+        if below is not None:
+            results = results.only(range(min(len(results.outcomes), below - self.received)))
+        now = self._quiet_since_s = time.monotonic()
+        if results.outcomes:
+            self._first_s = self._first_s or now
+            self._results.append(results)
+            self.recalled = False
+        self.halted = message.halted
+        self.received += len(results.outcomes)
+        self._payload_bytes += len(results.payload)
+        while self._work and self._work[0][1] <= self.received:
+            self._work.popleft()
+
+    def due_in_s(self) -> float | None:
+        """Return the seconds until results or work must be handed back; None without a deadline."""
+        now = time.monotonic()
+        last = self._results and self.received == self.kept
+        if last or self._payload_bytes >= RETURN_BYTES:
+            return 0.0  # more work may come while the last mini-batch runs
+        if self._first_s is not None:
+            return max(0.0, self._first_s + self.return_after_s - now)
+        if not self.recalled and self.kept > self.received:
+            return max(0.0, self._quiet_since_s + HOLD_BACK_S - now)
+        return None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a long mini-batch holds up others that could be taken back."""
+        quiet_s = time.monotonic() - self._quiet_since_s
+        return not self.recalled and self.kept > self.received and quiet_s >= HOLD_BACK_S
+
+    def keep(self, last: int) -> tuple[int, ...]:
+        """Give up the mini-batches beyond a position, and return their indexes."""
+        last = min(self.kept, max(last, self.received - 1))
+        given_back = self.indexes(last + 1, self.kept + 1)
+        self.kept = last
+        self._work = deque(
+            (first, min(beyond, last + 1), work)
+            for first, beyond, work in self._work
+            if first <= last
+        )
+        self.recalled = True
+        return given_back
+
+    def charge(self, outcome: Outcome) -> None:
+        """Add the outcome of an attempt that the supervisor has ended."""
+        self._results.append(Results(ColumnBatch((outcome,))))
+
+    def share(self) -> tuple[Results, ...]:
+        """Remove and return the results that have not been handed over yet."""
+        share = tuple(self._results)
+        self._results.clear()
+        self._payload_bytes = 0
+        self._first_s = None
+        return share
+
+    def at(self, position: int) -> Assigned | None:
+        """Return the mini-batch at a position; None if it is unknown, done or taken back."""
+        work, place = self._place(position)
+        return None if work is None else work[place]
+
+    def index_at(self, position: int) -> int | None:
+        """Return the index of the mini-batch at a position, without unpacking its lease."""
+        work, place = self._place(position)
+        return None if work is None else work.column("mini_batch.index")[place]
+
+    def size_at(self, position: int) -> int | None:
+        """Return the size of the mini-batch at a position, in the same way."""
+        work, place = self._place(position)
+        if work is None:
+            return None
+        size: int | None = work.column("mini_batch.size_bytes")[place]
+        return work.column("mini_batch.items")[place] if size is None else size
+
+    def _place(self, position: int) -> tuple[ColumnBatch[Assigned] | None, int]:
+        for first, beyond, work in tuple(self._work):  # progress looks from another thread
+            if first <= position < beyond:
+                return work, position - first
+        return None, 0
+
+    def indexes(self, first: int, beyond: int) -> tuple[int, ...]:
+        """Return the indexes of the mini-batches at these positions that are not done."""
+        columns = [
+            (start, min(beyond, end), work.column("mini_batch.index"))
+            for start, end, work in self._work
+            if start < beyond and first < end
+        ]
+        return tuple(
+            index
+            for start, end, column in columns
+            for index in column[max(0, first - start) : end - start]
+        )
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """Indexes of the agent's mini-batches without an outcome."""
+        return self.indexes(self.received, self.kept + 1)
+
+
+class Blame(NamedTuple):
+    """Mini-batches to blame for the end of an agent: `outcome`, `death` or neither is set."""
+
+    outcome: Outcome | None
+    """The attempt that exceeded a timeout by itself."""
+    death: Death | None
+    """The attempts that may have ended the agent or held it up."""
+    untouched: tuple[int, ...]
+
+    def with_peak(self, peak_bytes: int) -> Blame:
+        """Return the same with the highest memory of the agent."""
+        outcome, death = self.outcome, self.death
+        return self._replace(
+            outcome=outcome and outcome._replace(peak_bytes=peak_bytes),
+            death=death
+            and death._replace(
+                suspects=tuple(one._replace(peak_bytes=peak_bytes) for one in death.suspects)
+            ),
+        )
+
+
+def blame_timeout(
+    run: LeaseRun, judged: Activity, failure: Failure, printed: Printed | None = None
+) -> Blame:
+    """Charge the attempt that exceeded its timeout, unless another may have held it up.
+
+    It is charged even if it ended between the verdict and the kill (a signal wakes many a
+    sleeper): it had taken too long by then. While another mini-batch is being loaded ahead, the
+    culprit is unknown: loading code that keeps the GIL, or stops the process, holds up `run`.
+    Then both run again alone, as after a death.
+    """
+    if judged.lease_id != run.order or not run.received <= judged.position <= run.kept:
+        return Blame(None, None, run.left)
+    running = judged.phase is Phase.RUNNING
+    status = Status.RUN_TIMEOUT if running else Status.LOAD_TIMEOUT
+    outcome = _outcome(run, judged, judged.position, status, failure, printed)
+    if judged.phase is not Phase.LOADING and judged.position < judged.loading <= run.kept:
+        ahead = _outcome(run, judged, judged.loading, Status.LOAD_TIMEOUT, failure)
+        return Blame(None, Death((outcome, ahead)), _others(run, outcome, ahead))
+    return Blame(outcome, None, _others(run, outcome))
+
+
+def blame_death(
+    run: LeaseRun, last: Activity, failure: Failure, printed: Printed | None = None
+) -> Blame:
+    """Return the attempts that may have ended the agent: the running one and the one loading."""
+    if last.lease_id != run.order:
+        return Blame(None, None, run.left)
+    lost = list(range(run.received, min(last.done, run.kept + 1)))
+    suspects = _at_hand(run, last) or lost[-1:]
+    alone = () if not lost or lost[-1] in suspects else run.indexes(lost[-1], lost[-1] + 1)
+    if not suspects:
+        return Blame(None, None, run.left)
+    outcomes = tuple(
+        _outcome(run, last, position, Status.PROCESS_DIED, failure, printed)
+        for position in suspects
+    )
+    return Blame(None, Death(outcomes, alone), _others(run, *outcomes))
+
+
+def _others(run: LeaseRun, *blamed: Outcome) -> tuple[int, ...]:
+    indexes = {outcome.index for outcome in blamed}
+    return tuple(index for index in run.left if index not in indexes)
+
+
+def _at_hand(run: LeaseRun, last: Activity) -> list[int]:
+    positions = []
+    if last.phase in (Phase.LOADING, Phase.RUNNING, Phase.RETURNING):
+        positions.append(last.position)
+    # The load ahead may have ended the process, or have held the GIL while `run` ran out of time.
+    positions.append(last.loading)
+    mine = [position for position in positions if max(run.received, last.done) <= position]
+    return list(dict.fromkeys(position for position in mine if position <= run.kept))
+
+
+def _outcome(
+    run: LeaseRun,
+    last: Activity,
+    position: int,
+    status: Status,
+    failure: Failure,
+    printed: Printed | None = None,
+) -> Outcome:
+    assigned = run.at(position)
+    assert assigned is not None, "only what is not done is blamed"  # noqa: S101 - for the types
+    mini_batch, attempt = assigned
+    at_hand = position == last.position
+    seconds = last.age_s() if at_hand else 0.0
+    return Outcome(
+        index=mini_batch.index,
+        attempt=attempt,
+        status=status,
+        total=max(0, last.total if at_hand else 0) or mini_batch.items or 0,
+        succeeded=0,
+        started=time.time() - seconds,
+        elapsed_s=seconds,
+        run_s=seconds if at_hand and last.phase is Phase.RUNNING else 0.0,
+        cpu_s=0.0,
+        failure=failure,
+        printed=printed if at_hand else None,
+    )

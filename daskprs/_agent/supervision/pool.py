@@ -1,0 +1,217 @@
+"""The agents of one worker: its slots, and the zygote that they are forked from."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from daskprs._agent.node.environment import OUTPUT_PATH, agent_environment
+from daskprs._agent.protocol.messages import ProcessSpec
+from daskprs._agent.supervision.slot import Slot
+from daskprs._agent.supervision.supervisor import Supervisor
+from daskprs._agent.supervision.zygote import take_zygote
+from daskprs._core.lease import LeaseReturned
+from daskprs._folders.job_folder import JobFolder
+from daskprs._output.spec import SpoolSpec
+from daskprs._system.file_lock import boot_id
+from daskprs.errors import AgentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._agent.supervision.supervisor import AgentStarter
+    from daskprs._core.events import SlotState
+    from daskprs._core.lease import AgentAssignment, AgentEvent, Lease
+    from daskprs._core.usage import ProcessUsage
+
+
+IN_MESSAGE_BYTES = 8 << 20
+"""Smaller results travel with their outcomes if the driver does not see the worker's folder."""
+ZYGOTES_BORNE = 5
+"""Lost zygotes after which the pool starts no more agents: zygotes run no user code, so repeated
+losses are not accidental."""
+
+
+class AgentPool:
+    """Starts and ends the agents of a worker's slots.
+
+    Leases of different slots run at the same time, each in a thread of its own.
+
+    Parameters
+    ----------
+    job
+        The job, with this node's paths.
+    spools
+        Whether agents write rows to spools; else all rows travel with their outcomes, and there are
+        no logs of their processes.
+    starter
+        Starts the agents; None: a zygote, which is started when it is needed.
+
+    """
+
+    def __init__(
+        self, job: JobSpec, *, spools: bool = True, starter: AgentStarter | None = None
+    ) -> None:
+        self.job = job
+        self._has_spools = spools
+        self._folder = JobFolder(job.job_dir)
+        self._slots: dict[int, Slot] = {}
+        self._lock = threading.Lock()
+        self._starter = starter
+        self._zygotes_lost = 0
+        self._begun: dict[int, int] = {}
+        """The id of the last lease that each slot has begun; ids only grow."""
+        self._withdrawn: set[int] = set()
+        self._closed = False
+        _living.add(self)
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Work on a lease in the slot that it names, unless the lease was withdrawn before."""
+        with self._lock:
+            if lease.id in self._withdrawn:
+                untouched = tuple(lease.work.column("mini_batch.index"))
+                return LeaseReturned(lease.id, "", untouched=untouched, withdrawn=True)
+            # A cancelled lease may get its thread after the next one of its slot.
+            self._begun[lease.slot] = max(lease.id, self._begun.get(lease.slot, 0))
+            slot = self._slots.setdefault(lease.slot, Slot(self._employ))
+        return slot.run(lease)
+
+    def prepare(self, threads: int) -> None:
+        """Start the zygote before the first lease; that lease reports why this failed."""
+        with suppress(AgentError):
+            self._living_starter(threads)
+
+    def withdraw(self, slot: int, lease_id: int) -> bool:
+        """Withdraw a lease unless it has begun; return whether it was withdrawn."""
+        with self._lock:
+            if self._begun.get(slot, 0) >= lease_id:
+                return False
+            self._withdrawn.add(lease_id)
+            return True
+
+    def states(self) -> dict[int, SlotState]:
+        """Return the state of each slot, by its number; may be called by any thread."""
+        return {number: slot.state() for number, slot in list(self._slots.items())}
+
+    def usage(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
+        """Return the usage of each agent, given the memory on devices by process id."""
+        found = [slot.usage(of_devices) for slot in list(self._slots.values())]
+        return [one for one in found if one is not None]
+
+    def stop(self) -> tuple[AgentEvent, ...]:
+        """Shut down all agents at the same time, and return their events.
+
+        The last one is shut down in this thread, which is the one of an agent in this process.
+        """
+        events: list[AgentEvent] = []
+        threads = []
+        slots = list(self._slots.values())
+        for slot in slots[:-1]:
+            thread = threading.Thread(target=_stop, args=(slot, events), name="daskprs-stop")
+            try:
+                thread.start()
+                threads.append(thread)
+            except RuntimeError:  # no more threads: this one waits for the agent
+                _stop(slot, events)
+        for slot in slots[-1:]:
+            _stop(slot, events)
+        for thread in threads:
+            thread.join()
+        return tuple(events)
+
+    def kill(self, slot: int, lease_id: int) -> None:
+        """End the agent of a slot at once, since its lease was cancelled."""
+        # A withdrawn lease has not begun: the agent of its slot works on another one, or for none.
+        if slot in self._slots and lease_id not in self._withdrawn:
+            self._slots[slot].kill()
+
+    def close(self) -> None:
+        """Kill the agents that are left; a running lease sees the death of its agent."""
+        with self._lock:
+            self._closed = True
+            starter, self._starter = self._starter, None
+        if starter is not None:
+            starter.close()
+
+    def _living_starter(self, threads: int) -> AgentStarter:
+        """Return the starter of agents; replace a dead zygote.
+
+        The zygote has the environment of this process, which may be on another machine than the
+        caller, with the job's changes.
+        """
+        with self._lock:
+            starter = self._starter
+            if self._closed:
+                msg = "the job is over: no more agents are started."
+                raise AgentError(msg)
+            if starter is None or not starter.alive:
+                if starter is not None:
+                    starter.close()
+                    self._zygotes_lost += 1
+                if self._zygotes_lost >= ZYGOTES_BORNE:
+                    msg = (
+                        f"the process that agents are forked from was killed {self._zygotes_lost} "
+                        "times: look at the memory of the machine, and at what the script kills."
+                    )
+                    raise AgentError(msg)
+                environment = agent_environment(
+                    os.environ, self.job.environment, threads=threads, python=self.job.python
+                )
+                starter = self._starter = take_zygote(environment, self.job.start_method)
+            return starter
+
+    def _spool(self, name: str) -> SpoolSpec:
+        """Return an agent's spool; if the driver does not see it, it holds only large results."""
+        far, epoch = self.job.far, self.job.epoch
+        # A worker that is lost may leave its process's rows behind, and the name to another one.
+        name = f"{name}-{secrets.token_hex(4)}"
+        folders = self._folder.spools(epoch), self._folder.typed_spools(epoch)
+        for folder in folders if far else ():
+            folder.mkdir(exist_ok=True)
+        text, typed = (str(folder / name) for folder in folders)
+        synced = not far and boot_id() != self.job.boot_id
+        return SpoolSpec(name, text, typed, synced, from_bytes=IN_MESSAGE_BYTES if far else 0)
+
+    def _employ(self, node: int, assignment: AgentAssignment) -> Supervisor:
+        """Start an agent with log files of its own."""
+        starter = self._living_starter(assignment.threads)
+        folder, name = self._folder, assignment.process
+        folder.create_logs(node)
+        variables = {OUTPUT_PATH: self.job.output_dir, **assignment.environment}
+        for variable in self.job.environment:
+            variables.pop(variable, None)
+        last_minutes = folder.last_minutes(node, name).relative_to(folder.path)
+        spec = ProcessSpec(
+            name=name,
+            node=node,
+            working_dir=str(folder.work(node, name)),
+            stdout=str(folder.stdout(node, name)),
+            stderr=str(folder.stderr(node, name)),
+            entry_script_log=str(folder.entry_script_log(node, name)),
+            spool=self._spool(f"{node}-{name}") if self._has_spools else None,
+            environment=variables,
+            far=self.job.far,
+            last_minutes=last_minutes if self._has_spools else None,
+            profile=str(folder.profile(node, name)) if self.job.profiling_module else None,
+        )
+        return Supervisor(starter, self.job, spec)
+
+
+def _stop(slot: Slot, events: list[AgentEvent]) -> None:
+    events.extend(slot.stop())
+
+
+_living: weakref.WeakSet[AgentPool] = weakref.WeakSet()
+"""The pools of this process."""
+
+
+def close_pools(job_id: str) -> None:
+    """Kill all agents of a job that are children of this process, without asking Dask."""
+    for pool in list(_living):
+        if pool.job.job_id == job_id:
+            pool.close()

@@ -1,0 +1,341 @@
+"""One slot of a worker: at most one agent at a time, and the agent's lease."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs._agent.node.gpu_use import gpu_use_of
+from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease, TruncateLease
+from daskprs._agent.supervision.lease_run import Blame, LeaseRun, blame_death, blame_timeout
+from daskprs._agent.supervision.supervisor import EXIT_GRACE_S, LOOK_EVERY_S
+from daskprs._core.events import Place, SlotState
+from daskprs._core.lease import (
+    AgentAssignment,
+    AgentEvent,
+    AgentExited,
+    AgentReady,
+    AgentStarted,
+    Death,
+    InitFailed,
+    Lease,
+    LeaseReturned,
+)
+from daskprs._core.outcomes import Status
+from daskprs._core.usage import ProcessUsage
+from daskprs._system.linux import descendants
+from daskprs._system.log_cap import cut
+from daskprs._system.process_tree import pss_bytes
+from daskprs._system.remove_tree import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from daskprs._agent.protocol.shared_page import Activity
+    from daskprs._agent.supervision.supervisor import Supervisor
+    from daskprs._core.lease import Results
+    from daskprs._core.outcomes import Failure
+
+HOST = socket.gethostname()
+
+
+def has_run(results: Iterable[Results]) -> bool:
+    """Return whether `run` has succeeded in any of these attempts: before, it may load nothing."""
+    return any(
+        status is Status.RUN_DONE and not empty
+        for one in results
+        for status, empty in one.outcomes.columns("status", "empty")
+    )
+
+
+class Slot:
+    """Runs leases one after the other, each in the slot's agent or in a new one.
+
+    All methods but `state` and `kill` are called by the thread of the lease.
+    """
+
+    def __init__(self, employ: Callable[[int, AgentAssignment], Supervisor]) -> None:
+        self._employ = employ
+        """Starts an agent with an assignment on the node of a number."""
+        self._agent: Supervisor | None = None
+        self._node = 0
+        self._run: LeaseRun | None = None
+        self._orders = 0
+        self._busy = threading.Lock()
+        """Held by the running lease; a cancelled lease may still hold it when the next comes."""
+        self._events: list[AgentEvent] = []
+        self._served = AgentStarted("", 0)
+        """The agent that runs or ran the lease; it may have ended since."""
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Work on a lease until it is done, or until results or work must be handed back."""
+        with self._busy:
+            if lease.continues is None:
+                return self._begin(lease)
+            if lease.work and self._run is not None and self._agent is not None:
+                self._run.extend(lease.work)
+                self._run.return_after_s = lease.return_after_s
+                self._agent.send(ExtendLease(self._run.order, lease.work))
+            return self._watch(lease)
+
+    def stop(self) -> tuple[AgentEvent, ...]:
+        """Shut down the agent, and return the agent events."""
+        if self._agent is not None:
+            self._dismiss(self._agent.stop())
+        return self._taken_events()
+
+    def kill(self) -> None:
+        """End the agent at once; the thread of the lease sees it as a death."""
+        agent = self._agent
+        if agent is not None:
+            agent.end()
+
+    def state(self) -> SlotState:
+        """Return the state of the slot; may be called by any thread."""
+        agent, run = self._agent, self._run
+        vacant = SlotState(Place(self._node, "", HOST), "starting", 0.0, None)
+        if agent is None:
+            return vacant
+        try:
+            activity = agent.page.look()
+        except ValueError:  # the agent has ended and its page is closed
+            return vacant
+        place = Place(self._node, agent.spec.name, HOST, agent.pid)
+        at_hand = self._index_at_hand(activity)
+        size = None if run is None or at_hand is None else run.size_at(activity.position)
+        printed = agent.page.printed()
+        phase, age_s = activity.phase.name.lower(), activity.age_s()
+        return SlotState(place, phase, age_s, at_hand, printed, size)
+
+    def usage(self, of_devices: Mapping[int, int]) -> ProcessUsage | None:
+        """Return the usage of the agent; may be called by any thread.
+
+        `of_devices` has the memory on devices by process id.
+        """
+        agent = self._agent
+        if agent is None:
+            return None
+        try:
+            sample = agent.sample()
+        except ValueError:  # the agent has ended and its page is closed
+            return None
+        pids = (agent.pid, *descendants(agent.pid))
+        on_devices = [of_devices[pid] for pid in pids if pid in of_devices]
+        return ProcessUsage(
+            agent.spec.name,
+            agent.pid,
+            sample,
+            pss_bytes(pids),
+            sum(on_devices) if on_devices else None,
+        )
+
+    def _index_at_hand(self, activity: Activity) -> int | None:
+        """Return the mini-batch that the agent turned to."""
+        run = self._run
+        if run is None or activity.lease_id != run.order:
+            return None
+        return run.index_at(activity.position)
+
+    # ---- the agent ----
+
+    def _ready_agent(self, assignment: AgentAssignment | None) -> Supervisor | None:
+        """Return the agent, or a new one for the assignment; None without agent or assignment."""
+        agent = self._agent
+        if agent is not None:
+            if not agent.alive():
+                returncode = agent.end(grace_s=EXIT_GRACE_S)
+                self._lose(agent, returncode, agent.death(returncode, "while it was idle").message)
+            elif assignment is None or assignment.process == agent.spec.name:
+                return agent
+            else:
+                self._dismiss(agent.stop())
+        return None if assignment is None else self._started(assignment)
+
+    def _started(self, assignment: AgentAssignment) -> Supervisor | None:
+        """Return a new agent; None when `init` failed."""
+        begun = time.monotonic()
+        self._agent = agent = self._employ(self._node, assignment)
+        agent.index_at_hand = self._index_at_hand
+        name = agent.spec.name
+        self._served = AgentStarted(name, agent.pid)
+        self._events.append(self._served)
+        failure = agent.make_ready()
+        elapsed = time.monotonic() - begun
+        if failure is None:
+            self._events.append(AgentReady(name, elapsed))
+            return agent
+        self._events.append(InitFailed(name, failure, elapsed))
+        self._lose(agent, agent.end(grace_s=EXIT_GRACE_S), failure.message or failure.kind)
+        return None
+
+    def _lose(self, agent: Supervisor, returncode: int, reason: str) -> None:
+        """Dismiss an agent that did not end on an order of its own."""
+        samples = agent.usage.samples
+        self._dismiss(
+            AgentExited(agent.spec.name, returncode, reason, expected=False, usage=samples)
+        )
+
+    def _dismiss(self, exited: AgentExited) -> None:
+        if self._agent is None:
+            return
+        self._events.append(exited)
+        self._agent.process.close()
+        spec = self._agent.spec
+        # The driver cuts its copies of the logs of a far node: here, the offsets have to stay until
+        # it has fetched them.
+        for log in () if spec.far else (spec.stdout, spec.stderr):
+            cut(log)
+        with suppress(OSError):
+            remove_tree(Path(spec.working_dir))
+        self._agent = None
+
+    def _taken_events(self) -> tuple[AgentEvent, ...]:
+        events = tuple(self._events)
+        self._events.clear()
+        return events
+
+    # ---- the lease ----
+
+    def _begin(self, lease: Lease) -> LeaseReturned:
+        self._node = lease.node
+        agent = self._ready_agent(lease.assignment)
+        self._orders += 1
+        self._run = LeaseRun(self._orders, lease.work, lease.return_after_s)
+        if agent is None:
+            return self._returned(lease, untouched=self._run.left, vacant=lease.assignment is None)
+        agent.send(RunLease(self._orders, lease.work, lease.prefetch, lease.most_in_a_row))
+        # Some start has failed before. The job ends at once if all starts fail alike, so the driver
+        # has to hear which agents are up before their mini-batches are done.
+        if lease.return_when_ready:
+            return self._returned(lease, running=self._run.left)
+        return self._watch(lease)
+
+    def _watch(self, lease: Lease) -> LeaseReturned:
+        agent, run = self._agent, self._run
+        if agent is None or run is None:
+            return self._returned(lease)
+        while True:
+            due_in_s = run.due_in_s()
+            wait_s = LOOK_EVERY_S if due_in_s is None else min(LOOK_EVERY_S, due_in_s)
+            self._receive(agent, agent.receive(wait_s), run)
+            if run.finished or run.halted is not None:
+                return self._ended(lease, agent, run)
+            if agent.gone:
+                return self._died(lease, agent, run)
+            overdue = agent.overdue()
+            if overdue is not None:
+                return self._timed_out(lease, agent, run, overdue)
+            too_big = agent.too_big()
+            if too_big is not None:
+                return self._died(lease, agent, run, too_big)
+            if run.due_in_s() == 0.0 and (returned := self._hand_back(lease, agent, run)):
+                return returned
+
+    def _receive(
+        self, agent: Supervisor, messages: list[object], run: LeaseRun, below: int | None = None
+    ) -> None:
+        spool = agent.spec.spool
+        for message in messages:
+            # Outcomes of an order that was taken back before it began are stale.
+            if isinstance(message, Outcomes) and message.lease_id == run.order:
+                if message.results.spool not in ("", spool and spool.name):
+                    return agent.distrust("rows in the spool of another agent")
+                if not run.expects(message):
+                    return agent.distrust("outcomes of mini-batches that are not its own")
+                run.receive(message, below)
+        return None
+
+    def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
+        """Hand back finished results; also the work behind a mini-batch that takes long."""
+        untouched: tuple[int, ...] = ()
+        if run.stuck:
+            kept = agent.page.claimed(run.order)
+            # A recall makes the agent wait for an answer, so there is none where all work is begun.
+            if kept < run.kept:
+                kept = agent.page.recall(run.order)
+                agent.send(TruncateLease(run.order, kept))
+            untouched = run.keep(kept)
+            if not untouched:
+                return None
+        return self._returned(lease, running=run.left, untouched=untouched)
+
+    def _ended(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned:
+        """Hand back a finished order, or what a halted agent has not begun.
+
+        After a fatal error the agent is ended at once: `shutdown` could wait for its device.
+        """
+        if run.halted:
+            self._lose(agent, agent.end(), f"it can use its device no more: {run.halted}")
+        return self._returned(lease, untouched=run.left)
+
+    def _died(
+        self, lease: Lease, agent: Supervisor, run: LeaseRun, why: Failure | None = None
+    ) -> LeaseReturned:
+        returncode = agent.end(grace_s=0.0 if why else EXIT_GRACE_S)
+        # The outcomes that it sent before its end count: these mini-batches are done.
+        self._receive(agent, agent.drain(), run)
+        failure = why or agent.death(returncode, "while it was at work")
+        last = agent.page.look()
+        blame = blame_death(run, last, failure, agent.printed())
+        blame = blame.with_peak(agent.peak_bytes(last.age_s()))
+        reason = failure.message
+        # The end of the zygote takes all its agents along, so no mini-batch is to blame.
+        if agent.process.orphaned:
+            blame = Blame(None, None, run.left)
+            reason = "the process that it was forked from ended, and all its forks ended with it"
+        self._lose(agent, returncode, reason)
+        return self._blamed(lease, run, blame)
+
+    def _timed_out(
+        self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Activity
+    ) -> LeaseReturned:
+        returncode = agent.end(dump=True)
+        # The timeout stands once it is judged: an outcome that the agent has sent since does not
+        # count.
+        self._receive(agent, agent.drain(), run, below=overdue.position)
+        seconds = overdue.age_s()
+        failure = agent.timeout(overdue)
+        blame = blame_timeout(run, overdue, failure, agent.printed())
+        blame = blame.with_peak(agent.peak_bytes(seconds))
+        self._lose(agent, returncode, failure.message)
+        return self._blamed(lease, run, blame)
+
+    def _blamed(self, lease: Lease, run: LeaseRun, blame: Blame) -> LeaseReturned:
+        if blame.outcome is not None:
+            run.charge(blame.outcome)
+        return self._returned(lease, untouched=blame.untouched, death=blame.death)
+
+    def _returned(
+        self,
+        lease: Lease,
+        *,
+        running: tuple[int, ...] = (),
+        untouched: tuple[int, ...] = (),
+        vacant: bool = False,
+        death: Death | None = None,
+    ) -> LeaseReturned:
+        run = self._run
+        if not running:
+            self._run = None
+        results = () if run is None else run.share()
+        # Only after a success: many scripts load their libraries in the first call of `run`.
+        finds_gpu_use = lease.finds_gpu_use and self._agent is not None and has_run(results)
+        return LeaseReturned(
+            lease_id=lease.id,
+            process=self._served.process,
+            pid=self._served.pid,
+            host=HOST,
+            results=results,
+            gpu_use=gpu_use_of(self._served.pid) if finds_gpu_use else None,
+            running=running,
+            untouched=untouched,
+            recalled=run is not None and run.recalled,
+            halted=run is not None and run.halted is not None,
+            vacant=vacant,
+            death=death,
+            agent_events=self._taken_events(),
+        )

@@ -1,0 +1,384 @@
+"""One agent process and its supervisor: its start, its messages, its deadlines, its end."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from daskprs._agent.protocol.messages import (
+    PROTOCOL,
+    THREADS_LEFT,
+    InitDone,
+    InitRaised,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+)
+from daskprs._agent.protocol.shared_page import Activity, Phase
+from daskprs._agent.supervision.stacks import FATAL, stacks_in
+from daskprs._agent.supervision.usage_ring import UsageRing
+from daskprs._core.lease import AgentExited
+from daskprs._core.outcomes import (
+    PRINTED_SOMEWHERE,
+    UNKNOWN,
+    Failure,
+    Printed,
+    meaning_of,
+    signal_of,
+)
+from daskprs._system.log_cap import punch
+from daskprs._system.memory import megabytes
+from daskprs.errors import AgentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs._agent.protocol.messages import JobSpec, ProcessSpec
+    from daskprs._agent.supervision.agent_process import AgentProcess
+    from daskprs._core.limits import Limits
+    from daskprs._core.usage import UsageSample
+    from daskprs._system.masks import Mask
+
+START_TIMEOUT_S = 120.0
+"""Seconds in which an interpreter with pandas must start, even on a busy machine."""
+EXIT_GRACE_S = 1.0
+"""Seconds in which a process that has closed its socket may end by itself."""
+LOOK_EVERY_S = 1.0
+"""Seconds between checks of the page and the memory when nothing else happens."""
+LESS = (
+    "Let the script keep less, use smaller mini-batches, or raise its limit, such as ulimit -v or "
+    "the memory of the container."
+)
+FEWER = (
+    "Let the script keep less, use smaller mini-batches (mini_batch_size) or fewer processes on "
+    "each node (process_count_per_node), or give the nodes more memory."
+)
+FORGED = "its socket to daskprs had bytes that an agent does not send"
+NOT_YOURS = (
+    "The script, or a process that it has started, writes to descriptors that it has not opened. "
+    "Let it close or write only to its own."
+)
+TAIL_CHARS = 2000
+"""Characters from the end of the stderr log that a message about a death quotes."""
+CRASHES = {
+    -number
+    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+}
+"""Return codes of processes that Python has left a dump of."""
+
+
+class _Deadline(NamedTuple):
+    seconds: float
+    what: str
+    option: str
+    instead: str = ""
+
+
+class AgentStarter(Protocol):
+    """Starts agents: a zygote, or the starter of an agent in the caller's process."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can start agents."""
+
+    def start_agent(self, spec: ProcessSpec, mask: Mask | None = None) -> AgentProcess:
+        """Start an agent, whose logs are masked, and return its handle."""
+
+    def close(self) -> None:
+        """End all agents that are left."""
+
+
+class Supervisor:
+    """One agent process, from its fork to its end."""
+
+    def __init__(self, starter: AgentStarter, job: JobSpec, process: ProcessSpec) -> None:
+        self.spec = process = process._replace(masked=bool(job.mask))
+        self.gone = False
+        """Whether the agent has closed its socket or ended."""
+        self._limits = job.limits
+        self._deadlines = _deadlines(job.limits)
+        self._script = job.script
+        self._dump = ""
+        """The stacks that the agent has dumped at its end, on request or in a crash."""
+        self._forged = ""
+        """The fault of a message of the agent; empty while all messages were valid."""
+        self._asked_s = self._looked_s = time.monotonic()
+        self.process = starter.start_agent(process, job.mask)
+        self.page = self.process.page
+        self.pid = self.process.pid
+        self.usage = UsageRing(self.pid, self.page)
+        self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
+        """Returns the mini-batch of an activity; the slot knows it."""
+        self.send(Start(PROTOCOL, job, process))
+
+    # ---- start ----
+
+    def make_ready(self) -> Failure | None:
+        """Wait until `init` has returned; return the failure if it does not."""
+        while True:
+            for message in self.receive():
+                match message:
+                    case InitDone():
+                        return None
+                    case InitRaised(failure=failure):
+                        return failure
+                    case Started(protocol=protocol) if protocol != PROTOCOL:
+                        self.end()
+                        raise AgentError(_other_version(protocol))
+            if self.gone:
+                return self.death(self.end(grace_s=EXIT_GRACE_S), "during init()")
+            overdue = self.overdue()
+            if overdue is not None:
+                self.end(dump=True)
+                return self.timeout(overdue)
+
+    # ---- messages ----
+
+    def send(self, message: Any) -> None:
+        """Send a message; an agent that does not take it is `gone`."""
+        self._asked_s = time.monotonic()
+        self.process.channel.send(message)
+        self.gone = self.process.channel.closed
+
+    def receive(self, within_s: float = LOOK_EVERY_S) -> list[Any]:
+        """Return the received messages; wait for the first one."""
+        if self.gone:
+            return []
+        self._look()
+        messages = self.drain(min(within_s, self._seconds_left(self.page.look())))
+        self.gone = self.process.channel.closed or self.process.returncode(0.0) is not None
+        return messages
+
+    def _look(self) -> None:
+        """About once a second, take a sample, and keep the logs from filling the disk."""
+        now = time.monotonic()
+        if now - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = now
+            self.sample()
+            # A script that prints without end would fill the disk of the job folder.
+            punch(self.spec.stdout)
+            punch(self.spec.stderr)
+
+    def sample(self) -> UsageSample:
+        """Return the present usage of the agent and its sub-processes."""
+        activity = self.page.look()
+        return self.usage.sample(activity, self.index_at_hand(activity))
+
+    def drain(self, within_s: float = 0.0) -> list[Any]:
+        """Return the messages that are there, also those of a dead agent; wait for the first."""
+        try:
+            return self.process.channel.receive(within_s, self.process.sentinel.fileno())
+        except Exception as error:  # noqa: BLE001 - bytes of a script instead of a message
+            self.distrust(str(error) or type(error).__name__)
+            return []
+
+    def distrust(self, why: str) -> None:
+        """Hear no more of an agent that has sent what no agent sends: it is `gone`."""
+        self._forged = self._forged or why
+        self.process.channel.close()
+        self.gone = True
+
+    def alive(self) -> bool:
+        """Say whether the process lives and its socket is open."""
+        return not self.gone and self.process.returncode(0.0) is None
+
+    # ---- deadlines ----
+
+    def overdue(self) -> Activity | None:
+        """Return the activity with which the agent has exceeded a timeout, or None."""
+        activity = self.page.look()
+        return None if self._seconds_left(activity) > 0 else activity
+
+    def timeout(self, activity: Activity) -> Failure:
+        """Return the failure of an agent that was ended for an activity that took too long."""
+        deadline = self._deadlines[activity.phase]
+        stacks = stacks_in(self._dump, self._script)
+        message = (
+            f"{deadline.what} exceeded {deadline.seconds:g} s on {self.spec.name}, which was "
+            f"killed after {activity.age_s():.1f} s"
+        )
+        if stacks.place:
+            message += f" in {stacks.place}"
+        if self._dump:
+            message += ". The stacks of all threads are in its stderr log."
+        else:
+            message += ". It did not react, so that its stacks are unknown."
+        if deadline.option:
+            message += f" Raise {deadline.option} if it needs longer{deadline.instead}."
+        text = f"{stacks.traceback}TimeoutError: {message}\n" if stacks.traceback else ""
+        return Failure("TimeoutError", message, text)
+
+    def too_big(self) -> Failure | None:
+        """Return a failure if the agent and its descendants exceed the memory limit, else None."""
+        limit = self._limits.agent_memory_bytes
+        if limit is None:
+            return None
+        used = self.process.rss_bytes()
+        if used <= limit:
+            return None
+        message = (
+            f"{self.spec.name} was killed: it held {used >> 20} MiB, and agent_memory_limit is "
+            f"{limit >> 20} MiB. Use smaller mini-batches, raise the limit, or let the "
+            "script keep less from one mini-batch to the next."
+        )
+        return Failure("MemoryError", message)
+
+    def _seconds_left(self, activity: Activity) -> float:
+        """Return the seconds until the deadline of a phase; our last message starts it anew."""
+        age_s = activity.age_s()
+        if activity.phase in (Phase.STARTING, Phase.IDLE):
+            # An idle agent is late only with an order: before it, there was nothing to do.
+            age_s = min(age_s, time.monotonic() - self._asked_s)
+        return self._deadlines[activity.phase].seconds - age_s
+
+    # ---- end ----
+
+    def stop(self) -> AgentExited:
+        """Shut down the agent: it calls `shutdown` and ends."""
+        until = time.monotonic() + self._limits.shutdown_timeout_s
+        self.send(Stop())
+        warning = None
+        while not self.gone and time.monotonic() < until:
+            for message in self.receive(until - time.monotonic()):
+                if isinstance(message, Stopped):
+                    warning = message.failure
+        late = self.process.returncode(max(0.0, until - time.monotonic())) is None
+        returncode = self.end(dump=late)
+        if late:
+            left = warning
+            warning = self.timeout(self.page.look()._replace(phase=Phase.SHUTDOWN))
+            if left is not None and left.kind == THREADS_LEFT:
+                message = f"shutdown_timeout={self._limits.shutdown_timeout_s:g} s has passed, and "
+                warning = left._replace(message=f"{message}{left.message}")
+        elif returncode != 0 and warning is None:
+            warning = self.death(returncode, "during shutdown()")
+        return AgentExited(self.spec.name, returncode, "stopped", returncode == 0, warning)
+
+    def printed(self) -> Printed | None:
+        """Return the output of the agent since its last attempt that ended by itself.
+
+        The stacks that it dumped at its end do not count.
+        """
+        begins, ends = self.page.printed(), []
+        if UNKNOWN in begins:
+            return PRINTED_SOMEWHERE
+        logs = (self.spec.stdout, 0), (self.spec.stderr, len(self._dump.encode()))
+        for first, (log, dumped) in zip(begins, logs, strict=True):
+            try:
+                ends.append(max(first, Path(log).stat().st_size - dumped))
+            except OSError:
+                ends.append(first)
+        same = tuple(ends) == begins
+        return None if same else Printed(*zip(begins, ends, strict=True))
+
+    def end(self, *, dump: bool = False, grace_s: float = 0.0) -> int:
+        """Kill the agent with all its descendants, and return its return code.
+
+        `grace_s` is for an agent that is ending by itself: its own return code explains the end,
+        that of a kill would not.
+        """
+        self.gone = True
+        if dump:
+            self._dump = self.process.dump_stacks()
+        if grace_s:
+            self.process.returncode(grace_s)
+        return self.process.kill()
+
+    def death(self, returncode: int, when: str) -> Failure:
+        """Return the failure for a dead agent, with the end of its stderr log."""
+        if self._forged:
+            message = f"{self.spec.name} was ended {when}: {FORGED} ({self._forged}). {NOT_YOURS}"
+            return Failure("PROCESS_DIED", message)
+        if self.page.lacked_memory():
+            return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
+        exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"
+        log, self._dump = self.process.stderr_from(), ""
+        if returncode in CRASHES and FATAL in log:  # else it is the dump of a sub-process
+            log, crash, dump = log.rpartition(FATAL)
+            self._dump = crash + dump
+        stacks = stacks_in(self._dump, self._script)
+        if returncode == -signal.SIGKILL and not self.process.killed:
+            failure = self._killed(f"{exits} {when}")
+        else:
+            place = f" in {stacks.place}" if stacks.place else ""
+            failure = Failure("PROCESS_DIED", f"{exits} {when}: {meaning_of(returncode)}{place}.")
+        tail = log[-TAIL_CHARS:].strip()
+        message = f"{failure.message} Its stderr ends with:\n{tail}" if tail else failure.message
+        text = f"{stacks.traceback}{failure.kind}: {message}\n" if stacks.traceback else ""
+        return failure._replace(message=message, traceback=text)
+
+    def _killed(self, ended: str) -> Failure:
+        """Return the failure for an agent that got a SIGKILL which did not come from here."""
+        told = f"{self._memory_at_the_end()} {self._last_minutes()}".rstrip()
+        match self.usage.was_short_of_memory():
+            case True:
+                why = "the kernel killed it for lack of memory"
+                return Failure("MemoryError", f"{ended}: {why}. {told} {FEWER}")
+            case False:
+                why = "it was killed from outside, and not by the kernel for lack of memory"
+            case None:
+                why = meaning_of(-signal.SIGKILL)
+        return Failure("PROCESS_DIED", f"{ended}: {why}. {told}")
+
+    def peak_bytes(self, seconds: float) -> int:
+        """Return the highest memory of an ended agent in its last mini-batch, which took this.
+
+        What the kernel says of a process counts its ended sub-processes, those of earlier
+        mini-batches, too. Where such a one may be the highest, only samples are left.
+        """
+        exact, sampled = self.process.peak_bytes, self.usage.highest_bytes(seconds)
+        return max(exact, sampled) if exact > self.page.ended_before_bytes() else sampled
+
+    def _memory_at_the_end(self) -> str:
+        """Return a sentence about the memory that the agent held, and about what was left."""
+        peak_bytes = self.peak_bytes(self.page.look().age_s())
+        held = f"It held up to {megabytes(peak_bytes)}"
+        if not peak_bytes:
+            held = "What it held is unknown: an earlier sub-process had held more"
+        limit = self.usage.group.limit_bytes
+        samples = self.usage.samples
+        if limit is not None:
+            rest = f"the limit of its container is {megabytes(limit)}"
+        elif samples:
+            rest = f"{megabytes(samples[-1].available_bytes)} of the node's memory were left"
+        else:
+            return f"{held}."
+        return f"{held}; {rest}."
+
+    def _last_minutes(self) -> str:
+        """Return a sentence about the file with the samples, which the driver writes."""
+        file = self.spec.last_minutes
+        return f"Its last minutes: {file}." if file and self.usage.samples else ""
+
+
+def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
+    load = _Deadline(limits.load_timeout_s, "loading", "task_overhead_timeout")
+    smaller = ", or lower mini_batch_size"
+    return {
+        Phase.STARTING: _Deadline(START_TIMEOUT_S, "the start of the process", ""),
+        Phase.INIT: _Deadline(limits.init_timeout_s, "init()", "init_timeout"),
+        Phase.IDLE: load,
+        Phase.LOADING: load,
+        Phase.RETURNING: load._replace(what="returning what run() made"),
+        Phase.RUNNING: _Deadline(limits.run_timeout_s, "run()", "run_invocation_timeout", smaller),
+        Phase.SHUTDOWN: _Deadline(limits.shutdown_timeout_s, "shutdown()", "shutdown_timeout"),
+    }
+
+
+def deadlines_s(limits: Limits) -> dict[str, float]:
+    """Return the timeout of each phase in seconds, by the phase's name."""
+    return {
+        phase.name.lower(): deadline.seconds
+        for phase, deadline in _deadlines(limits).items()
+        if phase is not Phase.IDLE
+    }
+
+
+def _other_version(protocol: int) -> str:
+    return (
+        f"an agent speaks protocol {protocol} and its supervisor {PROTOCOL}: another daskprs is "
+        "installed where the agents run. Install the same version on every node."
+    )

@@ -1,0 +1,291 @@
+"""From Arrow to pandas, with the same types for every slice of a table.
+
+The type that pandas gives to an Arrow column depends on its nulls: integers become floats, booleans
+become objects. Slices with and without a null would differ, so the types are settled for the whole
+table first.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from daskprs._arrow.exact_casts import Asked, checked_cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    import pandas as pd
+
+    from daskprs.errors import DaskprsError
+
+UNNAMED_INDEX = "__index_level_"
+
+
+class OneType(NamedTuple):
+    """One type for each column of a table."""
+
+    schema: pa.Schema
+    objects: frozenset[str]
+    """Columns of booleans that are objects, since some are null."""
+    given: frozenset[str] = frozenset()
+    """Columns whose types the option `dtypes` gives."""
+
+
+def one_type(
+    schema: pa.Schema, with_nulls: Collection[str], given: Collection[str] = ()
+) -> OneType:
+    """Settle the types of a table by the names of the columns that hold a null somewhere.
+
+    Nullable types that pandas wrote stay as they are; `given` names the columns of `dtypes`.
+    """
+    nullable = _nullable_in_pandas(schema)
+    objects = set()
+    for place, field in enumerate(schema):
+        if field.name not in with_nulls or field.name in nullable:
+            continue
+        if pa.types.is_integer(field.type):
+            schema = schema.set(place, pa.field(field.name, pa.float64()))
+        elif pa.types.is_boolean(field.type):
+            objects.add(field.name)
+    return OneType(schema, frozenset(objects), frozenset(given))
+
+
+def cast(table: pa.Table, types: OneType, where: str, error_class: type[DaskprsError]) -> pa.Table:
+    """Give a table the types of all, and name the column of a value that does not fit.
+
+    In a column of `dtypes`, the casts are those of `exact_casts`.
+    """
+    columns = []
+    for column, field in zip(table.columns, types.schema, strict=True):
+        is_given = field.name in types.given
+        try:
+            columns.append(_cast(column, field.type, is_given=is_given))
+        except pa.ArrowException as misfit:
+            advice = _advice(column, field, is_given=is_given)
+            msg = f"{where}, column {field.name!r} as {field.type}: {misfit}.{advice}"
+            raise error_class(msg) from misfit
+    return pa.table(columns, schema=types.schema)
+
+
+def _cast(column: pa.ChunkedArray, type_: pa.DataType, *, is_given: bool) -> pa.ChunkedArray:
+    if column.type == type_:
+        return column
+    return checked_cast(column, type_, Asked.DTYPES) if is_given else column.cast(type_)
+
+
+def _advice(column: pa.ChunkedArray, field: pa.Field, *, is_given: bool) -> str:
+    if is_given:
+        return f" Leave {field.name!r} out of dtypes, and convert the column in run()."
+    if not (pa.types.is_integer(column.type) and pa.types.is_floating(field.type)):
+        return ""
+    return (
+        " Where integers are null, pandas has floats, which cannot hold all of them exactly. Store "
+        f"the column as text, without nulls, or say dtypes={{{field.name!r}: 'Int64'}}."
+    )
+
+
+class SliceForm(Protocol):
+    """Makes a value, such as a frame, of each slice of a table."""
+
+    def frame(self, table: pa.Table) -> Any:
+        """Return the rows of a slice."""
+        ...
+
+
+class TableForm(SliceForm, Protocol):
+    """Makes a value of each slice of one table, whose columns and types are known."""
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame of no rows."""
+        ...
+
+    def described(self) -> list[str]:
+        """Return the columns and their types as text: rows of other types are other rows."""
+        ...
+
+
+class ToPandas:
+    """Turns slices of one table into frames.
+
+    The metadata of the `empty` table note the types of pandas, and `objects` are columns of
+    booleans that are objects. The frames have the `labels` as columns, or else those of the table.
+    """
+
+    def __init__(
+        self,
+        empty: pa.Table,
+        objects: frozenset[str] = frozenset(),
+        labels: pd.Index | None = None,
+    ) -> None:
+        self._empty = empty
+        self._objects = objects
+        self._labels = labels
+        self._metadata = self._needed(empty)
+
+    def frame(self, table: pa.Table) -> pd.DataFrame:
+        """Return the rows of a slice, with an index from 0."""
+        frame: pd.DataFrame = table.replace_schema_metadata(self._metadata).to_pandas()
+        if self._objects:
+            for place, name in enumerate(table.column_names):
+                if name in self._objects and frame.dtypes.iloc[place].kind == "b":
+                    frame.isetitem(place, frame.iloc[:, place].to_numpy(object))
+        if self._labels is not None:
+            frame.columns = self._labels
+        return frame
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame of no rows."""
+        return self.frame(self._empty)
+
+    def described(self) -> list[str]:
+        """Return the columns and their types as text: rows of other types are other rows."""
+        meta = self.meta()
+        return [f"{name!r}: {dtype}" for name, dtype in zip(meta, meta.dtypes, strict=True)]
+
+    def _needed(self, empty: pa.Table) -> dict[bytes, bytes] | None:
+        """Return the metadata that pandas needs; reading it takes longer than a small slice."""
+        if not empty.schema.metadata:
+            return None
+        try:
+            noted = empty.to_pandas()
+        except ValueError:  # labels that were numbers, and beside them a name
+            empty = empty.cast(without_labels(empty.schema))
+            noted = empty.to_pandas()
+        plain = empty.replace_schema_metadata(None).to_pandas()
+        same_labels = self._labels is not None or noted.columns.identical(plain.columns)
+        same = same_labels and list(noted.dtypes) == list(plain.dtypes)
+        return None if same else dict(empty.schema.metadata)
+
+
+class AsArrow:
+    """Leaves slices of one table as they are."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def frame(self, table: pa.Table) -> pa.Table:
+        """Return the rows of a slice, with the notes of pandas if there were any."""
+        return table.replace_schema_metadata(self._schema.metadata)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame of no rows that pandas makes of such a table."""
+        frame: pd.DataFrame = self._schema.empty_table().to_pandas()
+        return frame
+
+    def described(self) -> list[str]:
+        """Return the columns and their types as text."""
+        return [f"{field.name!r}: {field.type}" for field in self._schema]
+
+
+def without_rows(table: pa.Table) -> pa.Table:
+    """Return a table of no rows, with its categories, that does not hold the memory of the rows."""
+    columns = [
+        pa.DictionaryArray.from_arrays(
+            pa.array([], column.type.index_type),
+            column.chunk(0).dictionary,
+            ordered=column.type.ordered,
+        )
+        if pa.types.is_dictionary(column.type) and column.num_chunks
+        else pa.array([], column.type)
+        for column in table.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+# ---- notes of pandas in a schema ----
+
+
+def pandas_metadata(schema: pa.Schema) -> dict[str, Any] | None:
+    """Return the notes of pandas about its columns; None where they cannot be read."""
+    try:
+        notes = json.loads((schema.metadata or {})[b"pandas"])
+        known = {"field_name", "pandas_type", "numpy_type"}
+        return notes if all(known <= set(column) for column in notes["columns"]) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def without_index(schema: pa.Schema) -> pa.Schema:
+    """Return a schema in which an index with a name is a column like any other.
+
+    One without a name is left out, and so are notes on types that pandas itself cannot read back
+    (lists of its Arrow types, say).
+    """
+    schema = pa.schema(
+        [field for field in schema if not field.name.startswith(UNNAMED_INDEX)], schema.metadata
+    )
+    return _noted(schema, lambda column: _is_known(column["numpy_type"]))
+
+
+def without_categories(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without notes that columns were categories."""
+    return _noted(schema, lambda column: column["pandas_type"] != "categorical")
+
+
+def without_labels(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose names are the labels, whatever type the labels had in pandas."""
+    pandas = pandas_metadata(schema) or {"columns": []}
+    return with_notes(schema, pandas | {"column_indexes": []})
+
+
+def noted_by(schemas: Sequence[pa.Schema], unified: pa.Schema) -> pa.Schema:
+    """Return the unified schema with pandas' notes on columns that already had these types.
+
+    One file's note on nullable integers does not apply to the floats of another file.
+    """
+    pandas = pandas_metadata(unified)
+    if pandas is None:
+        return unified
+    notes: dict[str, Any] = {}
+    for schema in schemas:
+        for column in (pandas_metadata(schema) or {"columns": []})["columns"]:
+            name = column["field_name"]
+            if name in unified.names and schema.field(name).type == unified.field(name).type:
+                notes.setdefault(name, column)
+    return with_notes(unified, pandas | {"columns": list(notes.values())})
+
+
+def with_notes(schema: pa.Schema, pandas: dict[str, Any]) -> pa.Schema:
+    """Return a schema with these notes of pandas in place of all metadata."""
+    return schema.with_metadata({b"pandas": json.dumps(pandas).encode()})
+
+
+def _noted(schema: pa.Schema, keeps: Callable[[dict[str, Any]], bool]) -> pa.Schema:
+    """Return a schema with some of the notes of pandas about its columns, and without an index."""
+    pandas = pandas_metadata(schema)
+    if pandas is None:
+        return schema.remove_metadata()
+    there = [column for column in pandas["columns"] if column["field_name"] in schema.names]
+    kept = [column for column in there if keeps(column)]
+    return with_notes(schema, pandas | {"index_columns": [], "columns": kept})
+
+
+def _is_known(dtype: str) -> bool:
+    """Say whether NumPy or pandas has a type of this name."""
+    with suppress(TypeError, ValueError):  # a comma makes it a list of types, for NumPy
+        np.dtype(dtype)
+        return True
+    # Its import takes a third of a second in the driver, which cuts other Parquet without it.
+    import pandas as pd
+
+    with suppress(TypeError, ValueError, NotImplementedError):
+        pd.api.types.pandas_dtype(dtype)
+        return True
+    return False
+
+
+def _nullable_in_pandas(schema: pa.Schema) -> set[str]:
+    """Return the integers and booleans that pandas wrote from a type that has nulls."""
+    pandas = pandas_metadata(schema) or {"columns": []}
+    return {
+        column["field_name"]
+        for column in pandas["columns"]
+        if column["numpy_type"][:1] in ("I", "U")
+        or column["numpy_type"] == "boolean"
+        or column["numpy_type"].endswith("[pyarrow]")
+    }

@@ -1,0 +1,107 @@
+"""Every end of a command: its exit code, and its reason on the terminal.
+
+Exit codes: 0 completed, 42 the job failed, 130 canceled, 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from daskprs._cli.options import flagged
+from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
+from daskprs._options.rules import removed_directory
+from daskprs.errors import (
+    DaskprsError,
+    JobFolderError,
+    ParallelRunCanceled,
+    ParallelRunFailed,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterator
+
+    from daskprs.errors import Option
+
+
+ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a job as Ctrl-C does: from a batch system, and from a closed terminal."""
+
+
+def show(result: object) -> None:
+    """Show the result; the job is Completed even where stdout cannot be written."""
+    echo_result(repr(result))
+
+
+def echo_result(text: str) -> None:
+    """Show text on stdout, and say so on stderr if that cannot be written."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        # What is left in the buffer would fail once more, and change the exit code, at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"daskprs: completed, but stdout cannot be written: {error}", err=True)
+
+
+def to_stderr(line: str) -> None:
+    """Show a line; a job goes on where stderr cannot be written."""
+    with suppress(OSError):
+        click.echo(line, err=True)
+
+
+@contextmanager
+def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
+    """Exit with the code of an error, and show its message, with options in a form."""
+    try:
+        with _interrupted_by(*ENDED_BY):
+            yield
+    except (UsageError, JobFolderError) as error:
+        _exit(EXIT_USAGE, f"daskprs: {error.worded(form)}")
+    except ParallelRunFailed as error:
+        _exit(EXIT_FAILED, str(error))
+    except ParallelRunCanceled as error:
+        _exit(EXIT_CANCELED, str(error))
+    except KeyboardInterrupt:
+        _exit(EXIT_CANCELED, "daskprs: interrupted.")
+    except DaskprsError as error:
+        _exit(EXIT_FAILED, f"daskprs: {error.worded(form)}")
+    except OSError as error:
+        removed = removed_directory(error)
+        if removed is not None:
+            _exit(EXIT_USAGE, f"daskprs: {removed}")
+        _exit(EXIT_FAILED, f"daskprs: {error}")
+    except click.ClickException:  # click shows an error of usage
+        raise
+    except Exception:  # noqa: BLE001 - it is shown whole, and has an exit code too
+        traceback.print_exc()
+        _exit(EXIT_FAILED, "daskprs: this is an error of daskprs itself, not of your script.")
+
+
+@contextmanager
+def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Treat signals like Ctrl-C, unless they are ignored (nohup)."""
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def _exit(code: int, message: str) -> NoReturn:
+    click.echo(message, err=True)
+    sys.exit(code)

@@ -1,0 +1,396 @@
+"""Commands that take the FOLDER of a job: ``resume``, ``retry-failed``, ``status``, ``result``."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import time
+from contextlib import suppress
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskprs import _plugins
+from daskprs._cli.as_json import JSON, json_value, show_json
+from daskprs._cli.exit_codes import every_end, show, to_stderr
+from daskprs._cli.options import (
+    CONTEXT,
+    EXTEND,
+    OF_A_RUN,
+    QUIET,
+    Grouped,
+    client,
+    command_line,
+    given,
+    options,
+    stacked,
+)
+from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.joint_folder import joint_folder_at
+from daskprs._job.result import items_text
+from daskprs._options.run_options import TABLE
+from daskprs._report.progress_text import at_work_text, counts_text, now_text, slot_text
+from daskprs._system.regular_files import open_regular
+from daskprs.errors import JobFolderError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from daskprs._folders.joint_folder import JointFolder, JointState
+    from daskprs._job.frontend import Surface
+    from daskprs._job.request import CheckedCall
+    from daskprs._job.status import JobState
+    from daskprs._report.job_view import View
+
+EXIT_CODES = {"Completed": 0, "Failed": EXIT_FAILED, "Canceled": EXIT_CANCELED}
+OF_A_LATER_RUN = [
+    name
+    for name in OF_A_RUN
+    if not (TABLE[name].changes_results or TABLE[name].is_of_one_run or TABLE[name].flag)
+]
+"""Options that may differ when a job is resumed: they change no result."""
+OF_A_RESUME = ("accept_changes", "trust")
+AFTER_RESUME = """\b
+Examples:
+  daskprs resume daskprs-jobs/score-20270115-080000-1a2b3c4d
+  daskprs resume scored-job --run-invocation-timeout 600 --scheduler tcp://10.0.0.1:8786
+  daskprs resume scored-job --extend
+
+\b
+Exit codes:
+  those of daskprs run
+"""
+AFTER_RETRY = """\b
+Examples:
+  daskprs retry-failed scored-job --script mended/score.py
+
+\b
+Exit codes:
+  those of daskprs run
+"""
+AFTER_STATUS = """\b
+Examples:
+  daskprs status scored-job
+  daskprs status scored-job --watch
+  daskprs status scored-job --json | jq .progress.left_s
+
+\b
+Exit codes:
+  0    it is shown
+  2    no job has begun in the folder
+"""
+AFTER_RESULT = """\b
+Exit codes:
+       those of the job, and
+  2    the job has no result: it is running, or its driver died
+"""
+
+
+class OfALaterRun(Grouped):
+    """A command that goes on with a job: plugins add files that set environment variables."""
+
+    heading_of_others = "Script"
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options of the command, and those of plugins."""
+        files = _plugins.own_names("variable_files")
+        added = [
+            click.Option(
+                [f"--{name}"], metavar="FILE", help=inspect.getdoc(_plugins.loaded(dotted))
+            )
+            for name, dotted in files.items()
+        ]
+        return [*super().get_params(ctx), *added]
+
+
+_of_a_later_run = stacked(
+    click.argument("folder"),
+    click.option(
+        "--script", metavar="SCRIPT", help="The corrected script. Default: that of the job."
+    ),
+    client(". Default: the one that the job was called with."),
+    click.option("--here", is_flag=True, help="On the cores of this machine, not on a cluster."),
+    QUIET,
+    options(["environment_variables", "secrets", *OF_A_RESUME, *OF_A_LATER_RUN]),
+    click.pass_context,
+)
+"""The options with which a job may be resumed."""
+
+
+@click.command("resume", cls=OfALaterRun, context_settings=CONTEXT, epilog=AFTER_RESUME)
+@EXTEND
+@_of_a_later_run
+def resume(ctx: click.Context, /, folder: str, extend: bool, **values: Any) -> None:  # noqa: FBT001 - a flag
+    """Resume the job in FOLDER: what it has done is not done again.
+
+    Script, input and options are those of the original call.
+    """
+    _go_on(ctx, folder, "extend" if extend else True, values)
+
+
+@click.command("retry-failed", cls=OfALaterRun, context_settings=CONTEXT, epilog=AFTER_RETRY)
+@_of_a_later_run
+def retry_failed(ctx: click.Context, /, folder: str, **values: Any) -> None:
+    """Run only the mini-batches of the job in FOLDER that failed in the end.
+
+    The output is written anew, with the new rows in their places. The script may be corrected.
+    """
+    _go_on(ctx, folder, "failed", values)
+
+
+@click.command("status", context_settings=CONTEXT, epilog=AFTER_STATUS)
+@click.argument("folder")
+@click.option("--watch", is_flag=True, help="Show the progress until the job ends.")
+@JSON
+@click.pass_context
+def status(ctx: click.Context, /, folder: str, *, watch: bool, as_json: bool) -> None:
+    """Show the state of the job in FOLDER: running, ended, or waiting for a resume.
+
+    For the folder of a pipeline, show its steps. Ctrl-C ends only this command.
+    """
+    with every_end():
+        from daskprs._job.status import state_of
+
+        joint = joint_folder_at(folder)
+        if joint is not None:
+            _show_joint(joint, folder, watch=watch, as_json=as_json)
+            return
+        job = JobFolder(folder)
+        if watch:
+            _watch(job, as_json=as_json)
+        state = state_of(job)
+        if as_json and watch:
+            click.echo(json.dumps(json_value(state.record(job))))
+        elif as_json:
+            show_json(state.record(job))
+        else:
+            click.echo("\n".join(_lines(state, job, command_line(ctx))))
+
+
+def _watch(folder: JobFolder, *, as_json: bool) -> None:
+    """Show what a job does, as its own terminal would, until no driver is at work on it."""
+    from daskprs._job.detached import LOOK_EVERY_S, Lookout
+    from daskprs._job.status import state_of
+    from daskprs._report.progress_bar import display_on
+    from daskprs._report.progress_file import JobOfOthers
+
+    watched, lookout, display = JobOfOthers(folder), Lookout.of(folder), display_on(sys.stderr)
+    try:
+        with suppress(JobFolderError):  # the driver has died, which the state shows
+            while lookout.look() is None:
+                begun_s = time.monotonic()
+                if watched.look() and as_json:
+                    click.echo(json.dumps(json_value(state_of(folder).record(folder))))
+                if not as_json:
+                    display.show(watched)
+                took_s = time.monotonic() - begun_s  # a long journal is not read all the time
+                time.sleep(max(LOOK_EVERY_S, PAUSE * took_s))
+    finally:
+        display.end(None)
+
+
+def _show_joint(joint: JointFolder, given: str, *, watch: bool, as_json: bool) -> None:
+    """Show the steps of a pipeline, and before that, with `watch`, what changes until its end."""
+    from daskprs._job.detached import LOOK_EVERY_S
+
+    shown: Mapping[str, str] = {}
+    while (state := joint.state()) is not None and watch and state.holder is not None:
+        new = {name: one for name, one in state.steps.items() if shown.get(name) != one}
+        if new and as_json:
+            click.echo(json.dumps(joint.state_values(state)))
+        elif new:
+            click.echo("\n".join(f"{name}: {one}" for name, one in new.items()), err=True)
+        shown = state.steps
+        time.sleep(LOOK_EVERY_S)
+    if state is None:
+        return
+    if not as_json:
+        click.echo(_steps_text(joint, state, given))
+    elif watch:
+        click.echo(json.dumps(joint.state_values(state)))
+    else:
+        show_json(joint.state_values(state))
+
+
+@click.command("result", context_settings=CONTEXT, epilog=AFTER_RESULT)
+@click.argument("folder")
+@JSON
+def result(folder: str, *, as_json: bool) -> None:
+    """Show the result of the job in FOLDER, and end with its exit code."""
+    with every_end():
+        from daskprs._job.status import state_of
+
+        state = state_of(_job(folder))
+        if state.result is None:
+            who = f", by {state.holder}" if state.holder else " before it recorded a result"
+            msg = f"the job in {JobFolder(folder)} has no result: it is {state.status}{who}."
+            raise JobFolderError(msg)
+        if as_json:
+            show_json(json_value(state.result) | {"failed_file": state.result.failed_file})
+        else:
+            show(state.result)
+        sys.exit(EXIT_CODES.get(state.status, EXIT_USAGE))
+
+
+FOLDER_COMMANDS = (resume, retry_failed, status, result)
+
+
+def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, Any]) -> None:  # noqa: FBT001 - an option
+    found = given(values)
+    if found.pop("quiet"):
+        found["progress"] = False
+    if found.pop("here"):
+        found["client"] = ""
+    with every_end():
+        files = [
+            (_plugins.loaded(dotted), found.pop(name))
+            for name, dotted in _plugins.own_names("variable_files").items()
+            if name in found
+        ]
+        for variables_of, file in files:
+            given_here = found.get("environment_variables", {})
+            found["environment_variables"] = {**variables_of(file), **given_here}
+        from daskprs._job.job import Job
+        from daskprs._job.prestart import prestart
+        from daskprs._job.request import check_kept_call
+
+        call = check_kept_call(_job(folder), how, **found)
+        to_stderr(_script_text(call, [file for _, file in files]))
+        with prestart(call.options, call.client):
+            show(Job(call, command_line(ctx)).run())
+
+
+def _script_text(call: CheckedCall, files: Sequence[str]) -> str:
+    """Return which script a command is going to run."""
+    script = call.script
+    place = script.file if script.root is None else f"{script.root}/{script.file}"
+    if script.module is not None:
+        place = f"the module {script.module}" + (f" of {script.root}" if script.root else "")
+    of = f", with the variables of {' and '.join(files)}" if files else ""
+    return f"daskprs: the job in {call.folder} runs {place}{of}"
+
+
+def _job(folder: str) -> JobFolder:
+    """Return the folder of a job; reject that of a pipeline."""
+    joint = joint_folder_at(folder)
+    if joint is not None and (state := joint.state()) is not None:
+        raise JobFolderError(_steps_text(joint, state, folder))
+    return JobFolder(folder)
+
+
+def _steps_text(joint: JointFolder, state: JointState, given: str) -> str:
+    """Return the state of a pipeline and its steps as text."""
+    shown = "".join(f"\n  {one:<11} {joint.step(name)}" for name, one in state.steps.items())
+    return (
+        f"{joint.path} is the folder of a pipeline, which is {state.status}. Its steps have "
+        f"folders of their own:{shown}\n{joint.way_on(given)}"
+    )
+
+
+def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
+    """Return the lines that describe the state of a job."""
+    done = state.mini_batches
+    lines = [
+        f"<daskprs job {state.status}>",
+        f"  mini-batches  {done.succeeded:,} done, {done.failed:,} failed",
+        f"  items         {items_text(state.items, state.not_returned)}",
+        f"  runs          {state.runs}",
+    ]
+    if state.now is not None:
+        lines += _lines_now(state.now)
+    if state.holder is not None:
+        lines.append(f"  at work       {state.holder}")
+    if state.output is not None:
+        lines.append(f"  output        {state.output}")
+    if folder.failed.exists():
+        lines.append(f"  failed        {folder.failed}")
+    lines.append(f"  logs          {folder.logs}")
+    if state.may_go_on:
+        lines.append(f"  to go on      {_way_on(folder, surface)}")
+    return lines
+
+
+def _way_on(folder: JobFolder, surface: Surface) -> str:
+    """Return the command that resumes a job, or what its pipeline or its program does instead."""
+    from daskprs._job.request import in_its_program, read_call
+
+    try:
+        joint = joint_folder_at(folder.path.parent)
+        if joint is not None and (way := joint.way_on_of(folder.path)) is not None:
+            return way
+        needs_program = bool(read_call(folder)["objects"])
+    except JobFolderError:  # it was made by another version, or this user may not read it
+        needs_program = False
+    return in_its_program(folder) if needs_program else surface.resume(folder.path)
+
+
+MOST_SLOTS = 8
+"""Maximum number of slots that are listed, those longest in their phase first."""
+PAUSE = 20
+"""Smallest ratio of the time between two looks to that of a look."""
+
+
+def _lines_now(view: View) -> list[str]:
+    """Return the lines about what a running job does now."""
+    at_work = [slot for slot in view.now if slot.mini_batch is not None]
+    reason = ", ".join(view.obstacles) if at_work else now_text(view)
+    now = [at_work_text(view), reason, *map(slot_text, at_work[:MOST_SLOTS])]
+    if len(at_work) > MOST_SLOTS:
+        now.append(f"and {len(at_work) - MOST_SLOTS:,} more")
+    titles = chain(["now"], repeat(""))
+    lines = [f"  {title:<14}{text}" for title, text in zip(titles, filter(None, now), strict=False)]
+    return [f"  progress      {counts_text(view)}", *lines]
+
+
+PIECE_BYTES = 64 << 20
+"""Bytes of the driver's output that are shown at a time."""
+
+
+@click.command("attach", context_settings=CONTEXT)
+@click.argument("folder")
+def attach(folder: str) -> None:
+    """Show the output of the detached job in FOLDER until its end, and end with its exit code.
+
+    Ctrl-C ends only this command.
+    """
+    with every_end():
+        from daskprs._job import detached
+
+        shown = Tail(JobFolder(folder))
+        show(detached.attach(folder, meanwhile=shown.go_on))
+
+
+@click.command("cancel", context_settings=CONTEXT)
+@click.argument("folder")
+def cancel(folder: str) -> None:
+    """Ask the detached job in FOLDER to end; its committed work is kept for a resume."""
+    with every_end():
+        from daskprs._job import detached
+
+        detached.cancel(folder)
+        click.echo(f"The job in {JobFolder(folder)} was asked to end.")
+
+
+DETACHED_COMMANDS = (attach, cancel)
+
+
+class Tail:
+    """Shows the output of a job's driver while the driver writes it."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._path = folder.driver_output
+        self._at = 0
+
+    def go_on(self) -> None:
+        """Show the new output."""
+        try:
+            with open_regular(self._path) as file:
+                file.seek(self._at)
+                while new := file.read(PIECE_BYTES):
+                    self._at += len(new)
+                    click.echo(new.decode(errors="replace"), nl=False, err=True)
+        except FileNotFoundError:
+            return

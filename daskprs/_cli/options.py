@@ -1,0 +1,220 @@
+"""Options on the command line: flags and help from the table of options, and flags in messages."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import click
+
+from daskprs._job.frontend import Surface, command_to_resume
+from daskprs._options.run_options import GROUPS, INPUT, TABLE, RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daskprs.errors import Option
+
+OF_A_RUN = tuple(name for name, row in TABLE.items() if row.is_generated)
+OF_READING = tuple(name for name in OF_A_RUN if TABLE[name].group == INPUT)
+DASHED = {name.replace("_", "-") for name in TABLE} | {"job-dir", "output-dir"}
+PAIRS = {
+    "environment_variables": ("-e", "NAME=VALUE"),
+    "side_inputs": ("NAME=PATH",),
+    "csv_options": ("NAME=VALUE",),
+}
+"""The short flag, if any, and the form of options that are repeated for each pair."""
+TYPES = ("COLUMN=TYPE",)
+"""The form of those that are types of columns."""
+OWN_BEFORE = {
+    "Script": ("script",),
+    "Processes": ("client", "here"),
+    "Output": ("output_dir",),
+    "The job": ("job_dir",),
+}
+OWN_AFTER = {"The job": ("extend", "quiet", "as_json")}
+"""Options that only the command line has, before and after those of `RunOptions`."""
+HEADINGS = {
+    group: (
+        *OWN_BEFORE.get(group, ()),
+        *(name for name, row in TABLE.items() if row.group == group),
+        *OWN_AFTER.get(group, ()),
+    )
+    for group in GROUPS
+}
+"""Options in the order in which they are shown; the headings are those of the documentation."""
+
+
+def dashed(word: str) -> str:
+    """Return the name of an option with dashes; some type it with underscores."""
+    name = word.replace("_", "-")
+    return name if name in DASHED else word  # click asks for values too, and append_row is one
+
+
+CONTEXT = {"token_normalize_func": dashed, "max_content_width": 100}
+
+
+def stacked(*adds: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return one decorator for several, which apply as if they were written in this order."""
+
+    def add_all(command: Any) -> Any:
+        for add in reversed(adds):
+            command = add(command)
+        return command
+
+    return add_all
+
+
+def options(names: Iterable[str]) -> Callable[[Any], Any]:
+    """Return a decorator that gives a command these options."""
+    return stacked(*map(_option, names))
+
+
+def client(text: str) -> Callable[[Any], Any]:
+    """Return the option that names a cluster."""
+    text = f"The address, or the scheduler file, of a Dask cluster{text}"
+    return click.option("--client", "--scheduler", metavar="ADDRESS", help=text)
+
+
+QUIET = click.option("--quiet", is_flag=True, help="Show no progress.")
+EXTEND = click.option(
+    "--extend",
+    is_flag=True,
+    help="Continue where the input has grown: only what is new by content is run.",
+)
+
+
+SECRETS = click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME",
+    help="An environment variable, of the file or of this command, whose value is masked in logs.",
+)
+
+
+def _option(name: str) -> Callable[[Any], Any]:
+    """Return the command line's form of an option, by the type of its values."""
+    row, flag, text = TABLE[name], f"--{_flag(name)}", help_of(name)
+    kind, *others = (one for one in row.types if one is not NoneType)
+    if get_origin(kind) is Mapping:
+        *short, metavar = PAIRS.get(name, TYPES)
+        return click.option(flag, *short, name, multiple=True, metavar=metavar, help=text)
+    if kind is bool:
+        flags = f"{flag}/--no-{flag[2:]}" if row.default else flag
+        return click.option(flags, name, is_flag=True, default=None, help=text)
+    if get_origin(kind) is Sequence and row.flag:
+        return click.option(flag, name, multiple=True, metavar="NAME", help=text)
+    if get_origin(kind) is Sequence:
+        return click.option(flag, name, metavar="NAME,…", default=None, help=text)
+    if get_origin(kind) is Literal:
+        return click.option(flag, name, type=click.Choice(get_args(kind)), help=text)
+    is_number = kind in {int, float} and not others
+    return click.option(flag, name, type=kind if is_number else str, help=text)
+
+
+def _flag(name: str) -> str:
+    """Return the name of a flag, without its two dashes."""
+    flag = TABLE[name].flag if name in TABLE else ""
+    return (flag or name).replace("_", "-")
+
+
+def descriptions(documented: Any) -> dict[str, tuple[str, str]]:
+    """Return the text of each parameter in a docstring, and its default in words."""
+    lines = f"{inspect.getdoc(documented) or ''}\n"
+    entries = re.findall(r"^(\w+)\n((?:    .+\n)+)", lines, re.MULTILINE)
+    texts = {name: " ".join(lines.split()).replace("``", "`") for name, lines in entries}
+    split = {name: text.partition(" Default: ") for name, text in texts.items()}
+    return {name: (text, default.removesuffix(".")) for name, (text, _, default) in split.items()}
+
+
+DESCRIPTIONS = descriptions(RunOptions)
+
+
+def help_of(name: str) -> str:
+    """Return the help of an option for the terminal: flags for names, and the default."""
+    text, words = DESCRIPTIONS.get(name, ("", ""))  # without docstrings, as by `python -OO`
+    default = TABLE[name].default
+    if not words and default is not None and not isinstance(default, (bool, tuple)):
+        words = repr(default)
+    text = f"{text} Default: {words}." if words else text
+    return re.sub(r"`([^`]+)`", lambda quoted: _plain(quoted[1]), text)
+
+
+def _plain(code: str) -> str:
+    """Return code in a help text: the flag of an option that has one, else the code itself."""
+    has_flag = code in {*OF_A_RUN, "resume", "job_dir", "output_dir"}
+    return f"--{_flag(code)}" if has_flag else code
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, as Python takes lists and mappings."""
+    found = {name: value for name, value in values.items() if value not in (None, ())}
+    for name in found.keys() & TABLE.keys():
+        kind = get_origin(TABLE[name].types[0])
+        if kind is Sequence and not TABLE[name].flag:
+            found[name] = [part.strip() for part in found[name].split(",")]
+        elif kind is Mapping:
+            words = found[name]
+            found[name] = pairs(f"--{_flag(name)}", words)
+            if "na_values" in found[name] and name == "csv_options":
+                found[name]["na_values"] = [
+                    word.partition("=")[2] for word in words if word.startswith("na_values=")
+                ]
+    return found
+
+
+def pairs(option: str, words: Iterable[str], form: str = "NAME=VALUE") -> dict[str, str]:
+    """Return words of this form as a dict."""
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            message = f"{option} {word!r}: write {form}"
+            raise click.UsageError(message)
+        found[name] = value
+    return found
+
+
+class Grouped(click.Command):
+    """A command whose help shows its options under the headings of the table of options."""
+
+    heading_of_others: str | None = None
+    """Under which options are shown that no heading names: those of plugins."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options that the command has, heading by heading."""
+        records = {option.name: option.get_help_record(ctx) for option in self.get_params(ctx)}
+        others = records.keys() - {name for names in HEADINGS.values() for name in names}
+        for heading, own in HEADINGS.items():
+            is_for_others = heading == self.heading_of_others
+            names = (*own, *sorted(map(str, others - {"help"}))) if is_for_others else own
+            shown = [record for name in names if (record := records.get(name)) is not None]
+            if shown:
+                with formatter.section(heading):
+                    formatter.write_dl(shown)
+
+
+def flagged(option: Option) -> str:
+    """Return an option in a message as a flag."""
+    if option == ("resume", "extend"):
+        return "--extend"
+    name = _flag(option.name)
+    if option.value is True:
+        return f"--{name}"
+    if option.value is False:
+        return f"--no-{name}"
+    several = isinstance(option.value, (tuple, list))
+    value = ",".join(option.value) if several else str(option.value)
+    return f"--{name}" if option.value is ... else f"--{name} {shlex.quote(value)}"
+
+
+def command_line(ctx: click.Context) -> Surface:
+    """Return the surface of a job that a command starts: next steps are commands to be pasted."""
+    program = ctx.parent.command_path if ctx.parent is not None else "daskprs"
+    return Surface(flagged, partial(command_to_resume, program=program))

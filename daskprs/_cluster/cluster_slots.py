@@ -1,0 +1,210 @@
+"""The slots of a cluster, as the driver's loop sees them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from distributed import span
+
+from daskprs._cluster.job_figures import FigureSender
+from daskprs._cluster.lease import failure_of_lease, fetched
+from daskprs._cluster.remote.transfer import Brought
+from daskprs._cluster.slot_manager import SlotManager
+from daskprs._cluster.staged_work import StagedWork
+from daskprs._core.actions import LeaseFailed, LeaseWithdrawn
+from daskprs._core.events import AgentChanged, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from distributed import Client, Future
+
+    from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._cluster.slot_allocator import SlotAllocator
+    from daskprs._cluster.worker_events import AgentsStopped
+    from daskprs._core.actions import LedgerEvent, SlotId
+    from daskprs._core.events import Progress, ProgressReported, SlotState
+    from daskprs._core.lease import Lease, LeaseReturned
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._report.listeners import Listeners
+
+LOOK_EVERY_S = 0.25
+STOP_GRACE_S = 30.0
+"""Seconds after the timeout of `shutdown` for kills, stack dumps and a busy cluster."""
+
+
+def stopped(
+    nodes: Mapping[str, int],
+    answers: SimpleQueue[AgentsStopped],
+    timeout_s: float,
+    is_there: Callable[[str], bool],
+) -> Iterator[AgentChanged | None]:
+    """Yield the events of agents that shut down, and None regularly while there are none.
+
+    When a worker goes meanwhile, its agents end with it, and its answer is not awaited.
+
+    Parameters
+    ----------
+    nodes
+        The workers, by address, and the number of the node that each is on.
+    answers
+        Gets an entry for each worker whose agents have shut down.
+    timeout_s
+        The timeout of `shutdown` in seconds.
+    is_there
+        Returns whether a worker is still there and must be waited for.
+
+    """
+    until = time.monotonic() + timeout_s + STOP_GRACE_S
+    left = dict(nodes)
+    while left and time.monotonic() < until:
+        try:
+            worker, events = answers.get(timeout=LOOK_EVERY_S)
+        except Empty:
+            left = {worker: node for worker, node in left.items() if is_there(worker)}
+            yield None
+            continue
+        left.pop(worker, None)
+        for event in events:
+            yield AgentChanged(Place(nodes[worker], event.process), event)
+
+
+class ClusterSlots:
+    """The slots of Dask workers, with what these workers hold of the input.
+
+    Threads of Dask only put ended leases into the inbox; all else happens in the driver's thread.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        job: JobSpec,
+        nodes: SlotAllocator,
+        listeners: Listeners,
+        staged: StagedWork[Any] | None = None,
+    ) -> None:
+        self._client = client
+        self._job = job
+        self._nodes = nodes
+        self._listeners = listeners
+        self._staged = StagedWork[Any]() if staged is None else staged
+        """The partitions of the input that workers hold."""
+        self._figures = FigureSender(client, job.job_dir, job.unit)
+        self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
+        self._manager: SlotManager
+        self._open = ExitStack()
+
+    def open(self, tell: Callable[[LedgerEvent], None]) -> None:
+        """Open a session on the cluster; slots appear once their workers are ready."""
+        self._manager = SlotManager(
+            self._client,
+            self._job,
+            self._nodes,
+            self._listeners,
+            tell=tell,
+            wake=self._inbox.put,
+            prepares=not self._staged.is_known,
+        )
+        # Before the start: a Ctrl-C in the middle of it has to take the plugins off the cluster,
+        # too.
+        self._open.callback(self._manager.close)
+        self._open.callback(self._staged.close)
+        self._manager.open()
+        self._staged.open(self._client, partial(self._inbox.put, None))
+        # Dask's dashboard shows the leases, with their seconds and rows, under the name of the job.
+        self._open.enter_context(span("daskprs", Path(self._job.job_dir).name))
+
+    def close(self) -> None:
+        """Leave the cluster as it was."""
+        self._open.close()
+
+    def turn(self, work_s: float) -> None:
+        """Process the events of the cluster since the last turn."""
+        self._manager.turn(work_s)
+        self._staged.turn(self._manager.slot_counts, are_all=self._manager.are_complete)
+
+    # ---- leases ----
+
+    def submit(self, lease: Lease, slot: SlotId) -> None:
+        """Send a lease to its slot, with the staged partitions that it needs."""
+        lease, staged = self._staged.loaded(lease)
+        self._manager.submit(lease, slot, staged)
+
+    def withdraw(self, lease_id: int) -> None:
+        """Ask the worker of a lease to give it back."""
+        self._manager.withdraw(lease_id)
+
+    def ended(
+        self, within_s: float
+    ) -> Iterator[tuple[SlotId, LeaseReturned | LeaseFailed | LeaseWithdrawn]]:
+        """Yield the leases that have ended; wait for the first one."""
+        with suppress(Empty):
+            news = self._inbox.get(timeout=within_s)
+            while True:
+                ended = None if news is None else self._ended(*news)
+                if ended is not None:
+                    yield ended
+                news = self._inbox.get_nowait()
+
+    def _ended(
+        self, lease_id: int, future: Future | Brought
+    ) -> tuple[SlotId, LeaseReturned | LeaseFailed | LeaseWithdrawn] | None:
+        """Return how a lease ended; None where it was lost with its slot."""
+        manager = self._manager
+        slot = manager.take(lease_id)
+        if slot is None:
+            return None
+        returned = None
+        if isinstance(future, Brought):
+            returned = future.returned
+        elif future.status == "finished":
+            returned = fetched(future, self._client, partial(manager.is_there, slot.worker))
+        if returned is not None:
+            return slot, returned
+        if isinstance(future, Brought):
+            manager.not_brought(slot)
+        # Dask gives a lease the error of a partition that it depends on. The lease has not begun
+        # then, so nothing of it is charged.
+        elif self._staged.has_lost():
+            return slot, LeaseWithdrawn(lease_id)
+        elif future.status == "error":
+            return slot, LeaseFailed(lease_id, failure_of_lease(future, slot.worker))
+        else:
+            manager.broken_off(slot)
+        return None
+
+    def settle(self, mini_batches: Iterable[MiniBatch]) -> None:
+        """Let partitions go whose mini-batches are all settled."""
+        self._staged.settle(mini_batches)
+
+    def hide_gpus(self) -> None:
+        """Offer as many slots as workers have threads."""
+        self._manager.hide_gpus()
+
+    def stopped(self, timeout_s: float) -> Iterator[AgentChanged | None]:
+        """Shut down the agents; yield their events, and None regularly while there are none."""
+        manager = self._manager
+        answers = manager.stop_agents()
+        return stopped(manager.workers, answers, timeout_s, manager.is_there)
+
+    # ---- what people see ----
+
+    def states(self) -> tuple[SlotState, ...]:
+        """Return the states of all slots."""
+        return self._manager.states()
+
+    def obstacles(self, standing: Progress) -> tuple[str, ...]:
+        """Return the reasons that keep slots from work, on the workers or in the input."""
+        obstacles = self._manager.obstacles()
+        if not standing.waiting and standing.running < sum(self._manager.slot_counts.values()):
+            obstacles += self._staged.obstacles()
+        return obstacles
+
+    def show(self, progress: ProgressReported, *, is_last: bool = False) -> None:
+        """Send the figures of the job to the scheduler."""
+        self._figures.show(progress, is_last=is_last)

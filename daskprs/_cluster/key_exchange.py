@@ -1,0 +1,426 @@
+"""Bringing rows together by key on a cluster: the driver submits the work, and keeps the index."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import threading
+from collections import Counter
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from distributed import wait
+from distributed.comm import get_address_host
+from distributed.protocol.pickle import dumps
+
+from daskprs._agent.node.site import ProbeFile
+from daskprs._cluster.key_worker import (
+    Dealing,
+    ExchangePlugin,
+    deal_key,
+    deal_partition,
+    deal_piece,
+    gather_part,
+    index_of,
+    rest,
+)
+from daskprs._cluster.lost_cluster import lost_cluster_ignored
+from daskprs._cluster.partition_feed import PartitionFeed
+from daskprs._cluster.scheduler_plugin import JobPlugin, end_job
+from daskprs._cluster.staged_work import HeldPartition, StagedWork
+from daskprs._cluster.topics import forget
+from daskprs._cluster.worker_timer import WorkerTimer
+from daskprs._inputs.collections.source import CollectionSource
+from daskprs._inputs.frames.inline_data import CarryingReader, FarReader, carried
+from daskprs._inputs.keys.shuffle import Cut, in_order, labelled, shuffle
+from daskprs._inputs.source.input_file import is_url
+from daskprs._inputs.source.pickled_rows import PickledReader
+from daskprs._inputs.source.pieces import Uncomputed
+from daskprs._system.seal import new_key
+from daskprs.errors import DaskprsError, LoadError, Option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from distributed import Client, Future
+
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._inputs.keys.gathering import Gathered, Group
+    from daskprs._inputs.source.source import TableReader, TableSource
+
+IN_PROCESS = "inproc://"
+SMALL_BYTES = 8 << 20
+"""A table of this size is brought together in the workers' own threads."""
+AHEAD = 2
+"""Tasks for each thread of the cluster that the scheduler has at a time."""
+LOOK_EVERY_S = 0.5
+CONNECTION_LOST = (
+    "the connection to the scheduler was lost, and with it the rows that the workers had brought "
+    "together by key. Start the job again with "
+)
+FIRST = 10
+"""Priority of the index of a part over further parts."""
+
+
+class GatheredParts(StagedWork[HeldPartition]):
+    """The parts of an exchange that stay with their workers while the job runs."""
+
+    def __init__(self, exchange: KeyExchange) -> None:
+        super().__init__()
+        self._exchange = exchange
+
+    def turn(self, slots: Mapping[str, int], *, are_all: bool) -> None:
+        """Raise what makes it impossible to gather a lost part again."""
+        del slots, are_all
+        if self.held:
+            self._exchange.check()
+
+
+class KeyExchange:
+    """The rows of a prepared table, brought together by the workers of a cluster.
+
+    Parameters
+    ----------
+    client
+        The cluster's client.
+    environment
+        The variables that the user sets for the agents.
+    per_node
+        The number of agents of a node; None: the number of its threads.
+    timeout_s
+        Seconds for dealing a piece out, and for gathering a part.
+    no_workers_timeout_s
+        Seconds to wait for workers; None: for ever.
+
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        environment: Mapping[str, str] | None,
+        per_node: int | None,
+        timeout_s: float = 600.0,
+        no_workers_timeout_s: float | None = None,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._client = client
+        self._timer = WorkerTimer(client, no_workers_timeout_s)
+        self._environment = environment or {}
+        self._is_here = client.scheduler.address.startswith(IN_PROCESS)
+        self._per_node = per_node
+        self._connection = client.scheduler_comm
+        self._name = f"daskprs-keys-{secrets.token_hex(4)}"
+        self._topic = f"{self._name}-news"
+        self._dealt: list[Future] = []
+        self._parts: list[Future] = []
+        """The gathered parts; one that is lost is gathered again by Dask."""
+        self.staged = GatheredParts(self)
+        """The parts that stay with their workers: all, if some do not see the driver's folder."""
+        self.workers: dict[int, str] = {}
+        """The workers of these parts."""
+        self._closing = ExitStack()
+
+    def run(
+        self,
+        source: TableSource,
+        keys: Sequence[str],
+        scratch: Path,
+        report: Callable[[str], None],
+    ) -> list[Group]:
+        """Bring the rows of a table together, as `inputs.keys.shuffle` does.
+
+        Parameters
+        ----------
+        source, keys
+            The table, and the names of its keys.
+        scratch
+            The folder of the driver's data. If all workers see it, gathered files go there.
+        report
+            Called with the progress in a few words.
+
+        Raises
+        ------
+        DaskprsError
+            When the scheduler is lost.
+
+        """
+        with self._explained():
+            seen = self._is_here or self._is_seen(scratch)
+            reader = (
+                source.reader()
+                if isinstance(source, CollectionSource)
+                else _prepared(source, scratch)
+            )
+            if isinstance(reader, PickledReader) or not (self._is_here or self._reads(source)):
+                return shuffle(source, keys, scratch, report)
+            dealing = Dealing(
+                self._name,
+                pickle.dumps(reader if seen else FarReader(reader)),
+                tuple(keys),
+                1,
+                new_key(),
+                str(scratch) if seen else None,
+                labelled(scratch),
+                in_helpers=True,
+                timeout_s=self._timeout_s,
+            )
+            if isinstance(source, CollectionSource):
+                parts = self._deal_partitions(source, dealing, scratch, report)
+            else:
+                pieces = None if seen or not isinstance(reader, CarryingReader) else reader
+                parts = self._deal_pieces(source, dealing, pieces, report)
+            indexes: list[Future] = []
+            for done in self._in_turn(self._gathers(parts), indexes):
+                report(f"rows of each key are put together, {done} of {parts} parts")
+            gathered: list[tuple[Gathered, str]] = self._client.gather(indexes)
+            # Idle helpers keep memory that they have freed, up to 256 MB each, and their zygote is
+            # needed for the agents.
+            self._client.run(rest, self._name, on_error="ignore")
+            groups = in_order([index for index, _ in gathered], scratch)
+            # The parts are in the shared folder. Dealt rows would take as much disk space as the
+            # table until the end, and Dask would deal them out again for each lost worker.
+            if seen:
+                self._release()
+            else:
+                self._keep(groups, [worker for _, worker in gathered])
+            return groups
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of an error that it is the loss of the scheduler, where that is its cause."""
+        try:
+            yield
+        except Exception as error:  # each call of Dask has its own for a lost scheduler
+            if isinstance(error, DaskprsError) or self._is_connected:
+                raise
+            raise self._connection_lost() from error
+
+    def _keep(self, groups: Sequence[Group], workers: Sequence[str]) -> None:
+        """Note which parts stay with their workers until their mini-batches are settled."""
+        self.workers = dict(enumerate(workers))
+        for index, group in enumerate(groups):
+            part = self.staged.held.setdefault(group.part, HeldPartition(self._parts[group.part]))
+            part.left.add(index)
+
+    def _deal_pieces(
+        self,
+        source: TableSource,
+        dealing: Dealing,
+        sends: CarryingReader | None,
+        report: Callable[[str], None],
+    ) -> int:
+        """Deal out a table that the driver has cut; `sends` reads what workers do not see."""
+        cut = Cut.of(source)
+        in_helpers = cut.size_bytes > SMALL_BYTES
+        self._open(dealing._replace(parts=cut.parts, in_helpers=in_helpers))
+        about = -(-cut.size_bytes // cut.piece_bytes)
+        pieces = cut.pieces(source)
+        if sends is not None:
+            pieces = ([carried(one, sends) for one in piece] for piece in pieces)
+        for done in self._in_turn(self._deals(enumerate(pieces)), self._dealt):
+            report(f"rows are dealt out by key, {done} of about {about} pieces")
+        return cut.parts
+
+    def _deal_partitions(
+        self,
+        source: CollectionSource,
+        dealing: Dealing,
+        scratch: Path,
+        report: Callable[[str], None],
+    ) -> int:
+        """Deal out a collection, each partition once it is computed.
+
+        The first one with rows is the measure for the number of parts.
+        """
+        source.open_table(scratch)
+        dealing = dealing._replace(labelled=source.form.keep_labels)
+        news, parts = threading.Event(), 0
+        begun: dict[Future, MiniBatch] = {}
+        empty: list[int] = []
+        with closing(PartitionFeed(source, self._name)) as feed:
+            feed.open(self._client, news.set)
+            for mini_batch in feed.plan():
+                # A partition without rows, as a filter leaves it, says nothing about the sizes of
+                # the others. As their measure, it made one part of the whole table. So it is dealt
+                # out at the end.
+                if mini_batch is not None and not mini_batch.items:
+                    empty.append(mini_batch.index)
+                    feed.settle([mini_batch])
+                    continue
+                if mini_batch is not None:
+                    if not parts:
+                        parts = Cut.of_size((mini_batch.size_bytes or 0) * len(source.graph)).parts
+                        self._open(dealing._replace(parts=parts))
+                    deal = self._deal_partition(mini_batch, feed)
+                    deal.add_done_callback(lambda _: news.set())
+                    begun[deal] = mini_batch
+                    continue
+                news.wait(LOOK_EVERY_S)
+                news.clear()
+                self.check()
+                done = [deal for deal in begun if deal.done()]
+                feed.settle([begun.pop(deal) for deal in done])
+                feed.turn(self._client.nthreads())
+                dealt = len(self._dealt) - len(begun) + len(empty)
+                report(f"rows are dealt out by key, {dealt} of {len(source.graph)} partitions")
+            left = set(begun)
+            while left:
+                left, _ = self._some_done(left)
+        if empty and not parts:
+            parts = dealing.parts
+            self._open(dealing)
+        for _ in self._in_turn(self._deals((number, []) for number in empty), self._dealt):
+            pass
+        if source.form.keep_labels:
+            source.finish_labels()
+        return parts
+
+    def _deal_partition(self, mini_batch: MiniBatch, feed: PartitionFeed) -> Future:
+        number, piece = mini_batch.index, mini_batch.piece
+        if isinstance(piece, Uncomputed):
+            msg = f"{piece.kind}: {piece.message}"
+            raise LoadError(msg)
+        partition, key = feed.held[number].staged, deal_key(self._name, number)
+        deal = self._client.submit(deal_partition, self._name, mini_batch, partition, key=key)
+        self._dealt.append(deal)
+        return deal
+
+    def close(self) -> None:
+        """Let all files go, and take the exchange off the cluster."""
+        self._release()
+        self._closing.close()
+
+    def _release(self) -> None:
+        for futures in (self._dealt, self._parts):
+            for future in futures:
+                future.release()
+            futures.clear()
+
+    def check(self, begun: Iterable[Future] = ()) -> None:
+        """Raise the error of a task, or of a piece that was lost and cannot be dealt out again.
+
+        With its connection the client loses all pieces: that is an error, too. So is a cluster
+        without workers, for too long.
+        """
+        if not self._is_connected:
+            raise self._connection_lost()
+        self._timer.check()
+        for future in [*begun, *self._dealt]:
+            if future.status in ("error", "cancelled"):
+                future.result()
+
+    # ---- the cluster ----
+
+    def _is_seen(self, folder: Path) -> bool:
+        """Return whether all workers see the folder of the driver's data.
+
+        A cluster without workers may get some that do not.
+        """
+        probe = ProbeFile(str(folder / ".seen"), secrets.token_hex(16))
+        (folder / ".seen").write_text(probe.token)
+        try:
+            sees = self._client.run(probe.is_seen)
+            return bool(sees) and all(sees.values())
+        finally:
+            (folder / ".seen").unlink()
+
+    def _reads(self, source: TableSource) -> bool:
+        """Return whether the workers see the files of the input: the first one, and a last one."""
+        paths = [file.path for file in source.files() if not is_url(file.path)]
+        ends = [*paths[:1], *paths[-1:]]
+        return not ends or all(self._client.run(_exist, ends).values())
+
+    def _open(self, dealing: Dealing) -> None:
+        plugin = ExchangePlugin(dealing, self._environment, self._agents())
+        self._client.subscribe_topic(self._topic, _deaf)
+        self._closing.callback(forget, self._client, self._topic)
+        self._closing.callback(self._end)
+        self._client.register_plugin(
+            JobPlugin(self._name, (self._topic,), self._client.id, dumps(plugin))
+        )
+
+    def _agents(self) -> dict[str, int]:
+        """Return how many agents each host will have."""
+        threads: Counter[str] = Counter()
+        for address, count in self._client.nthreads().items():
+            threads[get_address_host(address)] += count
+        return {host: self._per_node or count for host, count in threads.items()}
+
+    def _connection_lost(self) -> DaskprsError:
+        return DaskprsError(CONNECTION_LOST, Option("resume", True), ".")
+
+    @property
+    def _is_connected(self) -> bool:
+        """Return whether the scheduler is the one that knows the exchange."""
+        connected: bool = self._client.scheduler_comm is self._connection
+        return connected
+
+    def _end(self) -> None:
+        if not self._is_connected:  # to ask takes as long as Dask tries to connect
+            return
+        with lost_cluster_ignored("to take the exchange of rows off the cluster"):
+            self._client.run_on_scheduler(end_job, self._name, (self._topic,))
+
+    # ---- tasks ----
+
+    def _deals(self, pieces: Iterable[tuple[int, list[MiniBatch]]]) -> Iterator[Future]:
+        for piece, mini_batches in pieces:
+            key = deal_key(self._name, piece)
+            yield self._client.submit(deal_piece, self._name, piece, mini_batches, key=key)
+
+    def _gathers(self, parts: int) -> Iterator[Future]:
+        pieces = len(self._dealt)
+        for part in range(parts):
+            key = (f"{self._name}-gather", part)
+            gathered = self._client.submit(
+                gather_part, self._name, part, pieces, key=key, pure=False
+            )
+            self._parts.append(gathered)
+            key = (f"{self._name}-index", part)
+            yield self._client.submit(index_of, gathered, key=key, priority=FIRST, pure=False)
+
+    def _in_turn(self, tasks: Iterator[Future], submitted: list[Future]) -> Iterator[int]:
+        """Submit tasks, a few ahead of the threads; yield how many are done each time."""
+        begun: set[Future] = set()
+        done = 0
+        for task in tasks:
+            submitted.append(task)
+            begun.add(task)
+            while len(begun) >= self._ahead():
+                begun, more = self._some_done(begun)
+                done += more
+                yield done
+        while begun:
+            begun, more = self._some_done(begun)
+            done += more
+            yield done
+
+    def _ahead(self) -> int:
+        threads: int = sum(self._client.nthreads().values())
+        return AHEAD * max(1, threads)
+
+    def _some_done(self, begun: set[Future]) -> tuple[set[Future], int]:
+        """Wait for the first of some tasks, or a moment; raise the error of any task."""
+        # `wait` takes the current client of the thread, which may be another one. A lost connection
+        # cancels the futures; `check` raises the error that says so.
+        with suppress(TimeoutError, CancelledError), self._client.as_current():
+            wait(list(begun), timeout=LOOK_EVERY_S, return_when="FIRST_COMPLETED")
+        self.check(begun)
+        over = {future for future in begun if future.status == "finished"}
+        return begun - over, len(over)
+
+
+def _exist(paths: list[str]) -> bool:
+    return all(map(os.path.exists, paths))
+
+
+def _prepared(source: TableSource, scratch: Path) -> TableReader:
+    source.prepare(scratch)
+    return source.reader()
+
+
+def _deaf(_: Any) -> None:
+    """Ignore the news of workers."""

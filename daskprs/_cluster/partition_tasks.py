@@ -1,0 +1,89 @@
+"""The tasks of a partition on a cluster, and those that follow its data."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dask.typing import Key
+    from distributed import Client, Future
+
+    from daskprs._inputs.collections.partition_graph import TaskGroup
+
+OWN_PLACE = {"workers", "resources"}
+"""Annotations by which the user says where a task may run."""
+
+
+def submit_group(
+    client: Client,
+    group: TaskGroup,
+    held: Mapping[Key, Future],
+    tail: Mapping[Key, Any],
+    wanted: Sequence[Key],
+    workers: Sequence[str] = (),
+) -> dict[Key, Future]:
+    """Submit the tasks of a partition, and those that follow it; return the wanted futures.
+
+    The futures of `group.uses` have to be held until the tasks are done. When a future is released
+    just after this call, the scheduler handles the release before it handles the graph.
+
+    Parameters
+    ----------
+    client
+        The cluster's client. Any thread may call, that of a task included.
+    group
+        The tasks of the partition.
+    held
+        The futures of earlier partitions' tasks.
+    tail
+        The tasks that follow, which refer to `group.output`. They run where the partition lies, and
+        go before the tasks of other partitions.
+    wanted
+        The keys whose futures are returned; those of `group.keeps` are among them.
+    workers
+        The workers that compute the partition, as long as they exist. Not bound to them are the
+        tasks of a group that is not `is_free`, and tasks for which the user gave workers or
+        resources.
+
+    Raises
+    ------
+    ValueError
+        When a future that the tasks need is not held.
+
+    """
+    if missing := group.uses - held.keys():
+        msg = f"partition {group.number} needs the futures of {sorted(map(str, missing))}."
+        raise ValueError(msg)
+    annotations = _annotations(group, tail, workers)
+    layer = MaterializedLayer({**group.tasks, **tail}, annotations=annotations)
+    graph = HighLevelGraph({"partition": layer}, {"partition": set()})
+    # Dask gives all calls within `fifo_timeout` (60 s by default) one priority. With 0, the earlier
+    # partitions go first.
+    futures = client.get(graph, list(wanted), sync=False, fifo_timeout=0)
+    return dict(zip(wanted, futures, strict=True))
+
+
+def _annotations(
+    group: TaskGroup, tail: Mapping[Key, Any], workers: Sequence[str]
+) -> dict[str, Any]:
+    """Return each kind of annotation as a function of the key, as a layer has them."""
+    found: defaultdict[str, dict[Key, Any]] = defaultdict(dict)
+    for key, own in group.annotations.items():
+        for kind, value in own.items():
+            found[kind][key] = value
+    if workers and group.is_free:
+        unbound = [
+            key for key in group.tasks if OWN_PLACE.isdisjoint(group.annotations.get(key, ()))
+        ]
+        if len(unbound) == len(group.tasks):
+            unbound += tail  # a partition that stands in the graph itself has no other task
+        found["workers"] |= dict.fromkeys(unbound, tuple(workers))
+        found["allow_other_workers"] |= dict.fromkeys(unbound, True)
+    first = max([0, *found["priority"].values()]) + 1
+    found["priority"] |= dict.fromkeys(tail, first)
+    return {kind: values.get for kind, values in found.items()}

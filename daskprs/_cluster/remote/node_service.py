@@ -1,0 +1,198 @@
+"""The driver's calls to a worker besides leases, sent through the scheduler.
+
+Driver and worker need not reach each other; both reach the scheduler. A worker answers under the
+name of the job, while the job's plugin is registered with the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from distributed.protocol import to_serialize
+
+from daskprs._cluster.topics import plugin_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Coroutine
+
+    from distributed import Client
+
+    from daskprs._agent.node.site import ProbeFile, WorkerSite
+    from daskprs._agent.supervision.pool import AgentPool
+    from daskprs._core.lease import AgentEvent
+
+CALL_S = 60.0
+"""Seconds in which a worker must answer a call."""
+
+
+class Unreachable(Exception):  # noqa: N818 - what it is
+    """A worker has not answered."""
+
+
+class NodeService:
+    """Answers calls for a worker, each in a thread, since disks may be slow.
+
+    The threads do not come from Dask's pool, which other jobs' tasks may fill.
+
+    Parameters
+    ----------
+    site, pool
+        The worker's site and agent pool.
+    stopped
+        Called in a thread with the events of agents that have shut down.
+
+    """
+
+    def __init__(
+        self, site: WorkerSite, pool: AgentPool, stopped: Callable[[tuple[AgentEvent, ...]], None]
+    ) -> None:
+        self._site = site
+        self._pool = pool
+        self._stopped = stopped
+
+    def handler(self) -> Callable[[str, bytes], Coroutine[Any, Any, dict[str, Any]]]:
+        """Return the handler of calls, which answers as long as this object exists.
+
+        Dask keeps the handlers that it has called in a cache, and with them what they hold.
+        """
+        # A strong reference kept the pool of a failed job in Dask's cache, with the descriptors of
+        # its idle agents.
+        service = weakref.ref(self)
+
+        async def serve(what: str, given: bytes) -> dict[str, Any]:
+            there = service()
+            return {} if there is None else await there.serve(what, given)
+
+        return serve
+
+    async def serve(self, what: str, given: bytes) -> dict[str, Any]:
+        """Call the named method, and return its result."""
+        call = getattr(self, f"_{what}")
+        result = await asyncio.to_thread(_answer, call, given)
+        return {"result": to_serialize(result)}
+
+    def _look(self, output: ProbeFile | None) -> dict[str, Any]:
+        """Return the worker's folder ids, the keys it lacks, and whether it sees `output`."""
+        folder, store = self._site.folder, self._site.store
+        return {
+            "folder": "" if folder is None else folder.id,
+            "store": "" if store is None else store.id,
+            "lacks": self._site.lacks(),
+            "sees_output": output is None or output.is_seen(),
+        }
+
+    def _prepare(self, threads: int) -> None:
+        """Start what agents are forked from."""
+        self._pool.prepare(threads)
+
+    def _withdraw(self, slot: int, lease_id: int) -> bool:
+        """Withdraw a lease unless it has begun."""
+        return self._pool.withdraw(slot, lease_id)
+
+    def _stop(self) -> None:
+        """Let the agents shut down, however long that takes; their events are reported later."""
+        try:
+            threading.Thread(target=self._shut_down, name="daskprs-stop", daemon=True).start()
+        except RuntimeError:  # no more threads: this one waits for the agents
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        """Report the end of the agents, whatever becomes of it: the driver waits for it."""
+        events: tuple[AgentEvent, ...] = ()
+        try:
+            events = self._pool.stop()
+        finally:
+            self._stopped(events)
+
+    def _end(self) -> None:
+        """Kill the agents, so that they write no more."""
+        self._pool.close()
+
+    def _folder(self, method: str, *given: Any) -> Any:
+        """Call a method of this node's folder."""
+        return getattr(self._site.store, method)(*given)
+
+
+def _answer(call: Any, given: bytes) -> Any:
+    try:
+        return call(*pickle.loads(given))
+    except Exception as error:  # noqa: BLE001 - it is raised in the driver
+        return error
+
+
+class NodeCalls:
+    """Calls the services of workers, from any thread but Dask's own.
+
+    Parameters
+    ----------
+    client, job_id
+        The cluster's client, and the job's id.
+    until
+        Once this event is set, all calls raise `Unreachable`.
+
+    """
+
+    def __init__(self, client: Client, job_id: str, until: threading.Event | None = None) -> None:
+        self._until = until
+        self._client = client
+        self._name = plugin_name(job_id)
+
+    def __call__(self, worker: str, what: str, *given: Any, within_s: float = CALL_S) -> Any:
+        """Call a worker's service, and return the result.
+
+        Raises
+        ------
+        Unreachable
+            When the worker does not answer or is gone, or when `until` is set.
+
+        """
+        if self._until is not None and self._until.is_set():
+            raise Unreachable(worker)
+        message = self._message(what, given)
+        try:
+            answers = self._client.sync(
+                self._client.scheduler.broadcast,
+                msg=message,
+                workers=[worker],
+                on_error="return_pickle",
+                callback_timeout=within_s,
+            )
+            result = answers[worker]["result"]
+        except Exception as error:  # whatever Dask raises on the way
+            raise Unreachable(worker) from error
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def ask(
+        self,
+        workers: Collection[str],
+        what: str,
+        *given: Any,
+        answered: Callable[[str, Any], None] = lambda _worker, _result: None,
+    ) -> None:
+        """Call the services of some workers, without waiting for their answers.
+
+        Dask's loop calls `answered` for each worker, with the result or an error.
+        """
+
+        async def call() -> None:
+            message = self._message(what, given)
+            try:
+                answers = await self._client.scheduler.broadcast(
+                    msg=message, workers=list(workers), on_error="return_pickle"
+                )
+            except Exception as error:  # noqa: BLE001 - whatever Dask raises on the way
+                answers = dict.fromkeys(workers, error)
+            for worker in workers:
+                answer = answers.get(worker)
+                answered(worker, answer["result"] if isinstance(answer, dict) else answer)
+
+        self._client.loop.add_callback(call)
+
+    def _message(self, what: str, given: tuple[Any, ...]) -> dict[str, Any]:
+        return {"op": self._name, "what": what, "given": to_serialize(pickle.dumps(given))}

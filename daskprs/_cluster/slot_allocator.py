@@ -1,0 +1,201 @@
+"""The slots that a cluster offers: each host is a node, whose workers share its slots."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import count, islice
+from math import inf
+from typing import TYPE_CHECKING
+
+from daskprs._core.actions import SlotId, SlotResources
+from daskprs._core.agent_allocation import AgentAllocator
+from daskprs._core.ledger_state import LedgerState
+from daskprs._core.limits import Limits
+from daskprs._report.humanize import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from daskprs._cluster.worker_events import Heartbeat
+
+
+class SlotAllocator:
+    """Numbers the hosts of a cluster 0, 1, … in the order of their first appearance.
+
+    A worker keeps its slots while it lives, since taking away a slot would end its agent and
+    perhaps an hour of work. A worker that joins the host later gets the remaining slots, and the
+    slots of a lost worker go to the living ones. For the same reason, a host in use is not
+    replaced by one that comes back.
+
+    Parameters
+    ----------
+    node_count
+        How many hosts are used; None: all.
+    processes_per_node
+        How many slots a host has; None: the threads that its workers declare, on a GPU node 1.
+    gpus_per_process
+        How many devices an agent has.
+
+    """
+
+    def __init__(
+        self,
+        node_count: int | None,
+        processes_per_node: int | None,
+        gpus_per_process: float = 1.0,
+    ) -> None:
+        self._node_count = node_count
+        self._processes_per_node = processes_per_node
+        self._gpus_per_process = gpus_per_process
+        self._numbers: dict[str, int] = {}
+        self._dealt: dict[str, int] = {}
+        """Number of slots of each living worker."""
+        self._numbered: dict[str, tuple[str, ...]] = {}
+        """Device numbers given to living workers that only declare a number of devices."""
+
+    def hide_gpus(self) -> None:
+        """Count the threads of workers as their slots, whatever devices they have."""
+        self._gpus_per_process = 0.0
+
+    def slots(
+        self, workers: Mapping[str, Heartbeat], awaited: Mapping[str, str] | None = None
+    ) -> dict[SlotId, SlotResources]:
+        """Return the slots of these workers, node by node, with their agents' devices and threads.
+
+        Parameters
+        ----------
+        workers
+            By their addresses.
+        awaited
+            Addresses and hosts of workers that will come soon: their share of the slots is kept.
+
+        """
+        hosts: dict[int, list[str]] = {}
+        for address, worker in workers.items():
+            node = self._numbers.setdefault(worker.host, len(self._numbers))
+            hosts.setdefault(node, []).append(address)
+        self._dealt = {worker: self._dealt[worker] for worker in workers if worker in self._dealt}
+        self._numbered = {at: has for at, has in self._numbered.items() if at in workers}
+        idle = [node for node, has in hosts.items() if self._dealt.keys().isdisjoint(has)]
+        used = sorted(hosts, key=lambda node: (node in idle, node))[: self._node_count]
+        offered: dict[SlotId, SlotResources] = {}
+        for node in sorted(used):
+            here = self._with_devices([workers[address] for address in hosts[node]])
+            host = here[0].host
+            coming = [one for one, where in (awaited or {}).items() if where == host]
+            self._deal(here, coming)
+            offered |= self._of_node(node, here, len(coming))
+        return offered
+
+    def _with_devices(self, workers: list[Heartbeat]) -> list[Heartbeat]:
+        """Return the workers of a node, with names for devices that are only declared by number.
+
+        Each worker gets numbers of its own, which it keeps while it lives. Workers that declare
+        fractions of a device share as many devices as the fractions add up to.
+        """
+        unnamed = [worker for worker in workers if worker.devices is None]
+        shared = range(int(sum(worker.gpus for worker in unnamed)))
+        if not all(worker.gpus.is_integer() for worker in unnamed):
+            for worker in unnamed:
+                self._numbered[worker.worker] = tuple(map(str, shared))
+        taken = {device for worker in workers for device in self._names(worker)}
+        for worker in unnamed:
+            if worker.worker not in self._numbered:
+                free = (str(number) for number in count() if str(number) not in taken)
+                self._numbered[worker.worker] = tuple(islice(free, int(worker.gpus)))
+                taken.update(self._numbered[worker.worker])
+        return [worker._replace(devices=self._names(worker)) for worker in workers]
+
+    def _names(self, worker: Heartbeat) -> tuple[str, ...]:
+        if worker.devices is not None:
+            return worker.devices
+        return self._numbered.get(worker.worker, ())
+
+    def _deal(self, workers: list[Heartbeat], awaited: Iterable[str]) -> None:
+        """Deal out the slots that the workers of a node lack.
+
+        Each slot goes to the worker with the fewest slots; workers with a free device come first.
+        """
+        processes = self._processes_per_node or self._of_gpus(workers)
+        for worker in workers:
+            least = worker.threads if processes is None else 0
+            self._dealt[worker.worker] = max(self._dealt.get(worker.worker, 0), least)
+        if processes is not None:
+            served = self._served(workers)
+            dealt = {worker.worker: self._dealt[worker.worker] for worker in workers}
+            # Else the worker that comes first takes all slots of its host, and its agents wait for
+            # its one device while the devices of the other workers are idle.
+            dealt |= dict.fromkeys(awaited, 0)
+            for _ in range(processes - sum(dealt.values())):
+                next_one = min(dealt, key=lambda at: (dealt[at] >= served.get(at, inf), dealt[at]))
+                dealt[next_one] += 1
+            self._dealt |= {worker.worker: dealt[worker.worker] for worker in workers}
+
+    def _served(self, workers: list[Heartbeat]) -> dict[str, int]:
+        """Return the number of agents that each worker of a GPU node has devices for."""
+        if self._gpus_per_process == 0 or not any(worker.devices for worker in workers):
+            return {}
+        return {
+            worker.worker: int(len(worker.devices or ()) / self._gpus_per_process)
+            for worker in workers
+        }
+
+    def _of_gpus(self, workers: list[Heartbeat]) -> int | None:
+        """Return how many processes a GPU node has: 1; None for a node without GPUs.
+
+        Where workers have devices of their own, as with dask-cuda's one worker for each GPU, the
+        node has one process for each such worker.
+        """
+        if self._gpus_per_process == 0:
+            return None
+        return len({worker.devices[0] for worker in workers if worker.devices}) or None
+
+    def _of_node(
+        self, node: int, workers: list[Heartbeat], coming: int
+    ) -> dict[SlotId, SlotResources]:
+        """Return the slots of a node, where more workers will come soon, like those here."""
+        slots = [
+            (worker, number) for worker in workers for number in range(self._dealt[worker.worker])
+        ]
+        cores = max(worker.cores for worker in workers)
+        # Else the agents of the worker that comes first use all cores of the host, and later ones
+        # their share only.
+        expected = len(slots) * (len(workers) + coming) // len(workers)
+        threads = max(1, cores // max(1, expected))
+        return {
+            SlotId(worker.worker, number, node): SlotResources(worker.devices or (), threads)
+            for worker, number in slots
+        }
+
+
+def without_device(
+    offered: Mapping[SlotId, SlotResources], gpus_per_process: float
+) -> dict[int, str]:
+    """Return a sentence for each GPU node with more processes than its devices serve."""
+    if gpus_per_process == 0:
+        return {}
+    state = LedgerState("", Limits(gpus_per_process=gpus_per_process))
+    allocator = AgentAllocator(state)
+    devices: defaultdict[int, set[str]] = defaultdict(set)
+    seeing: defaultdict[int, list[bool]] = defaultdict(list)
+    for slot, resources in offered.items():
+        state.add_slot(slot, resources)
+        devices[slot.node].update(resources.devices)
+    for record in state.slots.values():
+        if devices[record.id.node]:
+            allocator.assignment(record)
+            seeing[record.id.node].append(bool(allocator.devices(record)))
+    return {
+        node: _without(node, len(sees), sees.count(False), len(devices[node]), gpus_per_process)
+        for node, sees in seeing.items()
+        if not all(sees)
+    }
+
+
+def _without(node: int, processes: int, blind: int, devices: int, share: float) -> str:
+    return (
+        f"node {node}: {blind} of {counted(processes, 'process')} "
+        f"{'see' if blind > 1 else 'sees'} no GPU. The node has {counted(devices, 'GPU')}, and "
+        f"gpus_per_process={share:g}. Lower process_count_per_node or gpus_per_process if each "
+        "process needs a GPU."
+    )

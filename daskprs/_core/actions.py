@@ -1,0 +1,166 @@
+"""Input and output of the ledger: events, past tense, and actions, imperative."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from daskprs._core.lease import Lease, LeaseReturned, Results
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.outcomes import Failure, Outcome
+
+
+class SlotId(NamedTuple):
+    """A place for one agent at a time."""
+
+    worker: str
+    """Address of the Dask worker."""
+    number: int
+    """Number of the slot on that worker."""
+    node: int
+
+
+class SlotResources(NamedTuple):
+    """Devices and threads of a slot's agents."""
+
+    devices: tuple[str, ...] = ()
+    """The devices that its worker may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    threads: int = 1
+    """An agent's share of the cores of its node."""
+
+
+# ---- events ----
+
+
+class SlotAdded(NamedTuple):
+    """A slot has become available."""
+
+    slot: SlotId
+    slot_resources: SlotResources = SlotResources()
+
+
+class SlotsLost(NamedTuple):
+    """Slots are lost, together with their mini-batches.
+
+    All slots of a worker are lost in one event. Otherwise the mini-batches of one slot would go to
+    the next one, which is gone as well, and would be lost once more.
+    """
+
+    slots: tuple[SlotId, ...]
+    expected: bool = False
+    """Whether the loss is intended, so that no mini-batch that ran there is to blame."""
+    waited: frozenset[int] = frozenset()
+    """Ids of leases that waited for their data, so that they are not to blame."""
+
+
+class LeaseFailed(NamedTuple):
+    """The task of a lease raised an error of daskprs itself: no agent was available."""
+
+    lease_id: int
+    failure: Failure
+
+
+class ThreadsCounted(NamedTuple):
+    """Workers have reported which of their Dask threads are taken; this replaces earlier counts."""
+
+    busy: frozenset[str]
+    """Addresses of the workers without an idle thread."""
+    waiting: frozenset[int]
+    """Ids of the leases that have waited a second for a thread, and for nothing else."""
+
+
+class LeaseWithdrawn(NamedTuple):
+    """A worker has given back a lease that had not begun, and will never begin it."""
+
+    lease_id: int
+
+
+class LeaseKept(NamedTuple):
+    """A worker has not given a lease back: it has begun, or the worker did not answer."""
+
+    lease_id: int
+
+
+class Ticked(NamedTuple):
+    """Time has gone by."""
+
+
+# ---- actions ----
+
+
+class Submit(NamedTuple):
+    """Send a lease to its slot."""
+
+    lease: Lease
+    slot: SlotId
+
+
+class Withdraw(NamedTuple):
+    """Ask a worker to give a lease back, unless it has begun."""
+
+    lease_id: int
+
+
+class Commit(NamedTuple):
+    """Write the results of the attempts that count."""
+
+    mini_batches: list[MiniBatch]
+    positions: list[int]
+    """Positions of their outcomes in the results: all, unless some failed or came too late."""
+    results: Results
+
+    @property
+    def made(self) -> Results:
+        """The results of these mini-batches: one outcome for each."""
+        return self.results.only(self.positions)
+
+
+class FailAttempt(NamedTuple):
+    """Record a failed attempt."""
+
+    mini_batch: MiniBatch
+    outcome: Outcome
+    final: bool
+    """Whether the mini-batch is given up."""
+    charged: bool
+    """Whether the attempt counts as a try."""
+    lost_node: int | None = None
+    """Node of the worker lost during the attempt; None where the agent has reported the end."""
+
+
+class HideGpus(NamedTuple):
+    """Give workers a slot for each thread: the script uses no GPU, and new agents see none."""
+
+
+class Remark(NamedTuple):
+    """Log a message for people."""
+
+    level: str
+    """``debug``, ``info``, ``notice`` or ``warning``."""
+    message: str
+
+
+class Abort(NamedTuple):
+    """End the job as failed."""
+
+    reason: str
+    failure: Failure | None
+
+
+class Finish(NamedTuple):
+    """Everything is settled."""
+
+
+Action = Submit | Withdraw | Commit | FailAttempt | HideGpus | Remark | Abort | Finish
+
+if TYPE_CHECKING:
+    LedgerEvent = (
+        SlotAdded
+        | SlotsLost
+        | LeaseReturned
+        | LeaseFailed
+        | LeaseWithdrawn
+        | LeaseKept
+        | ThreadsCounted
+        | Ticked
+    )

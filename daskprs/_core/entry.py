@@ -1,0 +1,113 @@
+"""One mini-batch that is not settled, and its attempts so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs._core.mini_batch import Assigned
+
+if TYPE_CHECKING:
+    from daskprs._core.actions import SlotId
+    from daskprs._core.mini_batch import MiniBatch
+
+
+SPLIT = 100
+"""When a lease dies of an unknown cause, its mini-batches are retried in leases of 1/100 its
+size."""
+
+
+class Entry(NamedTuple):
+    """A mini-batch, its attempts so far, and the suspicions against it."""
+
+    mini_batch: MiniBatch
+    attempt: int = 1
+    """Number of the current or next attempt."""
+    tries: int = 0
+    """Number of charged attempts."""
+    timeouts: int = 0
+    """Number of charged attempts that timed out."""
+    losses: int = 0
+    """Number of workers lost while this mini-batch was alone in its lease there."""
+    refusals: int = 0
+    """Number of leases of this mini-batch alone that no agent began."""
+    lease_at_most: int | None = None
+    """Maximum lease size of a suspect, which runs with other suspects only and without prefetch;
+    None if this mini-batch is not a suspect.
+
+    A lease of one suspect shows the culprit at the next death. A large lease holds very short
+    mini-batches; ten thousand leases of one would cost more time than another lost worker."""
+    of_lost_worker: bool = False
+    """Whether this mini-batch was in a lease of a lost worker. Only one such mini-batch or lease
+    runs on a worker at a time: else a culprit beside it would end each of its attempts."""
+    runs_first: bool = False
+    """Whether this mini-batch runs only as the first one of a process, alone in its lease: a device
+    reported a fatal error while it ran, which another mini-batch may have caused before."""
+    failed_on: tuple[SlotId, ...] = ()
+    """Slots where this mini-batch failed, was lost with its worker, or was not begun, in order; a
+    retry prefers another node or slot."""
+    elsewhere_until_s: float = 0.0
+    """Time on the ledger's clock until which a retry waits for another node, if there is one."""
+
+    @property
+    def home(self) -> str:
+        """The worker that holds its data; empty after a failure, when another place is better."""
+        blamed = self.failed_on or self.lease_at_most is not None
+        return "" if blamed else self.mini_batch.worker
+
+    @property
+    def assigned(self) -> Assigned:
+        """The mini-batch and its attempt number, as a lease carries them."""
+        return Assigned(self.mini_batch, self.attempt)
+
+    def charged(self, slot: SlotId, *, alone: bool, timed_out: bool = False) -> Entry:
+        """Return the entry for another attempt after a charged one."""
+        at_most = 1 if alone else self.lease_at_most
+        return self._replace(
+            attempt=self.attempt + 1,
+            tries=self.tries + 1,
+            timeouts=self.timeouts + timed_out,
+            lease_at_most=at_most,
+            failed_on=(*self.failed_on, slot),
+        )
+
+    def suspected(self, among: int, *, of_lost_worker: bool = False) -> Entry:
+        """Return the entry for another attempt after a death with several suspects."""
+        return self._replace(
+            attempt=self.attempt + 1,
+            lease_at_most=max(1, among // SPLIT),
+            of_lost_worker=self.of_lost_worker or of_lost_worker,
+        )
+
+    def lost(self, slot: SlotId) -> Entry:
+        """Return the entry for another attempt after its worker was lost with it alone."""
+        return self._replace(
+            attempt=self.attempt + 1,
+            losses=self.losses + 1,
+            lease_at_most=1,
+            of_lost_worker=True,
+            failed_on=(*self.failed_on, slot),
+        )
+
+    def refused(self, slot: SlotId, among: int) -> Entry:
+        """Return the entry, not begun, after no agent began its lease."""
+        return self._replace(
+            refusals=self.refusals + (among == 1),
+            lease_at_most=max(1, among // SPLIT),
+            failed_on=(*self.failed_on, slot),
+        )
+
+    def forgiven(self, slot: SlotId) -> Entry:
+        """Return the entry for another attempt after a failure that its place caused."""
+        return self._replace(attempt=self.attempt + 1, failed_on=(*self.failed_on, slot))
+
+    def again(self) -> Entry:
+        """Return the entry for another attempt after one that was interrupted without a fault."""
+        return self._replace(attempt=self.attempt + 1)
+
+    def first(self) -> Entry:
+        """Return the entry to run as the first one of a process, in a lease of its own."""
+        return self._replace(runs_first=True, lease_at_most=1)
+
+    def alone(self) -> Entry:
+        """Return the entry, not begun, to run in a lease of its own."""
+        return self._replace(lease_at_most=1)

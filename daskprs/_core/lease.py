@@ -1,0 +1,181 @@
+"""One lease: the mini-batches that one slot works on without asking again, and its return.
+
+A Dask task costs milliseconds and a mini-batch may cost microseconds, so a task carries many
+mini-batches. About once a second a lease returns its finished mini-batches, and the next lease
+continues it with more work: the slot is never idle. Where one mini-batch takes long, those behind
+it that have not begun go to other slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs._core.columnar import ColumnBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs._core.mini_batch import Assigned
+    from daskprs._core.outcomes import Failure, Outcome
+    from daskprs._core.usage import UsageSample
+
+
+class AgentAssignment(NamedTuple):
+    """The process name, environment and threads of a new agent."""
+
+    process: str
+    """``process000``, …: its name on the node."""
+    environment: dict[str, str]
+    """Environment variables that select the agent's devices."""
+    threads: int
+    """The agent's share of the node's cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """An order to one slot of a worker."""
+
+    id: int
+    job_id: str
+    work: ColumnBatch[Assigned]
+    """New mini-batches. They run after those that the continued lease, if any, left running."""
+    prefetch: bool = True
+    """Whether the agent loads mini-batches ahead; False for suspects of an earlier death."""
+    most_in_a_row: int = 2
+    """Number of failures in a row, those of earlier leases included, after which the agent halts.
+    What it has not begun is untouched. A lease that continues another one keeps its number."""
+    continues: int | None = None
+    """Id of the earlier lease whose remaining mini-batches this lease continues."""
+    node: int = 0
+    """Number of the slot's node."""
+    slot: int = 0
+    """Number of the slot on its worker; a slot has one agent at a time."""
+    return_after_s: float = 1.0
+    """Seconds that the first result may wait for others before the lease returns."""
+    assignment: AgentAssignment | None = None
+    """Assignment of a new agent, which replaces the present one; None keeps the present agent."""
+    return_when_ready: bool = False
+    """Whether the lease returns once the new agent is ready, with all its work still running."""
+    finds_gpu_use: bool = False
+    """Whether the lease returns what its agent has to do with GPUs, once a mini-batch has run."""
+    gpus: float = 0.0
+    """Number of devices, or fraction of one, of the agent. The Dask task requests this amount of
+    the resource ``GPU`` where the cluster declares it."""
+
+
+class AgentStarted(NamedTuple):
+    """An agent process has started; its script has not been imported yet."""
+
+    process: str
+    pid: int
+
+
+class AgentReady(NamedTuple):
+    """`init` has returned."""
+
+    process: str
+    elapsed_s: float
+
+
+class InitFailed(NamedTuple):
+    """Import or `init` of the entry script failed, timed out, or ended the process."""
+
+    process: str
+    failure: Failure
+    elapsed_s: float
+
+
+class AgentExited(NamedTuple):
+    """An agent process has ended."""
+
+    process: str
+    returncode: int
+    """Exit code; a negative one is the signal that ended the process."""
+    reason: str
+    """Why the process ended, for people: ``run() exceeded 60 s``, ``stopped``."""
+    expected: bool
+    """True when it ended on its own order."""
+    warning: Failure | None = None
+    """An error in `shutdown`."""
+    usage: tuple[UsageSample, ...] = ()
+    """The usage in the last minutes of a process that did not end on its own order."""
+
+
+AgentEvent = AgentStarted | AgentReady | InitFailed | AgentExited
+
+
+class GpuUse(NamedTuple):
+    """The GPU use of an agent and its sub-processes."""
+
+    library: str
+    """A library they have loaded that can use a GPU; empty for none."""
+    is_open: bool
+    """Whether one of them holds a device open."""
+
+
+class Death(NamedTuple):
+    """An agent died, and any of these attempts may be the cause."""
+
+    suspects: tuple[Outcome, ...]
+    """Outcomes to charge, if any: the running mini-batch first, then those being loaded ahead. A
+    single suspect is to blame; among several the culprit is unknown."""
+    alone: tuple[int, ...] = ()
+    """Indexes of mini-batches that are not charged but run alone next time: the last one to
+    finish, when its outcome was lost with the agent. If it caused a later crash, its neighbours
+    would be blamed one after the other, and it never would."""
+
+
+class Results(NamedTuple):
+    """Outcomes that an agent sent together, with their bytes or the location of those."""
+
+    outcomes: ColumnBatch[Outcome]
+    payload: bytes = b""
+    """Bytes of the extents outside the spool: for each outcome its text, then its typed rows."""
+    spool: str = ""
+    """Name of the spool with the agent's bytes; empty where they travel in the payload."""
+    unwritten: str = ""
+    """Why the agent could not write to the spool; the bytes are lost then."""
+
+    def only(self, positions: Sequence[int]) -> Results:
+        """Return only the outcomes at these ascending positions, with their bytes."""
+        if len(positions) == len(self.outcomes):
+            return self
+        ends = list(accumulate(outcome.carried_bytes for outcome in self.outcomes))
+        starts = [0, *ends]
+        pieces = [self.payload[starts[at] : ends[at]] for at in positions]
+        outcomes = ColumnBatch(self.outcomes[at] for at in positions)
+        return self._replace(outcomes=outcomes, payload=b"".join(pieces))
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReturned:
+    """The return of a lease. Each of its mini-batches is in exactly one of these places.
+
+    `results` (success, or a failure of its own), `death.suspects`, `running` (its agent goes on
+    with it; wait for it with a lease that continues this one), `untouched` (to be run, uncharged:
+    not begun, or finished but lost with the agent before the agent reported it). Only the
+    mini-batches of `death.alone` are in `untouched` as well.
+    """
+
+    lease_id: int
+    process: str
+    results: tuple[Results, ...] = ()
+    running: tuple[int, ...] = ()
+    untouched: tuple[int, ...] = ()
+    recalled: bool = False
+    """Whether work was recalled from the agent: it gets new work only after it finishes some."""
+    gpu_use: GpuUse | None = None
+    """The GPU use of the agent; None if nothing asked for it, or no mini-batch has run."""
+    halted: bool = False
+    """Whether the agent has stopped after failures in a row; what is left of its work is
+    untouched."""
+    vacant: bool = False
+    """Whether the agent had ended before, and the lease carried no assignment for a new one."""
+    death: Death | None = None
+    agent_events: tuple[AgentEvent, ...] = ()
+    pid: int = 0
+    host: str = ""
+    withdrawn: bool = False
+    """Whether the worker gave the lease back before: none of its mini-batches will begin."""

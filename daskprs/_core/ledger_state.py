@@ -1,0 +1,206 @@
+"""The state of a job, which the ledger's policies share: slots, leases, waiting work, counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs._core.accounts import Budgets, ErrorLog, Tally
+from daskprs._core.actions import Abort, Action, Finish, Remark, SlotId, SlotResources
+from daskprs._core.backlog import Backlog
+from daskprs._core.lease_sizes import LeaseSizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from daskprs._core.entry import Entry
+    from daskprs._core.lease import AgentAssignment
+    from daskprs._core.limits import Limits
+    from daskprs._core.outcomes import Failure, Outcome
+
+
+class StartupError(NamedTuple):
+    """The identity of an exception: two failures of `init` are the same if theirs are equal."""
+
+    kind: str
+    message: str
+    line: tuple[str, str] | None
+    """File and line number of the raising line, where the traceback has one."""
+
+
+@dataclass(slots=True)
+class AgentRecord:
+    """The agent of a slot, from the first lease that carried its assignment."""
+
+    assignment: AgentAssignment
+    devices: tuple[str, ...]
+    """The devices assigned to the agent; they are free once it has ended."""
+    started: bool = False
+    """Until the agent has started, all leases of its slot carry the same assignment."""
+    leases: int = 0
+    """Number of leases that carried this assignment."""
+    epoch: int | None = None
+    """The epoch of `Renewals` in which this agent renewed another one; None if it did not."""
+    attempts: int = 0
+    """Number of attempts that have ended in the process."""
+    calls: int = 0
+    """Number of these that say something about the process (`Outcome.is_neutral`)."""
+    failed_in_a_row: int = 0
+    """Number of calls that have failed since the last success; 0 in a sound process."""
+    first_failed: tuple[int, Failure | None] = (0, None)
+    """The mini-batch that failed first in this row, and its error."""
+    others_failed: int = 0
+    """Number of failures in this row that were of other mini-batches than the first."""
+    held: list[tuple[Entry, Outcome]] = field(default_factory=list)
+    """The failures that the process may have caused, in order."""
+    is_worn: bool = False
+    """Whether the process is renewed before it gets more work."""
+
+
+@dataclass(slots=True)
+class SlotRecord:
+    """A slot, its lease, its agent, and how its agents started."""
+
+    id: SlotId
+    resources: SlotResources
+    lease_id: int | None = None
+    """Id of the slot's lease; None for a free slot."""
+    agent: AgentRecord | None = None
+    rests_until_s: float = 0.0
+    """Time on the ledger's clock before which the slot gets no lease."""
+    rest_s: float = 0.0
+    """Seconds of the latest rest; 0 once an agent has worked after it."""
+    had_work: bool = False
+    """Whether the slot was given work that was not withdrawn."""
+    is_known: bool = False
+    """Whether a start of an agent has succeeded or failed here."""
+    is_up: bool = False
+    """Whether the agent is up: `init` has returned, and the agent has not ended."""
+    is_stuck: bool = False
+    """Whether `init` of the latest agent took longer than its timeout."""
+    failures_before: int = 0
+    """Number of failed starts in the job when the slot got its latest lease."""
+    latest_error: StartupError | None = None
+    """The error of the latest start; None where it succeeded or is not known."""
+
+    @property
+    def process(self) -> str:
+        """The process name of the agent; empty for a slot without an agent."""
+        return "" if self.agent is None else self.agent.assignment.process
+
+
+@dataclass(slots=True)
+class InFlightLease:
+    """A lease that has not returned."""
+
+    slot: SlotRecord
+    entries: dict[int, Entry]
+    """Entries that have not returned, by mini-batch index."""
+    agent: AgentRecord
+    """The agent that works on the lease; the slot may have been given another one since."""
+    continues: bool = False
+    """Whether the agent of the slot has some of these mini-batches already."""
+
+    @property
+    def of_suspects(self) -> bool:
+        """Whether the lease carries suspects."""
+        return any(entry.lease_at_most is not None for entry in self.entries.values())
+
+    @property
+    def of_lost_worker(self) -> bool:
+        """Whether the entries were on a lost worker: either all of them were, or none."""
+        return any(entry.of_lost_worker for entry in islice(self.entries.values(), 1))
+
+    def take(self, index: int, attempt: int) -> Entry | None:
+        """Remove and return an entry; None for a late result of an earlier attempt."""
+        entry = self.entries.get(index)
+        if entry is None or entry.attempt != attempt:
+            return None
+        return self.entries.pop(index)
+
+    def keep(self, indexes: Iterable[int]) -> dict[int, Entry]:
+        """Remove and return the entries of these indexes, where they exist."""
+        return {index: self.entries.pop(index) for index in indexes if index in self.entries}
+
+
+@dataclass(slots=True, eq=False)
+class LedgerState:
+    """All that the ledger knows; its policies read it and change it."""
+
+    job_id: str
+    limits: Limits
+    expected: int | None = None
+    """Number of mini-batches of the plan, where that is known beforehand."""
+    now_s: float = 0.0
+    """Time of the current event on the ledger's clock."""
+    elapsed_s: float = 0.0
+    """Seconds since the first event."""
+    slots: dict[SlotId, SlotRecord] = field(default_factory=dict)
+    node_slots: Counter[int] = field(default_factory=Counter)
+    """Number of slots of each node."""
+    leases: dict[int, InFlightLease] = field(default_factory=dict)
+    """The leases in flight, by id."""
+    backlog: Backlog = field(default_factory=Backlog)
+    sizes: LeaseSizes = field(default_factory=LeaseSizes)
+    tally: Tally = field(default_factory=Tally)
+    budgets: Budgets = field(init=False)
+    errors: ErrorLog = field(default_factory=ErrorLog)
+    actions: list[Action] = field(default_factory=list)
+    """Actions that follow from the current event, in order."""
+    over: bool = False
+    """Whether the job has ended; no further action follows then."""
+
+    def __post_init__(self) -> None:
+        self.budgets = Budgets(self.limits)
+
+    def add_slot(self, slot: SlotId, resources: SlotResources) -> None:
+        """Add a slot; one that is there has other resources for its next agents."""
+        if slot in self.slots:
+            self.slots[slot].resources = resources
+        else:
+            self.slots[slot] = SlotRecord(slot, resources)
+            self.node_slots[slot.node] += 1
+
+    def remove_slot(self, slot: SlotId) -> SlotRecord:
+        """Remove and return a slot; a node without slots is forgotten."""
+        self.node_slots[slot.node] -= 1
+        if self.node_slots[slot.node] == 0:
+            del self.node_slots[slot.node]
+        return self.slots.pop(slot)
+
+    def agents(self) -> Iterator[AgentRecord]:
+        """Yield the agents that may hold failures: those that work, and those of free slots."""
+        yield from (flight.agent for flight in self.leases.values())
+        idle = (slot.agent for slot in self.slots.values() if slot.lease_id is None)
+        yield from (agent for agent in idle if agent is not None)
+
+    def end_lease(self, lease_id: int) -> InFlightLease | None:
+        """Remove and return a lease in flight, and free its slot; None for an unknown lease."""
+        flight = self.leases.pop(lease_id, None)
+        if flight is not None:
+            flight.slot.lease_id = None
+        return flight
+
+    def remark(self, level: str, message: str) -> None:
+        """Log a message; when the job has ended, just before its end."""
+        self.actions.insert(len(self.actions) - self.over, Remark(level, message))
+
+    def abort(self, why: str, failure: Failure | None) -> None:
+        """End the job as failed, unless it has ended."""
+        self._end(Abort(why, failure))
+
+    def abort_if(self, why: str | None) -> None:
+        """End the job as failed with the present headline, if there is a reason."""
+        if why is not None:
+            self.abort(why, self.errors.headline)
+
+    def finish(self) -> None:
+        """End the job as done, unless it has ended."""
+        self._end(Finish())
+
+    def _end(self, action: Action) -> None:
+        if not self.over:
+            self.over = True
+            self.actions.append(action)

@@ -1,0 +1,189 @@
+"""Renewals: a process that one mini-batch may have broken is replaced before others pay for it.
+
+A process is sound after `init` and after each success, until a failure. The failure in a sound
+process is charged. Each further one is held: the process may be broken (a CUDA context after a
+device-side assert, a connection that is closed), and then every mini-batch fails in it. A success
+shows that the process is whole, so that what it holds is charged after all. A process that holds
+enough is renewed, and what it held runs again, uncharged.
+
+The ledger cannot know beforehand whether a script breaks its processes or whether many of its
+mini-batches are bad. The first call after a renewal tells: where it succeeds, the process was
+broken, and one held failure is enough from then on. Where it fails, a process has to hold twice as
+many. If five renewals help nowhere, the script fails everywhere: failures are charged at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs._core.actions import FailAttempt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daskprs._core.entry import Entry
+    from daskprs._core.ledger_state import AgentRecord, LedgerState, SlotRecord
+    from daskprs._core.outcomes import Outcome
+    from daskprs._core.stall_timer import StallTimer
+
+BETWEEN_SUCCESSES = 5
+"""Maximum number of renewals that begin between two successes anywhere in the job."""
+MOST_HELD = 1024
+"""Maximum number of failures that one process holds: the driver keeps each with its traceback."""
+MOST_IN_A_ROW = 1 << 20
+"""Maximum number of failures in a row in one process of a script that fails everywhere."""
+
+
+class Renewals:
+    """Judges which failures are charged, and which processes are renewed."""
+
+    def __init__(self, state: LedgerState, timer: StallTimer) -> None:
+        self.count = 0
+        """Number of renewals so far, also of those after fatal errors."""
+        self._is_told = False
+        """Whether people have seen why a process is renewed; the log has all reasons."""
+        self._state = state
+        self._timer = timer
+        self._enough = 1
+        """Number of held failures with which a process is renewed."""
+        self._since_success = 0
+        """Number of renewals since the last success; those without a first call do not count."""
+        self._helpless = False
+        """Whether the first calls of all these renewals failed."""
+        self._epoch = 0
+        """Number of times that a success followed renewals."""
+
+    @property
+    def most_in_a_row(self) -> int:
+        """Number of failures in a row after which an agent stops: the process is renewed."""
+        if self._helpless:
+            return self._enough
+        return min(self._enough, MOST_HELD) + 1
+
+    def is_calm(self, agent: AgentRecord) -> bool:
+        """Return whether a further success of a process changes nothing."""
+        return bool(agent.calls) and not agent.failed_in_a_row and not self._since_success
+
+    # ---- what happens in a process ----
+
+    def succeed(self, agent: AgentRecord) -> list[tuple[Entry, Outcome]]:
+        """Record a success; return the failures that the process held, which are charged now."""
+        if agent.calls == 0 and agent.epoch is not None:
+            self._enough = 1
+        agent.calls += 1
+        agent.failed_in_a_row = 0
+        agent.is_worn = False
+        if self._since_success:
+            self._since_success, self._helpless = 0, False
+            self._epoch += 1
+        held, agent.held = agent.held, []
+        return held
+
+    def fail(self, agent: AgentRecord, entry: Entry, outcome: Outcome) -> bool:
+        """Record a failure that is not neutral; return whether it is charged, not held."""
+        is_first = agent.calls == 0
+        is_charged = self._is_charged(agent, outcome)
+        agent.calls += 1
+        agent.failed_in_a_row += 1
+        if agent.failed_in_a_row == 1:
+            agent.first_failed, agent.others_failed = (entry.mini_batch.index, outcome.failure), 0
+        agent.others_failed += entry.mini_batch.index != agent.first_failed[0]
+        if outcome.is_fatal:
+            # An error of a device is reported late, by a call that had no part in it. Only the
+            # first call of a process can be blamed, so it runs again as one.
+            agent.is_worn = True
+            if not is_charged:
+                agent.held.append((entry.first(), outcome))
+            return is_charged
+        if is_first and agent.epoch is not None:
+            self._enough = min(2 * self._enough, MOST_IN_A_ROW)
+        if not is_charged:
+            agent.held.append((entry, outcome))
+        if agent.failed_in_a_row >= self.most_in_a_row:
+            agent.is_worn = True
+        return is_charged
+
+    def _is_charged(self, agent: AgentRecord, outcome: Outcome) -> bool:
+        if outcome.is_fatal:
+            return agent.attempts == 0
+        return agent.failed_in_a_row == 0 or self._helpless
+
+    # ---- renewals ----
+
+    def may_begin(self) -> bool:
+        """Return whether a process may be renewed now, or waits for the first calls of others."""
+        return self._helpless or self._since_success < BETWEEN_SUCCESSES
+
+    def judge(self, usable: Callable[[], Iterable[SlotRecord]]) -> None:
+        """Conclude that renewals do not help once the first calls after all of them failed.
+
+        Those of agents in slots that get no work are not awaited.
+        """
+        if self.may_begin():
+            return
+        agents = [flight.agent for flight in self._state.leases.values()]
+        agents += [slot.agent for slot in usable() if slot.agent is not None]
+        self._helpless = not any(map(self.is_pending, agents))
+        if self._helpless:
+            self._enough = 1
+            self._state.remark(
+                "warning",
+                f"{BETWEEN_SUCCESSES} processes were renewed one after the other, and nothing has "
+                "succeeded in any of them. Failures count as tries again, until a mini-batch "
+                "succeeds.",
+            )
+
+    def begin(self, slot: SlotRecord, agent: AgentRecord) -> int:
+        """Record that a worn process is renewed; return the epoch, which its new one gets."""
+        self._since_success += 1
+        self._remark(slot, agent, "")
+        return self._epoch
+
+    def replace(self, slot: SlotRecord, agent: AgentRecord, why: str) -> None:
+        """Record that a process is renewed at once, for a reason that needs no trial."""
+        self._remark(slot, agent, why)
+
+    def release(self, agent: AgentRecord) -> None:
+        """Put back what a process holds, uncharged: the last one first, before all others."""
+        held, agent.held = agent.held, []
+        for entry, outcome in held:
+            self._state.errors.retry(entry.mini_batch.index, outcome.failure)
+            self._state.actions.append(
+                FailAttempt(entry.mini_batch, outcome, final=False, charged=False)
+            )
+        entries = [entry.again() for entry, _ in reversed(held)]
+        self._state.backlog.put_back(entries, anywhere=True)
+
+    def retire(self, agent: AgentRecord) -> None:
+        """Put back what a process holds that has ended, or that gets no more work."""
+        self.release(agent)
+        if self.is_pending(agent):  # a renewal without a first call says nothing
+            self._since_success -= 1
+        agent.epoch = None
+
+    def is_pending(self, agent: AgentRecord) -> bool:
+        """Return whether the first call of a renewed process is still to come."""
+        return agent.calls == 0 and agent.epoch == self._epoch
+
+    def _remark(self, slot: SlotRecord, agent: AgentRecord, why: str) -> None:
+        self.count += 1
+        self._timer.progress()
+        is_news = bool(why or agent.others_failed) and not self._is_told
+        self._is_told |= is_news
+        level = "warning" if is_news else "info"
+        process = f"{agent.assignment.process} on node {slot.id.node}"
+        self._state.remark(level, f"{process} is renewed: {why or self._why(agent)}.")
+
+    def _why(self, agent: AgentRecord) -> str:
+        index, failure = agent.first_failed
+        kind = "" if failure is None else f" ({failure.kind})"
+        others = agent.others_failed
+        if not others:
+            times = "" if agent.failed_in_a_row == 1 else f" {agent.failed_in_a_row} times in a row"
+            return f"mini-batch {index} failed in it{times}{kind}"
+        next_ones = "another one" if others == 1 else f"{others} others"
+        again = "counted as a try" if self._helpless else "runs again, and this counts as no try"
+        return (
+            f"mini-batch {index} failed in it{kind}, and then {next_ones}. Mini-batch {index} may "
+            f"have broken the process. What failed after it {again}"
+        )

@@ -1,0 +1,338 @@
+"""Settling: each mini-batch is committed or given up once; until then, its failures are charged."""
+
+from __future__ import annotations
+
+from operator import gt
+from typing import TYPE_CHECKING
+
+from daskprs._core.actions import Commit, FailAttempt
+from daskprs._core.ending import INPUT_HAS_CHANGED
+from daskprs._core.outcomes import TIMEOUTS, Failure, Outcome, Status
+from daskprs._core.placement import ELSEWHERE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from daskprs._core.actions import SlotId
+    from daskprs._core.entry import Entry
+    from daskprs._core.lease import Death, LeaseReturned, Results
+    from daskprs._core.ledger_state import InFlightLease, LedgerState
+    from daskprs._core.placement import Placement
+    from daskprs._core.quarantine import Location
+    from daskprs._core.renewals import Renewals
+    from daskprs._core.stall_timer import StallTimer
+
+REFUSALS_PER_SLOT = 5
+"""Fail the job after more than REFUSALS_PER_SLOT × slots refused leases of the same mini-batch."""
+NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
+SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
+"""The fields of an outcome that settle its mini-batch if nothing went wrong."""
+
+
+class Settling:
+    """Takes mini-batches out of leases: it settles them, or returns them to the backlog."""
+
+    def __init__(
+        self, state: LedgerState, placement: Placement, timer: StallTimer, renewals: Renewals
+    ) -> None:
+        self._state = state
+        self._placement = placement
+        self._quarantine = placement.quarantine
+        self._timer = timer
+        self._renewals = renewals
+
+    # ---- what an earlier run has settled ----
+
+    def recover(self, total: int, succeeded: int, *, empty: bool) -> None:
+        """Settle a mini-batch that an earlier run has committed."""
+        state = self._state
+        failed = state.tally.recover(total, succeeded, empty=empty)
+        state.abort_if(state.budgets.fail_items(failed))
+
+    def carry_failure(self, items: int) -> None:
+        """Settle a mini-batch that an earlier run gave up and this run does not retry."""
+        state = self._state
+        state.tally.carry_failure(items)
+        state.abort_if(state.budgets.fail_mini_batch(items))
+
+    # ---- results of a lease ----
+
+    def settle(
+        self, returned: LeaseReturned, flight: InFlightLease, locations: tuple[Location, ...]
+    ) -> None:
+        """Commit the successful attempts in these locations, and charge the failed ones."""
+        state = self._state
+        count, seconds = 0, 0.0
+        for results in returned.results:
+            # Most groups are settled as one, which saves a seventh of the driver's calls for a
+            # mini-batch.
+            if self._commit_all(results, flight):
+                count += len(results.outcomes)
+                seconds += sum(results.outcomes.column("elapsed_s"))
+                continue
+            commit = Commit([], [], results)
+            outcomes = results.outcomes.columns(*SETTLING)
+            for position, (index, attempt, status, elapsed_s, *items) in enumerate(outcomes):
+                entry = flight.take(index, attempt)
+                if entry is None:
+                    continue
+                if status is Status.RUN_DONE:
+                    count, seconds = count + 1, seconds + elapsed_s
+                    self._commit(entry, commit, position, *items)
+                    self._succeed(entry, flight, locations, empty=items[-1])
+                elif status is Status.INPUT_CHANGED:
+                    outcome = self._settle_failed(entry, results.outcomes[position], charged=True)
+                    state.abort(INPUT_HAS_CHANGED, outcome.failure)
+                else:
+                    self._fail(entry, results.outcomes[position], flight, locations)
+                if state.over:
+                    return
+        state.sizes.learn(count, seconds)
+        if count:
+            self._quarantine.work(locations)
+
+    def _commit_all(self, results: Results, flight: InFlightLease) -> bool:
+        """Commit a group as a whole if nothing went wrong in it, as in most groups."""
+        state, outcomes, entries = self._state, results.outcomes, flight.entries
+        indexes, totals = outcomes.column("index"), outcomes.column("total")
+        succeeded = outcomes.column("succeeded")
+        known = [entries.get(index) for index in indexes]
+        if (
+            outcomes.column("status").count(Status.RUN_DONE) != len(known)
+            or [entry and entry.attempt for entry in known] != list(outcomes.column("attempt"))
+            or len(set(indexes)) != len(known)
+            or any(outcomes.column("empty"))
+            or any(map(gt, totals, succeeded))
+            or any([entry.failed_on for entry in known if entry])  # noqa: C419 - no call for each
+            or state.errors.has_pending(indexes)
+            or not self._renewals.is_calm(flight.agent)
+        ):
+            return False
+        done = [entries.pop(index).mini_batch for index in indexes]
+        state.errors.any_attempt = True
+        if done:
+            self._timer.progress()
+            state.actions.append(Commit(done, [*range(len(done))], results))
+            state.tally.commit_all(len(done), sum(totals), sum(succeeded))
+        return True
+
+    def _commit(
+        self,
+        entry: Entry,
+        to: Commit,
+        position: int,
+        total: int,
+        succeeded: int,
+        empty: bool,  # noqa: FBT001 - columns
+    ) -> None:
+        """Commit a successful attempt, at a position of the results of a commit."""
+        state = self._state
+        if not to.positions:
+            self._timer.progress()
+            state.actions.append(to)
+        to.mini_batches.append(entry.mini_batch)
+        to.positions.append(position)
+        state.errors.mend(entry.mini_batch.index)
+        failed = state.tally.commit(total, succeeded, empty=empty)
+        if failed:
+            state.abort_if(state.budgets.fail_items(failed))
+
+    def take_back(self, commits: Iterable[Commit]) -> None:
+        """Undo the counts of commits that could not be written; the job ends then."""
+        for commit in commits:
+            outcomes = commit.made.outcomes
+            for total, succeeded, empty in outcomes.columns("total", "succeeded", "empty"):
+                self._state.tally.take_back(total, succeeded, empty=empty)
+
+    # ---- failed attempts ----
+
+    def _succeed(
+        self, entry: Entry, flight: InFlightLease, locations: tuple[Location, ...], *, empty: bool
+    ) -> None:
+        """Record a success, and charge the failures before it: the process did not cause them."""
+        if entry.failed_on:
+            self._replace(self._quarantine.worked(entry.mini_batch.index, locations))
+        flight.agent.attempts += 1
+        if empty:  # `run` was not called
+            return
+        for held, outcome in self._renewals.succeed(flight.agent):
+            if not self._state.over:
+                self._charge(held, outcome, flight.slot.id, alone=held.lease_at_most == 1)
+
+    def release_idle(self) -> bool:
+        """Put back what processes hold that have nothing else to run; return whether any did."""
+        idle = [slot.agent for slot in self._state.slots.values() if slot.lease_id is None]
+        holding = [agent for agent in idle if agent is not None and agent.held]
+        for agent in () if self._state.over else holding:
+            agent.is_worn = True
+            self._renewals.release(agent)
+        return bool(holding)
+
+    def _replace(self, bad: Collection[Location]) -> None:
+        """Replace the agents that use a bad device."""
+        for agent in self._placement.replace_agents(bad):
+            self._renewals.retire(agent)
+
+    def _fail(
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        flight: InFlightLease,
+        locations: tuple[Location, ...],
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Charge a failed attempt, unless its process or its location may have caused it."""
+        slot, agent = flight.slot.id, flight.agent
+        is_first = agent.calls == 0
+        if outcome.is_neutral and not outcome.is_fatal:
+            is_charged = True
+            if outcome.failure is None or outcome.failure.retryable:  # it could not be loaded here
+                self._quarantine.fail(entry.mini_batch.index, locations)
+        else:
+            is_charged = self._renewals.fail(agent, entry.alone() if alone else entry, outcome)
+            if outcome.failure is not None and outcome.is_fatal:
+                self._renewals.replace(
+                    flight.slot,
+                    agent,
+                    f"mini-batch {entry.mini_batch.index} ended with {outcome.failure.kind}, after "
+                    "which a process can use its device no more",
+                )
+            if is_charged and is_first:
+                self._quarantine.fail(entry.mini_batch.index, locations)
+        agent.attempts += 1
+        if not is_charged:
+            return
+        if self._quarantine.holds(locations) and self._placement.any_good():
+            self._record(entry, outcome)
+            self._state.backlog.again(entry.forgiven(slot))
+            return
+        self._charge(entry, outcome, slot, alone=alone)
+
+    def _charge(self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool) -> None:
+        """Charge a failed attempt; give the mini-batch up when its tries are spent."""
+        limits = self._state.limits
+        self._timer.progress()
+        again = entry.charged(slot, alone=alone, timed_out=outcome.status in TIMEOUTS)
+        retryable = outcome.failure is None or outcome.failure.retryable
+        if retryable and again.tries < limits.run_max_try:
+            self._record(entry, outcome, charged=True)
+            self._again_elsewhere(again)
+            return
+        outcome = self._give_up(entry, outcome, charged=True)
+        if limits.fail_on_timeout and again.timeouts == again.tries:
+            index, tries = entry.mini_batch.index, again.tries
+            which = f"all its {tries} attempts" if tries > 1 else "its attempt"
+            why = f"mini-batch {index} ran out of time in {which} (fail_on_timeout)"
+            self._state.abort(why, outcome.failure)
+        self._replace(self._quarantine.given_up(entry.mini_batch.index, again.failed_on))
+
+    def lose(self, entry: Entry, slot: SlotId) -> None:
+        """Count the loss of a worker against the mini-batch that was alone in its lease there."""
+        again = entry.lost(slot)
+        outcome = _lost(entry, slot, again.losses)
+        if again.losses < self._state.limits.max_node_losses:
+            self._record(entry, outcome, lost_node=slot.node)
+            self._again_elsewhere(again)  # the workers of a lost node go one after the other
+        else:
+            self._give_up(entry, outcome, charged=False, lost_node=slot.node)
+
+    def handle_death(
+        self, death: Death, flight: InFlightLease, locations: tuple[Location, ...]
+    ) -> None:
+        """Charge the only suspect of a death; retry several suspects uncharged, in small leases."""
+        known = [
+            (entry, outcome)
+            for outcome in death.suspects
+            if (entry := flight.take(outcome.index, outcome.attempt)) is not None
+        ]
+        if len(known) == 1:
+            self._fail(*known[0], flight, locations, alone=True)
+        else:
+            for entry, outcome in known:
+                self._record(entry, outcome)
+                self._state.backlog.again(entry.suspected(len(known)))
+        # The outcome of the last mini-batch was lost with the agent, so that it may be the culprit.
+        # In one lease with others, these would be blamed one after the other.
+        for index in death.alone:
+            if index in flight.entries:
+                flight.entries[index] = flight.entries[index].alone()
+
+    def refuse(self, flight: InFlightLease, failure: Failure) -> None:
+        """Take back entries that no agent began; too many refusals of one end the job."""
+        state, entries = self._state, flight.entries.values()
+        refused = [entry.refused(flight.slot.id, len(entries)) for entry in entries]
+        state.backlog.put_back(refused)
+        most = REFUSALS_PER_SLOT * max(1, len(state.slots))
+        if any(entry.refusals > most for entry in refused):
+            index = refused[0].mini_batch.index
+            state.abort(f"no process could be given mini-batch {index}", failure)
+
+    def _again_elsewhere(self, entry: Entry) -> None:
+        """Retry an entry, on another node if one is free soon."""
+        entry = entry._replace(elsewhere_until_s=self._state.now_s + ELSEWHERE_S)
+        if entry.runs_first:  # now: its process has ended, so that a new one takes its place
+            self._state.backlog.put_back([entry], anywhere=True)
+        else:
+            self._state.backlog.again(entry)
+
+    def _record(
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        *,
+        charged: bool = False,
+        lost_node: int | None = None,
+    ) -> None:
+        """Record a failed attempt of a mini-batch that is retried."""
+        self._state.errors.retry(entry.mini_batch.index, outcome.failure)
+        self._state.actions.append(
+            FailAttempt(
+                entry.mini_batch, outcome, final=False, charged=charged, lost_node=lost_node
+            )
+        )
+
+    def _give_up(
+        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
+    ) -> Outcome:
+        """Settle a mini-batch as failed; end the job if a budget does not allow that."""
+        outcome = self._settle_failed(entry, outcome, charged=charged, lost_node=lost_node)
+        self._state.abort_if(self._state.budgets.fail_mini_batch(outcome.total))
+        return outcome
+
+    def _settle_failed(
+        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
+    ) -> Outcome:
+        """Settle a mini-batch as failed; return the outcome with its items, and its error's place.
+
+        All items of the mini-batch count as failed.
+        """
+        state = self._state
+        self._timer.progress()
+        items = outcome.total or entry.mini_batch.items or 1
+        failure = state.errors.give_up(entry.mini_batch, outcome)
+        state.tally.give_up(items)
+        outcome = outcome._replace(total=items, failure=failure)
+        state.actions.append(
+            FailAttempt(entry.mini_batch, outcome, final=True, charged=charged, lost_node=lost_node)
+        )
+        return outcome
+
+
+def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:
+    message = (
+        f"the worker {slot.worker} was lost while this was at work on it; that was loss {losses}. "
+        "The mini-batch may have ended the workers. It fails at max_node_losses losses."
+    )
+    return Outcome(
+        index=entry.mini_batch.index,
+        attempt=entry.attempt,
+        status=Status.NODE_LOST,
+        total=entry.mini_batch.items or 0,
+        succeeded=0,
+        started=0.0,
+        elapsed_s=0.0,
+        run_s=0.0,
+        cpu_s=0.0,
+        failure=Failure("NODE_LOST", message),
+    )

@@ -1,0 +1,76 @@
+"""Watchdog over silent workers and overdue slots: the second guard of every deadline.
+
+The first guard is the worker, which kills an agent that takes too long. It cannot do so when the
+worker itself has stopped, or hangs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daskprs._core.actions import SlotId
+    from daskprs._core.events import SlotState
+
+SILENT_S = 30.0
+"""Seconds without a report after which a worker counts as lost; workers report twice a second.
+Dask likewise treats a worker that it cannot reach as lost."""
+RECENTLY_S = 3.0
+"""A worker counts as lost only if another one reported within these seconds. If none did, the
+scheduler or the network hangs."""
+TICK_AT_MOST_S = 1.0
+"""Maximum seconds of silence counted per tick: a pause of the driver itself does not count."""
+GRACE_S = 60.0
+"""Killing takes time: stacks are dumped, and the kernel waits for disks and devices."""
+
+
+class Watchdog:
+    """Counts how long workers are silent, and how long slots stay in one phase.
+
+    Parameters
+    ----------
+    deadlines_s
+        Maximum seconds in a phase, by its name; other phases have no deadline.
+
+    """
+
+    def __init__(self, deadlines_s: Mapping[str, float]) -> None:
+        self._deadlines_s = deadlines_s
+        self._silence_s: dict[str, float] = {}
+        self._now_s: float | None = None
+        self.silent: set[str] = set()
+        """The workers that have been silent for too long."""
+
+    def hear(self, worker: str) -> None:
+        """Record a report of a worker."""
+        self._silence_s[worker] = 0.0
+        self.silent.discard(worker)
+
+    def forget(self, worker: str) -> None:
+        """Stop watching a worker."""
+        self._silence_s.pop(worker, None)
+        self.silent.discard(worker)
+
+    def tick(self, now_s: float) -> None:
+        """Count the time since the last tick, and add workers silent for too long to `silent`."""
+        passed_s = 0.0 if self._now_s is None else min(TICK_AT_MOST_S, now_s - self._now_s)
+        self._now_s = now_s
+        for worker in self._silence_s:
+            self._silence_s[worker] += passed_s
+        if any(silence_s < RECENTLY_S for silence_s in self._silence_s.values()):
+            self.silent.update(
+                w for w, silence_s in self._silence_s.items() if silence_s > SILENT_S
+            )
+
+    def found(self, states: Mapping[SlotId, SlotState]) -> dict[SlotId, str]:
+        """Return the slots whose agent should have been killed long ago, and why."""
+        return {
+            slot: (
+                f"{state.place.process} on {slot.worker} has been {state.phase} for "
+                f"{state.since_s:.0f} s, and its worker has not ended it"
+            )
+            for slot, state in states.items()
+            if state.since_s > self._deadlines_s.get(state.phase, float("inf")) + GRACE_S
+        }

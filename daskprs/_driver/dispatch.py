@@ -1,0 +1,223 @@
+"""The driver's loop: it passes events to the ledger, and executes the ledger's actions."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from typing import TYPE_CHECKING, assert_never
+
+from daskprs._agent.supervision.pool import close_pools
+from daskprs._core.actions import (
+    Abort,
+    Commit,
+    FailAttempt,
+    Finish,
+    HideGpus,
+    LeaseFailed,
+    LeaseWithdrawn,
+    Remark,
+    Submit,
+    Ticked,
+    Withdraw,
+)
+from daskprs._core.ending import Ending, JobStatus
+from daskprs._core.events import (
+    NOWHERE,
+    AgentChanged,
+    AttemptFailed,
+    MessageLogged,
+    MiniBatchesDone,
+    Place,
+    ProgressReported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._core.actions import Action, LedgerEvent, SlotId
+    from daskprs._core.lease import LeaseReturned
+    from daskprs._core.ledger import Ledger
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.outcomes import Failure
+    from daskprs._driver.ports import Clock, Files, Slots
+    from daskprs._report.listeners import Listeners
+
+TICK_S = 0.25
+"""Seconds between turns of the loop when no lease ends."""
+
+
+class Dispatcher:
+    """Sends the ledger's leases to slots, and their results to the files of the job.
+
+    Everything happens in the thread that calls `run`.
+
+    Parameters
+    ----------
+    slots, files, clock
+        The world of the job.
+    ledger
+        Decides what runs next.
+    listeners
+        Receive the events of the job.
+    job
+        The job, as its agents receive it.
+    check
+        Raises a `KeyboardInterrupt` if another thread wants the job to end.
+
+    """
+
+    def __init__(
+        self,
+        slots: Slots,
+        ledger: Ledger,
+        files: Files,
+        listeners: Listeners,
+        job: JobSpec,
+        check: Callable[[], None] = lambda: None,
+        clock: Clock = time,
+    ) -> None:
+        self._slots = slots
+        self._ledger = ledger
+        self._files = files
+        self._listeners = listeners
+        self._job_id = job.job_id
+        self._shutdown_timeout_s = job.limits.shutdown_timeout_s
+        self._check = check
+        self._clock = clock
+        self._ending: Ending | None = None
+        self._lease_failures: set[tuple[str, str]] = set()
+        self._started_s = self._settled_s = clock.monotonic()
+
+    def run(self) -> Ending:
+        """Work until everything is settled or the ledger gives up."""
+        try:
+            self._slots.open(self._tell_ledger)
+            return self._work()
+        except BaseException:  # Ctrl-C, too: agents end at once, without asking Dask
+            close_pools(self._job_id)
+            raise
+        finally:
+            gc.unfreeze()
+            self._slots.close()
+
+    def _work(self) -> Ending:
+        # Existing objects of the caller's process are not our garbage: each full collection
+        # would walk through them all, and a job of many mini-batches triggers many collections.
+        gc.freeze()
+        while self._ending is None:
+            self._turn()
+        if self._ending.status is JobStatus.COMPLETED:
+            self._stop_agents()
+        self._slots.show(self._standing(), is_last=True)
+        return self._ending
+
+    # ---- one turn of the loop ----
+
+    def _turn(self) -> None:
+        self._check()
+        # A flood of returned leases must not starve the ticks, on which all timeouts depend.
+        until_s = self._clock.monotonic() + 2 * TICK_S
+        for slot, ended in self._slots.ended(TICK_S):
+            self._lease_ended(slot, ended)
+            if self._ending is not None or self._clock.monotonic() > until_s:
+                break
+        self._slots.turn(self._ledger.work_s)
+        self._tell_ledger(Ticked())
+        self._files.sync_if_due(self._clock.monotonic())
+        self._tell_standing()
+
+    def _tell_standing(self) -> None:
+        standing = self._standing()
+        self._listeners.tell(standing)
+        self._slots.show(standing)
+
+    def _standing(self) -> ProgressReported:
+        now, standing = self._clock.monotonic(), self._ledger.standing()
+        return ProgressReported(
+            standing,
+            self._slots.states(),
+            now - self._started_s,
+            now - self._settled_s,
+            self._slots.obstacles(standing),
+        )
+
+    def _lease_ended(
+        self, slot: SlotId, ended: LeaseReturned | LeaseFailed | LeaseWithdrawn
+    ) -> None:
+        """Process the end of a lease."""
+        place = NOWHERE
+        if isinstance(ended, LeaseFailed):
+            self._tell_once(slot.worker, ended.failure)
+        elif not isinstance(ended, LeaseWithdrawn):
+            place = Place(slot.node, ended.process, ended.host, ended.pid)
+            for event in ended.agent_events:
+                self._listeners.tell(AgentChanged(place._replace(process=event.process), event))
+        self._tell_ledger(ended, place)
+
+    def _tell_once(self, worker: str, failure: Failure) -> None:
+        """Warn of a failed lease; further failures of this kind on the worker are only logged."""
+        told = f"a lease could not be worked on: {failure}"
+        first = (worker, failure.kind) not in self._lease_failures
+        self._lease_failures.add((worker, failure.kind))
+        self._listeners.tell(MessageLogged("warning" if first else "debug", told))
+
+    # ---- actions ----
+
+    def _tell_ledger(self, event: LedgerEvent, place: Place = NOWHERE) -> None:
+        left = deque(self._ledger.handle(event, self._clock.monotonic()))
+        try:
+            while left and self._ending is None:
+                self._act(left[0], place)
+                left.popleft()
+        except BaseException:  # a full disk, or Ctrl-C
+            # The result must not count work that the journal does not contain.
+            self._ledger.take_back(left)
+            raise
+
+    def _act(self, action: Action, place: Place) -> None:  # noqa: C901 - one case for each action
+        match action:
+            case Submit(lease, slot):
+                self._slots.submit(lease, slot)
+            case Withdraw(lease_id):
+                self._slots.withdraw(lease_id)
+            case Commit(mini_batches):
+                made = action.made
+                self._files.commit(mini_batches, made)
+                self._settle(mini_batches)
+                # After the commit: whatever a listener shows or raises, the rows are in the
+                # journal.
+                self._listeners.tell(MiniBatchesDone(place, mini_batches, made.outcomes))
+            case FailAttempt(mini_batch, outcome, final, charged, lost_node):
+                if lost_node is not None:
+                    place = NOWHERE._replace(node=lost_node)
+                if not outcome.started:  # lost with its node: the ledger has no clock
+                    outcome = outcome._replace(started=self._clock.time())
+                self._files.attempt_failed(mini_batch, outcome, place, final=final, charged=charged)
+                if final:
+                    self._settle([mini_batch])
+                self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))
+            case HideGpus():
+                self._slots.hide_gpus()
+                self._files.note_hidden_gpus()
+            case Remark(level, message):
+                self._listeners.tell(MessageLogged(level, message))
+            case Abort(reason, failure):
+                self._ending = Ending(JobStatus.FAILED, reason, failure, self._ledger.errors)
+            case Finish():
+                self._ending = Ending(JobStatus.COMPLETED)
+            case _:
+                assert_never(action)
+
+    def _settle(self, mini_batches: Iterable[MiniBatch]) -> None:
+        self._settled_s = self._clock.monotonic()
+        self._slots.settle(mini_batches)
+
+    def _stop_agents(self) -> None:
+        """Shut down the agents, and report their events."""
+        for told in self._slots.stopped(self._shutdown_timeout_s):
+            if told is None:
+                self._tell_standing()
+            else:
+                self._listeners.tell(told)

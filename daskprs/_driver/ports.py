@@ -1,0 +1,84 @@
+"""The protocols of what the driver's loop is given: a clock, slots, and the files of results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from daskprs._core.actions import LeaseFailed, LeaseWithdrawn, LedgerEvent, SlotId
+    from daskprs._core.events import AgentChanged, Place, Progress, ProgressReported, SlotState
+    from daskprs._core.lease import Lease, LeaseReturned, Results
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.outcomes import Outcome
+
+
+class Clock(Protocol):
+    """The time; the module `time` is one."""
+
+    def monotonic(self) -> float:
+        """Return seconds that only grow."""
+
+    def time(self) -> float:
+        """Return the seconds since 1970."""
+
+
+class Slots(Protocol):
+    """The slots that work on leases, as they come and go."""
+
+    def open(self, tell: Callable[[LedgerEvent], None]) -> None:
+        """Begin to offer slots; `tell` is called with events of slots, threads and leases."""
+
+    def close(self) -> None:
+        """Take the job off the slots."""
+
+    def turn(self, work_s: float) -> None:
+        """Do what is due; `work_s` is the remaining work in seconds."""
+
+    def submit(self, lease: Lease, slot: SlotId) -> None:
+        """Send a lease to its slot."""
+
+    def withdraw(self, lease_id: int) -> None:
+        """Ask a lease back that has not begun; the answer is an event."""
+
+    def ended(
+        self, within_s: float
+    ) -> Iterator[tuple[SlotId, LeaseReturned | LeaseFailed | LeaseWithdrawn]]:
+        """Yield the leases that have ended; wait for the first one."""
+
+    def settle(self, mini_batches: Iterable[MiniBatch]) -> None:
+        """Let go what only these mini-batches needed: they are done for good."""
+
+    def hide_gpus(self) -> None:
+        """Offer slots without GPUs: the script uses none."""
+
+    def stopped(self, timeout_s: float) -> Iterator[AgentChanged | None]:
+        """Shut down the agents; yield their events, and None regularly while there are none."""
+
+    def states(self) -> tuple[SlotState, ...]:
+        """Return the states of all slots."""
+
+    def obstacles(self, standing: Progress) -> tuple[str, ...]:
+        """Return the reasons that keep slots from work, in clauses for people."""
+
+    def show(self, progress: ProgressReported, *, is_last: bool = False) -> None:
+        """Show the progress where the slots are."""
+
+
+class Files(Protocol):
+    """The files that keep the results of a job."""
+
+    def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
+        """Keep the results of mini-batches that have succeeded."""
+
+    def attempt_failed(
+        self, mini_batch: MiniBatch, outcome: Outcome, place: Place, *, final: bool, charged: bool
+    ) -> None:
+        """Keep a failed attempt."""
+
+    def sync_if_due(self, now_s: float) -> None:
+        """Make commits survive a loss of power, about once a second."""
+
+    def note_hidden_gpus(self) -> None:
+        """Note for a resume that the script uses no GPU."""

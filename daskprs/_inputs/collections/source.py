@@ -1,0 +1,289 @@
+"""A Dask collection as a source: its partitions become known while the job runs."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskprs._core.mini_batch import MiniBatch, Where
+from daskprs._folders.row_labels import LabelWriter, prepared_labels
+from daskprs._inputs.collections.partition_table import (
+    LABELS,
+    TABLE,
+    PartitionCut,
+    PartitionTable,
+)
+from daskprs._inputs.collections.staged_reader import StagedReader
+from daskprs._inputs.collections.staging import staged
+from daskprs._inputs.collections.staging_form import WHOLE
+from daskprs._inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
+from daskprs._inputs.source.source import TableSource
+from daskprs._system.atomic_file import whole_file
+from daskprs._system.regular_files import keep_to_owner, open_unshared
+from daskprs.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    import pandas as pd
+
+    from daskprs._inputs.collections.collection_graph import CollectionGraph
+    from daskprs._inputs.collections.partition_graph import PartitionGraph
+    from daskprs._inputs.collections.staging import StagedPartition
+    from daskprs._inputs.collections.staging_form import StagingForm
+    from daskprs._inputs.source.source import InputWork, Unit
+
+
+class CollectionSource(TableSource):
+    """The partitions of a Dask collection, computed by the workers of a cluster.
+
+    Without a size each partition is a mini-batch, whose number is that of the partition. With one,
+    partitions are cut, and mini-batches are numbered in the order of partitions.
+
+    Parameters
+    ----------
+    collection
+        The tasks of the collection, and what it announces about its partitions.
+    form
+        How partitions are checked, cut and written for the agents.
+    unit
+        The unit of items.
+
+    """
+
+    keeps_nan = True
+
+    def __init__(self, collection: CollectionGraph, form: StagingForm, unit: Unit) -> None:
+        self.graph = collection.graph
+        self.form = form
+        self.unit = unit
+        self.table: PartitionTable
+        """The partitions that are known (after `open_table`)."""
+        self.failures: dict[int, Uncomputed] = {}
+        """The partitions that a resume could not compute when it compared them."""
+        self._collection = collection
+        self._partitions: list[str] = []
+        self._staged: list[StagedPartition] = []
+        """All partitions, where they were computed in this process."""
+        self._scratch = Path()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether partitions are cut."""
+        return self.form.size != WHOLE
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a token shows that the collection is the same; else its content does."""
+        return self._collection.token is not None
+
+    def prepare(self, scratch: Path) -> None:
+        """Compute all partitions, one after the other, in this process (a plan without a job)."""
+        self.open_table(scratch)
+        for number in range(len(self.graph)):
+            partition = staged(_computed(self.graph, number), number, self.form, scratch)
+            self._staged.append(partition)
+            self.table.cuts[number] = cut = partition.description.cut
+            if partition.description.labels is not None:
+                self.keep_labels(number, cut, partition.description.labels)
+        if self.form.keep_labels:
+            self.finish_labels()
+
+    def begin(self, work: InputWork) -> None:
+        """Have partitions computed by the job's cluster, while the job runs."""
+        self.open_table(work.scratch)
+        work.follow(self)
+
+    def open_table(self, scratch: Path) -> None:
+        """Read what an earlier run of the job has learnt of the partitions."""
+        self._scratch = scratch
+        count = len(self.graph)
+        header = {"token": self._collection.token, "count": count, **self._described()}
+        self.table = PartitionTable(scratch / TABLE, header)
+        if self.table.is_same:
+            self.table.cuts = dict(self.table.before)
+
+    # ---- a resume ----
+
+    def unknown(self) -> Collection[int]:
+        """Return the partitions that have to be computed before a resume can compare its plan.
+
+        Without the same token these are all. A partition that failed before others had been cut
+        shifts their numbers if it no longer fails.
+        """
+        known = self.table.cuts
+        if not self.table.header_before:
+            return []  # the earlier run had none yet
+        if not self.table.is_same:
+            return range(len(self.graph))
+        last = max((n for n, cut in known.items() if not cut.failed), default=-1)
+        return [n for n in range(last) if self.is_cut and (n not in known or known[n].failed)]
+
+    def compare(self, *, extends: bool) -> dict[str, Any]:
+        """Return the facts that the earlier run learnt of the input, to compare fingerprints.
+
+        From now on the fingerprint has these partitions as they are now. It has all partitions
+        where their number has changed, or may have changed with `extends`.
+        """
+        before, now = self.table.before, self.table.cuts
+        if not self.table.header_before:
+            return {}
+        known = sorted(number for number, cut in before.items() if not cut.failed)
+        is_other = extends or self.table.header_before.get("count") != len(self.graph)
+        numbers = sorted(now) if is_other else [number for number in known if number in now]
+        self._partitions = [now[number].digest for number in numbers]
+        return {"partitions": [before[number].digest for number in known]}
+
+    def failed_before(self, mini_batch: MiniBatch) -> bool:
+        """Return whether an earlier run could not compute the partition of a mini-batch."""
+        piece = mini_batch.piece
+        before = self.table.before
+        return (
+            isinstance(piece, PartitionSlice)
+            and piece.partition in before
+            and before[piece.partition].failed
+        )
+
+    # ---- the plan, as far as it is known ----
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield the mini-batches of the known partitions, as far as their numbers are known.
+
+        One stands for a partition that is not known, and for all that follow where numbers end.
+        """
+        index = first = 0
+        for number in range(len(self.graph)):
+            cut = self.table.cuts.get(number)
+            if cut is None:
+                place = index if self.is_cut else number
+                yield MiniBatch(place, None, f"not computed yet: {number}")
+                if self.is_cut:
+                    return
+                continue
+            for mini_batch in self.cut(number, cut, index, first):
+                yield self._placed(mini_batch) if self._staged else mini_batch
+                index += 1
+            first += cut.rows
+
+    def cut(
+        self, number: int, cut: PartitionCut, index: int, first: int, worker: str = ""
+    ) -> Iterator[MiniBatch]:
+        """Yield the mini-batches of a partition.
+
+        Parameters
+        ----------
+        number, cut
+            The partition.
+        index, first
+            The number of its first mini-batch, and of its first row; only used where partitions
+            are cut: otherwise the partitions before it may not be known.
+        worker
+            The worker that holds it.
+
+        """
+        if cut.failed:
+            place = index if self.is_cut else number
+            yield MiniBatch(
+                place, None, f"not computed: {number}", items=1, label=f"partition {number}"
+            )
+            return
+        for place, (start, stop) in enumerate(cut.slices(), index if self.is_cut else number):
+            rows = f", {self.unit}s {start}-{stop}" if self.is_cut else ""
+            yield MiniBatch(
+                index=place,
+                piece=PartitionSlice(number, start, stop, cut.digest),
+                identity=f"{cut.digest}:{start}-{stop}",
+                items=stop - start,
+                size_bytes=cut.size_bytes * (stop - start) // max(1, cut.rows),
+                row_lower_bound=first + start if self.is_cut else None,
+                label=f"partition {number}{rows}",
+                worker=worker,
+            )
+
+    def _placed(self, mini_batch: MiniBatch) -> MiniBatch:
+        """Return a mini-batch with the file that holds it."""
+        piece = mini_batch.piece
+        return mini_batch._replace(piece=self._staged[piece.partition].placed(piece, self._scratch))
+
+    def count(self) -> int | None:
+        """Return the number of mini-batches, where it is known."""
+        if not self.is_cut:
+            return len(self.graph)
+        cuts = self.table.cuts
+        if len(cuts) < len(self.graph):
+            return None
+        return sum(1 for cut in cuts.values() for _ in cut.slices())
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on, with the content as far as a resume compares it."""
+        return {**self._described(), "partitions": self._partitions}
+
+    def _described(self) -> dict[str, Any]:
+        meta = self.form.meta
+        names = [] if meta is None else [f"{name}: {kind}" for name, kind in meta.dtypes.items()]
+        return {
+            "kind": f"dask {self._collection.kind}",
+            "columns": names,
+            "format": self.form.batch_format,
+            "size": self.form.size if self.is_cut else None,
+        }
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return which rows of its partition."""
+        if not isinstance(mini_batch.piece, (PartitionSlice, StagedPiece)):
+            return Where()
+        return Where(rows=(mini_batch.piece.start, mini_batch.piece.stop))
+
+    def reader(self) -> StagedReader:
+        """Return the reader for the agents."""
+        return StagedReader()
+
+    def meta(self) -> Any:
+        """Return the table without rows; None where partitions are not tables."""
+        return self.form.meta
+
+    # ---- row labels ----
+
+    def keep_labels(self, number: int, cut: PartitionCut, labels: pd.Index | str) -> None:
+        """Keep the labels of a partition's rows, or why there are none, until all are known."""
+        with whole_file(self._labels_of(number, cut)) as file:
+            keep_to_owner(file)
+            pickle.dump(labels, file)
+
+    def finish_labels(self) -> Path:
+        """Write the labels of all rows, in the order of the plan, and return their folder."""
+        bounds = [0]
+        cuts = [self.table.cuts[number] for number in range(len(self.graph))]
+        there = [number for number, cut in enumerate(cuts) if not cut.failed]
+        with LabelWriter(self._scratch) as writer:
+            # The labels of no rows may have another type; of a table without rows they are all.
+            for number in [one for one in there if cuts[one].rows] or there[:1]:
+                with open_unshared(self._labels_of(number, cuts[number]), os.geteuid()) as file:
+                    writer.add(pickle.load(file))
+            for cut in cuts:
+                first = bounds[-1]
+                slices = [(0, 0)] if cut.failed else cut.slices()
+                bounds += [first + stop for _, stop in slices]
+            writer.finish(np.array(bounds, np.int64))
+        return prepared_labels(self._scratch)
+
+    def _labels_of(self, number: int, cut: PartitionCut) -> Path:
+        return self._scratch / f"{LABELS}{number}.{cut.digest}"
+
+
+def _computed(graph: PartitionGraph, number: int) -> Any:
+    """Compute a partition by the scheduler that Dask uses."""
+    from dask.delayed import Delayed
+
+    group = graph.of([number]).group(number)
+    try:
+        if group.future is not None:
+            return group.future.result()
+        return Delayed(group.output, group.tasks).compute()
+    except Exception as error:  # whatever the user's tasks raise
+        msg = f"{type(error).__name__}: {Uncomputed.of(error, number).message}"
+        raise LoadError(msg) from error

@@ -1,0 +1,225 @@
+"""Tables that come once, batch by batch: Arrow streams and lazy frames of polars."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from daskprs._arrow.arrow_pandas import (
+    AsArrow,
+    OneType,
+    TableForm,
+    ToPandas,
+    cast,
+    one_type,
+    without_index,
+)
+from daskprs._inputs.frames.caller_frame import FrameReader, SlicedFrame, write_arrow
+from daskprs._inputs.source.columns import check_columns, check_different
+from daskprs._inputs.source.given_types import with_dtypes
+from daskprs.errors import InputError, LoadError, class_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    import pandas as pd
+
+    from daskprs._inputs.source.read_options import ReadOptions
+
+ROWS_AT_ONCE = 8_192
+"""Rows of a batch in the file: the same rows make the same file, however they have come."""
+
+
+class StreamSource(SlicedFrame):
+    """Writes a stream to the file that agents map, a batch at a time, and cuts that.
+
+    Dictionaries become their values, since each batch of a stream may have its own.
+
+    Parameters
+    ----------
+    schema
+        The columns of the stream.
+    open_batches
+        Opens the stream, once.
+    reading
+        How the input is read.
+
+    """
+
+    kind = "stream"
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        open_batches: Callable[[], Iterable[pa.RecordBatch]],
+        size_bytes: int,
+        reading: ReadOptions,
+    ) -> None:
+        super().__init__(0, 1)
+        if not schema.names:
+            msg = "data: the stream has no columns, so that its rows would be lost."
+            raise InputError(msg)
+        check_different(schema.names, schema.names, "data")
+        kept = without_index(schema).names
+        if reading.columns is not None:
+            check_columns(reading.columns, kept, "columns")
+            kept = list(reading.columns)
+        check_columns(list(reading.dtypes), kept, "dtypes")
+        fields = [schema.field(name) for name in kept]
+        self.schema = pa.schema([pa.field(one.name, _value_type(one.type)) for one in fields])
+        with_dtypes(self.schema, reading.dtypes, ())  # refuses a type that does not exist
+        self._open = open_batches
+        self._size = size_bytes
+        self._reading = reading
+        self._nulls = dict.fromkeys(kept, 0)
+        self._bytes = 0
+        self._path = ""
+        self._form: TableForm = AsArrow(self.schema)
+
+    def write(self, path: Path) -> None:
+        """Consume the stream; an error in it is a `LoadError` that says how far it came."""
+        self._total = self._bytes = 0
+        written = write_arrow(path, self.schema, self._counted())
+        self._path = str(path)
+        self._rows = max(1, int(self._size * max(1, self._total) / max(1, self._bytes)))
+        self._form = self._form_of_all()
+        told = "\n".join([*self._form.described(), written])
+        self.digest = hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:24]
+
+    def _form_of_all(self) -> Fitted:
+        given = self._reading.dtypes
+        with_nulls = [name for name, count in self._nulls.items() if count]
+        typed = with_dtypes(self.schema, given, with_nulls)
+        if self._reading.as_arrow:
+            return Fitted(OneType(typed, frozenset(), frozenset(given)), AsArrow(typed))
+        types = one_type(typed, with_nulls, given)
+        return Fitted(types, ToPandas(types.schema.empty_table(), types.objects))
+
+    def _counted(self) -> Iterator[pa.RecordBatch]:
+        for batch in _of_even_size(self._plain_batches()):
+            for name, column in zip(self._nulls, batch.columns, strict=True):
+                self._nulls[name] += column.null_count
+            self._total += batch.num_rows
+            self._bytes += batch.nbytes
+            self.how_far = f"{self._total:,} rows of the stream are read"
+            yield batch
+
+    def _plain_batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._open():
+                columns = [batch.column(name) for name in self.schema.names]
+                plain = [
+                    one.dictionary_decode() if pa.types.is_dictionary(one.type) else one
+                    for one in columns
+                ]
+                yield pa.record_batch(plain, schema=self.schema)
+        except Exception as error:  # whatever the library behind the stream raises
+            msg = (
+                f"data: the stream ended with an error after {self._total:,} rows: "
+                f"{type(error).__name__}: {error}"
+            )
+            raise LoadError(msg) from error
+
+    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
+        del index
+        return (start, stop - start), (stop - start) * self._bytes // max(1, self._total)
+
+    def reader(self) -> FrameReader:
+        """Return the reader for the agents (after `prepare`)."""
+        return FrameReader(self._path, self._form)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame without rows (after `prepare`)."""
+        meta: pd.DataFrame = self._form.meta()
+        return meta
+
+
+class Fitted:
+    """Gives slices of a table the types of all before they take their form."""
+
+    def __init__(self, types: OneType, form: ToPandas | AsArrow) -> None:
+        self._types = types
+        self._form = form
+
+    def frame(self, table: pa.Table) -> pd.DataFrame | pa.Table:
+        """Return the rows of a slice."""
+        return self._form.frame(cast(table, self._types, "data", LoadError))
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame without rows."""
+        return self._form.meta()
+
+    def described(self) -> list[str]:
+        """Return the columns and their types as text."""
+        return self._form.described()
+
+
+def _value_type(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def _of_even_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of `ROWS_AT_ONCE`, and the rest."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            piece = batch.slice(start, ROWS_AT_ONCE - rows)
+            start += piece.num_rows
+            rows += piece.num_rows
+            waiting.append(piece)
+            if rows == ROWS_AT_ONCE:
+                yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+                waiting, rows = [], 0
+    if waiting:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+
+
+def open_stream(data: Any, size_bytes: int, reading: ReadOptions) -> StreamSource:
+    """Return the source of an object that exports an Arrow stream, which is consumed once.
+
+    Raises
+    ------
+    InputError
+        When it gives no rows with columns.
+
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        return StreamSource(data.schema, lambda: data, size_bytes, reading)
+    try:
+        stream = pa.RecordBatchReader.from_stream(data)
+    except Exception as error:  # the same
+        msg = (
+            f"data: the stream of this {class_name(type(data))} cannot be opened as rows with "
+            f"columns: {type(error).__name__}: {error}"
+        )
+        raise InputError(msg) from error
+    return StreamSource(stream.schema, lambda: stream, size_bytes, reading)
+
+
+def open_lazy(data: Any, size_bytes: int, reading: ReadOptions) -> StreamSource:
+    """Return the source of a lazy frame of polars, which computes it batch by batch.
+
+    Raises
+    ------
+    InputError
+        When the plan of the frame is not valid.
+
+    """
+    import polars as pl
+
+    try:
+        schema = pl.DataFrame(schema=data.collect_schema()).to_arrow().schema
+    except pl.exceptions.PolarsError as error:
+        msg = f"data: the lazy frame cannot be computed: {type(error).__name__}: {error}"
+        raise InputError(msg) from error
+    return StreamSource(schema, lambda: _computed(data), size_bytes, reading)
+
+
+def _computed(lazy: Any) -> Iterator[pa.RecordBatch]:
+    for frame in lazy.collect_batches():
+        yield from frame.to_arrow().to_batches()

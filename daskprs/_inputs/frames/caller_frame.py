@@ -1,0 +1,446 @@
+"""Frames that the caller holds: written once for the agents, as Arrow or as pickles.
+
+Arrow is a file that agents map. Columns that Arrow would change (any Python objects) are pickled,
+slice by slice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from abc import abstractmethod
+from array import array
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from daskprs._arrow.arrow_pandas import (
+    AsArrow,
+    OneType,
+    SliceForm,
+    TableForm,
+    ToPandas,
+    cast,
+    one_type,
+    without_index,
+    without_rows,
+)
+from daskprs._arrow.exact_frames import exact_table, exactly
+from daskprs._core.mini_batch import MiniBatch, Where
+from daskprs._folders.row_labels import LabelWriter, row_bounds
+from daskprs._inputs.source.batch_format import no_arrow
+from daskprs._inputs.source.columns import check_different
+from daskprs._inputs.source.given_types import with_dtypes
+from daskprs._inputs.source.pickled_rows import PickledReader, Place
+from daskprs._inputs.source.source import TableSource
+from daskprs._system.atomic_file import whole_file
+from daskprs._system.regular_files import keep_to_owner, owner_in
+from daskprs.errors import InputError, class_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from daskprs._folders.row_labels import Numbers
+
+ROWS_IN_A_BATCH = 65_536
+"""Rows of a record batch of the file: it is written in pieces, never as a second copy."""
+BYTES_IN_A_MAP = 64 << 20
+"""Pages that have been read count as memory of a process until they are unmapped."""
+SAMPLE_ROWS = 1_000
+"""Rows whose pickled size is the measure for all rows."""
+DIGEST_BYTES = 8 << 20
+DIGEST_THREADS = 4
+"""SHA-256 of a gigabyte takes 0.9 s on one thread, 0.35 s on four; memory limits more of them."""
+
+
+class SlicedFrame(TableSource):
+    """Cuts a frame into slices of the same number of rows, and writes it for the agents.
+
+    A format is a subclass that writes the frame, sets its digest, and says where a slice lies.
+    """
+
+    kind = ""
+    numbers_rows = True
+    file_name = "frame.arrow"
+
+    def __init__(self, total: int, rows: int) -> None:
+        self._total = total
+        self._rows = rows
+        """Rows of a mini-batch."""
+        self.digest = ""
+        """Digest of the rows and their types (after `write`)."""
+        self.index: pd.Index | None = None
+        """The row labels to keep; None: no labels are kept."""
+
+    def prepare(self, scratch: Path) -> None:
+        """Write the frame, and release it."""
+        if self.index is not None:
+            with LabelWriter(scratch) as labels:
+                labels.add(self.index)
+                labels.finish(self.bounds)
+            self.index = None
+        self.write(scratch / self.file_name)
+
+    @abstractmethod
+    def write(self, path: Path) -> None:
+        """Write the file and release the frame."""
+
+    @abstractmethod
+    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[Any, ...], int]:
+        """Return where the reader finds the rows of a mini-batch, and their size in bytes."""
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield slices of rows (after `prepare`)."""
+        for index, start in enumerate(range(0, self._total, self._rows)):
+            stop = min(start + self._rows, self._total)
+            piece, size_bytes = self._slice(index, start, stop)
+            yield MiniBatch(
+                index=index,
+                piece=piece,
+                identity=f"{self.digest}:{start}-{stop}",
+                items=stop - start,
+                size_bytes=size_bytes,
+                row_lower_bound=start,
+                label=f"rows {start}-{stop}",
+            )
+
+    def count(self) -> int:
+        """Return how many mini-batches there are."""
+        return -(-self._total // self._rows)
+
+    @property
+    def bounds(self) -> Numbers:
+        """The row at which each mini-batch begins, and the end."""
+        return row_bounds(self._total, self._rows)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the fingerprint of the plan (after `prepare`)."""
+        return {"kind": self.kind, "content": self.digest, "rows": self._rows}
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return which rows of the frame."""
+        return rows_of(mini_batch)
+
+
+def rows_of(mini_batch: MiniBatch) -> Where:
+    """Return the frame rows that a mini-batch holds."""
+    first = mini_batch.row_lower_bound or 0
+    return Where(rows=(first, first + (mini_batch.items or 0)))
+
+
+# ---- as Arrow ----
+
+
+class FrameSource(SlicedFrame):
+    """Cuts a frame by rows: size ÷ mean Arrow bytes of a row, whatever pandas' version.
+
+    `form` makes of the Arrow table what the caller gave, or leaves it as it is.
+    """
+
+    kind = "frame"
+    keeps_nan = True
+
+    def __init__(self, table: pa.Table, size_bytes: int, form: TableForm) -> None:
+        self._row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
+        super().__init__(table.num_rows, max(1, int(size_bytes / self._row_bytes)))
+        self._table = table.replace_schema_metadata(None)
+        self.needed_bytes = table.nbytes
+        self._path = ""
+        self.form = form
+
+    def write(self, path: Path) -> None:
+        """Write the Arrow file and release the table."""
+        self._path = str(path)
+        batches = self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH)
+        written = write_arrow(path, self._table.schema, batches)
+        columns = [*self.form.described(), written]
+        digest = hashlib.sha256("\n".join(columns).encode("utf-8", "replace"))
+        self.digest = digest.hexdigest()[:24]
+        self._table = self._table.schema.empty_table()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The types of the columns in Arrow."""
+        return self._table.schema
+
+    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
+        del index
+        return (start, stop - start), int((stop - start) * self._row_bytes)
+
+    def reader(self) -> FrameReader:
+        """Return the reader for the agents (after `prepare`)."""
+        return FrameReader(self._path, self.form)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame without rows."""
+        return self.form.meta()
+
+
+def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> str:
+    """Write the Arrow file that agents map, one batch at a time, and return its digest."""
+    with (
+        whole_file(path, durable=False) as file,
+        ThreadPoolExecutor(DIGEST_THREADS, "digest") as threads,
+    ):
+        hashing = HashingWriter(file, threads)
+        with pa.ipc.new_file(hashing, schema) as writer:
+            for batch in batches:
+                writer.write_batch(_compact(batch))
+        return hashing.digest()
+
+
+def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the same rows in memory of their own.
+
+    Arrow would fill the last bytes of a buffer with those of rows that follow in memory, and the
+    same rows would have another digest elsewhere.
+    """
+    columns = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]
+    return pa.record_batch(columns, schema=batch.schema)
+
+
+class FrameReader:
+    """Slices the mapped file; the Arrow data in it may `end` before the file does."""
+
+    def __init__(self, path: str, form: SliceForm, end: int | None = None) -> None:
+        self._path = path
+        self._form = form
+        self._end = end
+        self._table: pa.Table | None = None
+        self._read_bytes = 0
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
+        """Return the rows of a slice, with a new index."""
+        start, count = mini_batch.piece
+        if self._table is None or self._read_bytes > BYTES_IN_A_MAP:
+            self._table = None
+            self._table = self._mapped()
+            self._read_bytes = 0
+        self._read_bytes += mini_batch.size_bytes or 0
+        return self._form.frame(self._table.slice(start, count))
+
+    def pack(self, piece: tuple[int, int]) -> bytes:
+        """Return the rows of a slice as an Arrow stream."""
+        sink = pa.BufferOutputStream()
+        rows = self._mapped().slice(*piece)
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        body: bytes = sink.getvalue().to_pybytes()
+        return body
+
+    def unpack(self, piece: tuple[int, int], body: bytes) -> pd.DataFrame | pa.Table:
+        """Return the rows of such a stream, with a new index."""
+        del piece
+        with pa.ipc.open_stream(body) as stream:
+            return self._form.frame(stream.read_all())
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._table = None
+
+    def _mapped(self) -> pa.Table:
+        with pa.memory_map(self._path) as file:
+            return pa.ipc.open_file(file, self._end).read_all()
+
+
+class HashingWriter:
+    """Writes to a file, and digests the same memory on other threads, without a copy.
+
+    The memory must not change afterwards: Arrow buffers, not a buffer that is used again.
+    """
+
+    closed = False
+
+    def __init__(self, file: IO[bytes], threads: ThreadPoolExecutor) -> None:
+        self._file = file
+        self._threads = threads
+        self._piece: list[Any] = []
+        self._piece_bytes = 0
+        self._digests: list[Future[bytes]] = []
+
+    def write(self, data: Any) -> int:
+        """Write Arrow's buffer, or bytes."""
+        self._piece.append(data)
+        self._piece_bytes += len(data)
+        if self._piece_bytes >= DIGEST_BYTES:
+            self._begin()
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Flush the file."""
+        self._file.flush()
+
+    def digest(self) -> str:
+        """Return the digest of all that was written."""
+        whole = hashlib.sha256()
+        for one in self._digests:
+            whole.update(one.result())
+        whole.update(_digest(self._piece))  # a thread would cost a small table more
+        return whole.hexdigest()
+
+    def _begin(self) -> None:
+        if len(self._digests) >= 2 * DIGEST_THREADS:  # a digest keeps the memory of its piece
+            self._digests[-2 * DIGEST_THREADS].result()
+        self._digests.append(self._threads.submit(_digest, self._piece))
+        self._piece, self._piece_bytes = [], 0
+
+
+def _digest(buffers: list[Any]) -> bytes:
+    digest = hashlib.sha256()
+    for buffer in buffers:
+        digest.update(buffer)
+    return digest.digest()
+
+
+def source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource | None:
+    """Return the source of a frame, if Arrow gives back the very same frame; else None."""
+    exact = exact_table(frame)
+    return None if exact is None else FrameSource(exact[0], size_bytes, exact[1])
+
+
+def arrow_source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource:
+    """Return the source of a frame that gives Arrow tables; labels become text.
+
+    A column that no type of Arrow holds is an `InputError`.
+    """
+    labels = [str(label) for label in frame.columns]
+    try:
+        table = exactly(frame).rename_columns(labels).unify_dictionaries()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        for place, label in enumerate(frame.columns):
+            try:
+                pa.array(frame.iloc[:, place])
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise InputError("data: ", *no_arrow(label, error)) from error
+        raise
+    return FrameSource(table, size_bytes, AsArrow(table.schema))
+
+
+def source_of_table(
+    table: pa.Table,
+    size_bytes: int,
+    dtypes: Mapping[str, Any] | None = None,
+    *,
+    as_arrow: bool = False,
+) -> FrameSource:
+    """Return the source of an Arrow table; its frames are those of `Table.to_pandas`.
+
+    Columns of `dtypes` have the types that are given; values that do not fit, or that pandas
+    cannot hold, are an `InputError`. With `as_arrow` the mini-batches are Arrow tables.
+    """
+    check_different(list(dtypes or ()), table.column_names, "dtypes")
+    schema = without_index(table.schema)
+    table = table.select([place for place, field in enumerate(table.schema) if field in schema])
+    if as_arrow:
+        types = OneType(_typed(table, schema, dtypes or {}), frozenset(), frozenset(dtypes or ()))
+        table = cast(table.unify_dictionaries(), types, "data", InputError)
+        return FrameSource(table, size_bytes, AsArrow(types.schema))
+    labels = None
+    if len(set(schema.names)) < len(schema):
+        labels = pd.Index(schema.names)
+        table = table.rename_columns([str(place) for place in range(len(schema))])
+        schema = table.schema.remove_metadata()
+    try:
+        table = table.unify_dictionaries()
+        typed = _typed(table, schema, dtypes or {})
+        types = one_type(typed, _with_nulls(table), dtypes or ())
+        table = cast(table, types, "data", InputError)
+        to_pandas = ToPandas(without_rows(table), types.objects, labels)
+    except pa.ArrowException as error:
+        msg = f"data: pandas cannot hold this table: {error}"
+        raise InputError(msg) from error
+    return FrameSource(table, size_bytes, to_pandas)
+
+
+def _typed(table: pa.Table, schema: pa.Schema, dtypes: Mapping[str, Any]) -> pa.Schema:
+    return with_dtypes(schema, dtypes, _with_nulls(table))
+
+
+def _with_nulls(table: pa.Table) -> list[str]:
+    columns = zip(table.column_names, table.columns, strict=True)
+    return [name for name, column in columns if column.null_count]
+
+
+# ---- as pickles ----
+
+
+class ObjectFrameSource(SlicedFrame):
+    """Cuts a frame by rows: size ÷ mean pickled bytes of its first rows.
+
+    A cell that cannot be pickled is an `InputError`.
+    """
+
+    kind = "object frame"
+    file_name = "frame.pickles"
+
+    def __init__(self, frame: pd.DataFrame, size_bytes: int) -> None:
+        sample = frame.iloc[:SAMPLE_ROWS]
+        mean = len(_pickled(sample, 0)) / max(1, len(sample))
+        super().__init__(len(frame), max(1, int(size_bytes / mean)))
+        self._frame = frame
+        self._meta: pd.DataFrame = pickle.loads(  # a slice would hold the memory of all rows
+            pickle.dumps(frame.iloc[:0].reset_index(drop=True))
+        )
+        self._path = Path()
+        self._offsets = array("q", [0])
+
+    def write(self, path: Path) -> None:
+        """Write the pickles and release the frame."""
+        self._path = path
+        digest = hashlib.blake2b()
+        with whole_file(path, durable=False) as file:
+            keep_to_owner(file)
+            for start in range(0, self._total, self._rows):
+                piece = self._frame.iloc[start : start + self._rows].reset_index(drop=True)
+                body = _pickled(piece, start)
+                digest.update(body)
+                file.write(body)
+                self._offsets.append(file.tell())
+        self.digest = digest.hexdigest()[:24]
+        self._frame = self._meta
+
+    def _slice(self, index: int, start: int, stop: int) -> tuple[Place, int]:
+        del start, stop
+        begin, end = self._offsets[index], self._offsets[index + 1]
+        return (self._path.name, begin, end - begin), end - begin
+
+    def reader(self) -> PickledReader:
+        """Return the reader for the agents (after `prepare`)."""
+        return PickledReader(self._path.parent, owner_in(self._path.parent))
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame without rows."""
+        return self._meta
+
+
+def _pickled(piece: pd.DataFrame, first_row: int) -> bytes:
+    """Return the pickle of some rows, or name the cell that cannot be pickled."""
+    try:
+        return pickle.dumps(piece, protocol=5)
+    except Exception as error:  # any class of the caller has its own error where it has no pickle
+        msg = (
+            f"data: {unpicklable_cell(piece, first_row)} cannot be sent to the agents: "
+            f"{type(error).__name__}: {error}. Keep plain values in the frame, and make what "
+            "cannot be pickled (a lock, a connection, a generator) in init()."
+        )
+        raise InputError(msg) from error
+
+
+def unpicklable_cell(piece: pd.DataFrame, first_row: int) -> str:
+    """Return the place and class of the first cell that cannot be pickled."""
+    for place, name in enumerate(piece.columns):
+        column = piece.iloc[:, place]
+        for row, cell in enumerate(column if column.dtype == object else ()):
+            try:
+                pickle.dumps(cell, protocol=5)
+            except Exception:  # noqa: BLE001 - a class may raise anything
+                kind = class_name(type(cell))
+                return f"column {name!r}, row {first_row + row}: the {kind} there"
+    return "the frame"

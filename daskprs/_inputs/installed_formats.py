@@ -1,0 +1,246 @@
+"""Files of formats that other packages read, by the suffix of the files."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from daskprs import _plugins
+from daskprs._arrow.arrow_pandas import cast
+from daskprs._core.mini_batch import MiniBatch, Where
+from daskprs._inputs.files.file_versions import opened_unchanged
+from daskprs._inputs.files.listing import current_listing
+from daskprs._inputs.files.path_columns import FilesTable, PathValues
+from daskprs._inputs.parquet import SchemaOfAll
+from daskprs._inputs.source.input_file import files_fingerprint
+from daskprs._inputs.source.read_options import BINARY, refuse_options
+from daskprs.errors import DaskprsError, InputError, LoadError, Option
+from daskprs.readers import Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from daskprs._arrow.arrow_pandas import OneType, ToPandas
+    from daskprs._inputs.source.input_file import InputFile
+    from daskprs._inputs.source.read_options import ReadOptions
+    from daskprs.readers import FileReader
+
+
+class InstalledFormat:
+    """The reader of a suffix: its name travels to the agents, and each imports it on first use."""
+
+    def __init__(self, suffix: str, dotted: str) -> None:
+        self.suffix = suffix
+        self.dotted = dotted
+
+    def __str__(self) -> str:
+        """Return the name of the format, for people."""
+        return f"the reader of {self.suffix} files, {self.dotted}"
+
+    @property
+    def reader(self) -> FileReader:
+        """The reader itself."""
+        reader: FileReader = _plugins.loaded(self.dotted)
+        return reader
+
+    def schema(self, file: InputFile) -> pa.Schema:
+        """Return the columns of a file."""
+        try:
+            with opened_unchanged(file) as opened:
+                schema = self.reader.schema(opened)
+        except DaskprsError:
+            raise
+        # Whatever the code of a stranger raises; SystemExit would end the caller's program.
+        except (Exception, SystemExit) as error:
+            raise self._refused(file, "schema", error) from error
+        if not isinstance(schema, pa.Schema):
+            msg = f"schema() of {self} returned a {type(schema).__name__}, and no pyarrow.Schema."
+            raise InputError(msg)
+        return schema
+
+    def pieces(self, file: InputFile, size_bytes: int) -> list[Piece]:
+        """Return the parts of a file."""
+        try:
+            with opened_unchanged(file) as opened:
+                pieces: list[Any] = [*self.reader.cut(opened, size_bytes)]
+        except DaskprsError:
+            raise
+        except (Exception, SystemExit) as error:  # the same
+            raise self._refused(file, "cut", error) from error
+        for one in pieces:
+            if not isinstance(one, Piece):
+                kind = type(one).__name__
+                msg = (
+                    f"{file.path}: cut() of {self} yielded a {kind}, and no daskprs.readers.Piece."
+                )
+                raise InputError(msg)
+        return pieces
+
+    def table(self, file: InputFile, where: Any) -> pa.Table:
+        """Return the rows of a part."""
+        try:
+            reader = self.reader
+        except (Exception, SystemExit) as error:  # this node lacks the package, say
+            told = f"{type(error).__name__}: {error}"
+            msg = f"{self} cannot be imported here: {told}. Install its package on each node."
+            raise LoadError(msg) from error
+        try:
+            with opened_unchanged(file) as opened:
+                table = reader.read(opened, where)
+        except DaskprsError:
+            raise
+        except (Exception, SystemExit) as error:  # the same
+            msg = f"{file.path}, {where}: read() of {self} failed: {type(error).__name__}: {error}"
+            raise LoadError(msg) from error
+        if not isinstance(table, pa.Table):
+            msg = f"read() of {self} returned a {type(table).__name__}, and no pyarrow.Table."
+            raise LoadError(msg)
+        return table
+
+    def _refused(self, file: InputFile, what: str, error: BaseException) -> InputError:
+        msg = f"{file.path}: {what}() of {self} failed: {type(error).__name__}: {error}"
+        return InputError(msg)
+
+
+def installed_format(suffix: str) -> InstalledFormat | None:
+    """Return the format of a suffix that an installed package reads; None without one."""
+    name = suffix.removeprefix(".")
+    dotted = _plugins.installed_name(_plugins.READERS, name) if name else None
+    if dotted is None:
+        return None
+    reader = _plugins.installed_part(_plugins.READERS, name)
+    lacking = [one for one in ("schema", "cut", "read") if not callable(getattr(reader, one, None))]
+    if lacking:
+        msg = f"{_plugins.READERS}: {dotted} of {suffix} files has no function {lacking[0]}()."
+        raise InputError(msg, " Mend that package, or get paths by ", Option("input_type", "files"))
+    return InstalledFormat(suffix, dotted)
+
+
+class InstalledFormatSource(FilesTable):
+    """Cuts files as their reader says; a mini-batch is a part of one file."""
+
+    def __init__(
+        self, format_: InstalledFormat, files: Sequence[InputFile], reading: ReadOptions
+    ) -> None:
+        refuse_options(reading, BINARY, f"{format_.suffix} files, which have types of their own")
+        super().__init__(files, reading)
+        self._format = format_
+        self._size = reading.size_bytes
+        self._as_arrow = reading.as_arrow
+        of_all = SchemaOfAll(self._paths.of_files, reading.dtypes, as_arrow=self._as_arrow)
+        for file in current_listing().reading("the schemas of files", files):
+            schema = format_.schema(file)
+            of_all.take(file, schema, _with_nulls)
+        self._types = of_all.result()
+        self._pieces: dict[int, list[Piece]] = {}
+        """The parts of the files that have been cut: a plan is asked for more than once."""
+        self.columns = self._paths.names_with(self._types.schema.names)
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield the parts of the files, in order."""
+        index = 0
+        for place, file in enumerate(self._files):
+            if place not in self._pieces:
+                self._pieces[place] = self._format.pieces(file, self._size)
+            for piece in self._pieces[place]:
+                yield MiniBatch(
+                    index=index,
+                    piece=(place, piece.where),
+                    identity=f"{file.identity}|{piece.where!r}",
+                    items=piece.rows,
+                    size_bytes=piece.size_bytes,
+                    label=f"{file.name}, {piece.where}",
+                )
+                index += 1
+
+    def count(self) -> int | None:
+        """Return how many mini-batches there are, once all files have been cut."""
+        whole = len(self._pieces) == len(self._files)
+        return sum(map(len, self._pieces.values())) if whole else None
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the fingerprint of the plan."""
+        return {
+            "kind": self._format.suffix,
+            "reader": self._format.dotted,
+            "files": files_fingerprint(self._files),
+            "schema": str(self._types.schema.remove_metadata()),
+            "types of paths": self._paths.types(),
+        }
+
+    def reader(self) -> InstalledFormatReader:
+        """Return the reader for the agents."""
+        values = [self._paths.of_file(file.path) for file in self._files]
+        return InstalledFormatReader(
+            self._format, list(self._files), values, self._types, as_arrow=self._as_arrow
+        )
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return the file."""
+        return Where(paths=(self._files[mini_batch.piece[0]].path,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The types of all columns, those from paths too."""
+        empty = self._types.schema.empty_table()
+        return self._paths.of_file(self._files[0].path).put_on(empty).schema
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return self._paths.of_file(self._files[0].path).to_pandas(self._types).meta()
+
+
+class InstalledFormatReader:
+    """Reads parts of files in an agent."""
+
+    def __init__(
+        self,
+        format_: InstalledFormat,
+        files: list[InputFile],
+        values: list[PathValues],
+        types: OneType,
+        *,
+        as_arrow: bool,
+    ) -> None:
+        self._format = format_
+        self._files = files
+        self._values = values
+        self._types = types
+        self._as_arrow = as_arrow
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
+        """Return the rows of a part, with what the path of its file carries."""
+        place, where = mini_batch.piece
+        file, names = self._files[place], self._types.schema.names
+        table = self._format.table(file, where)
+        if mini_batch.items not in (None, table.num_rows):  # the counts of the job would be wrong
+            rows = f"{table.num_rows} rows, and cut() has announced {mini_batch.items}"
+            msg = f"{file.path}, {where}: read() of {self._format} gave {rows}."
+            raise LoadError(msg)
+        missing = [name for name in names if name not in table.column_names]
+        if missing:
+            msg = f"{file.path}, {where}: read() of {self._format} gave no column {missing[0]!r}."
+            raise LoadError(msg)
+        table = cast(table.select(names), self._types, f"{file.path}, {where}", LoadError)
+        table = self._values[place].put_on(table)
+        return table if self._as_arrow else self._to_pandas.frame(table)
+
+    @cached_property
+    def _to_pandas(self) -> ToPandas:
+        return self._values[0].to_pandas(self._types)
+
+    def close(self) -> None:
+        """Do nothing: each part opens its file."""
+
+
+def _with_nulls(schema: pa.Schema) -> set[str]:
+    """Return the integers and booleans that may be null."""
+    return {
+        field.name
+        for field in schema
+        if field.nullable and (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type))
+    }

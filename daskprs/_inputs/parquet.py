@@ -1,0 +1,435 @@
+"""Parquet files: one schema from their footers, and slices of row groups by uncompressed size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from daskprs._arrow.arrow_pandas import (
+    OneType,
+    cast,
+    noted_by,
+    one_type,
+    without_categories,
+    without_index,
+)
+from daskprs._core.mini_batch import MiniBatch, Where
+from daskprs._inputs.files.file_versions import opened_unchanged
+from daskprs._inputs.files.listing import current_listing
+from daskprs._inputs.files.path_columns import FilesTable, PathValues
+from daskprs._inputs.source.columns import check_columns
+from daskprs._inputs.source.input_file import files_fingerprint, open_binary
+from daskprs.errors import InputError, LoadError, Option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    from daskprs._arrow.arrow_pandas import ToPandas
+    from daskprs._inputs.source.input_file import InputFile
+    from daskprs._inputs.source.read_options import ReadOptions
+
+MOST_ROWS_OF_GROUP = 1 << 40
+
+
+class RowGroup(NamedTuple):
+    """One row group, as the footer describes it."""
+
+    file: int
+    number: int
+    rows: int
+    size_bytes: int
+
+
+class NamedFile(NamedTuple):
+    """The identity and the name of a file."""
+
+    identity: str
+    """Identity of the content, as far as it is known without reading the file."""
+    name: str
+    """For people."""
+
+
+class RowGroups:
+    """The row groups of an input, and how they are sliced; a mini-batch never crosses one.
+
+    The footers are those of the files, in their order.
+    """
+
+    def __init__(self, footers: Iterable[Any], reading: ReadOptions) -> None:
+        self._size = reading.size_bytes
+        groups = [one for at, footer in enumerate(footers) for one in _of_footer(at, footer)]
+        if reading.partitions is not None:
+            reading.partitions.check(len(groups))
+            wanted = set(reading.partitions.wanted)
+            groups = [one for at, one in enumerate(groups) if at in wanted]
+        self._groups = groups
+
+    def mini_batches(self, file: Callable[[int], NamedFile]) -> Iterator[MiniBatch]:
+        """Yield slices of row groups, in order; `file` names the file of a number."""
+        index = first = 0
+        for load_group, group in enumerate(self._groups):
+            named, rows = file(group.file), self._rows_of(group)
+            for start in range(0, group.rows, rows):
+                count = min(rows, group.rows - start)
+                yield MiniBatch(
+                    index=index,
+                    piece=(group.file, group.number, start, count),
+                    identity=f"{named.identity}|{group.number}|{start}-{start + count}",
+                    items=count,
+                    size_bytes=group.size_bytes * count // group.rows,
+                    row_lower_bound=first,
+                    label=f"{named.name}, row group {group.number}, rows {start}-{start + count}",
+                    load_group=load_group,
+                )
+                index += 1
+                first += count
+
+    def count(self) -> int:
+        """Return how many mini-batches there are."""
+        return sum(-(-group.rows // self._rows_of(group)) for group in self._groups)
+
+    def _rows_of(self, group: RowGroup) -> int:
+        return max(1, group.rows * self._size // max(1, group.size_bytes))
+
+
+def _of_footer(file: int, footer: Any) -> Iterator[RowGroup]:
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        yield RowGroup(file, number, group.num_rows, group.total_byte_size)
+
+
+class Decoder(Protocol):
+    """The operations that differ between plain files and those of a Delta table."""
+
+    def decode(self, file: int, group: int) -> pa.Table:
+        """Return a row group."""
+        ...
+
+    def frame(self, file: int, rows: pa.Table) -> pd.DataFrame | pa.Table:
+        """Return rows of a file, with an index from 0 if they are a frame."""
+        ...
+
+    def name(self, file: int) -> str:
+        """Return the name of a file."""
+        ...
+
+
+class RowGroupReader:
+    """Decodes a row group once, and slices it for the mini-batches that follow in it."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._decoded: tuple[int, int] | None = None
+        self._table: pa.Table | None = None
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
+        """Return the rows of a slice, with a new index."""
+        file, group, start, count = mini_batch.piece
+        # A row group is decoded as a whole. Mini-batches that are slices of one group share it.
+        if self._table is None or self._decoded != (file, group):
+            self._table = None  # never two row groups at a time
+            self._table = self._decoder.decode(file, group)
+            self._decoded = (file, group)
+        return self._decoder.frame(file, self._table.slice(start, count))
+
+    def close(self) -> None:
+        """Let go of the row group."""
+        self._table = None
+
+    def keep_places(self) -> None:
+        """Do nothing: a slice says where its rows are."""
+
+    def offsets(self, mini_batch: MiniBatch) -> list[int]:
+        """Return a number for each row of a mini-batch that no other row of its file has."""
+        _, group, start, count = mini_batch.piece
+        return [group * MOST_ROWS_OF_GROUP + row for row in range(start, start + count)]
+
+    def place(self, mini_batch: MiniBatch, row: int) -> str:
+        """Return the file, row group and row, for people."""
+        file, group, start, _ = mini_batch.piece
+        return f"{self._decoder.name(file)}, row group {group}, row {start + row}"
+
+
+# ---- one schema for many files ----
+
+
+def footer(file: InputFile) -> pq.FileMetaData:
+    """Return the footer of a file; another kind of file, or a part of one, is an `InputError`."""
+    try:
+        with open_binary(file.path) as opened:
+            return pq.read_metadata(opened)
+    except (pa.ArrowException, OSError) as error:
+        msg = f"{file.path} is not a whole Parquet file: {error}"
+        raise InputError(msg) from error
+
+
+class SchemaOfAll:
+    """Puts the schemas of files together as they are met.
+
+    Files may disagree on columns that are not wanted; `columns` are the wanted ones, if not all.
+    With `as_arrow` the types are those of the files, whatever pandas would make of nulls.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        dtypes: Mapping[str, Any] | None = None,
+        *,
+        as_arrow: bool = False,
+    ) -> None:
+        self._as_arrow = as_arrow
+        self._columns = columns
+        self._dtypes = dtypes or {}
+        self._first: str = ""
+        self._schemas: list[pa.Schema] = []
+        self._with_nulls: set[str] = set()
+
+    def meet(self, file: InputFile, metadata: pq.FileMetaData) -> None:
+        """Take a Parquet file."""
+
+        def nulls(schema: pa.Schema) -> set[str]:
+            return nulls_of(metadata, schema, known=self._with_nulls)
+
+        self.take(file, metadata.schema.to_arrow_schema(), nulls)
+
+    def take(
+        self, file: InputFile, schema: pa.Schema, nulls: Callable[[pa.Schema], set[str]]
+    ) -> None:
+        """Take a file; it must have the columns of earlier files, each once.
+
+        `nulls` returns the integers and booleans that may be null.
+        """
+        schema = _plain(schema)
+        _refuse_doubles(file.path, schema.names)
+        if self._columns is not None:
+            self._check_wanted(file, schema)
+            wanted = [schema.field(name) for name in self._columns]
+            schema = pa.schema(wanted, schema.metadata)
+        if not self._schemas:
+            self._first = file.path
+        else:
+            _compare_names(self._first, self._schemas[0], file.path, schema)
+        if not any(schema.equals(known, check_metadata=True) for known in self._schemas):
+            self._schemas.append(schema)
+        self._with_nulls |= nulls(schema)
+
+    def result(self) -> OneType:
+        """Return the one schema, in which integers that are null anywhere are floats.
+
+        Pandas does the same when it reads all files as one. Columns of the option `dtypes` have
+        the types that are given.
+        """
+        try:
+            schema = pa.unify_schemas(self._schemas, promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            msg = f"the files disagree on the type of a column: {error}"
+            raise InputError(msg) from error
+        schema = noted_by(self._schemas, schema)
+        if self._dtypes:
+            # Its import of pandas takes a third of a second in the driver.
+            from daskprs._inputs.source.given_types import with_dtypes
+
+            schema = with_dtypes(schema, self._dtypes, self._with_nulls)
+        if self._as_arrow:
+            return OneType(schema, frozenset(), frozenset(self._dtypes))
+        return one_type(schema, self._with_nulls, self._dtypes)
+
+    def _check_wanted(self, file: InputFile, schema: pa.Schema) -> None:
+        wanted = self._columns or ()
+        if not self._schemas:
+            check_columns(wanted, schema.names, "columns")
+        missing = [name for name in wanted if name not in schema.names]
+        if missing:
+            msg = f"{file.path} lacks columns that {self._first} has: {', '.join(missing)}."
+            raise InputError(msg)
+
+
+def nulls_of(metadata: pq.FileMetaData, schema: pa.Schema, known: Collection[str] = ()) -> set[str]:
+    """Return the integers and booleans with nulls; without statistics there may be some.
+
+    Columns that are `known` to hold nulls are left out.
+    """
+    leaves = _leaves(metadata.schema.to_arrow_schema())
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    groups = [group for group in groups if group.num_rows > 0]
+    found = set()
+    for field in schema:
+        if field.name in known or not groups:
+            continue
+        if pa.types.is_null(field.type):
+            found.add(field.name)
+        if not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
+            continue
+        place = leaves[field.name]
+        if metadata.schema.column(place).max_definition_level == 0:
+            continue
+        if any(_may_have_nulls(group.column(place).statistics) for group in groups):
+            found.add(field.name)
+    return found
+
+
+def _may_have_nulls(statistics: pq.Statistics | None) -> bool:
+    return statistics is None or not statistics.has_null_count or statistics.null_count > 0
+
+
+def _leaves(schema: pa.Schema) -> dict[str, int]:
+    """Return the first of the columns that Parquet stores for each field."""
+    places, place = {}, 0
+    for field in schema:
+        places[field.name] = place
+        place += _count_leaves(field.type)
+    return places
+
+
+def _count_leaves(type_: pa.DataType) -> int:
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    inner = [type_.field(place).type for place in range(type_.num_fields)]
+    return sum(map(_count_leaves, inner)) if inner else 1
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without dictionaries, without an unnamed index, and with no index at all.
+
+    Categories differ between row groups, so columns hold the values instead.
+    """
+    schema = without_index(schema)
+    for place, field in enumerate(schema):
+        type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        schema = schema.set(place, pa.field(field.name, type_))
+    return without_categories(schema)
+
+
+def _refuse_doubles(path: str, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        msg = f"{path} has more than one column {twice[0]!r}: rename them."
+        raise InputError(msg)
+
+
+def _compare_names(one: str, first: pa.Schema, other: str, second: pa.Schema) -> None:
+    missing = sorted(set(first.names) - set(second.names))
+    more = sorted(set(second.names) - set(first.names))
+    if missing or more:
+        parts = [f"{', '.join(missing)} only in {one}"] if missing else []
+        parts += [f"{', '.join(more)} only in {other}"] if more else []
+        msg = f"the files disagree on their columns: {'; '.join(parts)}. Name the common ones by "
+        raise InputError(msg, Option("columns"), ".")
+
+
+# ---- the source of files ----
+
+
+class ParquetSource(FilesTable):
+    """Cuts Parquet files into slices of row groups; a mini-batch never crosses a file."""
+
+    numbers_rows = True
+
+    def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
+        super().__init__(files, reading)
+        self._as_arrow = reading.as_arrow
+        of_all = SchemaOfAll(self._paths.of_files, reading.dtypes, as_arrow=self._as_arrow)
+        self._groups = RowGroups(_met(files, of_all), reading)
+        self._types = of_all.result()
+        self.columns = self._paths.names_with(self._types.schema.names)
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Return slices of row groups, in order."""
+        return self._groups.mini_batches(self._named)
+
+    def _named(self, file: int) -> NamedFile:
+        return NamedFile(self._files[file].identity, self._files[file].name)
+
+    def count(self) -> int:
+        """Return how many mini-batches there are."""
+        return self._groups.count()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the fingerprint of the plan."""
+        return {
+            "kind": "parquet",
+            "files": files_fingerprint(self._files),
+            "schema": str(self._types.schema.remove_metadata()),
+            "booleans with nulls": sorted(self._types.objects),
+            "types of paths": self._paths.types(),
+        }
+
+    def reader(self) -> RowGroupReader:
+        """Return the reader for the agents."""
+        files = list(self._files)
+        values = [self._paths.of_file(file.path) for file in files]
+        decoder = ParquetFiles(files, values, self._types, as_arrow=self._as_arrow)
+        return RowGroupReader(decoder)
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return the file, the row group, and which of its rows."""
+        place, group, start, count = mini_batch.piece
+        path = self._files[place].path
+        return Where(paths=(path,), row_group=group, rows=(start, start + count))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The types of all columns, those from paths too."""
+        empty = self._types.schema.empty_table()
+        return self._paths.of_file(self._files[0].path).put_on(empty).schema
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return self._paths.of_file(self._files[0].path).to_pandas(self._types).meta()
+
+
+def _met(files: Sequence[InputFile], of_all: SchemaOfAll) -> Iterator[pq.FileMetaData]:
+    """Yield the footers of files, one at a time, once they have been compared with the others."""
+    for file in current_listing().reading("the footers of files", files):
+        metadata = footer(file)
+        of_all.meet(file, metadata)
+        yield metadata
+
+
+class ParquetFiles:
+    """Decodes row groups of files."""
+
+    def __init__(
+        self,
+        files: list[InputFile],
+        values: list[PathValues],
+        types: OneType,
+        *,
+        as_arrow: bool,
+    ) -> None:
+        self._files = files
+        self._values = values
+        self._types = types
+        self._as_arrow = as_arrow
+
+    def name(self, file: int) -> str:
+        """Return the path of a file."""
+        return self._files[file].path
+
+    def frame(self, file: int, rows: pa.Table) -> pd.DataFrame | pa.Table:
+        """Return rows of a file, with what its path carries."""
+        rows = self._values[file].put_on(rows)
+        return rows if self._as_arrow else self._to_pandas.frame(rows)
+
+    @cached_property
+    def _to_pandas(self) -> ToPandas:
+        """Made by the agent: the driver, which makes the reader, does without pandas."""
+        return self._values[0].to_pandas(self._types)
+
+    def decode(self, file: int, group: int) -> pa.Table:
+        """Return a row group with the types of all; a file that has changed is an error."""
+        found, schema = self._files[file], self._types.schema
+        where = f"{found.path}, row group {group}"
+        try:
+            with opened_unchanged(found) as opened, pq.ParquetFile(opened) as parquet:
+                table = parquet.read_row_group(group, columns=schema.names)
+        except (pa.ArrowException, OSError) as error:
+            msg = f"{where}: {error}"
+            raise LoadError(msg) from error
+        return cast(table.select(schema.names), self._types, where, LoadError)

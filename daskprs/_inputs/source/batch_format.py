@@ -1,0 +1,134 @@
+"""The forms in which `run` can get the rows of a table: `batch_format`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from daskprs._arrow.arrow_polars import contains, polars_frame
+from daskprs._inputs.source.columns import check_different
+from daskprs.errors import InputError, LoadError, Option, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+    from daskprs._inputs.source.read_options import BatchFormat
+    from daskprs._inputs.source.source import Source, TableSource
+
+
+class BatchForm(NamedTuple):
+    """Turns rows, as a reader gives them, into the argument of `run`."""
+
+    batch_format: BatchFormat
+    object_types: Mapping[str, pa.DataType]
+    """Arrow types for the columns of Python objects in a frame; others are inferred."""
+    keeps_nan: bool
+    """Whether a NaN in a frame is a value of its own; else it is how pandas writes null."""
+
+    def prepare(self) -> None:
+        """Import what is needed, so that an agent without it does not start."""
+        if self.batch_format == "polars":
+            import polars  # noqa: F401, ICN001 - only its import
+
+    def of(self, rows: pd.DataFrame | pa.Table) -> Any:
+        """Return the argument of `run`."""
+        if self.batch_format == "numpy":
+            return {name: _array_of(column) for name, column in rows.items()}
+        table = rows if isinstance(rows, pa.Table) else self._arrow(rows)
+        if self.batch_format == "pyarrow":
+            return table
+        return polars_frame(table)
+
+    def _arrow(self, frame: pd.DataFrame) -> pa.Table:
+        columns = []
+        for place, label in enumerate(frame.columns):
+            column = frame.iloc[:, place]
+            nan_is_null = not (self.keeps_nan and str(column.dtype).startswith("float"))
+            wanted = self.object_types.get(label) if column.dtype == object else None
+            try:
+                columns.append(pa.array(column, wanted, from_pandas=nan_is_null))
+            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                raise LoadError(*no_arrow(label, error)) from error
+        return pa.table(columns, names=[str(label) for label in frame.columns])
+
+
+def _array_of(column: pd.Series) -> np.ndarray[Any, Any]:
+    """Return a column as an array: of its type if that is one of NumPy, else of Python objects.
+
+    NumPy would make floats of some nullable integers, and integers of those without nulls.
+    """
+    array: np.ndarray[Any, Any] = column.to_numpy(
+        None if isinstance(column.dtype, np.dtype) else np.dtype(object)
+    )
+    return array
+
+
+def batch_form(source: Source, batch_format: BatchFormat) -> BatchForm | None:
+    """Return the form of mini-batches of a source; None if they stay as they are read."""
+    if batch_format == "pandas":
+        return None
+    table = cast("TableSource", source)
+    return BatchForm(batch_format, dict(table.object_types), table.keeps_nan)
+
+
+def no_arrow(label: Any, error: Exception) -> tuple[Any, ...]:
+    """Return the message for a column of objects that Arrow has no type for."""
+    msg = f"the column {label!r} holds values that no type of Arrow holds: {error}. Use "
+    return msg, Option("batch_format", "pandas"), ", or give the column values of one type."
+
+
+def rows_in(data: Any) -> int:
+    """Return the number of items in the argument of `run`."""
+    if isinstance(data, dict):  # of arrays
+        return len(next(iter(data.values()), ()))
+    return len(data)
+
+
+def check_columns_fit(batch_format: BatchFormat, names: Sequence[Any]) -> None:
+    """Refuse a table without columns, or with two of one name, where the format cannot hold it."""
+    if batch_format == "pandas":
+        return
+    given = Option("batch_format", batch_format)
+    if not names:
+        raise OptionError(given, ": the input has no columns, and its rows would be lost.")
+    if batch_format != "pyarrow":
+        check_different(names, names, "batch_format")
+
+
+def check_polars() -> None:
+    """Refuse polars where it is not installed."""
+    if find_spec("polars") is None:
+        given = Option("batch_format", "polars")
+        raise OptionError(
+            given, ': polars is not installed. Add it: pip install "daskprs[polars]".'
+        )
+
+
+def _is_list_of_none(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(type_)) and type_.list_size == 0
+
+
+NOT_IN_POLARS = pa.types.is_decimal256, pa.types.is_interval, _is_list_of_none
+"""Types at which polars panics."""
+
+
+def check_polars_holds(schema: pa.Schema) -> None:
+    """Refuse columns of types that polars does not have."""
+    import polars as pl
+
+    for field in schema:
+        try:
+            if contains(field.type, *NOT_IN_POLARS):
+                msg = "it has no such type"  # and would write the traceback of a panic
+                raise TypeError(msg)
+            pl.from_arrow(pa.schema([field]).empty_table())
+        except (Exception, pl.exceptions.PanicException) as error:
+            msg = f"data: the column {field.name!r} is {field.type}, which polars cannot hold "
+            msg += f"({error}). Leave it out by "
+            instead = Option("batch_format", "pyarrow")
+            raise InputError(msg, Option("columns"), ", or use ", instead, ".") from error

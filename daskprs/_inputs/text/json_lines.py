@@ -1,0 +1,317 @@
+"""JSON lines: one object on each line, plain or compressed."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from daskprs._arrow.exact_casts import Asked, is_text
+from daskprs._inputs.source.columns import check_columns
+from daskprs._inputs.source.given_types import (
+    arrow_type_of,
+    converted,
+    converted_text,
+    is_moment,
+)
+from daskprs._inputs.text.file import (
+    WHOLE_BYTES,
+    EndsEarly,
+    encoding_of_bytes,
+    is_small,
+    opened_to_sample,
+)
+from daskprs._inputs.text.records import LineScan, TextRecords
+from daskprs._inputs.text.source import TextFiles, TextReader, TextSource
+from daskprs.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from daskprs._inputs.source.input_file import InputFile
+    from daskprs._inputs.source.read_options import ReadOptions
+    from daskprs._inputs.text.records import Records
+
+MISFITS = (ValueError, TypeError, OverflowError, pa.ArrowException)
+PART_BYTES = 512 << 10
+FILES = 8
+SHOWN = 100
+SURROGATE = re.compile("[\ud800-\udfff]")
+OBJECT = "object"
+FITTING: dict[Any, set[type]] = {
+    "int64": {int},
+    "bool": {bool},
+    "str": {str, type(None)},
+    "float64": {float, int, type(None)},
+}
+"""Types of JSON values that fit each column type."""
+DECODER = json.JSONDecoder()
+TOO_DEEP = "nested too deeply to be read:"
+
+
+class JsonLinesSource(TextSource):
+    """Cuts JSON lines.
+
+    Columns and their types come from samples: keys in order of first appearance, integers that
+    are missing or null somewhere as floats, nested values as Python objects.
+    """
+
+    def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
+        super().__init__(files, reading, [0] * len(files), LineScan)
+        sample = pd.DataFrame(_sampled(files, reading.encoding))
+        check_columns(list(reading.dtypes), list(sample.columns), "dtypes")
+        wanted = self._paths.of_files
+        check_columns(wanted or (), list(sample.columns), "columns")
+        names = list(map(str, sample.columns))
+        self._dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
+        self._given = frozenset(reading.dtypes)
+        self._selected = list(wanted or names)
+        self._drops_invalid = reading.drop_invalid_lines
+        self.columns = self._paths.names_with(self._selected)
+        texts = [name for name in self._selected if str(self._dtypes[name]) == "str"]
+        self.object_types = self._paths.text_columns | dict.fromkeys(texts, pa.large_string())
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the fingerprint of the plan."""
+        types = {name: str(dtype) for name, dtype in self._dtypes.items()}
+        return self._fingerprint("json lines", types)
+
+    def reader(self) -> JsonLinesReader:
+        """Return the reader for the agents."""
+        return JsonLinesReader(
+            self._text,
+            self._dtypes,
+            self._selected,
+            self._given,
+            drops_invalid=self._drops_invalid,
+        )
+
+
+class JsonLinesReader(TextReader):
+    """Parses the lines of a range; leaves out lines that are not JSON, if it `drops_invalid`."""
+
+    def __init__(
+        self,
+        text: TextFiles,
+        dtypes: dict[str, Any],
+        selected: list[str],
+        given: frozenset[str],
+        *,
+        drops_invalid: bool,
+    ) -> None:
+        super().__init__(text)
+        self._encoding = encoding_of_bytes(text.encoding)
+        self._dtypes = dtypes
+        self._selected = selected
+        self._given = given
+        self._drops_invalid = drops_invalid
+
+    def _frame(self, records: Records) -> pd.DataFrame:
+        rows = clean_rows(records.body, self._encoding, self._dtypes.keys())
+        if rows is None:
+            rows = [self._row(line, at) for at, line in self._lines_of_rows(records)]
+        try:
+            typed = {
+                name: _column([row.get(name) for row in rows], self._dtypes[name])
+                for name in self._selected
+            }
+        except MISFITS as error:
+            raise self._misfit(records, error) from None
+        return pd.DataFrame(typed, columns=self._selected)
+
+    def _starts(self, records: Records) -> list[int]:
+        return [at for at, _ in self._lines_of_rows(records)]
+
+    def _lines_of_rows(self, records: Records) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines that are rows, and where they begin; blank lines are none.
+
+        A line that is nested too deeply is JSON all the same: it is refused as a row.
+        """
+        at = records.start
+        for line in records.body.split(b"\n"):
+            if line.strip():
+                row = parsed(line, self._encoding) if self._drops_invalid else {}
+                if isinstance(row, dict) or row == TOO_DEEP:
+                    yield at, line
+            at += len(line) + 1
+
+    def _row(self, line: bytes, at: int) -> dict[str, Any]:
+        row = parsed(line, self._encoding)
+        if not isinstance(row, dict):
+            msg = f"{self._line_at(at)}: {row} {line[:SHOWN]!r}"
+            raise LoadError(msg)
+        unknown = [name for name in row if name not in self._dtypes]
+        if unknown and len(self._selected) == len(self._dtypes):
+            msg = (
+                f"{self._line_at(at)}: the key {unknown[0]!r} was in no sample, so that it is not "
+                f"a column. Say dtypes={{{unknown[0]!r}: ...}} after it has come up early, or name "
+                "the wanted keys by columns=."
+            )
+            raise LoadError(msg)
+        return row
+
+    def _misfit(self, records: Records, cause: Exception) -> LoadError:
+        for at, line in self._lines_of_rows(records):
+            row = parsed(line, self._encoding)
+            name = self._first_misfit(row) if isinstance(row, dict) else None
+            if name is not None and isinstance(row, dict):
+                advice = (
+                    f"Give it another type in dtypes, or say dtypes={{{name!r}: 'object'}} and "
+                    "convert the column in run()."
+                    if name in self._given
+                    else f"Say dtypes={{{name!r}: ...}} if it is another type."
+                )
+                return LoadError(
+                    f"{self._line_at(at)}: column {name!r} holds {row.get(name)!r}, which does not "
+                    f"fit {self._dtypes[name]}. {advice}"
+                )
+        return LoadError(f"{self._line_at(records.start)} or after it: {cause}")
+
+    def _first_misfit(self, row: dict[str, Any]) -> str | None:
+        for name in self._selected:
+            try:
+                _column([row.get(name)], self._dtypes[name])
+            except MISFITS:
+                return name
+        return None
+
+
+def clean_rows(body: bytes, encoding: str, known: AbstractSet[str]) -> list[dict[str, Any]] | None:
+    """Return the objects on all lines; None if one is odd, so that each needs a check.
+
+    This is twice as fast as `parsed`: beyond JSON itself, each line gets only a few checks.
+    """
+    if b"\\ud" in body or b"\\uD" in body:
+        return None
+    rows: list[dict[str, Any]] = []
+    try:
+        for line in body.decode(encoding).split("\n"):
+            text = line.strip(" \t\r")
+            if text:
+                row, end = DECODER.raw_decode(text)
+                if type(row) is not dict or end != len(text) or not row.keys() <= known:
+                    return None
+                rows.append(row)
+    except (ValueError, RecursionError):
+        return None
+    return rows
+
+
+def parsed(line: bytes, encoding: str) -> dict[str, Any] | str:
+    """Return the object on a line, or the reason why there is none."""
+    try:
+        row = json.loads(line.removeprefix(codecs.BOM_UTF8).decode(encoding))
+    except UnicodeDecodeError as error:
+        return f"not in the encoding {encoding} ({error.reason}):"
+    except ValueError as error:
+        return f"not JSON ({error}):"
+    except RecursionError:
+        return TOO_DEEP
+    try:
+        is_halved = b"\\u" in line and SURROGATE.search(json.dumps(row, ensure_ascii=False))
+    except RecursionError:
+        return TOO_DEEP
+    if is_halved:
+        return "half a surrogate pair, which is not a character:"
+    return row if isinstance(row, dict) else "not a JSON object:"
+
+
+def _sampled(files: Sequence[InputFile], encoding: str) -> list[dict[str, Any]]:
+    """Return rows from the beginnings of files, or all rows of a small input."""
+    whole = is_small(files, encoding)
+    step = 1 if whole else max(1, len(files) // FILES)
+    rows: list[dict[str, Any]] = []
+    for file in files[::step]:
+        with opened_to_sample(file, encoding) as text:
+            records = TextRecords(text, 0, LineScan)
+            try:
+                body = records.starting_in(0, WHOLE_BYTES if whole else PART_BYTES).body
+            except EndsEarly as short:
+                body = records.ended_before(short.end)
+        rows.extend(
+            row
+            for line in body.split(b"\n")
+            if line.strip() and isinstance(row := parsed(line, encoding_of_bytes(encoding)), dict)
+        )
+    return rows
+
+
+def _dtype_of(column: pd.Series) -> str:
+    if column.dtype == object:  # before pandas 3, text is so, too
+        return "str" if set(map(type, column.dropna())) == {str} else OBJECT
+    return "str" if isinstance(column.dtype, pd.StringDtype) else str(column.dtype)
+
+
+def _column(values: list[Any], dtype: Any) -> pd.Series:
+    """Return values as a column; reject values that the type would change."""
+    if dtype == OBJECT:
+        return pd.Series(values, dtype=object)
+    if isinstance(dtype, str) and dtype in FITTING:
+        _check_classes(values, FITTING[dtype], dtype)
+        inferred: pd.Series = pd.Series(values, dtype=dtype)
+        return inferred
+    known = pd.api.types.pandas_dtype(dtype)
+    if is_moment(known) or known.kind == "m":  # a number would say neither unit nor beginning
+        _check_classes(values, {str, type(None)}, dtype)
+        parse: Any = pd.to_datetime if is_moment(known) else pd.to_timedelta
+        return converted(parse(pd.Series(values, dtype=object)), known, Asked.DTYPES)
+    wanted = arrow_type_of(known)
+    if known.kind == "U" or (wanted is not None and is_text(wanted)):
+        _check_classes(values, {str, int, float, bool, type(None)}, dtype)
+        text: pd.Series = pd.Series(values, dtype=dtype)
+        return text
+    if wanted is not None and pa.types.is_nested(wanted):
+        return _nested(values, wanted)
+    return _as_written(values, known)
+
+
+def _as_written(values: list[Any], known: Any) -> pd.Series:
+    """Return text as the value that it writes, and other values as equal ones."""
+    if isinstance(known, pd.SparseDtype):  # Arrow has no such types, and pandas no checks for them
+        return _column(values, known.subtype).astype(known)
+    if known.kind == "c":
+        _check_classes(values, {int, float, type(None)}, known)
+        parts = np.dtype("float32" if known == np.complex64 else "float64")
+        return _as_written(values, parts).astype(known)
+    cells: pd.Series = pd.Series(values, dtype=object)
+    kinds = set(map(type, values))
+    if isinstance(known, pd.PeriodDtype):  # a number would be a year
+        _check_classes(values, {str, type(None)}, known)
+    if {int, float} <= kinds:  # Arrow makes floats of all, which may be rounded; integers may not
+        converted(cells[[type(value) is int for value in values]], known, Asked.DTYPES)
+    is_text_alone = kinds <= {str, type(None)}
+    return converted_text(cells, known) if is_text_alone else converted(cells, known, Asked.DTYPES)
+
+
+def _nested(values: list[Any], type_: pa.DataType) -> pd.Series:
+    made = pa.array(values, type_)
+    if not all(map(_is_held, values, made.to_pylist())):
+        msg = f"a value would change as {type_}"
+        raise ValueError(msg)
+    return pd.Series(pd.array(made, dtype=pd.ArrowDtype(type_)))
+
+
+def _is_held(value: Any, made: Any) -> bool:
+    """Say whether a nested value of Arrow is a value of JSON, without the keys that are unknown."""
+    if isinstance(value, dict) and isinstance(made, dict):
+        return all(_is_held(value.get(key), inner) for key, inner in made.items())
+    if isinstance(value, dict) and isinstance(made, list):  # a map
+        return list(value.items()) == made
+    if isinstance(value, list) and isinstance(made, list):
+        return len(value) == len(made) and all(map(_is_held, value, made))
+    if isinstance(value, float) and isinstance(made, float):  # which may be a shorter one
+        return value == made or math.isclose(value, made, rel_tol=1e-3, abs_tol=1e-7)
+    return bool(value == made)
+
+
+def _check_classes(values: list[Any], fitting: set[type], dtype: Any) -> None:
+    if not set(map(type, values)) <= fitting:
+        msg = f"a value does not fit {dtype}"
+        raise ValueError(msg)

@@ -1,0 +1,79 @@
+"""A call whose script works in the caller's process: what it cannot do, and what it ignores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daskprs._agent.protocol.messages import INLINE
+from daskprs._options.rules import current_client
+from daskprs._options.run_options import PROCESSES, TABLE, TIMES
+from daskprs.errors import Option, OptionError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from daskprs._options.run_options import RunOptions
+
+OF_THE_PLAN = "first_task_creation_timeout"
+OF_PROCESSES = [
+    name
+    for name, row in TABLE.items()
+    if name in ("max_node_losses", "resource_monitor_interval")
+    or (row.group in (PROCESSES, TIMES) and name not in ("start_method", OF_THE_PLAN))
+]
+"""Options of agents that are processes of their own, and can be killed."""
+
+
+def refuse_inline(options: RunOptions, why: str) -> None:
+    """Refuse the start method where the script cannot work in the caller's process and thread.
+
+    Raises
+    ------
+    OptionError
+        When it is the start method of the call.
+
+    """
+    if options.start_method == INLINE:
+        # The value may be that of Dask's config: the call then has nothing to leave out.
+        msg = (
+            f"{Option('start_method', INLINE)}: the script works in this process and thread, {why}"
+            f", or use {Option('start_method', 'fork')}."
+        )
+        raise OptionError(msg)
+
+
+def refuse_work_elsewhere(data: Any, options: RunOptions) -> None:
+    """Refuse, for a script in this process, what needs another process.
+
+    Raises
+    ------
+    OptionError
+        When the options name another interpreter, or the input is a Dask collection.
+
+    """
+    if options.python is not None:
+        python = Option("python", str(options.python))
+        refuse_inline(options, f"not in the interpreter {python}. Leave out the interpreter")
+    if any(map(_is_of_dask, data if isinstance(data, (list, tuple)) else [data])):
+        what = "without Dask, and the input is a Dask collection. Give what its compute() returns"
+        refuse_inline(options, what)
+
+
+def inline_warning(options: RunOptions, client: Client | str | None) -> str:
+    """Return the warning of a script in this process, with the options that it ignores, or ''."""
+    if options.start_method != INLINE:
+        return ""
+    changed = options.changed()
+    ignored = [f"{Option(name)}" for name in OF_PROCESSES if name in changed]
+    if client is not None or current_client() is not None:
+        ignored.append(f"{Option('client')}")
+    has_none = f" Without effect: {', '.join(ignored)}." if ignored else ""
+    return (
+        f"{Option('start_method', INLINE)}: the script works in this process and thread. No "
+        f"timeout ends it, and a crash of the script ends the program.{has_none}"
+    )
+
+
+def _is_of_dask(value: Any) -> bool:
+    packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+    return not packages.isdisjoint({"dask", "distributed"})

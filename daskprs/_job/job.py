@@ -1,0 +1,516 @@
+"""One job in the driver: check, prepare, run, publish and report."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import traceback
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from daskprs._agent.node.environment import system_arguments, usable_cores
+from daskprs._agent.protocol.messages import INLINE, JobSpec
+from daskprs._agent.script.plugin_stand_ins import plugin_stand_ins
+from daskprs._agent.script.side_inputs import side_inputs_of
+from daskprs._core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
+from daskprs._core.events import Counts, JobEnded, JobStarted, MessageLogged, OutputPublished
+from daskprs._core.ledger import Ledger
+from daskprs._core.outcomes import input_changed
+from daskprs._core.plan_entries import with_first_item_deadline
+from daskprs._driver.dispatch import Dispatcher
+from daskprs._folders.job_lock import begun_epochs, has_begun, locked
+from daskprs._folders.row_labels import drop_labels, prepared_labels
+from daskprs._folders.rows_seal import make_salt, rows_key
+from daskprs._inputs.files.file_versions import refuse_changed_files
+from daskprs._inputs.source.batch_format import batch_form
+from daskprs._job.control import JobControl
+from daskprs._job.frontend import Surface
+from daskprs._job.inline_call import inline_warning
+from daskprs._job.job_cluster import JobCluster
+from daskprs._job.job_input import JobInput
+from daskprs._job.leftovers import drop_leftovers
+from daskprs._job.prestart import agent_count
+from daskprs._job.request import keep_call, refuse_an_old_folder
+from daskprs._job.result import JobEnd, ParallelRunResult
+from daskprs._output.journal.recovery import RUNS, Resumption
+from daskprs._output.publish.output_file import make_output_dir
+from daskprs._output.store import ResultStore
+from daskprs._report.exporters import active_mlflow_run, exporters_of
+from daskprs._report.humanize import amount
+from daskprs._report.job_logs import end_message
+from daskprs._report.listeners import (
+    Listeners,
+    listeners_of,
+    report_doing,
+    report_preparation,
+)
+from daskprs._system.disk_space import is_full, no_room_to_begin
+from daskprs._system.file_lock import boot_id
+from daskprs._system.hidden_values import HiddenValues
+from daskprs._system.interrupts import LateInterrupts, held_back
+from daskprs._system.scarcity import explain
+from daskprs.errors import AgentError, DaskprsError, InputChanged, Option, OutputError, worded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from distributed import Client
+
+    from daskprs._core.limits import Limits
+    from daskprs._driver.ports import Slots
+    from daskprs._job.request import CheckedCall
+
+
+class Job:
+    """A checked call of `parallel_run`.
+
+    `surface` is its front end, Python or the command line, which words the next steps. By `control`
+    another thread reads the progress, and cancels the job.
+    """
+
+    def __init__(
+        self,
+        call: CheckedCall,
+        surface: Surface | None = None,
+        control: JobControl | None = None,
+    ) -> None:
+        self._surface = surface or Surface()
+        self._control = control or JobControl()
+        self._call = call
+        self._mlflow_run = active_mlflow_run()  # now: it is that of the caller's thread
+        self._store: ResultStore | None = None
+        self._cluster = JobCluster(call.client, agent_count(call.options))
+        self._input: JobInput
+        """The source, once it is prepared."""
+        self._end: JobEnd | None = None
+        self._interrupts = LateInterrupts(lambda: self._done)
+        self._new_writers: Callable[[Path], Executor] | None = None
+        """Makes what has parts of a data set written on the job's cluster, while there is one."""
+
+    def run(self) -> ParallelRunResult:
+        """Run the job, and return the result or raise it."""
+        with self._cluster, self._interrupts.ignored_once():
+            try:
+                end = self._prepare_and_run()
+            except (OSError, RuntimeError) as error:
+                if isinstance(error, OSError) and is_full(error):
+                    raise OutputError(self._no_room(error)) from error
+                limit = explain(error)
+                if not limit:
+                    raise
+                msg = f"the job could not be started: {error}. {limit}"
+                raise AgentError(msg) from error
+            except KeyboardInterrupt:
+                end = self._end or JobEnd.early(
+                    self._result(JobStatus.CANCELED, Counts(), Counts(), None)
+                )
+        return end.told()
+
+    def _no_room(self, error: OSError) -> str:
+        """Return the message for a disk that is full while the job is prepared."""
+        call = self._call
+        next_step = "call the job again, with the same folder"
+        if has_begun(call.folder):
+            next_step = f"resume the job: {self._surface.resume(call.folder.path)}"
+        return no_room_to_begin(call.folder.path, error, call.source.needed_bytes, next_step)
+
+    def _prepare_and_run(self) -> JobEnd:
+        call = self._call
+        if isinstance(call.client, str) and not self._is_inline:
+            from daskprs._cluster.connect import check_scheduler
+
+            check_scheduler(call.client)
+        call.folder.refuse_files_in_the_way()
+        closed = call.folder.create(shared=call.options.shared)
+        call.script.look(exclude=(call.folder.path, call.output_dir))
+        with ExitStack() as stack:
+            epoch = stack.enter_context(locked(call.folder))
+            refuse_an_old_folder(call.folder, call.options)  # since the call was checked
+            make_salt(call.folder)
+            if not has_begun(call.folder):  # else it is kept once it is not refused
+                keep_call(call.folder, call.kept)
+            make_output_dir(call.output_dir)
+            exporters = exporters_of(call.folder, self._mlflow_run)
+            options = call.options
+            heard = [self._control, *exporters.listeners]
+            heard += listeners_of(
+                call.folder,
+                progress=options.progress,
+                show_output=options.show_output and not self._is_inline,  # it is shown already
+            )
+            listeners = Listeners(heard, call.folder)
+            stack.callback(listeners.close)
+            for warning in filter(
+                None, (closed, call.warning, inline_warning(call.options, call.client))
+            ):
+                listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
+            if call.listed:
+                listeners.tell(MessageLogged("info", f"input: {call.listed}"))
+            for missing in exporters.missing:
+                listeners.tell(MessageLogged("info", missing))
+            drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
+            for half in call.folder.scratch.glob(".*.part"):  # of a driver that was killed
+                half.unlink(missing_ok=True)
+            report = report_preparation(listeners, lambda: call.source.how_far)
+            with report, self._control.prepares():
+                self._input = JobInput(call, self._cluster, stack, listeners)
+            self._store = store = self._open_store(epoch, listeners)
+            stack.callback(store.close)
+            keep_call(call.folder, call.kept)
+            return self._run(store, listeners)
+
+    # ---- before ----
+
+    @property
+    def _limits(self) -> Limits:
+        """The limits of the job; GPUs stay hidden that an earlier run has found to be unused."""
+        options = self._call.options
+        limits = options.limits()
+        if self._is_inline:
+            return limits.without_kills()
+        if options.finds_gpu_use and self._call.folder.gpus_hidden.exists():
+            return replace(limits, gpus_per_process=0.0)
+        return limits
+
+    @property
+    def _is_inline(self) -> bool:
+        """Whether the script works in this process and thread."""
+        return self._call.options.start_method == INLINE
+
+    @property
+    def _done(self) -> bool:
+        """Whether the result store and the upload, if any, are done."""
+        remote = self._call.remote
+        return self._store is not None and self._store.done and (remote is None or remote.done)
+
+    def _open_store(self, epoch: int, listeners: Listeners) -> ResultStore:
+        call, options = self._call, self._call.options
+        fingerprint = {
+            "input": call.source.fingerprint(),
+            "script": call.script.fingerprint(),
+            "options": {**options.of_results(call.digest), **self._side_inputs()},
+            "output": {"text": call.output.text, "typed": call.output.typed}
+            | (call.output.layout() if call.output.is_dataset else {}),
+        }
+        labels = prepared_labels(call.folder.scratch)
+        remote = call.remote
+        if remote is not None:
+            remote.begin(call.folder.upload, overwrite=options.overwrite)
+        records, timeout_s = call.folder.uploads, options.task_overhead_timeout
+        return ResultStore(
+            call.folder,
+            epoch,
+            call.output,
+            call.target,
+            fingerprint,
+            resumption=self._resumption(),
+            overwrite=options.overwrite,
+            where=call.source.where,
+            labels=labels if labels.exists() else None,
+            new_executor=lambda attempts: self._new_writers and self._new_writers(attempts),
+            check=self._control.check,
+            uploads=None if remote is None else remote.open_uploads(records, timeout_s),
+            warn=lambda told: listeners.tell(MessageLogged("warning", told)),
+        )
+
+    def _side_inputs(self) -> dict[str, dict[str, str]]:
+        """Return the identities of the side inputs; the option has only their paths."""
+        known = side_inputs_of(self._call.options.side_inputs)
+        return {"side_inputs": {one.name: one.version for one in known}} if known else {}
+
+    def _resumption(self) -> Resumption | None:
+        options = self._call.options
+        if not options.resume:
+            return None
+        resumption = Resumption(
+            self._call.source.mini_batches,
+            RUNS[options.resume],
+            options.accept_changes,
+            self._call.script.is_input,
+            self._input.known_before,
+            comparable=options.comparable,
+        )
+        failed_before = self._input.failed_before
+        return resumption._replace(failed_before=failed_before) if failed_before else resumption
+
+    def _spec(self, epoch: int) -> JobSpec:
+        """Return what all agents receive, and copy the script's folder to the job folder."""
+        call, options = self._call, self._call.options
+        output_dir = str(call.named_output_dir)
+        return JobSpec(
+            job_id=call.job_id,
+            # In this process the script is run where it lies: breakpoints name its file.
+            script=(
+                call.script.at(call.script.root)
+                if self._is_inline
+                else call.script.travel(call.folder.snapshot)
+            ),
+            arguments=system_arguments(options, output_dir),
+            environment=HiddenValues(options.environment_variables or {}),
+            python=None if options.python is None else str(options.python),
+            secrets=tuple(options.secrets or ()),
+            reader=pickle.dumps(call.source.reader()),
+            unit=call.source.unit,
+            output=call.output._replace(key=rows_key(call.folder)),
+            job_dir=str(call.folder),
+            epoch=epoch,
+            boot_id=boot_id(),
+            output_dir=output_dir,
+            logging_level=options.logging_level,
+            start_method=options.start_method,
+            limits=self._limits,
+            side_inputs=side_inputs_of(options.side_inputs),
+            batch_form=batch_form(call.source, options.batch_format),
+            included=call.included,
+            resource_interval_s=float(options.resource_monitor_interval),
+            profiling_module=options.profiling_module,
+            stand_ins=plugin_stand_ins(elsewhere=options.python is not None),
+        )
+
+    # ---- the work ----
+
+    def _run(self, store: ResultStore, listeners: Listeners) -> JobEnd:
+        call = self._call
+        expected = call.source.count()
+        listeners.tell(
+            JobStarted(
+                call.job_id,
+                call.script.name,
+                call.source.unit,
+                time.time(),
+                expected,
+                any(epoch < store.epoch for epoch in begun_epochs(call.folder)),
+                call.options.changed(),
+                self._limits,
+                self._input.sizes(expected, store),
+            )
+        )
+        within_s = call.options.first_task_creation_timeout
+        ledger = Ledger(
+            call.job_id,
+            with_first_item_deadline(self._input.plan(store), within_s),
+            self._limits,
+            recovered=store.recovered,
+            expected=expected,
+            first_process=call.folder.next_process,
+        )
+        try:
+            ending = self._work(ledger, store, listeners)
+        except KeyboardInterrupt:
+            ending = _ended(ledger, "it was interrupted", JobStatus.CANCELED)
+        except InputChanged as error:
+            ending = _ended(ledger, INPUT_HAS_CHANGED)._replace(failure=input_changed(error))
+        except DaskprsError as error:
+            reason = call.mask.text(error.worded(self._surface.option))
+            ending = _ended(ledger, reason)
+        except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result
+            limit = explain(error)
+            reason = call.mask.text(f"{type(error).__name__}: {error}")
+            reason = f"{reason.rstrip('.')}. {limit}" if limit else reason
+            listeners.tell(MessageLogged("debug", call.mask.text(traceback.format_exc())))
+            ending = _ended(ledger, reason)
+        if self._done:  # a second Ctrl-C does not undo the published output
+            ending = Ending(JobStatus.COMPLETED)
+        return self._settle(ending, ledger, store, listeners)
+
+    def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
+        """Settle every mini-batch on the available cluster, and publish the output."""
+        job = self._spec(store.epoch)
+        with self._slots(job, listeners) as slots:
+            ending = Dispatcher(slots, ledger, store, listeners, job, self._control.check).run()
+            if ending.status is JobStatus.COMPLETED:
+                ending = self._publish(ledger, store, listeners)
+            return ending
+
+    @contextmanager
+    def _slots(self, job: JobSpec, listeners: Listeners) -> Iterator[Slots]:
+        """Yield the slots of the job: those of a cluster, or the one of this process."""
+        options = self._call.options
+        if job.start_method == INLINE:
+            from daskprs._driver.inline_slots import InlineSlots
+
+            yield InlineSlots(job, usable_cores())
+            return
+        with self._cluster.connected() as client, self._parts_written(client, listeners):
+            from daskprs._cluster.cluster_slots import ClusterSlots
+            from daskprs._cluster.slot_allocator import SlotAllocator
+
+            nodes = SlotAllocator(
+                options.node_count, options.process_count_per_node, self._limits.gpus_per_process
+            )
+            yield ClusterSlots(client, job, nodes, listeners, self._input.staged)
+
+    @contextmanager
+    def _parts_written(self, client: Client, listeners: Listeners) -> Iterator[None]:
+        """Have the parts of a data set written on the cluster."""
+        if not self._call.output.is_dataset:
+            yield
+            return
+        from daskprs._cluster.part_writers import PartWriters
+
+        def say(level: str, told: str) -> None:
+            listeners.tell(MessageLogged(level, told))
+
+        with ExitStack() as writers:
+
+            def new_writers(attempts: Path) -> Executor:
+                timeout_s = self._call.options.task_overhead_timeout
+                made = PartWriters(client, self._call.folder, attempts, timeout_s, say)
+                return writers.enter_context(made)
+
+            self._new_writers = new_writers
+            try:
+                yield
+            finally:
+                self._new_writers = None
+
+    def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
+        """Publish the output, unless the input has changed or none of its items succeeded."""
+        call = self._call
+        refuse_changed_files(call.source.files())
+        items = ledger.standing().items
+        rows = call.options.output_action == "append_row"
+        is_empty = items.total > 0 and items.succeeded == 0
+        if rows and is_empty and not call.may_be_empty:
+            reason = f"not one of {items.total:,} {call.source.unit}s succeeded"
+            return _ended(ledger, reason)
+        if items.total == 0 and call.output.typed:
+            self._keep_columns(store)
+        self._input.finish(store)
+        self._write_failed(store, listeners)  # first: what is Completed has the table that is true
+        remote = call.remote
+        with self._reported(ledger, listeners, "publishing the output"):
+            path = store.publish()
+        if path is not None:
+            listeners.tell(OutputPublished(str(path), store.published_bytes))
+        if remote is not None and remote.file is not None and path is not None:
+            overwrite = call.options.overwrite
+            doing = f"uploading to {remote.file}"
+            with self._reported(ledger, listeners, doing, lambda: remote.how_far):
+                remote.publish(path, call.folder.upload, overwrite=overwrite)
+            listeners.tell(OutputPublished(remote.file, store.published_bytes))
+        for complaint in (store.complaint, "" if remote is None else remote.complaint):
+            if complaint:
+                listeners.tell(MessageLogged("warning", complaint))
+        return Ending(JobStatus.COMPLETED)
+
+    def _reported(
+        self,
+        ledger: Ledger,
+        listeners: Listeners,
+        doing: str,
+        how_far: Callable[[], str] = lambda: "",
+    ) -> AbstractContextManager[None]:
+        """Return a context that reports what is done in it, and how far it is."""
+        return report_doing(
+            listeners,
+            ledger.standing(),
+            self._call.begun_s,
+            lambda: f"{doing}: {more}" if (more := how_far()) else doing,
+        )
+
+    def _keep_columns(self, store: ResultStore) -> None:
+        """Keep the columns of an input table without rows, for which `run` makes no frame."""
+        meta: Any = getattr(self._call.source, "meta", None)
+        columns = None if meta is None else meta()
+        if columns is not None:
+            store.keep_columns(columns)
+
+    # ---- after ----
+
+    def _ways_to_go_on(self, ending: Ending) -> tuple[str, str]:
+        """Return what resumes the job, and what does so after the script was mended."""
+        folder, resume = self._call.folder.path, self._surface.resume
+        if ending.of_changed_input:
+            return resume(folder, "input"), ""
+        return resume(folder), resume(folder, "script") if ending.failure is not None else ""
+
+    def _settle(
+        self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners
+    ) -> JobEnd:
+        """Determine the end of the job, and then report it."""
+        if ending.status is not JobStatus.COMPLETED:
+            self._write_failed(store, listeners)
+        with held_back():
+            standing = ledger.standing()
+            done, items = standing.mini_batches, standing.items
+            output = self._output_file(store)
+            result = self._result(ending.status, done, items, output)
+            result = replace(
+                result,
+                left_out=standing.left_out,
+                renewals=standing.renewals,
+                not_returned=standing.not_returned,
+            )
+            ways = self._ways_to_go_on(ending)
+            ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways)
+            end = self._end = JobEnd(result, end_message(ended, self._call.folder))
+            store.end(result.record())
+        if self._interrupts.taken:
+            listeners.tell(
+                MessageLogged("warning", "An interrupt came too late: all is published.")
+            )
+        listeners.tell(ended)
+        if complaint := store.drop_output():
+            listeners.tell(MessageLogged("warning", complaint))
+        if ending.status is JobStatus.COMPLETED and not done.failed:
+            self._drop_leftovers(listeners)
+        return end
+
+    def _drop_leftovers(self, listeners: Listeners) -> None:
+        """Remove what only the agents needed; an error here does not change the job's end."""
+        folder = self._call.folder
+        if self._call.options.retain == "all":
+            return
+        try:
+            freed = drop_leftovers(folder)
+        except OSError as error:
+            told = (
+                f"what was written for the agents of {folder} cannot all be removed: {error}. "
+                "The output is complete; daskprs clean removes the folder."
+            )
+            listeners.tell(MessageLogged("warning", told))
+        else:
+            kept = Option("retain", "all")
+            told = f"removed what was written for the agents, {amount(freed)}; {kept} keeps it"
+            listeners.tell(MessageLogged("info", worded(told, self._surface.option)))
+
+    def _write_failed(self, store: ResultStore, listeners: Listeners) -> None:
+        """Write the table of failed mini-batches; an error here does not change the job's end."""
+        try:
+            store.write_failed()
+        except OSError as error:
+            told = f"{self._call.folder.failed} cannot be written: {error}"
+            listeners.tell(MessageLogged("warning", told))
+
+    def _output_file(self, store: ResultStore) -> Path | str | None:
+        """Return the path of the output; None until it exists."""
+        remote = self._call.remote
+        if remote is None:
+            return store.published
+        return remote.file if remote.done else None
+
+    def _result(
+        self, status: JobStatus, done: Counts, items: Counts, output: Path | str | None
+    ) -> ParallelRunResult:
+        call = self._call
+        return ParallelRunResult(
+            status=status.value,
+            mini_batches=done,
+            items=items,
+            output_file=output,
+            output_dir=call.named_output_dir,
+            logs_dir=call.folder.logs,
+            job_dir=call.folder.path,
+            elapsed_s=time.monotonic() - call.begun_s,
+            unit=call.source.unit,
+            is_trusted=call.options.trust,
+        )
+
+
+def _ended(ledger: Ledger, reason: str, status: JobStatus = JobStatus.FAILED) -> Ending:
+    return Ending(status, reason, ledger.headline, ledger.errors)

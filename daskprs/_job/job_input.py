@@ -1,0 +1,135 @@
+"""The input of a job: what is done before its plan is known, and the plan."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from daskprs._agent.protocol.messages import INLINE
+from daskprs._core.events import MessageLogged
+from daskprs._output.journal.recovery import RUNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from daskprs._cluster.staged_work import StagedWork
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._inputs.collections.source import CollectionSource
+    from daskprs._inputs.keys.partition_keys import ShuffledKeySource
+    from daskprs._job.job_cluster import JobCluster
+    from daskprs._job.request import CheckedCall
+    from daskprs._output.store import ResultStore
+    from daskprs._report.listeners import Listeners
+
+SIZED_AT_MOST = 10_000
+"""Number of mini-batches up to which their sizes are looked up before they run, in milliseconds."""
+TOKENLESS = (
+    "the collection has no deterministic token, so a resume computes all of it to compare it. "
+    "Futures have none, and a Delayed has one if it is pure: delayed(function, pure=True)."
+)
+
+
+class JobInput:
+    """Does for a source what needs the job's cluster, where the source asks for it.
+
+    It is the `InputWork` that `Source.begin` gets, once: after it, the plan can be asked for.
+    """
+
+    def __init__(
+        self, call: CheckedCall, cluster: JobCluster, job: ExitStack, listeners: Listeners
+    ) -> None:
+        self.scratch: Path = call.folder.scratch
+        self.known_before: dict[str, Any] = {}
+        """The facts about the input that an earlier run learnt after it wrote its fingerprint."""
+        self.staged: StagedWork[Any] | None = None
+        """The partitions of the input that workers hold, if they hold any."""
+        self.failed_before: Callable[[MiniBatch], bool] | None = None
+        """Whether an earlier run could not make a mini-batch, where that can be."""
+        self._call = call
+        self._cluster = cluster
+        self._job = job
+        self._listeners = listeners
+        self._growing: CollectionSource | None = None
+        """The source, if its plan grows while the job runs."""
+        call.source.begin(self)
+
+    # ---- what a source asks for ----
+
+    def bring_together(self, source: ShuffledKeySource) -> None:
+        """Bring the rows of each key together on the workers."""
+        options = self._call.options
+        if options.start_method == INLINE:
+            source.prepare(self.scratch)
+            return
+        client = self._cluster.keep(self._job)
+        from daskprs._cluster.key_exchange import KeyExchange
+
+        exchange = KeyExchange(
+            client,
+            options.environment_variables,
+            options.process_count_per_node,
+            options.task_overhead_timeout,
+            options.no_workers_timeout,
+        )
+        self._job.callback(exchange.close)
+        source.bring_together(self.scratch, exchange.run)
+        source.workers = exchange.workers
+        self.staged = exchange.staged
+
+    def follow(self, source: CollectionSource) -> None:
+        """Take the plan of a collection as it grows; a resume computes what it must compare."""
+        self._growing = source
+        self.failed_before = source.failed_before
+        if not source.has_token:
+            self._listeners.tell(MessageLogged("info", TOKENLESS))
+        options = self._call.options
+        if not options.resume:
+            return
+        if unknown := list(source.unknown()):
+            if not source.table.is_same:
+                what = (
+                    f"{len(unknown)} partitions are computed to compare them with those of before"
+                )
+                why = "other tasks than before make them" if source.has_token else TOKENLESS
+                self._listeners.tell(MessageLogged("warning", f"{what}: {why}"))
+            with self._cluster.connected() as client:
+                from daskprs._cluster.partition_feed import PartitionFeed
+
+                with closing(PartitionFeed(source, self._call.job_id)) as feed:
+                    feed.describe(client, unknown, options.no_workers_timeout)
+        self.known_before = source.compare(extends=RUNS[options.resume] == "what is new")
+
+    # ---- what the job asks for ----
+
+    def plan(self, store: ResultStore) -> Iterator[MiniBatch | None]:
+        """Return the plan; one that grows has None where the next mini-batch is not known yet."""
+
+        def is_settled(mini_batch: MiniBatch) -> bool:
+            return store.recovered(mini_batch) is not None
+
+        if self._growing is not None:
+            from daskprs._cluster.partition_feed import PartitionFeed
+
+            self.staged = feed = PartitionFeed(self._growing, self._call.job_id, is_settled)
+            return feed.plan()
+        plan = self._call.source.mini_batches
+        if self.staged is not None:
+            self.staged.settle(filter(is_settled, plan()))
+        return plan()
+
+    def sizes(self, expected: int | None, store: ResultStore) -> dict[int, int] | None:
+        """Return the sizes of the mini-batches to be run, where finding them out costs little."""
+        if expected is None or expected > SIZED_AT_MOST or self._growing is not None:
+            return None
+        left = (one for one in self._call.source.mini_batches() if not store.recovered(one))
+        sizes = {one.index: one.size for one in left}
+        known = {index: size for index, size in sizes.items() if size is not None}
+        return known if len(known) == len(sizes) else None
+
+    def finish(self, store: ResultStore) -> None:
+        """Keep the labels of rows that have become known with the partitions."""
+        source = self._growing
+        if source is not None and source.form.keep_labels:
+            store.keep_labels(source.finish_labels())

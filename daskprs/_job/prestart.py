@@ -1,0 +1,75 @@
+"""Prestart: a process imports the agents' modules while the call is checked and Dask imported."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from daskprs._agent.node.environment import agent_environment, usable_cores, visible_devices
+from daskprs._agent.protocol.messages import INLINE
+from daskprs._agent.supervision.zygote import started_ahead
+from daskprs._options.rules import current_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distributed import Client
+
+    from daskprs._options.run_options import RunOptions
+
+
+@contextmanager
+def prestart(
+    options: RunOptions,
+    client: Client | str | None,
+    final: Callable[[], RunOptions] | None = None,
+) -> Iterator[RunOptions]:
+    """Start a zygote within the block, if agents are to be children of this process.
+
+    Its start is half of the time until the first mini-batch. The zygote runs no code of the
+    caller; it ends at once when the check of the call fails.
+
+    Parameters
+    ----------
+    options
+        The options of the call, as far as they are known.
+    client
+        The cluster of the call, if any.
+    final
+        Returns the final options, which the block gets. It may import Dask to read Dask's config:
+        the zygote starts before, and is replaced where the final options need another one.
+
+    """
+    final = final or (lambda: options)
+    is_inline = options.start_method == INLINE
+    if is_inline or client is not None or current_client() is not None:
+        yield final()
+        return
+    early = _zygote(options)
+    with started_ahead(*early):
+        # NumPy starts threads, and ends the import where a limit has left none. The zygote, which
+        # needs threads a moment later, says which limit that is.
+        import numpy  # noqa: F401, ICN001
+
+        options = final()
+        if _zygote(options) == early:
+            yield options
+            return
+    with started_ahead(*_zygote(options)):
+        yield options
+
+
+def _zygote(options: RunOptions) -> tuple[dict[str, str], str]:
+    """Return the environment and the start method of a zygote in this process."""
+    on_gpus = options.gpus_per_process != 0 and visible_devices()
+    share = usable_cores() // (1 if on_gpus else agent_count(options))
+    environment = agent_environment(
+        os.environ, options.environment_variables, threads=share, python=options.python
+    )
+    return environment, options.start_method
+
+
+def agent_count(options: RunOptions) -> int:
+    """Return the largest number of agents for a cluster in this process."""
+    return options.process_count_per_node or usable_cores()

@@ -1,0 +1,141 @@
+"""The state of a job according to its folder: running, ended, or died and waiting for a resume."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from daskprs._core.ending import JobStatus
+from daskprs._core.events import Counts
+from daskprs._folders.job_lock import has_begun, holder, latest_epoch
+from daskprs._job.result import RUNNING, ParallelRunResult
+from daskprs._output.journal.history import History
+from daskprs._report.progress_file import JobOfOthers, preparation_of
+from daskprs.errors import JobFolderError, JournalError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._report.job_view import View
+
+DIED = "Died"
+
+
+class JobState(NamedTuple):
+    """The state of a job, whether or not its driver is alive."""
+
+    status: str
+    """``Running``, ``Completed``, ``Failed``, ``Canceled``; ``Died`` for an unfinished job whose
+    driver recorded no end."""
+    holder: str | None
+    """The driver that is at work."""
+    runs: int
+    """Number of drivers that have worked in the folder."""
+    mini_batches: Counts
+    """Mini-batches settled so far: `total` is their number, not that of the plan."""
+    items: Counts
+    output: Path | None
+    """The file that was published last, if it exists."""
+    result: ParallelRunResult | None
+    """The result that the last driver recorded; None while a driver is at work, or if it died."""
+
+    now: View | None = None
+    """The present view of the driver at work; None without one, or before its first mini-batch."""
+    not_returned: int = 0
+    """Failed items of mini-batches that succeeded: `run` returned fewer than it was given."""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether a resume would have something to do."""
+        return self.holder is None and self.status != JobStatus.COMPLETED
+
+    def record(self, folder: JobFolder) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        return {
+            "status": self.status,
+            "holder": self.holder,
+            "runs": self.runs,
+            "mini_batches": self.mini_batches._asdict(),
+            "items": {**self.items._asdict(), "not_returned": self.not_returned},
+            "output": None if self.output is None else str(self.output),
+            "failed_file": str(folder.failed) if folder.failed.exists() else None,
+            "logs": str(folder.logs),
+            "job": str(folder),
+            "result": None if self.result is None else self.result.record(),
+            "progress": None if self.now is None else self.now.record(),
+        }
+
+
+def state_of(folder: JobFolder) -> JobState:
+    """Return the state of a job; reject a folder in which no job has begun."""
+    if not has_begun(folder):
+        msg = f"no job has begun in {folder}{_waits(folder)}."
+        raise JobFolderError(msg)
+    who = holder(folder)  # first, so that its last records are read
+    now = None if who is None else JobOfOthers(folder).view()
+    history = History(folder)
+    result = None
+    if who is None and history.ended is not None:
+        result = _result(folder, history.ended)
+    mini_batches, items, not_returned = _counts(history)
+    published = [one.target for one in history.publications if one.target.exists()]
+    return JobState(
+        _status(who, history, result),
+        who,
+        latest_epoch(folder),
+        mini_batches,
+        items,
+        published[-1] if published else None,
+        result,
+        now,
+        not_returned,
+    )
+
+
+def _waits(folder: JobFolder) -> str:
+    """Return why a job has not begun, where that is known."""
+    driver = holder(folder)
+    if driver is not None:
+        said = preparation_of(folder)
+        return f": its input is being prepared by {driver}{said and f' ({said})'}"
+    if folder.detached.exists():
+        return ": it was submitted, and waits for a worker"
+    if folder.call.exists():
+        return ": its preparation was refused or interrupted. Call it again, with the same folder"
+    return ""
+
+
+def _result(folder: JobFolder, record: dict[str, Any]) -> ParallelRunResult:
+    """Return the recorded result; reject a record that daskprs cannot have written."""
+    try:
+        return ParallelRunResult.of(record)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        msg = (
+            f"{folder.journal(latest_epoch(folder))}: the result in it is none that daskprs "
+            "writes. Restore the journal, or use another job_dir."
+        )
+        raise JournalError(msg) from error
+
+
+def _status(who: str | None, history: History, result: ParallelRunResult | None) -> str:
+    if who is not None:
+        return RUNNING
+    if result is not None:
+        return result.status
+    return JobStatus.COMPLETED if history.is_done else DIED
+
+
+def _counts(history: History) -> tuple[Counts, Counts, int]:
+    """Return the counts of mini-batches and of items, and of items that `run` did not return."""
+    rows = history.standing()
+    rows = rows[history.commits.column("empty")[rows] == 0]
+    total, succeeded = (history.commits.column(name)[rows] for name in ("total", "succeeded"))
+    lost = [one.items for one in history.given_up.values()]
+    not_returned = int(np.maximum(0, total - succeeded).sum())
+    return (
+        Counts(len(rows) + len(lost), len(rows), len(lost)),
+        Counts(int(total.sum()) + sum(lost), int(succeeded.sum()), not_returned + sum(lost)),
+        not_returned,
+    )

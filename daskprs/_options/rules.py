@@ -1,0 +1,432 @@
+"""Rules for the values of options; each returns the value in its standard form, or rejects it.
+
+The table of options calls no rule for None where the type of the option allows None.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from math import isnan
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs._inputs.source.sizes import parse_bytes
+from daskprs._system.hidden_values import HiddenValues
+from daskprs._system.interpreter import NoInterpreter, interpreter_at
+from daskprs.errors import JobFolderError, Option, OptionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST_S = 259_200
+"""Maximum timeout in seconds: three days, as in Azure's v2 schema."""
+MOST_PERCENT = 100
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+PARTS = ("script", "input", "options")
+
+
+def refused(name: str, value: Any, rule: str) -> OptionError:
+    """Return the error that names the option, the rule and the value."""
+    return OptionError(f"{Option(name, value)}: must be {rule}.")
+
+
+SCHEDULER_FILE = ".json"
+"""The end of a client's name that is a scheduler file and no address."""
+
+
+def check_client(client: Any, *, blocks: bool = True) -> Any:
+    """Reject values that are not a client, without importing Dask; make file names absolute.
+
+    Reject clients that need the event loop of this thread, too, if the call `blocks` the thread.
+    """
+    if isinstance(client, str) and client.endswith(SCHEDULER_FILE):
+        return str(Path(client).absolute())
+    if client is None or isinstance(client, str) or type(client).__name__ == "Client":
+        if blocks:
+            _refuse_own_loop(current_client() if client is None else client)
+        return client
+    msg = (
+        "client: a distributed.Client, an address such as tcp://host:8786, or a scheduler file "
+        f"such as cluster.json, not {client!r}."
+    )
+    raise OptionError(msg)
+
+
+def current_client() -> Any:
+    """Return Dask's current client; None without one, or if Dask was not imported."""
+    distributed = sys.modules.get("distributed")
+    try:
+        return None if distributed is None else distributed.default_client()
+    except ValueError:
+        return None
+
+
+def _refuse_own_loop(client: Any) -> None:
+    """Reject a client that needs the event loop of this thread, which the call would block."""
+    if getattr(client, "asynchronous", False):
+        msg = (
+            "client: this call blocks the event loop of its thread, and the client needs that "
+            f"loop, got {client!r}. Write await daskprs.start(data, script, client=client), or "
+            "make the call in another thread, by await asyncio.to_thread(...)."
+        )
+        raise OptionError(msg)
+
+
+def check_job_dir(job_dir: Any) -> None:
+    """Reject a URL: a job appends to its files and locks them."""
+    if job_dir is not None and "://" in str(job_dir):
+        msg = (
+            f"{Option('job_dir', str(job_dir))}: a job lives in a folder of this machine, or one "
+            f"that is mounted. Its output may go to a URL, by {Option('output_dir')}."
+        )
+        raise OptionError(msg)
+
+
+@contextmanager
+def working_directory() -> Iterator[None]:
+    """Raise a `UsageError` if a relative path fails since the working directory was removed."""
+    try:
+        yield
+    except (OSError, UsageError, JobFolderError) as error:
+        removed = removed_directory(error)
+        if removed is None:
+            raise
+        raise removed from error
+
+
+def removed_directory(error: Exception) -> UsageError | None:
+    """Return the error of a removed working directory; None if the directory exists."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        msg = (
+            "the working directory of this process was removed, and a relative path, such as the "
+            f"default of job_dir, needs that directory ({error}). Change to a folder that exists, "
+            "or give absolute paths."
+        )
+        return UsageError(msg)
+    return None
+
+
+def optional(rule: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    """Return a rule that also allows None."""
+    return lambda name, value: None if value is None else rule(name, value)
+
+
+def check_number(least: int) -> Callable[[str, Any], Any]:
+    """Return a rule for whole numbers."""
+
+    def rule(name: str, value: Any) -> Any:
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not whole or value < least:
+            raise refused(name, value, f"a whole number of at least {least}")
+        return int(value)
+
+    return rule
+
+
+def check_seconds(name: str, value: Any) -> Any:
+    """Reject values other than a timeout in seconds."""
+    if not _is_number(value) or not 0 < value <= LONGEST_S:
+        raise refused(name, value, f"a number of seconds above 0, at most {LONGEST_S}")
+    return _plain(value)
+
+
+def check_interval(name: str, value: Any) -> Any:
+    """Reject values other than an interval in seconds, or 0 for none."""
+    if not _is_number(value) or (value != 0 and not 1 <= value <= LONGEST_S):
+        raise refused(name, value, f"0, or a number of seconds from 1 to {LONGEST_S}")
+    return _plain(value)
+
+
+def check_percent(name: str, value: Any) -> Any:
+    """Reject values other than a percentage."""
+    if not _is_number(value) or not 0 <= value <= MOST_PERCENT:
+        raise refused(name, value, "a number from 0 to 100")
+    return _plain(value)
+
+
+def check_gpus(name: str, value: Any) -> Any:
+    """Reject values other than a whole number of devices or a fraction of one device."""
+    fine = _is_number(value) and 0 <= value < float("inf")
+    if not fine or (value > 1 and value != int(value)):
+        raise refused(name, value, "a whole number, or a part of 1 such as 0.5")
+    return int(value) if value == int(value) else float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> int | float:
+    """Return a number, such as one of NumPy, as a Python number."""
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def check_one_of(*allowed: Any, any_case: bool = False) -> Callable[[str, Any], Any]:
+    """Return a rule for a choice."""
+
+    def rule(name: str, value: Any) -> Any:
+        given = value.upper() if any_case and isinstance(value, str) else value
+        for choice in allowed:
+            if type(given) is type(choice) and given == choice:
+                return choice
+        shown = ", ".join("None" if choice is None else repr(choice) for choice in allowed)
+        raise refused(name, value, f"one of {shown}")
+
+    return rule
+
+
+def check_separator(name: str, value: Any) -> Any:
+    """Reject values other than a single character."""
+    if not isinstance(value, str) or len(value) != 1 or value in '\r\n"':
+        raise refused(name, value, "a single character, neither a quote nor a line break")
+    return value
+
+
+def check_file_name(name: str, value: Any) -> Any:
+    """Reject values other than the plain name of a file."""
+    if not isinstance(value, str) or not value or "/" in value or value.startswith("."):
+        raise refused(name, value, "a file name without a folder, not hidden")
+    return value
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """Return column names as a tuple; a single one may be given as text."""
+    given = (value,) if isinstance(value, str) else value
+    fine = isinstance(given, Sequence) and all(isinstance(one, str) and one for one in given)
+    if not fine or not given or len(set(given)) != len(given):
+        raise refused(name, value, "one or more different column names")
+    return tuple(given)
+
+
+def labels(name: str, value: Any) -> tuple[str | int, ...]:
+    """Return column names as a tuple; columns of a frame may have whole numbers as names."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, Sequence) or not given or not all(map(_is_label, given)):
+        raise refused(name, value, "one or more different column names")
+    found = tuple(one if isinstance(one, str) else int(one) for one in given)
+    if len(set(found)) != len(found):
+        raise refused(name, value, "one or more different column names")
+    return found
+
+
+def _is_label(value: Any) -> bool:
+    is_number = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_number or (isinstance(value, str) and value != "")
+
+
+def folder_columns(name: str, value: Any) -> tuple[str, ...]:
+    """Return columns that make folders; their names stand in paths."""
+    given = names(name, value)
+    if any(character in one for one in given for character in "/=\0"):
+        raise refused(name, value, "one or more different column names without a slash or =")
+    if any(one.startswith(("_", ".")) for one in given):
+        rule = "names that do not begin with _ or a dot: readers of data sets skip such folders"
+        raise refused(name, value, rule)
+    return given
+
+
+def check_path(name: str, value: Any) -> Any:
+    """Reject values other than a path."""
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise refused(name, value, "a path")
+    return value
+
+
+@working_directory()
+def check_python(name: str, value: Any) -> str:
+    """Return the absolute path of an interpreter; an environment may be named by its folder."""
+    rule = "the path of an interpreter of Python, or the folder of its environment"
+    text = str(value) if isinstance(value, (str, os.PathLike)) else ""
+    if not text or "\0" in text or "://" in text:
+        raise refused(name, value, rule)
+    try:
+        return interpreter_at(text)
+    except NoInterpreter as error:
+        raise refused(name, value, f"{rule}: {error}") from error
+
+
+def check_root(name: str, value: Any) -> Path:
+    """Return the folder of a site's jobs; ``~`` and variables such as ``$SCRATCH`` are resolved."""
+    text = os.path.expandvars(check_path(name, value))
+    if "://" in text:
+        raise refused(name, value, "a folder of this machine, or one that is mounted")
+    return Path(text).expanduser()
+
+
+def check_text(name: str, value: Any) -> Any:
+    """Reject values other than non-empty text."""
+    if not isinstance(value, str) or not value:
+        raise refused(name, value, "text")
+    return value
+
+
+def check_encoding(name: str, value: Any) -> Any:
+    """Reject values other than the name of a text encoding that Python knows."""
+    try:
+        bytes(4).decode(value)  # Python does not look up the encoding of empty bytes
+    except (LookupError, TypeError, ValueError) as error:
+        raise refused(name, value, "the name of a text encoding, such as 'utf-8'") from error
+    return value
+
+
+def strings(name: str, value: Any) -> tuple[str, ...]:
+    """Return arguments as a tuple of text; numbers and paths become text."""
+    given = () if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) else value
+    fine = all(isinstance(one, (str, os.PathLike)) or _is_number(one) for one in given)
+    texts = tuple(str(one) for one in given)
+    if given is not value or not fine or any("\0" in text for text in texts):
+        raise refused(name, value, "a list of strings")
+    return texts
+
+
+def _checked_mapping(
+    name: str, value: Any, rule: str, fits: Callable[[Any, Any], Any]
+) -> dict[str, Any]:
+    """Return a mapping with keys of text as a dict, after checking each key and value."""
+    fine = isinstance(value, Mapping) and all(
+        isinstance(key, str) and key and fits(key, one) for key, one in value.items()
+    )
+    if not fine:
+        raise refused(name, value, rule)
+    return dict(value)
+
+
+def types_of_columns(name: str, value: Any) -> dict[str, Any] | None:
+    """Return types by column name; None instead of an empty mapping."""
+    rule = "a mapping of column names to types"
+    return _checked_mapping(name, value, rule, lambda *_: True) or None
+
+
+def _null_words(value: Any) -> Any:
+    """Return text and numbers as a list, or as lists by column name; None for anything else."""
+    if isinstance(value, Mapping):
+        lists = {name: _null_words(one) for name, one in value.items()}
+        fine = all(isinstance(name, str) and type(one) is list for name, one in lists.items())
+        return lists if fine else None
+    is_one = isinstance(value, str) or _is_number(value)
+    words = [value] if is_one else value
+    if not isinstance(words, (list, tuple, set, frozenset)):
+        return None
+    fine = all(isinstance(word, str) or (_is_number(word) and not isnan(word)) for word in words)
+    plain = [word if isinstance(word, str) else _plain(word) for word in words] if fine else []
+    return sorted(plain, key=str) if fine else None
+
+
+def _truth(value: Any) -> bool | None:
+    """Return a boolean, which the command line writes as text; None for anything else."""
+    return {"true": True, "false": False}.get(str(value).lower())
+
+
+def _mark(value: Any) -> str | None:
+    """Return a character that may stand in a number; None for anything else."""
+    is_mark = isinstance(value, str) and len(value) == 1 and value.isascii() and value.isprintable()
+    return value if is_mark and not value.isalnum() and value not in '"+-' else None
+
+
+CSV_OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "na_values": (_null_words, "text, numbers, a list of them, or such lists by column name"),
+    "keep_default_na": (_truth, "True or False"),
+    "decimal": (_mark, "a single ASCII character that is neither a letter nor a digit"),
+    "thousands": (_mark, "a single ASCII character that is neither a letter nor a digit"),
+}
+"""By name, as in pandas: a function that returns the standard form, or None, and its rule."""
+
+
+def check_csv_options(name: str, value: Any) -> dict[str, Any] | None:
+    """Return options for the cells of delimited text; None instead of an empty mapping."""
+    rule = f"a mapping with some of the names {', '.join(CSV_OPTIONS)}, as in pandas.read_csv"
+    given = _checked_mapping(name, value, rule, lambda key, _: key in CSV_OPTIONS)
+    found = {}
+    for key, one in given.items():
+        if one is None and key != "keep_default_na":  # pandas' default
+            continue
+        form, wanted = CSV_OPTIONS[key]
+        found[key] = form(one)
+        if found[key] is None:
+            raise refused(name, value, f"a mapping in which {key} is {wanted}")
+    if found.get("thousands") == found.get("decimal", "."):
+        raise refused(name, value, "a mapping in which thousands and decimal differ")
+    return found or None
+
+
+def announced_columns(name: str, value: Any) -> dict[str, Any] | None:
+    """Return types by column name, in the order of a frame or a mapping; None for no columns."""
+    rule = "a frame without rows, or a mapping of column names to types"
+    if hasattr(value, "dtypes"):
+        if len(value):
+            raise refused(name, value, rule)
+        value = dict(value.dtypes)
+    return _checked_mapping(name, value, rule, lambda *_: True) or None
+
+
+def given_schema(name: str, value: Any) -> str | None:
+    """Return the schema of what `run` returns as text; None instead of an empty mapping."""
+    if isinstance(value, Mapping) and not value:
+        return None
+    from daskprs._output.rows.given_schema import schema_text  # which imports pandas
+
+    try:
+        return schema_text(value)
+    except (AttributeError, TypeError, ValueError) as error:
+        rule = "an Arrow schema, a mapping of column names to types, or a frame without rows"
+        raise refused(name, value, f"{rule}: {error}") from error
+
+
+def variables(name: str, value: Any) -> HiddenValues | None:
+    """Return environment variables by name; None instead of an empty mapping.
+
+    A message that refuses them shows no value.
+    """
+
+    def fits(key: str, text: Any) -> bool:
+        return isinstance(text, str) and "=" not in key and "\0" not in key + text
+
+    hidden = HiddenValues(value) if isinstance(value, Mapping) else type(value)
+    rule = "a mapping of names to strings"
+    try:
+        return HiddenValues(_checked_mapping(name, value, rule, fits)) or None
+    except OptionError:
+        raise refused(name, hidden, rule) from None
+
+
+def variable_names(name: str, value: Any) -> tuple[str, ...] | None:
+    """Return names of environment variables, each once; a single one may be text; None for none."""
+    given = (value,) if isinstance(value, str) else value
+    fine = isinstance(given, Sequence) and all(
+        isinstance(one, str) and one and "=" not in one and "\0" not in one for one in given
+    )
+    if not fine:
+        raise refused(name, value, "names of environment variables, without their values")
+    return tuple(dict.fromkeys(given)) or None
+
+
+@working_directory()
+def named_paths(name: str, value: Any) -> dict[str, str] | None:
+    """Return a dict of absolute paths by name; None instead of an empty mapping."""
+
+    def fits(_: str, path: Any) -> bool:
+        text = str(path) if isinstance(path, (str, os.PathLike)) else ""
+        return bool(text) and "://" not in text and "\0" not in text
+
+    paths = _checked_mapping(name, value, "a mapping of names to paths of this machine", fits)
+    return {key: os.path.abspath(path) for key, path in paths.items()} or None  # noqa: PTH100
+
+
+def check_size(name: str, value: Any) -> Any:
+    """Reject values other than a size; a number becomes a Python number, text stays unchanged."""
+    size = parse_bytes(value, name)
+    return value if isinstance(value, str) else size
+
+
+def check_parts(name: str, value: Any) -> tuple[str, ...]:
+    """Return the parts of a job that may have changed as a tuple; a single one may be text."""
+    given = (value,) if isinstance(value, str) else value
+    if not isinstance(given, Sequence) or not all(one in PARTS for one in given):
+        raise refused(name, value, f"some of {', '.join(map(repr, PARTS))}")
+    return tuple(dict.fromkeys(given))

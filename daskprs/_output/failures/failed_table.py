@@ -1,0 +1,156 @@
+"""The table of failed mini-batches, ``failed.parquet``, made from the journals.
+
+The table has the attempts of all runs of a job. Memory holds the journal offsets of all attempts,
+but the tracebacks of only some hundred mini-batches at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from daskprs._folders.job_lock import begun_epochs
+from daskprs._output.failures.attempt import Attempt, Item
+from daskprs._output.journal.journal import lines, whole_line
+from daskprs._system.atomic_file import whole_file
+from daskprs._system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from daskprs._folders.job_folder import JobFolder
+
+AT_A_TIME = 500
+ATTEMPT = pa.struct(
+    [
+        ("run", pa.int64()),
+        ("attempt", pa.int64()),
+        ("status", pa.string()),
+        ("kind", pa.string()),
+        ("message", pa.string()),
+        ("traceback", pa.string()),
+        ("charged", pa.bool_()),
+        ("started", pa.timestamp("us", tz="UTC")),
+        ("elapsed_s", pa.float64()),
+        ("run_s", pa.float64()),
+        ("node", pa.int64()),
+        ("process", pa.string()),
+        ("host", pa.string()),
+        ("pid", pa.int64()),
+        ("peak_bytes", pa.int64()),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        ("mini_batch", pa.int64()),
+        ("label", pa.string()),
+        ("items", pa.int64()),
+        ("error", pa.string()),
+        ("paths", pa.list_(pa.string())),
+        ("row_group", pa.int64()),
+        ("first_row", pa.int64()),
+        ("end_row", pa.int64()),
+        ("first_byte", pa.int64()),
+        ("end_byte", pa.int64()),
+        ("partition_key", pa.map_(pa.string(), pa.string())),
+        ("attempts", pa.list_(ATTEMPT)),
+    ]
+)
+KINDS = (b'["failed"', b'["given up"')
+
+
+class _LogLine(NamedTuple):
+    """The place of a failed attempt's record in the journals."""
+
+    epoch: int
+    offset: int
+
+
+def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
+    """Write the table, whole or not at all; the journals have been written out.
+
+    Parameters
+    ----------
+    folder
+        The job folder.
+    failed
+        The numbers of the failed mini-batches in the current plan, and their identities, by which
+        their attempts are found.
+
+    """
+    found = _attempts(folder, set(failed.values()))
+    with ExitStack() as stack:
+        file = stack.enter_context(whole_file(folder.failed))
+        writer = stack.enter_context(pq.ParquetWriter(file, SCHEMA))
+        journals = {
+            epoch: stack.enter_context(open_regular(folder.journal(epoch)))
+            for epoch in {line.epoch for places in found.values() for line in places}
+        }
+        rows = (_row(index, found[failed[index]], journals) for index in sorted(failed))
+        while some := list(islice(rows, AT_A_TIME)):
+            writer.write_table(pa.Table.from_pylist(some, SCHEMA))
+
+
+def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_LogLine]]:
+    """Return the places of the attempt records of each failed mini-batch."""
+    found: dict[str, list[_LogLine]] = {identity: [] for identity in failed}
+    for epoch in begun_epochs(folder):
+        for offset, body in lines(folder.journal(epoch)):
+            if body.startswith(KINDS):
+                _, identity, *_ = json.loads(body)
+                if identity in found:
+                    found[identity].append(_LogLine(epoch, offset))
+    return found
+
+
+def _row(index: int, places: list[_LogLine], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
+    records = [_record(journals[place.epoch], place.offset) for place in places]
+    attempts = [Attempt(*record[3]) for record in records]
+    item = next(Item(**record[4]) for record in reversed(records) if record[4] is not None)
+    first_row, end_row = item.rows or (None, None)
+    first_byte, end_byte = item.bytes or (None, None)
+    return {
+        "mini_batch": index,
+        "label": item.label,
+        "items": item.items,
+        "error": attempts[-1].error,
+        "paths": item.paths,
+        "row_group": item.row_group,
+        "first_row": first_row,
+        "end_row": end_row,
+        "first_byte": first_byte,
+        "end_byte": end_byte,
+        "partition_key": list(map(tuple, item.partition_key)),
+        "attempts": [
+            {
+                "run": place.epoch,
+                **attempt._asdict(),
+                "started": datetime.fromtimestamp(attempt.started, UTC),
+            }
+            for place, attempt in zip(places, attempts, strict=True)
+        ],
+    }
+
+
+def _record(journal: IO[bytes], offset: int) -> list[Any]:
+    journal.seek(offset)
+    record: list[Any] = _in_utf8(json.loads(whole_line(journal.readline()) or b"[]"))
+    return record
+
+
+def _in_utf8(value: Any) -> Any:
+    """Return JSON values whose text can be encoded as UTF-8: a path may hold any bytes."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case list():
+            return [_in_utf8(one) for one in value]
+        case dict():
+            return {name: _in_utf8(one) for name, one in value.items()}
+    return value

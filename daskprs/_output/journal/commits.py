@@ -1,0 +1,286 @@
+"""Commits in flat columns: a million mini-batches take some 50 MB."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from daskprs._output.spool import NO_REGION, Region, Regions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from daskprs._core.columnar import ColumnBatch
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.outcomes import Outcome
+Numbers = np.ndarray[Any, Any]
+BLOCK = 10_000
+NOTHING = (None, None, None)
+
+
+class CommittedMiniBatch(NamedTuple):
+    """The result of the one attempt that counts for a mini-batch."""
+
+    index: int  # type: ignore[assignment] # tuple.index is of no use here
+    total: int
+    succeeded: int
+    empty: bool
+    text: Region = NO_REGION
+    typed: Region = NO_REGION
+    header: str | None = None
+    """The header line of its frames, if it has rows that are lines of text."""
+
+
+class Commits(NamedTuple):
+    """Commits that are made together, as columns; None for an empty column."""
+
+    identity: Sequence[str] | None
+    attempt: Sequence[int]
+    index: Sequence[int]  # type: ignore[assignment] # tuple.index is of no use here
+    total: Sequence[int]
+    succeeded: Sequence[int]
+    empty: Sequence[bool] | None = None
+    text: Regions | None = None
+    typed: Regions | None = None
+    header: Sequence[str | None] | None = None
+    spool: str = ""
+    """The name of the spool, in this epoch, that holds the regions of all these commits."""
+
+    @classmethod
+    def of(
+        cls,
+        mini_batches: Sequence[MiniBatch],
+        outcomes: ColumnBatch[Outcome],
+        text: Regions | None,
+        typed: Regions | None,
+        header: Sequence[str | None] | None,
+        spool: str,
+    ) -> Commits:
+        """Return the commits of attempts, given where their rows are."""
+        identities = [mini_batch.identity for mini_batch in mini_batches]
+        attempt, index, total, succeeded, empty = map(
+            outcomes.column, ("attempt", "index", "total", "succeeded", "empty")
+        )
+        some_empty = empty if any(empty) else None
+        return cls(
+            identities, attempt, index, total, succeeded, some_empty, text, typed, header, spool
+        )
+
+
+class HeaderNumbers:
+    """Header lines in the journal of one epoch: a text at its first commit, then its number.
+
+    Mostly all commits have the same header, which may name thousands of columns.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def column(self, headers: Sequence[str | None] | None) -> list[Any] | None:
+        """Return headers as the journal has them."""
+        if headers is None:
+            return None
+        return [None if header is None else self._numbered(header) for header in headers]
+
+    def headers(self, column: Sequence[Any] | None) -> list[str | None] | None:
+        """Return the headers that a column of the journal stands for."""
+        return None if column is None else [*map(self._header, column)]
+
+    def _numbered(self, header: str) -> str | int:
+        number = len(self._numbers)
+        known = self._numbers.setdefault(header, number)
+        return header if known == number else known
+
+    def _header(self, value: str | int | None) -> str | None:
+        if isinstance(value, int):
+            return list(self._numbers)[value]
+        if value is not None:
+            self._numbers.setdefault(value, len(self._numbers))
+        return value
+
+
+class CommitTable:
+    """Commits, one row for each."""
+
+    def __init__(self) -> None:
+        self._columns = {name: IntColumn(code) for name, code in _COLUMNS.items()}
+        self._headers: dict[str | None, int] = {None: 0}
+        self._spools: dict[tuple[int, str], int] = {}
+        self._sorted: tuple[Numbers, Numbers] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of commits."""
+        return len(self._columns["index"])
+
+    def add(self, commits: Commits, epoch: int) -> int:
+        """Add commits that were made in `epoch`, and return the number of their spool.
+
+        `find` does not find commits without an identity.
+        """
+        count = len(commits.index)
+        headers = self._headers
+        numbers = [headers.setdefault(header, len(headers)) for header in commits.header or ()]
+        spool = self._spools.setdefault((epoch, commits.spool), len(self._spools) + 1)
+        values = (
+            None if commits.identity is None else map(digest_of, commits.identity),
+            commits.index,
+            commits.total,
+            commits.succeeded,
+            commits.empty,
+            repeat(epoch, count),
+            repeat(spool, count),
+            None,
+            None,
+            *(commits.text or NOTHING),
+            *(commits.typed or NOTHING),
+            numbers or None,
+        )
+        for column, new in zip(self._columns.values(), values, strict=True):
+            column.extend(new, count)
+        return spool
+
+    def find(self, index: int, identity: str) -> CommittedMiniBatch | None:
+        """Return the commit of a mini-batch, among those present at the first call.
+
+        The index alone is not enough, since the input may have changed. Nor is the identity alone,
+        since the same file may be given twice. Later commits are never looked up: a ledger
+        settles each mini-batch once.
+        """
+        # Sorted once: to find a commit takes microseconds, however many there are.
+        if self._sorted is None:
+            indexes = self.column("index")
+            order = np.argsort(indexes, kind="stable").astype(np.uint32)
+            self._sorted = indexes[order], order
+        indexes, order = self._sorted
+        if len(indexes) == 0:
+            return None
+        place = int(np.searchsorted(indexes, indexes.dtype.type(index)))  # else it is all converted
+        if place == len(indexes) or indexes[place] != index:
+            return None
+        row = int(order[place])
+        return self._commit(row) if self._columns["identity"][row] == digest_of(identity) else None
+
+    def column(self, name: str) -> Numbers:
+        """Return a copy of a column."""
+        return self._columns[name].copy()
+
+    def values(self, row: int) -> dict[str, int]:
+        """Return the numbers of one row by column."""
+        return {name: column[row] for name, column in self._columns.items()}
+
+    def set_column(self, name: str, values: Numbers) -> None:
+        """Replace a column."""
+        self._columns[name] = IntColumn(_COLUMNS[name], values)
+
+    def keep(self, mask: Numbers) -> None:
+        """Drop every row for which `mask` is false."""
+        for name in _COLUMNS:
+            self.set_column(name, self.column(name)[mask])
+        self._sorted = None
+
+    def spool(self, number: int) -> tuple[int, str]:
+        """Return the epoch and the name of a spool by its number in the column ``spool``."""
+        return list(self._spools)[number - 1]
+
+    def header(self, number: int) -> str:
+        """Return a header by its number in the column ``header``; 0 means no header."""
+        return list(self._headers)[number] or ""
+
+    def _commit(self, row: int) -> CommittedMiniBatch:
+        value = self.values(row)
+        return CommittedMiniBatch(
+            value["index"],
+            value["total"],
+            value["succeeded"],
+            bool(value["empty"]),
+            Region(*(value[f"text_{part}"] for part in Region._fields)),
+            Region(*(value[f"typed_{part}"] for part in Region._fields)),
+            self.header(value["header"]) or None,
+        )
+
+
+class IntColumn:
+    """Integers of one type; zeros before the first other number take no memory.
+
+    Most jobs have no use for half of their columns: no frames with headers, no rows with types.
+
+    Parameters
+    ----------
+    code
+        The type, as the standard library's arrays name it.
+    numbers
+        The first numbers of the column.
+
+    """
+
+    __slots__ = ("_rest", "_zeros")
+
+    def __init__(self, code: str, numbers: Numbers | None = None) -> None:
+        self._zeros = 0
+        # Measured with a million commits: one array takes 49 bytes for each, arrays in blocks 52,
+        # and a NumPy array that grows by a quarter 57.
+        self._rest = array(code)
+        if numbers is not None and numbers.any():
+            self._rest.frombytes(numbers.astype(code).tobytes())
+        elif numbers is not None:
+            self._zeros = len(numbers)
+
+    def __len__(self) -> int:
+        return self._zeros + len(self._rest)
+
+    def __getitem__(self, row: int) -> int:
+        return self._rest[row - self._zeros] if row >= self._zeros else 0
+
+    def extend(self, numbers: Iterable[int] | None, count: int) -> None:
+        """Append `count` numbers; None appends zeros."""
+        if numbers is not None:
+            self._rest.extend(numbers)
+        elif self._rest:
+            self._rest.extend(repeat(0, count))
+        else:
+            self._zeros += count
+
+    def copy(self) -> Numbers:
+        """Return all numbers as an array."""
+        numbers = np.zeros(len(self), self._rest.typecode)
+        numbers[self._zeros :] = self._rest
+        return numbers
+
+
+def in_input_order(table: CommitTable, rows: Numbers) -> Numbers:
+    """Return the rows, sorted by the index of their mini-batch."""
+    return rows[np.argsort(table.column("index")[rows], kind="stable")]
+
+
+def each(*columns: Numbers) -> Iterator[tuple[int, ...]]:
+    """Yield the rows of arrays as plain numbers, and never hold a list of them all."""
+    for start in range(0, len(columns[0]), BLOCK):
+        block = (column[start : start + BLOCK].tolist() for column in columns)
+        yield from zip(*block, strict=True)
+
+
+_REGION = {"offset": "q", "length": "q", "checksum": "I"}
+_COLUMNS = {
+    "identity": "Q",
+    "index": "I",
+    "total": "q",
+    "succeeded": "q",
+    "empty": "B",
+    "epoch": "I",
+    "spool": "I",  # counted from 1
+    "in_file": "B",  # its text is in the published file, no longer in a spool
+    "part": "I",  # the part of a data set that it is in, where `text_offset` is its place
+    **{f"text_{part}": code for part, code in _REGION.items()},
+    **{f"typed_{part}": code for part, code in _REGION.items()},
+    "header": "I",
+}
+
+
+def digest_of(identity: str) -> int:
+    """Return the digest by which an identity is found."""
+    digest = hashlib.blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

@@ -1,0 +1,288 @@
+"""The resume of a job: read its journals, check its bytes, compare its plan."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from daskprs._output.journal.changes import check_unchanged
+from daskprs._output.journal.commits import digest_of, each
+from daskprs._output.journal.history import History
+from daskprs._output.journal.index_mapping import index_mapping
+from daskprs._output.spool import Region, checksum_of, holds
+from daskprs._system.regular_files import open_regular
+from daskprs.errors import JobFolderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._output.journal.commits import CommitTable, Numbers
+    from daskprs._output.journal.history import GivenUp, Publication, PublishedFile
+    from daskprs._output.journal.index_mapping import IndexMapping
+    from daskprs._output.spec import OutputSpec
+
+Runs = Literal["all that is left", "what is new", "what failed"]
+
+RUNS: dict[bool | str, Runs] = {
+    True: "all that is left",
+    "extend": "what is new",
+    "failed": "what failed",
+}
+"""Values of the option `resume`."""
+
+
+class Resumption(NamedTuple):
+    """The conditions of a resume."""
+
+    plan: Callable[[], Iterator[MiniBatch]]
+    """Makes the current plan, from the start."""
+    runs: Runs = "all that is left"
+    accepted: Collection[str] = ()
+    """Parts of the fingerprint that may have changed."""
+    is_input: Callable[[str], bool] = lambda _: False
+    """Whether a file in the script's folder is now input, and not one of the script's."""
+    known_before: Mapping[str, Any] = {}
+    """The facts about the input that the earlier run learnt after it wrote its fingerprint."""
+    failed_before: Callable[[MiniBatch], bool] = lambda _: False
+    """Whether a mini-batch is part of what failed, though it was not known as a mini-batch then."""
+    comparable: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda options: options
+    """Returns recorded options without the values of what is secret now."""
+
+    @property
+    def extends(self) -> bool:
+        """Whether the input may have grown."""
+        return self.runs == "what is new"
+
+    @property
+    def accepts(self) -> set[str]:
+        """Parts that may have changed: a mended script may run the failed mini-batches."""
+        return {*self.accepted, *(["script"] if self.runs == "what failed" else [])}
+
+    def renumber(self, folder: JobFolder, history: History) -> IndexMapping | None:
+        """Renumber settled mini-batches to the current plan, and drop those no longer in it.
+
+        This is always done. A check whether the plan has changed would have to trust the record of
+        the last plan: if a driver died while it wrote that record, rows would be doubled.
+
+        Return None if no number has changed. Raise `JobFolderError` when only failed mini-batches
+        are to run, and others are left.
+        """
+        commits, given_up = history.commits, history.given_up
+        if not commits and not given_up and self.runs != "what failed":
+            return None  # a new job
+        numbers = self._numbers(commits, given_up)
+        if self.runs == "what failed":
+            left = numbers.left - sum(map(self.failed_before, self.plan()))
+            if left:
+                raise JobFolderError(_unfinished(folder, numbers.of_plan, left))
+        if not numbers.changes(len(commits) + len(given_up)):
+            return None
+        there, now = numbers.of(commits.column("index"))
+        commits.keep(there)
+        commits.set_column("index", now)
+        history.given_up = numbers.moved(given_up)
+        return numbers
+
+    def _numbers(self, commits: CommitTable, given_up: dict[int, GivenUp]) -> IndexMapping:
+        indexes = np.array([*given_up], np.uint32)
+        digests = np.array([digest_of(one.identity) for one in given_up.values()], np.uint64)
+        return index_mapping(
+            np.concatenate([commits.column("index"), indexes]),
+            np.concatenate([commits.column("identity"), digests]),
+            self.plan(),
+        )
+
+
+class Found(NamedTuple):
+    """The recovered state: what the journals record and the disk still holds."""
+
+    commits: CommitTable
+    dropped: list[tuple[int, ...]]
+    """Epoch and index of commits whose bytes are gone or changed."""
+    published: Publication | None
+    """The output file, if it was published and is unchanged."""
+    may_overwrite: bool
+    """Whether an existing output file may be replaced."""
+    given_up: dict[int, GivenUp]
+    """Mini-batches that were given up, by number."""
+    renumbering: IndexMapping | None
+    """The new numbers of mini-batches, if any have changed."""
+    is_new: bool
+    """Whether the output file would differ from the published one."""
+    is_tried_again: bool
+    """Whether mini-batches that were given up are tried again."""
+
+    def records(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the journal records of this recovery."""
+        for epoch, index in self.dropped:
+            yield "dropped", epoch, index
+        if self.renumbering is not None:
+            yield "renumbered", self.renumbering.before.tolist(), self.renumbering.now.tolist()
+        if self.is_tried_again:
+            yield ("again",)
+
+
+def recover(
+    folder: JobFolder,
+    spec: OutputSpec,
+    fingerprint: dict[str, Any],
+    target: Path | None,
+    resumption: Resumption,
+) -> Found:
+    """Read the journals of all epochs, and check every byte that they promise.
+
+    A commit whose bytes are missing or changed is dropped: its mini-batch runs again. Once the
+    output is published, its rows are in the published file, which is recognized by its checksum,
+    not by its existence.
+
+    Raises
+    ------
+    JobChanged
+        When a journal was written for other inputs, another script or other options.
+    JournalError
+        When a journal was written by another version.
+    JobFolderError
+        When only what failed is to be run, and more than that is left.
+
+    """
+    history = History(folder)
+    then = history.fingerprint()
+    if then is not None and resumption.known_before:
+        then = {**then, "input": {**then["input"], **resumption.known_before}}
+    if then is not None and "options" in then:
+        then = {**then, "options": resumption.comparable(then["options"])}
+    check_unchanged(
+        then,
+        fingerprint,
+        resumption.accepts,
+        extend=resumption.extends,
+        is_input=resumption.is_input,
+    )
+    commits, standing = history.commits, history.standing()
+    published = publication_in_place(history, target)
+    if published is not None:
+        _place_in_file(history, published)
+    whole = np.ones(len(standing), dtype=bool)
+    if spec.text:
+        in_spool = standing[commits.column("in_file")[standing] == 0]
+        broken = _broken(commits, in_spool, "text", folder.spools)
+        whole &= ~np.isin(standing, broken)
+        if published is not None:
+            whole &= ~np.isin(standing, _broken_in_parts(commits, standing, published))
+    if spec.typed:
+        whole &= ~np.isin(standing, _broken(commits, standing, "typed", folder.typed_spools))
+    is_new = published is None or not np.array_equal(
+        standing[whole], history.standing(published.epoch)
+    )
+    lost = standing[~whole]
+    dropped = list(each(commits.column("epoch")[lost], history.recorded()[lost]))
+    kept = np.zeros(len(commits), dtype=bool)
+    kept[standing[whole]] = True
+    commits.keep(kept)
+    known = any(publication.target == target for publication in history.publications)
+    numbers = resumption.renumber(folder, history)
+    return Found(
+        commits,
+        dropped,
+        published,
+        history.may_overwrite or known,
+        history.given_up,
+        numbers,
+        is_new or numbers is not None,
+        bool(history.given_up) and resumption.runs == "all that is left",
+    )
+
+
+def _unfinished(folder: JobFolder, count: int, left: int) -> str:
+    return (
+        f"of {count} mini-batches of the job in {folder}, {left} have neither "
+        "rows nor failed in the end: it has not come to its end, or its input or output was moved "
+        "or changed. Do all of that by `daskprs resume`, or in Python by resume=True."
+    )
+
+
+def publication_in_place(history: History, target: Path | None) -> Publication | None:
+    """Return the publication that is in place, whether or not its epoch lived to say so."""
+    checksums: dict[Path, tuple[int, int]] = {}
+    for publication in reversed(history.publications):
+        identity = publication.identity
+        if publication.target != target or not identity.is_file():
+            continue
+        if identity not in checksums:
+            with open_regular(identity) as file:
+                checksums[identity] = checksum_of(file)
+        size, checksum = checksums[identity]
+        is_whole = publication.identity != publication.target or size == publication.size
+        if is_whole and checksum == publication.checksum:
+            return publication
+    return None
+
+
+def _place_in_file(history: History, published: Publication) -> None:
+    """Point the text of published commits to its place in the published file."""
+    commits = history.commits
+    rows = history.standing(published.epoch)
+    lengths = commits.column("text_length")[rows]
+    offsets, in_file = commits.column("text_offset"), commits.column("in_file")
+    if published.parts is None:
+        offsets[rows] = published.header_bytes + np.cumsum(lengths) - lengths
+    else:
+        counts = [part.mini_batches for part in published.parts]
+        parts, rows = commits.column("part"), rows[lengths > 0]
+        parts[rows] = np.repeat(np.arange(1, len(counts) + 1), counts)
+        offsets[rows] = np.concatenate([*map(np.arange, counts), np.empty(0, np.int64)])
+        commits.set_column("part", parts)
+    in_file[rows] = True
+    commits.set_column("text_offset", offsets)
+    commits.set_column("in_file", in_file)
+
+
+def _broken_in_parts(commits: CommitTable, rows: Numbers, published: Publication) -> Numbers:
+    """Return the commits in part files that are missing or changed."""
+    broken = [
+        number
+        for number, part in enumerate(published.parts or (), 1)
+        if not all(_is_unchanged(published.target / file.name, file) for file in part.files)
+    ]
+    in_file = commits.column("in_file")[rows].astype(bool)
+    gone: Numbers = rows[in_file & np.isin(commits.column("part")[rows], broken)]
+    return gone
+
+
+def _is_unchanged(path: Path, file: PublishedFile) -> bool:
+    try:
+        with open_regular(path) as there:
+            return checksum_of(there) == (file.size, file.checksum)
+    except FileNotFoundError:
+        return False
+
+
+def _broken(
+    commits: CommitTable, rows: Numbers, form: str, spools: Callable[[int], Path]
+) -> Numbers:
+    """Return the commits whose bytes in the spools are missing or changed."""
+    rows = rows[commits.column(f"{form}_length")[rows] > 0]
+    numbers = commits.column("spool")[rows]
+    region = [commits.column(f"{form}_{part}")[rows] for part in Region._fields]
+    in_order = np.lexsort((region[0], numbers))
+    columns = (rows, numbers, *region)
+    broken: list[int] = []
+    of_spools = groupby(each(*(column[in_order] for column in columns)), key=itemgetter(1))
+    for number, regions in of_spools:
+        epoch, name = commits.spool(number)
+        broken += _broken_in(spools(epoch) / name, regions)
+    return np.array(broken, dtype=np.int64)
+
+
+def _broken_in(spool: Path, regions: Iterable[tuple[int, ...]]) -> list[int]:
+    try:
+        with open_regular(spool) as file:
+            return [row for row, _, *place in regions if not holds(file, Region(*place))]
+    except FileNotFoundError:
+        return [row for row, *_ in regions]

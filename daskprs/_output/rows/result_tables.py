@@ -1,0 +1,120 @@
+"""Arrow tables of what `run` returned, piece by piece."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprs._arrow.arrow_pandas import pandas_metadata, with_notes, without_labels
+from daskprs._arrow.object_times import as_times
+from daskprs._output.rows.blocks import with_times
+from daskprs._output.rows.typed_rows import KeptTable
+from daskprs.errors import ReturnTypeError, class_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from daskprs._output.rows.typed_rows import TypedPiece
+
+RESULT = "result"
+"""The name of the column that holds elements of lists."""
+NO_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""Arrow's errors for values that none of its types holds."""
+SHOWN_KINDS = 3
+NO_LABELS: dict[str, Any] = {"index_columns": [], "column_indexes": []}
+"""Notes of pandas without any."""
+
+
+def tables_of(pieces: Iterable[TypedPiece], mini_batch: int) -> Iterator[pa.Table]:
+    """Yield the pieces of a mini-batch as tables; the elements of lists make one column.
+
+    Raises
+    ------
+    ReturnTypeError
+        When no type of Arrow holds the values of a column.
+
+    """
+    for are_frames, some in groupby(pieces, key=lambda piece: piece.kind == "frame"):
+        if are_frames:
+            for piece in some:
+                value = piece.value
+                kept = isinstance(value, KeptTable)
+                yield _plain(value) if kept else table_of(value, mini_batch)
+        else:
+            # Notes of pandas would say that no element is null.
+            values = table_of(column_of(values_of(some)), mini_batch)
+            yield values.replace_schema_metadata(None)
+
+
+def values_of(pieces: Iterable[TypedPiece]) -> list[Any]:
+    """Return the elements of lists and arrays."""
+    values: list[Any] = []
+    for piece in pieces:
+        values.extend([piece.value] if piece.kind == "element" else piece.value)
+    return values
+
+
+def table_of(frame: pd.DataFrame, mini_batch: int) -> pa.Table:
+    """Return a frame as a table; a NaN becomes null, and labels become text."""
+    try:
+        table = pa.Table.from_pandas(with_times(frame), preserve_index=False)
+    except NO_TYPE as error:
+        raise _no_arrow(frame, mini_batch, error) from error
+    return table.replace_schema_metadata(without_labels(table.schema).metadata)
+
+
+def _plain(kept: KeptTable) -> pa.Table:
+    """Return a kept table as `table_of` returns its frame; one that `run` returned as it is."""
+    table = kept.table.replace_schema_metadata(None)
+    if not kept.of_frame:
+        return table
+    pandas = pandas_metadata(kept.table.schema)
+    noted = {one["field_name"] for one in (pandas or {"columns": []})["columns"]}
+    for place, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type) and field.name not in noted:
+            nan = pc.is_nan(table.column(place))
+            if pc.any(nan).as_py():
+                nulls = pa.scalar(None, field.type)
+                table = table.set_column(place, field, pc.if_else(nan, nulls, table.column(place)))
+    return table.cast(with_notes(table.schema, pandas or {"columns": []} | NO_LABELS))
+
+
+def column_of(values: list[Any]) -> pd.DataFrame:
+    """Return elements as a frame of one column.
+
+    Its type is that of the elements if they have one in common, else ``object``: an int beside a
+    float stays an int.
+    """
+    kinds: set[type[Any]] = {type(value) for value in values}
+    kind = kinds.pop() if len(kinds) == 1 else object
+    if kind in (int, float, bool, str):
+        series = pd.Series(values)
+    elif issubclass(kind, np.generic) and not issubclass(kind, np.void):
+        series = pd.Series(np.array(values))
+    else:
+        series = pd.Series(values, dtype="object")
+    return series.to_frame(RESULT)
+
+
+def _no_arrow(frame: pd.DataFrame, mini_batch: int, error: Exception) -> ReturnTypeError:
+    """Return the error for a frame that Arrow cannot hold: it names the first such column."""
+    where = f"what run() returned for mini-batch {mini_batch}"
+    for place, label in enumerate(frame.columns):
+        column = frame.iloc[:, place]
+        try:
+            pa.array(as_times(column))
+        except NO_TYPE as misfit:
+            kinds = sorted({class_name(type(cell)) for cell in column})
+            held = f" of {', '.join(kinds[:SHOWN_KINDS])}" if column.dtype == object else ""
+            msg = (
+                f"the column {label!r} ({column.dtype}{held}) in {where} has no type of Arrow: "
+                f"{misfit}. It was kept as a pickle: read the rows by to_pandas(), or return "
+                "values of one plain type."
+            )
+            return ReturnTypeError(msg)
+    return ReturnTypeError(f"{where} makes no Arrow table: {error}. Read the rows by to_pandas().")

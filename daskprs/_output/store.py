@@ -1,0 +1,385 @@
+"""The store of a job's results: the one writer of journal and output file.
+
+Rows are in a spool, that of their agent or the driver's, before they are recorded in the journal;
+the first commit wins. The death of any process loses no commit, since both are written at once; a
+loss of power loses commits made since the last sync, about a second before.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+from daskprs._core.events import NOWHERE
+from daskprs._core.mini_batch import Where
+from daskprs._folders.job_lock import epochs_of, latest_epoch
+from daskprs._folders.row_labels import adopt_labels, drop_labels
+from daskprs._folders.rows_seal import rows_key
+from daskprs._output.failures.failed_work import FailedWork
+from daskprs._output.journal.commits import Commits, CommitTable, HeaderNumbers
+from daskprs._output.journal.journal import VERSION, Journal, Syncer, reported
+from daskprs._output.journal.recovery import recover
+from daskprs._output.publish.ordered_text import PUBLISHED, Headers, OrderedText
+from daskprs._output.publish.output_file import (
+    check_output_file,
+    claimed_output,
+    drop_spools,
+    part_of,
+    tidy_up,
+)
+from daskprs._output.spool import DRIVER, Sink, Spools
+from daskprs._system.atomic_file import sync_folder, whole_file
+from daskprs._system.disk_space import what_to_do
+from daskprs._system.interrupts import held_back
+from daskprs.errors import JournalError, OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    import pandas as pd
+
+    from daskprs._core.events import Place
+    from daskprs._core.lease import Results
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.outcomes import Outcome
+    from daskprs._core.plan_entries import CarriedOverFailure
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._output.dataset.ordered_parts import OrderedParts
+    from daskprs._output.journal.commits import CommittedMiniBatch
+    from daskprs._output.journal.history import Publication
+    from daskprs._output.journal.recovery import Found, Resumption
+    from daskprs._output.publish.open_uploads import OpenUploads
+    from daskprs._output.spec import OutputSpec
+
+
+class ResultStore:
+    """Keeps the results of a job's attempts, one for each mini-batch.
+
+    Parameters
+    ----------
+    folder
+        The job folder, locked by this process.
+    epoch
+        The number of this driver's epoch in the job folder.
+    spec
+        Which rows are kept: text, typed, both or none.
+    target
+        The output file; None when there is none.
+    fingerprint
+        The fingerprint on which the results depend, as JSON values.
+    resumption
+        How to resume from earlier commits; None if the folder must hold no journal.
+    overwrite
+        Replace an existing output file, at the moment of publishing.
+    where
+        Says where a mini-batch lies, for the table of those that failed.
+    labels
+        The folder of prepared row labels, which is moved into the job folder; None without labels.
+    new_executor, check
+        What writes the parts of a data set, and what may end that, as for `OrderedParts`.
+    uploads, warn
+        What uploads the parts of a data set while the job runs, as for `OrderedParts`, and what is
+        called when that fails, or when frames with different columns become lines of one file.
+
+    Raises
+    ------
+    OutputError
+        When the output file exists or its folder cannot be written.
+    JobFolderLocked
+        When another job has claimed the output file.
+    JobChanged
+        When the journal was written for a different job.
+
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        epoch: int,
+        spec: OutputSpec,
+        target: Path | None,
+        fingerprint: dict[str, Any],
+        *,
+        resumption: Resumption | None = None,
+        overwrite: bool = False,
+        where: Callable[[MiniBatch], Where] = lambda _: Where(),
+        labels: Path | None = None,
+        new_executor: Callable[[Path], Executor | None] | None = None,
+        check: Callable[[], None] = lambda: None,
+        uploads: OpenUploads | None = None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.published: Path | None = None
+        """The output file, once it is there."""
+        self.published_bytes = 0
+        """The size of the output file, in bytes."""
+        self.done = False
+        """Whether all output is in place: the job is then Completed, whatever happens later."""
+        self.complaint = ""
+        """The problem, if any, after the output was in place."""
+        self.epoch = epoch
+        """The number of this driver's epoch in the job folder."""
+        self._folder = folder
+        self._spec = spec
+        self._target = target
+        self._commits = CommitTable()
+        self._headers = Headers(warn=warn if spec.mixed_columns else None, separator=spec.separator)
+        self._header_numbers = HeaderNumbers()
+        self._ordered: OrderedText | OrderedParts | None = None
+        self._fingerprint = fingerprint
+        self._replaces = False
+        """Whether an existing output may be replaced."""
+        self._earlier: Publication | None = None
+        """The published output that has rows of earlier epochs."""
+        self._failed = FailedWork(folder, where)
+        self._labels = labels
+        self._new_executor = new_executor
+        self._check = check
+        self._uploads = uploads
+        self._warn = warn
+        self._is_new = True
+        """Whether a commit is missing from the published file."""
+        self._closing = ExitStack()
+        with ExitStack() as opening:
+            opening.callback(self._closing.close)
+            self._open(fingerprint, resumption, overwrite=overwrite)
+            opening.pop_all()
+
+    def recovered(self, mini_batch: MiniBatch) -> CommittedMiniBatch | CarriedOverFailure | None:
+        """Return the earlier result of a mini-batch that this run does not run again."""
+        index = mini_batch.index
+        return self._commits.find(index, mini_batch.identity) or self._failed.borne(index)
+
+    def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
+        """Commit the results of attempts, one for each of these mini-batches.
+
+        Raise `OutputError` when a result cannot be written, or its columns differ from the others.
+        Earlier commits stay.
+        """
+        header = self._headers.checked(made.outcomes)
+        with reported(self._folder.path):
+            if made.unwritten:
+                raise OSError(made.unwritten)
+            text, typed = self._spools.keep(made)
+            spool = made.spool or DRIVER
+            commits = Commits.of(mini_batches, made.outcomes, text, typed, header, spool)
+            numbered = self._header_numbers.column(header)
+            self._journal.add("commits", *commits._replace(header=numbered))
+            self._journal.write()
+        # Only earlier epochs' commits are ever looked up by identity.
+        number = self._commits.add(commits._replace(identity=None), self.epoch)
+        if self._ordered is not None:
+            self._ordered.add(commits, number)
+        self._failed.forget(commits.index)
+        self._is_new = True
+
+    def attempt_failed(
+        self,
+        mini_batch: MiniBatch,
+        outcome: Outcome,
+        place: Place = NOWHERE,
+        *,
+        final: bool,
+        charged: bool = True,
+    ) -> None:
+        """Record a failed attempt; with `final`, also that the mini-batch was given up."""
+        failed = self._failed.record(mini_batch, outcome, place, final=final, charged=charged)
+        self._journal.add(*failed)
+        if final and self._ordered is not None:
+            self._ordered.skip(outcome.index)
+
+    def note_hidden_gpus(self) -> None:
+        """Note for a resume that the script uses no GPU."""
+        self._folder.gpus_hidden.touch()
+
+    def sync_if_due(self, now_s: float) -> None:
+        """Sync commits about once a second, so that they survive a loss of power."""
+        self._syncer.sync_if_due(now_s)
+
+    def publish(self) -> Path | None:
+        """Write the output file, and return it; None when the job has none.
+
+        Call this when every mini-batch is settled. A file that is already published is rewritten
+        only if its content would change. After an `OutputError` (it cannot be written) or a
+        `JournalError` (the spool is damaged, or another driver has taken over), the output file is
+        what it was.
+        """
+        self._journal.add("complete", len(self._commits), len(self._failed))
+        self._syncer.sync()
+        if self._target is not None and self._ordered is not None:
+            if self.published is None or self._is_new:
+                self._publish(self._ordered, self._target)
+            self.complaint = drop_spools(self._folder, self._target, self.epoch)
+        self.done = True
+        return self.published
+
+    def keep_labels(self, prepared: Path) -> None:
+        """Keep row labels that are known only now that all is settled."""
+        with reported(self._folder.path):
+            drop_labels(self._folder.labels(self.epoch))
+            adopt_labels(prepared, self._folder.labels(self.epoch))
+        self._journal.add("labels")
+
+    def keep_columns(self, meta: pd.DataFrame) -> None:
+        """Keep the columns of the result of an input without rows."""
+        from daskprs._output.rows.typed_rows import TypedRows
+
+        with reported(self._folder.path), whole_file(self._folder.columns(self.epoch)) as file:
+            sink = Sink()
+            rows = TypedRows(sink, rows_key(self._folder))
+            rows.block(meta, has_index=False)
+            rows.flush()
+            file.write(sink.finish()[1])
+
+    def write_failed(self) -> None:
+        """Write ``failed.parquet`` from the failures so far; raise `OSError` if that fails."""
+        self._journal.write()
+        self._failed.write()
+
+    def end(self, result: dict[str, Any]) -> None:
+        """Record the job's result."""
+        self._journal.add("ended", result)
+
+    def drop_output(self) -> str:
+        """Remove the unfinished output; return what is left of it elsewhere, and why."""
+        if self._ordered is None:
+            return ""
+        with suppress(OSError):  # the next driver removes it
+            self._ordered.close()
+        return self._ordered.complaint
+
+    def close(self) -> None:
+        """Write pending records and close the files; journal and spools stay for a resume."""
+        with suppress(OutputError):  # a full disk was reported, and closing must go on
+            self._syncer.sync()
+        with suppress(OSError):  # a tail that cannot be cut off fails its checksum
+            self._closing.close()
+
+    # ---- opening ----
+
+    def _open(
+        self, fingerprint: dict[str, Any], resumption: Resumption | None, *, overwrite: bool
+    ) -> None:
+        target, replaces = self._target, overwrite
+        if target is not None:
+            self._closing.enter_context(claimed_output(target))
+            tidy_up(part_of(target, self._folder.path.name), target)
+        found = None
+        if resumption is not None:
+            found = self._recover(fingerprint, resumption)
+            replaces |= found.may_overwrite
+        if target is not None:
+            check_output_file(target, overwrite=replaces, is_dataset=self._spec.is_dataset)
+            # Kept, since a script may make a folder of this name while the job runs: it is looked
+            # at again before the output gets its name.
+            self._replaces = replaces
+        with reported(self._folder.path):
+            self._open_files()
+        self._journal.add("job", VERSION, fingerprint, overwrite)
+        if found is not None:
+            for record in found.records():
+                self._journal.add(*record)
+        if self._labels is not None:
+            self._journal.add("labels")
+        if self._spec.unlabelled is not None:
+            self._journal.add("unlabelled", self._spec.unlabelled)
+        self._syncer.sync()
+        sync_folder(self._folder.path)
+        for epoch in epochs_of(self._folder, self._folder.labels):
+            if epoch < self.epoch:
+                drop_labels(self._folder.labels(epoch))
+
+    def _open_files(self) -> None:
+        """Create the files of this epoch, the journal last: with it the job has begun."""
+        folder, epoch = self._folder, self.epoch
+        self._spools = Spools(folder.spools(epoch), folder.typed_spools(epoch), self._spec)
+        self._closing.callback(self._spools.close)
+        if self._labels is not None:
+            adopt_labels(self._labels, folder.labels(epoch))
+        self._journal = Journal(folder.journal(epoch))
+        self._closing.callback(self._journal.close)
+        self._syncer = Syncer(folder.path, self._spools, self._journal)
+        self._closing.callback(self._syncer.close)
+        if self._target is not None:
+            self._ordered = self._new_output(part_of(self._target, folder.path.name))
+            self._closing.callback(self._ordered.close)
+
+    def _new_output(self, part: Path) -> OrderedText | OrderedParts:
+        if not self._spec.is_dataset:
+            header = self._spec.header
+            return OrderedText(part, self._rows_of, self._headers, with_header=header)
+        # Not at the top: a job with text need not load what makes data sets.
+        from daskprs._output.dataset.earlier_parts import EarlierParts
+        from daskprs._output.dataset.manifest import made_by
+        from daskprs._output.dataset.ordered_parts import OrderedParts
+
+        by = made_by(self._folder.path.name, self._fingerprint)
+        earlier = None if self._earlier is None else EarlierParts(self._earlier, self._commits)
+        return OrderedParts(
+            part,
+            self._spec,
+            self._commits,
+            self._rows_of,
+            by,
+            earlier,
+            self._new_executor,
+            self._check,
+            self._uploads,
+            self._warn,
+        )
+
+    def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:
+        found = recover(self._folder, self._spec, fingerprint, self._target, resumption)
+        self._commits = found.commits
+        self._headers.take_over(found.commits)
+        self._failed.take_over(found.given_up, borne_is_left=resumption.extends)
+        if found.published is not None:
+            self.published = self._target
+            self._earlier = found.published
+            self._is_new = found.is_new
+            self.published_bytes = found.published.size
+            drop_spools(self._folder, found.published.target, found.published.epoch)
+        return found
+
+    # ---- writing ----
+
+    def _publish(self, ordered: OrderedText | OrderedParts, target: Path) -> None:
+        try:
+            written = ordered.finish(self._commits)
+            self._journal.add(*written.record(target))
+            self._syncer.sync()
+            # A network file system may give the lock of a host that was cut off to another driver.
+            latest = latest_epoch(self._folder)
+            if latest > self.epoch:
+                msg = f"another driver has taken over {self._folder}: nothing is published here."
+                raise JournalError(msg)
+            if latest < self.epoch:
+                msg = (
+                    f"{self._folder.journal(self.epoch)} was removed while the job was at work: "
+                    "nothing is published here. Start the job in a fresh folder."
+                )
+                raise JournalError(msg)
+            with held_back():  # else the file could be there without a record
+                if self._spec.is_dataset:  # the script may have made such a folder
+                    check_output_file(target, overwrite=self._replaces, is_dataset=True)
+                ordered.put(target)
+                self.published, self.published_bytes = target, written.size
+                self._is_new, self.done = False, True
+        except OSError as error:
+            msg = f"the output cannot be written: {error}. {what_to_do(error).capitalize()}"
+            raise OutputError(msg) from error
+        finally:
+            with suppress(OSError) if self.done else nullcontext():
+                ordered.close()  # the unfinished output, or what was replaced
+        self._journal.add("published", str(target))
+        with suppress(OutputError):  # the checksum shows that it is published
+            self._syncer.sync()
+
+    def _rows_of(self, source: int) -> Path:
+        """Return the file from which rows are copied."""
+        if source == PUBLISHED and self._target is not None:
+            return self._target
+        epoch, name = self._commits.spool(source)
+        return self._folder.spools(epoch) / name

@@ -1,0 +1,72 @@
+"""Exporters: listeners that pass a job on to systems of others, each only where it is asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._report.listeners import Listener
+
+SIGNALS = ("traces", "metrics")
+"""The signals that a job sends to OpenTelemetry."""
+
+
+class Exporters(NamedTuple):
+    """The exporters of a job."""
+
+    listeners: list[Listener]
+    missing: list[str]
+    """For each that was asked for and cannot be had, a sentence that says why."""
+
+
+def exporters_of(folder: JobFolder, mlflow_run: str | None) -> Exporters:
+    """Return the exporters that the environment and the caller ask for.
+
+    Parameters
+    ----------
+    folder
+        The job folder.
+    mlflow_run
+        The id of MLflow's run that was active in the caller; None without one.
+
+    """
+    found = Exporters([], [])
+    signals = [signal for signal in SIGNALS if _goes_to_otlp(signal)]
+    if signals:
+        try:
+            from daskprs._report.telemetry import Telemetry
+
+            found.listeners.append(Telemetry(folder, signals))
+        except Exception as error:  # noqa: BLE001 - a job needs no receiver
+            told = "the environment names a receiver of OpenTelemetry, which gets nothing"
+            found.missing.append(f"{told}: {error}. Install daskprs[otel].")
+    if mlflow_run is not None:
+        try:
+            from daskprs._report.mlflow_run import MlflowRun
+
+            found.listeners.append(MlflowRun(folder, mlflow_run))
+        except Exception as error:  # noqa: BLE001 - a job needs no receiver
+            found.missing.append(f"MLflow's active run gets nothing of this job: {error}")
+    return found
+
+
+def _goes_to_otlp(signal: str) -> bool:
+    """Return whether the variables of OpenTelemetry name a receiver, and do not turn it off."""
+    variables = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
+    name = signal.upper()
+    endpoint = variables.get(f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT") or variables.get(
+        "OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
+    is_on = variables.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    return is_on and bool(endpoint) and variables.get(f"OTEL_{name}_EXPORTER", "otlp") == "otlp"
+
+
+def active_mlflow_run() -> str | None:
+    """Return the id of MLflow's active run in this thread, if the caller has imported MLflow."""
+    mlflow: Any = sys.modules.get("mlflow")
+    active = getattr(mlflow, "active_run", None)
+    run = None if active is None else active()
+    return None if run is None else str(run.info.run_id)

@@ -1,0 +1,254 @@
+"""The listeners of a job: they receive its events, and show or log them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Protocol
+
+from daskprs._core.events import MessageLogged, ProgressReported
+from daskprs._report.attempts import AttemptLogs
+from daskprs._report.humanize import duration
+from daskprs._report.job_logs import DriverLog, JobLogs, Overview
+from daskprs._report.job_view import JobWatch
+from daskprs._report.log_files import LogFiles
+from daskprs._report.loggers import Loggers
+from daskprs._report.progress_bar import ProgressBar, display_for
+from daskprs._report.progress_file import ProgressFile
+from daskprs._report.script_errors import ScriptErrors
+from daskprs._report.shown_output import ShownOutput
+from daskprs._report.summaries import Summaries
+from daskprs._report.usage_logs import UsageLogs
+from daskprs._system.regular_files import append_regular
+from daskprs.errors import JobFolderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from daskprs._core.events import Event, Progress
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._report.progress_bar import Display
+
+FIRST_AFTER_S = 3.0
+LONGEST_S = 60.0
+"""Maximum seconds between two notices; up to this, each pause is twice the one before."""
+AGAIN_S = 0.25
+"""Seconds between two reports of what the driver does after the last mini-batch."""
+
+
+class Listener(Protocol):
+    """Receives every event of a job, in order, from the driver's one loop."""
+
+    def tell(self, event: Event) -> None:
+        """Receive an event; must be quick, as some events come for every mini-batch."""
+        ...
+
+    def close(self) -> None:
+        """Finish; called once, also when the job was interrupted."""
+        ...
+
+
+class _Hearer(Protocol):
+    """Receives events."""
+
+    def tell(self, event: Event) -> None:
+        """Receive an event."""
+        ...
+
+
+class Listeners:
+    """Sends events to all listeners. One that raises is logged and dropped; the job goes on.
+
+    The other listeners receive a warning, so that people know which log is incomplete.
+    """
+
+    def __init__(self, listeners: Iterable[Listener], folder: JobFolder) -> None:
+        self._listeners = tuple(listeners)
+        self._folder = folder
+        self._telling = threading.RLock()
+        """Held while an event is sent: what writes parts reports, while another thread does."""
+
+    def tell(self, event: Event) -> None:
+        """Send an event to all listeners."""
+        stopped = []
+        with self._telling:
+            for listener in self._listeners:
+                try:
+                    listener.tell(event)
+                except Exception as error:  # noqa: BLE001 - a listener must not end the job
+                    stopped.append((listener, error))
+            if stopped:
+                self._drop(stopped)
+
+    def close(self) -> None:
+        """Close all listeners, each once."""
+        listeners, self._listeners = self._listeners, ()
+        for listener in listeners:
+            try:
+                listener.close()
+            except Exception as error:  # noqa: BLE001 - the same
+                self._write_down(listener, error)
+
+    def _drop(self, stopped: list[tuple[Listener, Exception]]) -> None:
+        gone = {id(listener) for listener, _ in stopped}
+        self._listeners = tuple(one for one in self._listeners if id(one) not in gone)
+        for listener, error in stopped:
+            with suppress(Exception):  # it has failed already, and its first error is written down
+                listener.close()  # restores the cursor of the terminal, and keeps the text
+            self.tell(MessageLogged("warning", self._write_down(listener, error)))
+
+    def _write_down(self, listener: Listener, error: Exception) -> str:
+        """Write an error to the log folder, and return a sentence about it."""
+        name = type(listener).__name__
+        log = self._folder.own_error(name)
+        with suppress(OSError, JobFolderError):  # a full disk: there is nowhere to write it
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with append_regular(log) as file:
+                traceback.print_exception(error, file=file)
+        return f"{name} has stopped, the job goes on: {type(error).__name__}: {error}. See {log}"
+
+
+def listeners_of(
+    folder: JobFolder, *, progress: bool | None, show_output: bool = False
+) -> list[Listener]:
+    """Return the listeners of a job; `LogFiles`, which flushes the files, comes last."""
+    files, watch = LogFiles(), JobWatch()
+    return [
+        watch,
+        *_on_screen(folder, watch, progress=progress, show_output=show_output),
+        ProgressFile(folder, watch),
+        Loggers(folder),
+        JobLogs(folder),
+        AttemptLogs(folder, files),
+        ScriptErrors(folder, files),
+        Summaries(folder),
+        UsageLogs(folder, files),
+        Overview(folder, files, watch),
+        DriverLog(folder, files),
+        files,
+    ]
+
+
+def _on_screen(
+    folder: JobFolder, watch: JobWatch, *, progress: bool | None, show_output: bool
+) -> Iterator[Listener]:
+    """Yield the listeners with a display; output comes first, as progress ends the display."""
+    if progress is False and not show_output:
+        return
+    display = display_for(sys.stderr, folder)
+    if show_output:
+        yield ShownOutput(display, folder)
+    if progress is not False:
+        yield ProgressBar(display, folder, watch)
+
+
+@contextmanager
+def report_listing(
+    folder: JobFolder, how_far: Callable[[], str], *, progress: bool | None
+) -> Iterator[None]:
+    """Show how far the listing of the input is, before the job has a folder or a listener.
+
+    `progress` is the option: False shows nothing.
+    """
+    if progress is False:
+        yield
+        return
+    begun_s = time.monotonic()
+
+    def notice() -> Event:
+        for_s = duration(time.monotonic() - begun_s)
+        return MessageLogged("notice", f"looking at the input for {for_s}{_after_colon(how_far())}")
+
+    with _telling(_ListingDisplay(folder), notice, FIRST_AFTER_S, LONGEST_S):
+        yield
+
+
+class _ListingDisplay:
+    """Shows notices on a display that is opened with the first of them."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._display: Display | None = None
+
+    def tell(self, event: Event) -> None:
+        """Show a notice."""
+        if isinstance(event, MessageLogged):
+            self._display = self._display or display_for(sys.stderr, self._folder)
+            self._display.say(event.message)
+
+
+def _after_colon(more: str) -> str:
+    return f": {more}" if more else ""
+
+
+@contextmanager
+def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iterator[None]:
+    """Report the progress of the input's preparation, which may take minutes without other events.
+
+    `how_far` returns the progress in a few words, or none. During the preparation, only the thread
+    of this function sends events to the listeners.
+    """
+    begun_s = time.monotonic()
+
+    def notice() -> Event:
+        for_s = duration(time.monotonic() - begun_s)
+        return MessageLogged("notice", f"preparing the input for {for_s}{_after_colon(how_far())}")
+
+    with _telling(listeners, notice, FIRST_AFTER_S, LONGEST_S):
+        yield
+
+
+@contextmanager
+def report_doing(
+    listeners: Listeners, standing: Progress, begun_s: float, doing: Callable[[], str]
+) -> Iterator[None]:
+    """Report what the driver does after the last mini-batch: to upload may take an hour.
+
+    During the block, only the thread of this function sends events to the listeners.
+    """
+
+    def report() -> Event:
+        elapsed_s = time.monotonic() - begun_s
+        return ProgressReported(standing, (), elapsed_s, 0.0, doing=doing())
+
+    with _telling(listeners, report, AGAIN_S, AGAIN_S):
+        yield
+
+
+@contextmanager
+def _telling(
+    listeners: _Hearer, event: Callable[[], Event], first_s: float, longest_s: float
+) -> Iterator[None]:
+    """Send an event again and again, each pause being twice the one before up to `longest_s`."""
+    over = threading.Event()
+    thread = threading.Thread(
+        target=_tell,
+        args=(listeners, event, over, first_s, longest_s),
+        name="daskprs-progress",
+        daemon=True,
+    )
+    started = False
+    with suppress(RuntimeError):  # no more threads: the work is done without a word
+        thread.start()
+        started = True
+    try:
+        yield
+    finally:
+        over.set()
+        if started:
+            thread.join()
+
+
+def _tell(
+    listeners: _Hearer,
+    event: Callable[[], Event],
+    over: threading.Event,
+    pause_s: float,
+    longest_s: float,
+) -> None:
+    while not over.wait(pause_s):
+        listeners.tell(event())
+        pause_s = min(longest_s, 2 * pause_s)

@@ -1,0 +1,63 @@
+"""The printed text of a mini-batch, from the logs of its process, by the table of attempts."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING, Literal
+
+from daskprs._system.log_cap import read_part
+from daskprs._system.regular_files import open_regular
+from daskprs.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daskprs._folders.job_folder import JobFolder
+
+Stream = Literal["stdout", "stderr"]
+
+
+def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | None = None) -> str:
+    """Return the text that an attempt, the last or a given one, has written to a stream.
+
+    Raises
+    ------
+    UsageError
+        When the table of attempts has no such attempt, or the part of the log is unknown.
+
+    """
+    rows = [
+        (int(number), int(node), process, json.loads(detail))
+        for _, number, node, process, *_, detail in csv.reader(_lines_of(folder.attempts, index))
+        if attempt in (None, int(number))
+    ]
+    if not rows:
+        which = "no attempt" if attempt is None else f"no attempt {attempt}"
+        msg = f"{stream}: mini-batch {index} has {which} that has ended, by {folder.attempts}."
+        raise UsageError(msg)
+    _, node, process, detail = rows[-1]
+    if stream not in detail:
+        return ""
+    log = (folder.stdout if stream == "stdout" else folder.stderr)(node, process)
+    if detail[stream] is None:
+        msg = (
+            f"{stream}: which part of {log} is of mini-batch {index} is unknown, since the script "
+            "has put something else in the place of stdout or stderr. Read the log."
+        )
+        raise UsageError(msg)
+    try:
+        return read_part(log, *detail[stream]).decode("utf-8", "replace")
+    except FileNotFoundError as error:
+        msg = f"{stream}: {log} is gone, which had the output of mini-batch {index}."
+        raise UsageError(msg) from error
+
+
+def _lines_of(table: Path, index: int) -> list[str]:
+    """Return the rows of a mini-batch; each row is one line."""
+    beginning = f"{index},".encode()
+    try:
+        with open_regular(table) as file:
+            return [line.decode() for line in file if line.startswith(beginning)]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,207 @@
+"""The progress of a running job, as a person sees it."""
+
+from __future__ import annotations
+
+import os
+from typing import IO, TYPE_CHECKING, Protocol
+
+from daskprs._core.events import (
+    AgentChanged,
+    AttemptFailed,
+    JobStarted,
+    MessageLogged,
+    ProgressReported,
+)
+from daskprs._core.lease import InitFailed
+from daskprs._core.outcomes import Status
+from daskprs._core.tracebacks import deepest_line
+from daskprs._report.evidence import evidence
+from daskprs._report.notebook import NotebookDisplay, in_notebook
+from daskprs._report.progress_text import progress_text
+
+if TYPE_CHECKING:
+    from daskprs._core.events import Event, Place
+    from daskprs._core.outcomes import Failure
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._report.job_view import JobWatch, View
+
+FIRST_DRAWN_S = 0.5
+"""Seconds after which the live lines are imported and drawn; a shorter job does without."""
+FIRST_LINE_S = 10.0
+SLOWEST_LINE_S = 300.0
+SLOWER = 1.5
+"""Factor by which each pause is longer than the one before."""
+MESSAGE_CHARS = 300
+SHOWN_LEVELS = ("notice", "warning", "error")
+
+
+class Watched(Protocol):
+    """The job that a display shows: a job of this process, or a job of another process."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start of the work."""
+        ...
+
+    def view(self) -> View | None:
+        """Return the present view, which costs more than the time; None before the first one."""
+        ...
+
+
+class Display(Protocol):
+    """A place where progress is shown."""
+
+    def show(self, watched: Watched) -> None:
+        """Show the progress of the job; called often, so that not each call must draw."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Show a permanent line."""
+        ...
+
+    def output(self, lines: list[str]) -> None:
+        """Show lines that the script has printed."""
+        ...
+
+    def end(self, view: View | None) -> None:
+        """Show only the last state, permanently."""
+        ...
+
+
+class ProgressBar:
+    """Listens to a job and shows its progress.
+
+    It shows the first error of the script at once, since most people wait for that.
+    """
+
+    def __init__(self, display: Display, folder: JobFolder, watch: JobWatch) -> None:
+        self._display = display
+        self._folder = folder
+        self._watch = watch
+        self._shows_error = False
+
+    def tell(self, event: Event) -> None:
+        """Show an event, if people should see it."""
+        match event:
+            case AttemptFailed():
+                # The loss of a worker has a message of its own, and may be no fault of the script.
+                is_loss = event.outcome.status is Status.NODE_LOST and not event.final
+                if event.outcome.failure is not None and not is_loss:
+                    self._attempt_failed(event, event.outcome.failure)
+            case ProgressReported():
+                self._display.show(self._watch)
+            case AgentChanged(place, InitFailed(failure=failure)):
+                self._first_error(failure, "import or init()", place)
+            case MessageLogged(level, message) if level in SHOWN_LEVELS:
+                self._display.say(message if level == "notice" else f"{level}: {message}")
+            case JobStarted(resumed=True):
+                self._display.say("resumed: what an earlier run has committed is not run again")
+
+    def close(self) -> None:
+        """Finish the display."""
+        self._display.end(self._watch.view())
+
+    def _attempt_failed(self, event: AttemptFailed, failure: Failure) -> None:
+        mini_batch, outcome = event.mini_batch, event.outcome
+        where = f"{mini_batch.described}, attempt {outcome.attempt}"
+        self._first_error(failure, where, event.place)
+
+    def _first_error(self, failure: Failure, where: str, place: Place) -> None:
+        if self._shows_error:
+            return
+        self._shows_error = True
+        error = failure._replace(message=failure.message.partition("\n")[0][:MESSAGE_CHARS])
+        seen = evidence(failure, place, self._folder)
+        line = deepest_line(failure.traceback)
+        told = f"first error: {error}\n"
+        if line and line not in str(error):
+            told += f"  at {line}\n"
+        self._display.say(f"{told}  in {where}; {seen}")
+
+
+class Terminal:
+    """A terminal; its live lines appear once the job has run for `FIRST_DRAWN_S`."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._line: Display | None = None
+
+    def show(self, watched: Watched) -> None:
+        """Draw the live lines."""
+        if self._line is None and watched.elapsed_s >= FIRST_DRAWN_S:
+            from daskprs._report.live_line import LiveLines  # rich takes a tenth of a second
+
+            self._line = LiveLines(self._stream)
+        if self._line is not None:
+            self._line.show(watched)
+
+    def say(self, text: str) -> None:
+        """Write above the live lines."""
+        if self._line is not None:
+            self._line.say(text)
+        else:
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
+
+    def output(self, lines: list[str]) -> None:
+        """Write lines of the script above the live line."""
+        self.say("\n".join(lines))
+
+    def end(self, view: View | None) -> None:
+        """Leave the last state behind."""
+        if self._line is not None:
+            self._line.end(view)
+        elif view is not None:
+            self.say(progress_text(view))
+
+
+class PlainLines:
+    """Writes a line after ten seconds, then after ever longer pauses, and at the end."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._next_s = self._pause_s = FIRST_LINE_S
+
+    def show(self, watched: Watched) -> None:
+        """Write a line if it is time for one."""
+        if watched.elapsed_s < self._next_s or (view := watched.view()) is None:
+            return
+        self._pause_s = min(SLOWEST_LINE_S, self._pause_s * SLOWER)
+        self._next_s = watched.elapsed_s + self._pause_s
+        self.say(progress_text(view))
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        self._stream.write(f"daskprs: {text}\n")
+        self._stream.flush()
+
+    def output(self, lines: list[str]) -> None:
+        """Write lines of the script."""
+        self._stream.writelines(f"{line}\n" for line in lines)
+        self._stream.flush()
+
+    def end(self, view: View | None) -> None:
+        """Write the last state."""
+        if view is not None:
+            self.say(progress_text(view))
+
+
+def display_for(stream: IO[str], folder: JobFolder) -> Display:
+    """Return the display that suits where the job runs: in a notebook one output of its cell."""
+    return NotebookDisplay(folder) if in_notebook() else display_on(stream)
+
+
+def display_on(stream: IO[str]) -> Display:
+    """Return live lines for a terminal, and for anything else a line now and then."""
+    terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return Terminal(stream) if terminal else PlainLines(stream)
+
+
+def progress_for(
+    wanted: bool | None,  # noqa: FBT001 - an option
+    stream: IO[str],
+    folder: JobFolder,
+    watch: JobWatch,
+) -> ProgressBar | None:
+    """Return the progress that suits where the job runs; None if it is not wanted."""
+    return None if wanted is False else ProgressBar(display_for(stream, folder), folder, watch)

@@ -1,0 +1,527 @@
+"""One job of the service: a folder from which any process can read the job's whole state.
+
+The job's process is ``python -m daskprs._serve.served_job FOLDER TURN LOCK``. The process needs
+nothing from the service, which may stop and start meanwhile.
+
+::
+
+    <folder>/request.json     the accepted request
+    <folder>/ticket.<turn>    its place in the queue; each resume is another turn
+    <folder>/process.<turn>   the pid of the job's process, which locks it while it lives
+    <folder>/cancel.<turn>    a caller asked to end it
+    <folder>/ended.<turn>     how its process ended
+    <folder>/driver.txt       what its process wrote
+    <folder>/job/             the job folder
+    <folder>/output/          its output, unless the caller said where
+    <folder>/fetched/         files from the web that are its input
+    <folder>/home/            the home of its user, if that is another one
+    <folder>/daskprs-results/ the results of a pipeline's steps, for a resume
+
+Where jobs run as another user, the last four belong to that user, and all else to the service. The
+job's process keeps the rights of the service. It starts the job as a process of the user, waits for
+it, and ends what it leaves behind. The user can enter the folder as long as the job runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import has_begun
+from daskprs._serve.job_user import JobUser
+from daskprs._serve.web_input import FetchError, WebFile
+from daskprs._system.atomic_file import sync_folder, whole_file
+from daskprs._system.child_process import ChildProcess
+from daskprs._system.disk_space import FULL
+from daskprs._system.file_lock import holder_of, lock_now
+from daskprs._system.linux import adopt_orphans
+from daskprs._system.regular_files import open_unlinked, opened, read_json, read_regular
+from daskprs._system.supervised_process import end_all
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.errors import JobFolderError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs._job.status import JobState
+
+FIRST_FREE_FD = 3
+"""The lowest descriptor that is not a standard stream."""
+PATIENCE_S = 60.0
+"""Seconds after a cancel before a second cancel kills the job's process."""
+TOLD_BYTES = 4000
+NO_ROOM = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, *FULL}
+"""Temporary errors: the system has no room for another process, descriptor or file."""
+MOST_NUMBER = 10**15
+"""No ticket has a higher number: a job that was forged must not use up the numbers."""
+NUMBER_BYTES = 64
+"""Upper bound for the size of a file that holds one number."""
+_TICKET = re.compile(r"ticket\.([1-9][0-9]{0,8})")
+LABELS = {"displayName", "experimentName", "description"}
+READ_ONE_PART_OF = 20
+"""Spend at most 1/READ_ONE_PART_OF of the time on reading the same journal again."""
+QUEUED, RUNNING, CANCEL_REQUESTED = "Queued", "Running", "CancelRequested"
+COMPLETED, FAILED, CANCELED = "Completed", "Failed", "Canceled"
+LIVE = {QUEUED, RUNNING, CANCEL_REQUESTED}
+STATUS_OF_CODE = {0: COMPLETED, EXIT_CANCELED: CANCELED}
+
+
+class RequestedJob(NamedTuple):
+    """The request of a caller."""
+
+    name: str
+    deployment: str
+    created: str
+    """The time of the request, in UTC."""
+    caller: str
+    """The name of the token."""
+    inputs: dict[str, dict[str, str]]
+    outputs: dict[str, dict[str, str]]
+    overrides: dict[str, Any]
+    words: list[str]
+    """The Python module that the job's process runs, and its arguments."""
+    output_dir: str
+    labels: dict[str, str]
+    """Labels for people, without effect on the job."""
+    tags: dict[str, str] | None = None
+    request: tuple[str, str, str] | None = None
+    """The fields of `SentRequest`: a client sends them with each try of one request."""
+    places: dict[str, bool] | None = None
+    """The places that the caller named for output, and whether each is a file."""
+    web: list[WebFile] | None = None
+    """The files that are fetched before the job starts."""
+
+
+_REQUEST = TypeAdapter(RequestedJob)
+
+
+class ServedStatus(NamedTuple):
+    """The status of a job, by its Azure name."""
+
+    status: str
+    died: bool = False
+    """Whether the process ended without recording an exit code; the job can be resumed."""
+
+
+class ServedJob:
+    """A job folder of the service, which exists, and the request in it."""
+
+    def __init__(self, folder: Path, asked: RequestedJob) -> None:
+        self.folder = folder
+        self.asked = asked
+        self.job = JobFolder(folder / "job")
+        self._reading = threading.Lock()
+        """Held while the job folder is read, so that only one request waits for it."""
+        self._state: JobState | None = None
+        self._look_again_s = 0.0
+        self._end: tuple[int, ServedStatus | None] = 0, None
+        """The last turn whose end is known, and its status."""
+        self.turn = max(
+            (int(found[1]) for path in folder.iterdir() if (found := _TICKET.fullmatch(path.name))),
+            default=0,
+        )
+
+    @classmethod
+    def create(cls, folder: Path, asked: RequestedJob, number: int) -> ServedJob:
+        """Make a job that waits for its turn; the job is on disk when this returns."""
+        folder.mkdir(parents=True, mode=0o700)
+        try:
+            job = cls(folder, asked)
+            job.queue(number)
+            with whole_file(folder / "request.json") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(json.dumps(asked._asdict()).encode())
+            sync_folder(folder.parent)
+        except BaseException:  # what is not accepted must not run after a restart
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return job
+
+    @classmethod
+    def read(cls, folder: Path) -> ServedJob | None:
+        """Return the job in a folder; None if none was accepted or the folder is half removed."""
+        try:
+            asked = _REQUEST.validate_json(read_regular(folder / "request.json"))
+            job = cls(folder, asked)
+            is_own = asked.name == folder.name and asked.labels.keys() <= LABELS
+            is_whole = is_own and 0 < job.number < MOST_NUMBER
+        except (OSError, ValueError, RecursionError, JobFolderError):
+            return None
+        return job if is_whole else None
+
+    def queue(self, number: int) -> None:
+        """Queue another turn, behind all jobs with a lower number."""
+        ticket = self.folder / f"ticket.{self.turn + 1}"
+        try:
+            with whole_file(ticket) as file:
+                file.write(str(number).encode())
+        except BaseException:  # what is not accepted must not run after a restart
+            with suppress(OSError):
+                ticket.unlink(missing_ok=True)
+            raise
+        self.turn += 1
+        self._look_again_s = 0.0
+
+    @property
+    def number(self) -> int:
+        """The job's place in the queue."""
+        return int(read_regular(self._of_turn("ticket"), NUMBER_BYTES))
+
+    @property
+    def driver_output(self) -> Path:
+        """The file with the output of the job's process, over all turns."""
+        return self.folder / "driver.txt"
+
+    # ---- status ----
+
+    @property
+    def end(self) -> ServedStatus | None:
+        """The status of this turn if it is known to have ended."""
+        turn, status = self._end
+        return status if turn == self.turn else None
+
+    def own_status(self) -> ServedStatus | None:
+        """Return the status; None if only the job folder shows how the process ended."""
+        turn = self.turn
+        if self.is_alive():  # first: a process records its end before it releases the lock
+            return ServedStatus(RUNNING if self.is_wanted() else CANCEL_REQUESTED)
+        code = self.exit_code()
+        if code is not None:
+            status = ServedStatus(STATUS_OF_CODE.get(code, FAILED))
+        elif self._was_started():
+            return None
+        elif self.is_wanted():  # the job folder shows an earlier turn
+            return ServedStatus(QUEUED)
+        else:
+            status = ServedStatus(CANCELED)
+        self._end = turn, status
+        return status
+
+    def end_in_folder(self) -> ServedStatus:
+        """Return how the job ended by its job folder, for a process that recorded no exit code.
+
+        The job is Running to whoever asks while the folder is read. A script can make a journal of
+        any length, and must not have all threads of the service wait for it.
+        """
+        if not self._reading.acquire(blocking=False):
+            return ServedStatus(RUNNING)
+        try:
+            known = self.end
+            if known is None:
+                turn, state = self.turn, self._read_state()
+                if state is not None and state.status in {COMPLETED, FAILED}:
+                    known = ServedStatus(state.status)
+                elif self.is_wanted():
+                    known = ServedStatus(FAILED, died=True)
+                else:
+                    known = ServedStatus(CANCELED)
+                self._end = turn, known
+            return known
+        finally:
+            self._reading.release()
+
+    def is_alive(self) -> bool:
+        """Say whether the job's process lives, by a lock that the kernel frees at its end."""
+        try:
+            return holder_of(self._of_turn("process")) is not None
+        except (FileNotFoundError, JobFolderError):
+            return False
+
+    def exit_code(self) -> int | None:
+        """Return the exit code of the job's process; None when it has not recorded any."""
+        try:
+            return int(read_json(self._of_turn("ended"))["exit_code"])
+        except (FileNotFoundError, ArithmeticError, ValueError, LookupError, TypeError):
+            return None  # it is not there, or a script wrote it
+        except JobFolderError:
+            return None
+
+    def job_state(self, *, is_over: bool) -> JobState | None:
+        """Return the state in the job folder; None while no job has begun in it.
+
+        A journal of a million mini-batches takes seconds to read, so frequent requests receive the
+        last state read, for a time in proportion. So do requests that come while it is read. The
+        journal of an ended job is read once.
+        """
+        if self._reading.acquire(blocking=False):
+            try:
+                if is_over and self._look_again_s != math.inf:
+                    self._state, self._look_again_s = self._read_state(), math.inf
+                elif time.monotonic() >= self._look_again_s:
+                    self._state = self._read_state()
+            finally:
+                self._reading.release()
+        return self._state
+
+    def _read_state(self) -> JobState | None:
+        from daskprs._job.status import state_of
+
+        begun_s = time.thread_time()
+        try:
+            return state_of(self.job)
+        except (JobFolderError, RecursionError):
+            return None
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise
+            return None  # a script has left something else there, such as a link to itself
+        finally:
+            took_s = time.thread_time() - begun_s
+            self._look_again_s = time.monotonic() + READ_ONE_PART_OF * took_s
+
+    def last_words(self) -> str:
+        """Return the end of the output of the job's process."""
+        try:
+            with open_unlinked(self.driver_output) as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TOLD_BYTES))
+                return file.read(TOLD_BYTES).decode(errors="replace").strip()
+        except (OSError, JobFolderError):
+            return ""
+
+    def last_change_s(self) -> float:
+        """Return when a file of this job, or of its job folder, was last changed.
+
+        By the time of the file's record, which a job's script cannot set.
+        """
+        changes = [self.folder.stat().st_ctime]
+        for folder in (self.folder, self.job.path):
+            with suppress(OSError), os.scandir(folder) as entries:
+                changes += [one.stat(follow_symlinks=False).st_ctime for one in entries]
+        return max(changes)
+
+    def _was_started(self) -> bool:
+        """Say whether a process was started: a blank process file means that none was."""
+        path = self._of_turn("process")
+        try:
+            return bool(read_regular(path, NUMBER_BYTES).strip())
+        except FileNotFoundError:
+            return False
+        except JobFolderError:  # a script has replaced it
+            return path.lstat().st_size > 0
+
+    # ---- actions ----
+
+    def start(self, user: JobUser | None = None, known: Sequence[int] = ()) -> ChildProcess:
+        """Start the job's process, which holds its lock from its first moment: it inherits it.
+
+        The job runs as `user`, if one is given; the `known` users are those of earlier turns.
+        """
+        if user is not None:
+            self._open_to(user, known)
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        fd = opened(self._of_turn("process"), os.O_RDWR | os.O_CREAT, 0o600)
+        # A service that was started without standard streams gets the descriptor of one of them:
+        # there, the lock would take the place of the job's stdout, say.
+        lock = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_FD)
+        os.close(fd)
+        try:
+            try:
+                lock_now(lock)
+            except BlockingIOError as error:
+                msg = "a process that an earlier turn of this job has left holds its lock"
+                raise JobFolderError(msg) from error
+            os.pwrite(lock, b" " * NUMBER_BYTES, 0)  # on a full disk no process is started
+            program = [sys.executable, "-P", "-m", "daskprs._serve.served_job"]
+            program += [str(self.folder), str(self.turn), str(lock)]
+            program += [] if user is None else [json.dumps(user)]
+            with os.fdopen(opened(self.driver_output, append, 0o600), "ab") as output:
+                process = ChildProcess(program, output, env=os.environ, pass_fds=[lock])
+            with suppress(OSError):  # the process writes it, too
+                os.pwrite(lock, str(process.pid).encode(), 0)
+        finally:
+            os.close(lock)
+        return process
+
+    def _open_to(self, user: JobUser, known: Sequence[int]) -> None:
+        """Give a user the folders that a job writes to, and the way there."""
+        folders = [self.job.path, self.home, PipelineFolder(self.job.path).results]
+        own_output = self.folder / "output"
+        folders += [own_output] if self.asked.output_dir == str(own_output) else []
+        for folder in folders:
+            user.take(folder, known)
+        os.chown(self.folder, -1, user.gid)
+        self.folder.chmod(0o710)
+
+    def close(self) -> None:
+        """Let no other user enter the folder of a job that does not run."""
+        with suppress(FileNotFoundError):
+            self.folder.chmod(0o700)
+
+    @property
+    def home(self) -> Path:
+        """The home of the job's user."""
+        return self.folder / "home"
+
+    @property
+    def owner(self) -> int | None:
+        """The number of the user as whom the job runs or ran last; None before its first turn."""
+        try:
+            return self.home.stat().st_uid
+        except FileNotFoundError:
+            return None
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The Python module that the process of this turn runs, and its arguments.
+
+        This reads the job folder, so only the job's own process calls it.
+        """
+        if self.turn > 1 and PipelineFolder(self.job.path / self.asked.name).record.exists():
+            return [*self.asked.words, "--resume"]
+        if self.turn > 1 and has_begun(self.job):
+            _, command, deployment, *_ = (*self.asked.words, "", "", "")
+            more = ["--deployment", deployment] if command == "invoke" else []
+            return ["daskprs", "resume", str(self.job), *more]
+        return self.asked.words
+
+    def write_end(self, exit_code: int) -> None:
+        """Record the exit code of the job's process."""
+        with whole_file(self._of_turn("ended")) as file:
+            file.write(json.dumps({"exit_code": exit_code, "at": time.time()}).encode())
+
+    def cancel(self) -> None:
+        """End the job, and keep its finished work.
+
+        The cancel file is written first, so that a process that has not yet recorded its pid finds
+        it.
+        """
+        # The process of a job of another user does that itself: it has to outlive the job.
+        kills = self.is_overdue() and self.owner is None
+        if self.is_wanted():
+            self._of_turn("cancel").touch()
+        with suppress(OSError, ValueError, OverflowError, JobFolderError):
+            number = read_regular(self._of_turn("process"), NUMBER_BYTES)
+            pidfd = os.pidfd_open(int(number))
+            try:
+                if self._is_held_by(int(number)):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL if kills else signal.SIGTERM)
+            finally:
+                os.close(pidfd)
+
+    def _is_held_by(self, pid: int) -> bool:
+        """Say whether a process is that of the job: it holds the lock, and so has its file open.
+
+        The number in the file proves nothing: the script may have written it, or another process
+        may have the number by now.
+        """
+        lock = self._of_turn("process").stat()
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                if os.path.samestat(fd.stat(), lock):
+                    return self.is_alive()
+        return False
+
+    def is_overdue(self) -> bool:
+        """Say whether a cancel had no effect for `PATIENCE_S`, and another one kills the job."""
+        try:
+            return time.time() - self._of_turn("cancel").stat().st_mtime > PATIENCE_S
+        except FileNotFoundError:
+            return False
+
+    def is_wanted(self) -> bool:
+        """Say whether the job was not canceled."""
+        return not self._of_turn("cancel").exists()
+
+    def _of_turn(self, what: str) -> Path:
+        return self.folder / f"{what}.{self.turn}"
+
+
+def is_remnant(folder: Path) -> bool:
+    """Say whether a folder is what a crash has left of a job before the job was accepted."""
+    return all(
+        path.name.endswith(".part") or _TICKET.fullmatch(path.name) for path in folder.iterdir()
+    )
+
+
+def run(folder: str, turn: str, lock: str, user: str | None = None) -> int:
+    """Run a job in this process, or as another user below it, and record its exit code."""
+    os.set_inheritable(int(lock), False)  # no child inherits the lock
+    os.pwrite(int(lock), str(os.getpid()).encode(), 0)
+    os.chdir(folder)
+    job = ServedJob.read(Path(folder))
+    if job is None or job.turn != int(turn):
+        return EXIT_FAILED
+    if not job.is_wanted():
+        code: int | None = EXIT_CANCELED
+    elif not _fetched(job):
+        code = EXIT_FAILED
+    elif user is None:
+        code = _exit_code_of(job.words)
+    else:
+        code = _exit_code_as(JobUser(*json.loads(user)), job)
+    if code is None:  # it was killed, so the job died without an end
+        return EXIT_FAILED
+    job.write_end(code)
+    return code
+
+
+def _fetched(job: ServedJob) -> bool:
+    """Fetch the files of a job, and say whether all are there."""
+    for file in job.asked.web or ():
+        try:
+            file.fetch()
+        except (FetchError, OSError) as error:
+            sys.stderr.write(f"daskprs: {file.shown} cannot be fetched: {error}.\n")
+            return False
+    return True
+
+
+def _exit_code_as(user: JobUser, job: ServedJob) -> int | None:
+    """Run a job as another user, and return its exit code; None if a signal has killed it."""
+    adopt_orphans()
+    child: subprocess.Popen[bytes] | None = None
+
+    def pass_on(*_: object) -> None:
+        if child is not None:
+            child.send_signal(signal.SIGKILL if job.is_overdue() else signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    program = [sys.executable, "-P", "-m", *job.words]
+    options = user.options(user.environment(os.environ, job.home), job.job.path)
+    child = subprocess.Popen(program, stdin=subprocess.DEVNULL, **options)  # noqa: S603 - our own, or the operator's
+    if not job.is_wanted():  # the signal may have come before there was a child
+        child.terminate()
+    code = child.wait()
+    end_all()
+    return code if code >= 0 else None
+
+
+def _exit_code_of(words: Sequence[str]) -> int:
+    """Run a module, as ``python -m`` does, and return its exit code."""
+    sys.argv = list(words)
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except KeyboardInterrupt:
+        return EXIT_CANCELED
+    except BaseException:  # noqa: BLE001 - any error is shown, and has an exit code
+        traceback.print_exc()
+        return EXIT_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(*sys.argv[1:]))

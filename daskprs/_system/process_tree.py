@@ -1,0 +1,60 @@
+"""The usage of a process and its descendants: processor, memory and disk, as the kernel counts."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from daskprs._system import linux
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+UTIME, CSTIME, RSS = 11, 14, 21
+"""Places in ``/proc/<pid>/stat`` behind the name; user and system time of ended children are in
+the range of the first two."""
+
+
+class TreeUsage(NamedTuple):
+    """The sums of a process and its living descendants."""
+
+    pids: tuple[int, ...] = ()
+    """The process and its descendants that live."""
+    cpu_s: float = 0.0
+    """Seconds of the processor; descendants that have ended count, too."""
+    rss_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    children_peak_bytes: int = 0
+    """The highest memory of each descendant that lives, added up."""
+
+
+def tree_usage(pid: int) -> TreeUsage:
+    """Measure a process and its descendants; whatever has ended meanwhile counts nothing."""
+    pids, ticks, pages, read, written, peaks = [], 0, 0, 0, 0, 0
+    for one in (pid, *linux.descendants(pid)):
+        with suppress(OSError, ValueError, IndexError):
+            # The name of the program stands in brackets, and may have spaces and brackets itself.
+            cells = Path(f"/proc/{one}/stat").read_bytes().rpartition(b") ")[2].split()
+            ticks += sum(map(int, cells[UTIME : CSTIME + 1]))
+            pages += int(cells[RSS])
+            pids.append(one)
+            peaks += linux.peak_bytes(one) if one != pid else 0
+        with suppress(OSError, ValueError, IndexError):  # another user's
+            io = Path(f"/proc/{one}/io").read_bytes().split()
+            read, written = read + int(io[9]), written + int(io[11])
+    return TreeUsage(tuple(pids), ticks / TICKS_PER_S, pages * PAGE_BYTES, read, written, peaks)
+
+
+def pss_bytes(pids: tuple[int, ...]) -> int | None:
+    """Return the proportional memory of processes; None where the kernel does not tell any.
+
+    The kernel walks through all pages of a process for it, so this is for now and then.
+    """
+    found = []
+    for pid in pids:
+        with suppress(OSError, ValueError, IndexError):
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_bytes().partition(b"\nPss:")[2]
+            found.append(int(rollup.split(maxsplit=1)[0]) << 10)
+    return sum(found) if found else None

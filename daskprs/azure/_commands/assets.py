@@ -1,0 +1,69 @@
+"""The options of commands that say where assets, datastores and environments are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskprs._cli.options import pairs, stacked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daskprs.azure._assets import Assets
+
+with_assets = stacked(
+    click.option(
+        "--asset",
+        multiple=True,
+        metavar="NAME=PATH",
+        help="The place of azureml:NAME:1 or azureml:NAME@latest; NAME:1 names this version only.",
+    ),
+    click.option(
+        "--assets",
+        metavar="FILE",
+        help="A YAML file of places: assets: {NAME: PATH}, datastores: {NAME: FOLDER}, "
+        "environments: {NAME: PYTHON}.",
+    ),
+    click.option(
+        "--datastore",
+        multiple=True,
+        metavar="NAME=FOLDER",
+        help="The folder that azureml://datastores/NAME/paths/ refers to.",
+    ),
+    click.option(
+        "--environment",
+        multiple=True,
+        metavar="NAME=PYTHON",
+        help="The interpreter of the environment azureml:NAME:1, or the folder of a virtual or "
+        "conda environment.",
+    ),
+)
+"""A decorator that gives a command these options."""
+
+
+def assets_of(values: dict[str, Any]) -> Assets:
+    """Remove these options from the values of a command, and return the assets."""
+    from daskprs.azure._assets import Assets
+
+    file = values.pop("assets")
+    places = _sides("--asset", values.pop("asset"), "NAME=PATH")
+    datastores = pairs("--datastore", values.pop("datastore"), "NAME=FOLDER")
+    environments = _sides("--environment", values.pop("environment"), "NAME=PYTHON")
+    known = Assets() if file is None else Assets.read(file)
+    return known.and_also(places, datastores, environments)
+
+
+def _sides(option: str, words: Iterable[str], form: str) -> dict[str, str]:
+    """Return words of this form as a dict; a name may be a URL."""
+    from daskprs.azure._assets import split_asset
+
+    found = {}
+    for word in words:
+        sides = split_asset(word)
+        if sides is None:
+            message = f"{option} {word!r}: write {form}"
+            raise click.UsageError(message)
+        found[sides[0]] = sides[1]
+    return found

@@ -1,0 +1,280 @@
+"""Modules that an entry script imports and its Python lacks, found without running the script.
+
+Published scripts come with their own environment, which is not created here. Missing modules are
+reported by name before a job starts, not by each agent.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs._system.interpreter import environment_of
+from daskprs.azure._stand_ins import elsewhere as foreign_stand_ins
+from daskprs.azure._stand_ins import here as stand_ins
+from daskprs.errors import ScriptError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+CALLED = {"init", "run", "shutdown"}
+"""Functions of an entry script that are always called: their imports are needed."""
+SDK = "azure.ai.ml"
+NO_WORKSPACE = ": a step reaches no workspace here; give it data and models as inputs"
+OURS_ALONE = ": the Python of daskprs has it, and without azureml-core no other Python does"
+CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+
+LONGEST_ANSWER_S = 60
+FINDS = """
+import importlib.util, json, sys
+sys.path[:] = filter(None, sys.path)
+names = [one for one in sys.argv[1:] if one not in sys.modules]
+print(json.dumps([one for one in names if importlib.util.find_spec(one) is None]))
+"""
+"""Has an interpreter find modules, without those in the working directory; imports none."""
+
+
+class MissingModule(NamedTuple):
+    """An import that would fail."""
+
+    name: str
+    file: Path
+    line: int
+    hint: str = ""
+
+    def __str__(self) -> str:
+        """Return it with its place."""
+        hint = NO_WORKSPACE if self.name.startswith(SDK) else self.hint
+        return f"{self.name} ({self.file}, line {self.line}){hint}"
+
+
+class _Import(NamedTuple):
+    """One import statement."""
+
+    module: str
+    names: tuple[str, ...]
+    """The names in ``from module import names``, which may be modules as well."""
+    level: int
+    line: int
+
+    @property
+    def top(self) -> str:
+        """The package that the module is in."""
+        return self.module.partition(".")[0]
+
+
+def refuse_missing_modules(
+    script: Path,
+    source_directory: Path,
+    search_path: Sequence[str] = (),
+    python: str | None = None,
+    other: str = "",
+) -> None:
+    """Refuse a script that imports modules that its Python lacks; name each with its place.
+
+    `other` says how the caller names another interpreter for the script.
+    """
+    missing = missing_modules(script, source_directory, search_path, python)
+    if missing:
+        shown = "".join(f"\n  {one}" for one in missing)
+        msg = (
+            f"the entry script {script.name} imports what {named(python)} does not have:{shown}\n"
+            f"{way_out(python, other)}"
+        )
+        raise ScriptError(msg)
+
+
+def named(python: str | None) -> str:
+    """Return how messages name an interpreter."""
+    return f"this Python ({sys.executable})" if python is None else f"the Python {python}"
+
+
+def way_out(python: str | None, other: str) -> str:
+    """Return the next step where modules are missing."""
+    install = "Install the packages that bring these modules"
+    if python is not None:
+        return f"{install} there: {python} -m pip install PACKAGE."
+    if not other:
+        return f"{install}."
+    return (
+        f"{install}, or name a Python that has them by {other}; daskprs environment create FILE "
+        "makes one from a conda file."
+    )
+
+
+def missing_modules(
+    script: Path,
+    source_directory: Path,
+    search_path: Sequence[str] = (),
+    python: str | None = None,
+) -> list[MissingModule]:
+    """Return the imports that would fail, each module once; folders are searched as by Python.
+
+    Only imports that always run count: unconditional statements at the top level and in `init`,
+    `run` and `shutdown`. A handler that goes on without the module, or `suppress`, makes an import
+    optional. Modules in these folders are searched, too. All other modules are looked up by the
+    interpreter `python`, or by this one.
+    """
+    search = _Search([str(source_directory), *search_path])
+    search.read(script, CALLED)
+    absent = lacking({one.top for one, _ in search.outside}, python)
+    missing: dict[str, MissingModule] = {}
+    for one, file in search.outside:
+        if one.top not in absent:
+            continue
+        name = _missing_name(one, python)
+        if name is not None:
+            missing.setdefault(name, MissingModule(name, file, one.line))
+    for name, file, line in search.uses if python is not None and "azureml" in absent else ():
+        if foreign_stand_ins.lacks(name):
+            missing.setdefault(name, MissingModule(f"azureml.core.{name}", file, line, OURS_ALONE))
+    return [*missing.values()]
+
+
+class _Search:
+    """Goes from the entry script to the modules beside it."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._folders = folders
+        self._seen: set[Path] = set()
+        self.outside: list[tuple[_Import, Path]] = []
+        """Imports of modules in none of the folders, and the files that they are in."""
+        self.uses: list[tuple[str, Path, int]] = []
+        """Attributes of classes of ``azureml``, as ``Model.list``, with their files and lines."""
+
+    def read(self, file: Path, called: Collection[str] = ()) -> None:
+        """Search the imports of a file; a file without readable code is its importer's problem."""
+        if file in self._seen:
+            return
+        self._seen.add(file)
+        try:
+            tree = ast.parse(file.read_bytes(), str(file))
+        except (OSError, SyntaxError, ValueError):
+            return
+        self.uses += [(name, file, line) for name, line in _uses(tree)]
+        for one in _imports(tree.body, called):
+            root = self._root_of(one, file)
+            if root is None:
+                self.outside.append((one, file))
+                continue
+            ways = [root := root / name for name in one.module.split(".") if name]
+            for path in (*ways, *(root / name for name in one.names)):
+                self.read(path.parent / f"{path.name}.py")
+                self.read(path / "__init__.py")
+
+    def _root_of(self, one: _Import, file: Path) -> Path | None:
+        """Return the folder in which an import finds its module; None if no folder has it."""
+        if one.level:
+            return file.parents[min(one.level, len(file.parents)) - 1]
+        found = importlib.machinery.PathFinder.find_spec
+        return next((Path(at) for at in self._folders if found(one.top, [at]) is not None), None)
+
+
+def stand_ins_for(python: str | None, folder: Path) -> Path:
+    """Fill a folder with the stand-ins that an interpreter, or this one, needs; return its path."""
+    if python is None:
+        return stand_ins.stand_in_folder(folder)
+    absent = lacking(foreign_stand_ins.PACKAGES, python)
+    name = hashlib.sha256(python.encode()).hexdigest()[:8]
+    return stand_ins.stand_in_folder(folder / name, absent)
+
+
+def lacking(names: Iterable[str], python: str | None) -> set[str]:
+    """Return those of the top-level modules that an interpreter, or this one, does not have."""
+    if python is not None:
+        return _lacking_there({*names}, python)
+    known = {*sys.stdlib_module_names, *sys.modules}
+    return {one for one in names if one not in known and importlib.util.find_spec(one) is None}
+
+
+def _lacking_there(names: set[str], python: str) -> set[str]:
+    try:
+        done = subprocess.run(  # noqa: S603 - the interpreter that the person names
+            [python, "-c", FINDS, *sorted(names)],
+            env=environment_of(python, os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_ANSWER_S,
+            check=True,
+        )
+        return {*json.loads(done.stdout.splitlines()[-1])}
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
+        is_known = isinstance(error, (OSError, subprocess.TimeoutExpired))
+        why = str(error) if is_known else (getattr(error, "stderr", None) or "").strip()
+        msg = f"{python} does not answer as an interpreter of Python does{': ' if why else ''}{why}"
+        raise UsageError(msg) from error
+
+
+def _missing_name(one: _Import, python: str | None) -> str | None:
+    """Return the name of a module that the agents' stand-ins do not have either."""
+    found = stand_ins if python is None else foreign_stand_ins
+    if not found.stands_for(one.module):
+        is_known = found.stands_for(one.top) or one.module.startswith(SDK)
+        return one.module if is_known else one.top
+    for name in one.names:
+        if not found.has(one.module, name):
+            return f"{one.module}.{name}"
+    return None
+
+
+def _uses(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the attributes of classes of ``azureml`` that a file uses, wherever it does.
+
+    A script that catches all errors would end without a word about what is lacking.
+    """
+    ours = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("azureml.")
+        for alias in node.names
+        if alias.asname in (None, alias.name)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in ours:
+                yield f"{name}.{attribute}", node.lineno
+
+
+def _imports(body: list[ast.stmt], called: Collection[str]) -> Iterator[_Import]:
+    """Yield the imports that always run in a list of statements."""
+    for node in body:
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield _Import(alias.name, (), 0, node.lineno)
+            case ast.ImportFrom():
+                names = tuple(alias.name for alias in node.names if alias.name != "*")
+                yield _Import(node.module or "", names, node.level, node.lineno)
+            case ast.With() if any(map(_suppresses, node.items)):
+                pass
+            case ast.With() | ast.ClassDef():
+                yield from _imports(node.body, ())
+            case ast.FunctionDef() if node.name in called:
+                yield from _imports(node.body, ())
+            case ast.Try() if not any(map(_catches, node.handlers)):
+                yield from _imports([*node.body, *node.orelse, *node.finalbody], ())
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    """Say whether a handler catches a failed import, and does not end by raising an error."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    is_caught = any(kind is None or ast.unparse(kind) in CAUGHT for kind in kinds)
+    return is_caught and not isinstance(handler.body[-1], ast.Raise)
+
+
+def _suppresses(item: ast.withitem) -> bool:
+    """Say whether a context manager is `contextlib.suppress` of failed imports."""
+    match item.context_expr:
+        case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress"), args=kinds):
+            return not CAUGHT.isdisjoint(map(ast.unparse, kinds))
+    return False

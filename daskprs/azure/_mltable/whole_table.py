@@ -1,0 +1,76 @@
+"""Read all rows of a table at once, for callers that want them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pandas as pd
+
+from daskprs._inputs.files.path_columns import PATH
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
+from daskprs.azure._mltable.place import mltable_at
+from daskprs.errors import InputError
+
+if TYPE_CHECKING:
+    from daskprs._inputs.source.source import TableSource
+
+
+def whole_table(data: Any, reading: ReadOptions) -> pd.DataFrame:
+    """Return all rows, with the types that `run` would get; for file input, the paths.
+
+    Parameters
+    ----------
+    data, reading
+        As those of `open_source`.
+
+    """
+    source = open_source(data, reading)
+    with tempfile.TemporaryDirectory(prefix="daskprs-table-") as folder:
+        source.prepare(Path(folder))
+        with closing(source.reader()) as reader:
+            loaded = [reader.load(one) for one in source.mini_batches()]
+        is_table = source.unit == "row"
+        none = cast("TableSource", source).meta() if is_table else pd.DataFrame({PATH: []})
+    filled = (one for one in loaded if len(one))
+    frames = [pd.DataFrame({PATH: one}) if isinstance(one, list) else one for one in filled]
+    whole: pd.DataFrame = pd.concat(frames or [none], ignore_index=True)
+    return whole
+
+
+class LoadedTable:
+    """An MLTable, read when its rows are asked for."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def to_pandas_dataframe(self) -> pd.DataFrame:
+        """Return all rows; for an MLTable that reads nothing, the paths of its files."""
+        return whole_table(self.path, ReadOptions())
+
+    def show(self, count: int = 20) -> pd.DataFrame:
+        """Return the first rows."""
+        return self.to_pandas_dataframe().head(count)
+
+
+def load(uri: str | os.PathLike[str], **_: Any) -> LoadedTable:
+    """Return the MLTable in a folder.
+
+    Raises
+    ------
+    InputError
+        When there is none.
+
+    """
+    path = os.fspath(uri)
+    if mltable_at(path) is None:
+        msg = (
+            f"mltable.load: there is no MLTable in {path!r}. Give the path of the folder that it "
+            "lies in, such as a script gets for an input."
+        )
+        raise InputError(msg)
+    return LoadedTable(path)

@@ -1,0 +1,219 @@
+"""Stand-ins under the Python of daskprs.
+
+They answer only where the real package is missing: the finder stands last in ``sys.meta_path``.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from pathlib import Path
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+from daskprs._agent.foreign.main import FOLDER
+from daskprs._system.atomic_file import whole_file
+from daskprs.azure._stand_ins.elsewhere import AZURE, BLOBS, AskedFirst
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+MODULES = (
+    *("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "mltable"),
+    *AZURE,
+)
+"""Below ``azureml`` each module has all of it: where a name lies there does not matter."""
+SDK = "daskprs.azure.v1"
+"""The module that stands in for ``azureml``; loaded only when a script imports from it."""
+STORAGE = "daskprs.azure._stand_ins.blob_storage"
+"""The module behind `BLOBS`."""
+CLIENTS = "_restclient"
+"""The package of Azure's clients below ``azureml``: its names can be imported, but not used."""
+
+
+def _names_of(module: str) -> Callable[[str], Any]:
+    def found(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(module), name)
+
+    return found
+
+
+class _Client:
+    """Stands for a client of Azure's services, which cannot be reached from here."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse the call; published scripts go on without it."""
+        msg = f"azureml.{CLIENTS}: {self._name} is a client of Azure, which is not reached here."
+        raise RuntimeError(msg)
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return _Client(f"{self._name}.{attribute}")
+
+
+def _of_clients(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _Client(name)
+
+
+def _of_mltable(name: str) -> Any:
+    if name == "load":
+        from daskprs.azure._mltable.whole_table import (
+            load,  # with pandas: most scripts only import us
+        )
+
+        return load
+    msg = (
+        f"mltable.{name}: the mltable package is not installed, and daskprs does not need it to "
+        "read a table: give the path of the data to the job instead, or use mltable.load(path)."
+    )
+    raise AttributeError(msg)
+
+
+class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and makes the modules of `MODULES`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find our modules; a real parent package gets no stand-ins for its parts.
+
+        Only ``azure`` does, since many packages share it.
+        """
+        del path, target
+        if not stands_for(fullname) or not self._parent_is_ours(fullname):
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def _parent_is_ours(self, fullname: str) -> bool:
+        parent = fullname.rpartition(".")[0]
+        if not parent or fullname.startswith("azure."):
+            return True
+        spec = getattr(sys.modules.get(parent), "__spec__", None)
+        return spec is not None and spec.loader is self
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Give the module its names; ``azureml_user`` only contains another module."""
+        match module.__name__.split("."):
+            case ["azureml", clients, *_] if clients == CLIENTS:
+                module.__getattr__ = _of_clients  # type: ignore[method-assign]
+            case ["azureml", *_]:
+                module.__getattr__ = _names_of(SDK)  # type: ignore[method-assign]
+            case ["azure", *_] if module.__name__ in BLOBS:
+                module.__getattr__ = _names_of(STORAGE)  # type: ignore[method-assign]
+            case ["mltable"]:
+                module.__getattr__ = _of_mltable  # type: ignore[method-assign]
+            case ["entry_script"] | ["azureml_user", "parallel_run"]:
+                from daskprs._agent.foreign.entry_script import EntryScript
+
+                module.EntryScript = EntryScript  # type: ignore[attr-defined]
+
+
+def stands_for(name: str) -> bool:
+    """Say whether a module has a stand-in."""
+    return name in MODULES or name.startswith("azureml.")
+
+
+def lacking() -> list[str]:
+    """Return the packages that are not installed here, so that a stand-in is needed."""
+    return [name for name in MODULES if "." not in name and not _is_installed(name)]
+
+
+def _is_installed(package: str) -> bool:
+    spec = importlib.util.find_spec(package)
+    return spec is not None and not isinstance(spec.loader, StandIns)
+
+
+def has(name: str, attribute: str) -> bool:
+    """Say whether a stand-in has an attribute; in ``azureml`` lower-case names are modules."""
+    inner = f"{name}.{attribute}"
+    if inner in MODULES or (stands_for(inner) and attribute.islower()):
+        return True
+    module = types.ModuleType(name)
+    StandIns().exec_module(module)
+    return hasattr(module, attribute)
+
+
+def install() -> StandIns:
+    """Install the finder behind all others, and have the real package ask us first."""
+    finder = StandIns()
+    sys.meta_path.append(finder)
+    ask_first()
+    return finder
+
+
+def ask_first() -> None:
+    """Have `Run` and `Model` of the real package ask those of `SDK`."""
+    AskedFirst(_names_of(SDK)).install()
+
+
+def take_over(name: str) -> None:
+    """Turn a module loaded from a file into a stand-in, so that its submodules are found, too."""
+    finder = next((one for one in sys.meta_path if isinstance(one, StandIns)), None) or install()
+    module = sys.modules[name]
+    module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
+    finder.exec_module(module)
+
+
+HERE = """\
+from daskprs.azure._stand_ins import here as stand_ins
+"""
+FOLDERS = {"daskprs_script": FOLDER, "daskprs_stand_ins": f"{Path(__file__).parent}/"}
+"""The packages that another interpreter needs, which does not have daskprs, and where they are."""
+ELSEWHERE = f"""\
+import importlib.util
+import sys
+
+before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+for name, folder in {FOLDERS!r}.items():
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(
+            name, folder + "__init__.py", submodule_search_locations=[folder]
+        )
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+from daskprs_stand_ins import elsewhere as stand_ins
+sys.dont_write_bytecode = before
+"""
+
+
+def _instead(imports: str) -> str:
+    """Return a module that stands for a package."""
+    return f"{imports}\nstand_ins.take_over(__name__)\n"
+
+
+def _before(imports: str) -> str:
+    """Return a module before a package that is installed, and that has all of that package."""
+    return (
+        "from pkgutil import extend_path\n\n"
+        "__path__ = extend_path(__path__, __name__)\n"
+        f"try:\n{indent(imports, '    ')}"
+        "except ImportError:  # a program has started another interpreter\n    pass\n"
+        "else:\n    stand_ins.ask_first()\n"
+    )
+
+
+def stand_in_folder(folder: Path, elsewhere: Collection[str] | None = None) -> Path:
+    """Fill a folder for ``PYTHONPATH`` with stand-ins; other steps may already import from it.
+
+    `elsewhere` has the packages that another interpreter lacks; the stand-ins are for that one.
+    """
+    imports = HERE if elsewhere is None else ELSEWHERE
+    absent = lacking() if elsewhere is None else elsewhere
+    for name in {*absent, "azureml"}:
+        file = folder / name / "__init__.py"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(file, durable=False) as made:
+                made.write((_instead if name in absent else _before)(imports).encode())
+    return folder

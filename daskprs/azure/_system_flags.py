@@ -1,0 +1,144 @@
+"""System flags among a script's arguments: ``--allowed_failed_percent 30`` is an option of the job.
+
+The script receives every other argument. A flag that looks like a misspelt system flag also goes
+to the script, with a warning: published samples carry such flags.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs._options.run_options import TABLE
+from daskprs.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from daskprs.errors import Option
+
+CLOSE_ENOUGH = 0.9
+TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
+NO_EFFECT = "accepted without effect"
+
+
+class SystemFlag(NamedTuple):
+    """A system flag, and its effect."""
+
+    name: str
+    """The name of the flag, without dashes."""
+    option: str | None
+    """The option of `daskprs.RunOptions` that it sets."""
+    read: Callable[[str], Any]
+    note: str = ""
+
+
+class Flags(NamedTuple):
+    """The system flags and the script's arguments in an argument list."""
+
+    options: dict[str, Any]
+    """Values by option name of `daskprs.RunOptions`."""
+    others: dict[str, Any]
+    """Values by flag name, for the flags that set no such option."""
+    arguments: list[str]
+    """The remaining arguments, for the script."""
+    warnings: list[str]
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in TRUE + FALSE:
+        msg = f"has to be true or false, not {text!r}"
+        raise ValueError(msg)
+    return text.lower() in TRUE
+
+
+def _number(text: str) -> float:
+    try:
+        return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    except ValueError:
+        msg = f"has to be a number, not {text!r}"
+        raise ValueError(msg) from None
+
+
+SYSTEM_FLAGS = (
+    SystemFlag("error_threshold", "error_threshold", _number),
+    SystemFlag("allowed_failed_percent", "allowed_failed_percent", _number),
+    SystemFlag("task_overhead_timeout", "task_overhead_timeout", _number),
+    SystemFlag("progress_update_timeout", "progress_update_timeout", _number),
+    SystemFlag("first_task_creation_timeout", "first_task_creation_timeout", _number),
+    SystemFlag("append_row_dataframe_header", "append_row_dataframe_header", _switch),
+    SystemFlag("append_row_dataframe_sep", "append_row_dataframe_sep", str),
+    SystemFlag(
+        "copy_logs_to_parent", None, _switch, "copies the logs to the folder of the pipeline"
+    ),
+    SystemFlag(
+        "push_metrics_to_parent",
+        None,
+        _switch,
+        "copies the metrics of the step to the run of the parent pipeline",
+    ),
+    SystemFlag("metrics_name_prefix", None, str, "a prefix for the names of those metrics"),
+    SystemFlag(
+        "output-dir", None, str, f"{NO_EFFECT}: the logs are always in the folder of the step"
+    ),
+    SystemFlag(
+        "resume_from",
+        None,
+        str,
+        f"{NO_EFFECT}: a resume continues the whole pipeline, not one step",
+    ),
+    SystemFlag("profiling_module", "profiling_module", str),
+    SystemFlag("resource_monitor_interval", "resource_monitor_interval", _number),
+)
+KNOWN: Mapping[str, SystemFlag] = {flag.name: flag for flag in SYSTEM_FLAGS}
+
+
+def split_flags(words: Sequence[str]) -> tuple[Flags, list[str]]:
+    """Return the flags that an argument list sets, and all mistakes in them."""
+    flags, wrong = Flags({}, {}, [], []), []
+    left = [*words]
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        flag = KNOWN.get(name) if word.startswith("--") else None
+        if flag is None:
+            flags.arguments.append(word)
+            flags.warnings.extend(_misspelt(word, name))
+            continue
+        if not equals and (not left or left[0].startswith("--")):
+            if flag.read is not _switch:
+                wrong.append(f"--{name}: its value is missing")
+                continue
+            value = "true"
+        elif not equals:
+            value = left.pop(0)
+        try:
+            _set(flags, flag, value)
+        except OptionError as error:
+            wrong.append(error.worded(_as_flag))
+        except ValueError as error:
+            wrong.append(f"--{name}: {error}")
+    return flags, wrong
+
+
+def _as_flag(option: Option) -> str:
+    return f"--{option.name} {option.value}"
+
+
+def _set(flags: Flags, flag: SystemFlag, text: str) -> None:
+    value = flag.read(text)
+    if flag.option is None:
+        flags.others[flag.name] = value
+        if flag.note.startswith(NO_EFFECT):
+            flags.warnings.append(f"--{flag.name} is {flag.note}")
+    else:
+        row = TABLE.get(flag.option)
+        flags.options[flag.option] = value if row is None else row.rule(flag.option, value)
+
+
+def _misspelt(word: str, name: str) -> list[str]:
+    """Return a warning when a script's flag is nearly a system flag."""
+    near = difflib.get_close_matches(name, [*KNOWN], n=1, cutoff=CLOSE_ENOUGH)
+    if not near or not word.startswith("--"):
+        return []
+    return [f"--{name} goes to the script: it is not a system flag. Is --{near[0]} meant?"]

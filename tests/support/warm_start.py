@@ -60,7 +60,6 @@ IMPORTED = {
 PROGRAMS = {
     "daskprs": "program",
     "daskprs._cli.driver_process": "program",
-    "daskprs._serve.served_job": "program",
     "dask": "dask",
     "distributed.cli.dask_worker": "dask",
 }

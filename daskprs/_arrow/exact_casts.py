@@ -223,8 +223,7 @@ def checked_cast(column: pa.ChunkedArray, type_: pa.DataType, asked: Asked) -> p
 def no_cast(from_: pa.DataType, to: pa.DataType) -> str:
     """Return the reason why values of a type are never cast to another."""
     return (
-        f"there is no conversion from {from_} to {to}; a table on the page about inputs lists all "
-        "conversions"
+        f"there is no conversion from {from_} to {to}; the page about inputs lists all conversions"
     )
 
 

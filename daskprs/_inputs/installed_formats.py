@@ -12,7 +12,7 @@ from daskprs._arrow.arrow_pandas import cast
 from daskprs._core.mini_batch import MiniBatch, Where
 from daskprs._inputs.files.file_versions import opened_unchanged
 from daskprs._inputs.files.listing import current_listing
-from daskprs._inputs.files.path_columns import FilesTable, PathValues
+from daskprs._inputs.files.path_columns import PathValues, TypedFilesTable
 from daskprs._inputs.parquet import SchemaOfAll
 from daskprs._inputs.source.input_file import files_fingerprint
 from daskprs._inputs.source.read_options import BINARY, refuse_options
@@ -120,7 +120,7 @@ def installed_format(suffix: str) -> InstalledFormat | None:
     return InstalledFormat(suffix, dotted)
 
 
-class InstalledFormatSource(FilesTable):
+class InstalledFormatSource(TypedFilesTable):
     """Cuts files as their reader says; a mini-batch is a part of one file."""
 
     def __init__(
@@ -182,16 +182,6 @@ class InstalledFormatSource(FilesTable):
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file."""
         return Where(paths=(self._files[mini_batch.piece[0]].path,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The types of all columns, those from paths too."""
-        empty = self._types.schema.empty_table()
-        return self._paths.of_file(self._files[0].path).put_on(empty).schema
-
-    def meta(self) -> pd.DataFrame:
-        """Return the table without rows."""
-        return self._paths.of_file(self._files[0].path).to_pandas(self._types).meta()
 
 
 class InstalledFormatReader:

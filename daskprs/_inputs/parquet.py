@@ -20,7 +20,7 @@ from daskprs._arrow.arrow_pandas import (
 from daskprs._core.mini_batch import MiniBatch, Where
 from daskprs._inputs.files.file_versions import opened_unchanged
 from daskprs._inputs.files.listing import current_listing
-from daskprs._inputs.files.path_columns import FilesTable, PathValues
+from daskprs._inputs.files.path_columns import PathValues, TypedFilesTable
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.input_file import files_fingerprint, open_binary
 from daskprs.errors import InputError, LoadError, Option
@@ -326,7 +326,7 @@ def _compare_names(one: str, first: pa.Schema, other: str, second: pa.Schema) ->
 # ---- the source of files ----
 
 
-class ParquetSource(FilesTable):
+class ParquetSource(TypedFilesTable):
     """Cuts Parquet files into slices of row groups; a mini-batch never crosses a file."""
 
     numbers_rows = True
@@ -372,16 +372,6 @@ class ParquetSource(FilesTable):
         place, group, start, count = mini_batch.piece
         path = self._files[place].path
         return Where(paths=(path,), row_group=group, rows=(start, start + count))
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The types of all columns, those from paths too."""
-        empty = self._types.schema.empty_table()
-        return self._paths.of_file(self._files[0].path).put_on(empty).schema
-
-    def meta(self) -> pd.DataFrame:
-        """Return the table without rows."""
-        return self._paths.of_file(self._files[0].path).to_pandas(self._types).meta()
 
 
 def _met(files: Sequence[InputFile], of_all: SchemaOfAll) -> Iterator[pq.FileMetaData]:

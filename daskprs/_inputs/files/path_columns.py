@@ -158,6 +158,22 @@ class FilesTable(TableSource):
         return self._paths.values(self._files[mini_batch.piece[0]].path)
 
 
+class TypedFilesTable(FilesTable):
+    """A table whose files say the types of their columns."""
+
+    _types: OneType
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The types of all columns, those from paths too."""
+        empty = self._types.schema.empty_table()
+        return self._paths.of_file(self._files[0].path).put_on(empty).schema
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return self._paths.of_file(self._files[0].path).to_pandas(self._types).meta()
+
+
 def _repeated(value: Any, type_: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type_), count)
 

@@ -85,7 +85,7 @@ class Job:
         self._store: ResultStore | None = None
         self._cluster = JobCluster(call.client, agent_count(call.options))
         self._input: JobInput
-        """The source, once it is prepared."""
+        """What the source has of the job's cluster, and the plan."""
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._done)
         self._new_writers: Callable[[Path], Executor] | None = None
@@ -156,8 +156,9 @@ class Job:
             for half in call.folder.scratch.glob(".*.part"):  # of a driver that was killed
                 half.unlink(missing_ok=True)
             report = report_preparation(listeners, lambda: call.source.how_far)
+            self._input = JobInput(call, self._cluster, stack, listeners)
             with report, self._control.prepares():
-                self._input = JobInput(call, self._cluster, stack, listeners)
+                call.source.begin(self._input)
             self._store = store = self._open_store(epoch, listeners)
             stack.callback(store.close)
             keep_call(call.folder, call.kept)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class JobCluster(ExitStack):
-    """Connects a job, which is over when this is closed.
+    """Connects a job, and is closed when the job is over.
 
     Parameters
     ----------

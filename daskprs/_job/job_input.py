@@ -34,7 +34,7 @@ TOKENLESS = (
 class JobInput:
     """Does for a source what needs the job's cluster, where the source asks for it.
 
-    It is the `InputWork` that `Source.begin` gets, once: after it, the plan can be asked for.
+    It is the `InputWork` that `Source.begin` gets. The plan is known after that.
     """
 
     def __init__(
@@ -53,7 +53,6 @@ class JobInput:
         self._listeners = listeners
         self._growing: CollectionSource | None = None
         """The source, if its plan grows while the job runs."""
-        call.source.begin(self)
 
     # ---- what a source asks for ----
 

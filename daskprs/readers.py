@@ -45,6 +45,7 @@ class FileReader(Protocol):
         """Return the columns of a file.
 
         For pandas, a nullable column of integers has floats, and one of booleans has objects.
+        A field with ``nullable=False`` keeps its type; a null that `read` gives there is an error.
         """
 
     def cut(self, file: IO[bytes], size_bytes: int) -> Iterable[Piece]:

@@ -132,10 +132,14 @@ class InstalledFormatSource(TypedFilesTable):
         self._size = reading.size_bytes
         self._as_arrow = reading.as_arrow
         of_all = SchemaOfAll(self._paths.of_files, reading.dtypes, as_arrow=self._as_arrow)
+        nullable: set[str] = set()
         for file in current_listing().reading("the schemas of files", files):
-            schema = format_.schema(file)
-            of_all.take(file, schema, _with_nulls)
+            declared = format_.schema(file)
+            # What is compared between files are names and types: it no longer says what is null.
+            of_all.take(file, declared, lambda _, declared=declared: _with_nulls(declared))
+            nullable |= {field.name for field in declared if field.nullable}
         self._types = of_all.result()
+        self._never_null = [name for name in self._types.schema.names if name not in nullable]
         self._pieces: dict[int, list[Piece]] = {}
         """The parts of the files that have been cut: a plan is asked for more than once."""
         self.columns = self._paths.names_with(self._types.schema.names)
@@ -176,7 +180,12 @@ class InstalledFormatSource(TypedFilesTable):
         """Return the reader for the agents."""
         values = [self._paths.of_file(file.path) for file in self._files]
         return InstalledFormatReader(
-            self._format, list(self._files), values, self._types, as_arrow=self._as_arrow
+            self._format,
+            list(self._files),
+            values,
+            self._types,
+            never_null=self._never_null,
+            as_arrow=self._as_arrow,
         )
 
     def where(self, mini_batch: MiniBatch) -> Where:
@@ -194,12 +203,14 @@ class InstalledFormatReader:
         values: list[PathValues],
         types: OneType,
         *,
+        never_null: list[str],
         as_arrow: bool,
     ) -> None:
         self._format = format_
         self._files = files
         self._values = values
         self._types = types
+        self._never_null = never_null
         self._as_arrow = as_arrow
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
@@ -215,6 +226,13 @@ class InstalledFormatReader:
         if missing:
             msg = f"{file.path}, {where}: read() of {self._format} gave no column {missing[0]!r}."
             raise LoadError(msg)
+        for name in self._never_null:
+            if table[name].null_count:
+                msg = (
+                    f"{file.path}, {where}: read() of {self._format} gave a null in column "
+                    f"{name!r}, which schema() has announced with nullable=False."
+                )
+                raise LoadError(msg)
         table = cast(table.select(names), self._types, f"{file.path}, {where}", LoadError)
         table = self._values[place].put_on(table)
         return table if self._as_arrow else self._to_pandas.frame(table)

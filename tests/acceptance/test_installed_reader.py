@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.pages import blocks
@@ -21,6 +22,21 @@ def run(rows):
     assert at_the_edge == []
     print("run")
     return rows.assign(length=rows["sequence"].str.len())
+"""
+FIXED_WIDTH = """
+import numpy as np, pyarrow as pa
+from daskprs.readers import Piece
+
+def schema(file):
+    return pa.schema([pa.field("id", pa.int64(), nullable=NULLABLE), ("value", pa.float64())])
+
+def cut(file, size_bytes):
+    rows = len(file.read()) // 16
+    return [Piece((at, min(at + 3, rows))) for at in range(0, rows, 3)]
+
+def read(file, where):
+    rows = np.frombuffer(file.read(), [("id", "<i8"), ("value", "<f8")])[slice(*where)]
+    return pa.table({"id": IDS, "value": rows["value"]})
 """
 BROKEN = """
 def schema(file):
@@ -82,6 +98,39 @@ def test_a_job_reads_files_by_the_reader_of_another_package(installed: Path) -> 
     assert sum(text.count("run") for text in printed) >= 4
     told = daskprs(work, "plan", "data", "--partition-keys", "day", site=installed)
     assert "row" in told.stdout, told.stderr
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_column_without_nulls_keeps_its_integers(installed: Path, *, nullable: bool) -> None:
+    """Also those that no float can hold; a column that may be null has floats."""
+    work = installed.parent
+    code = FIXED_WIDTH.replace("NULLABLE", str(nullable)).replace("IDS", 'rows["id"]')
+    (installed / "daskprs_fasta.py").write_text(code)
+    far = 0 if nullable else 1 << 60
+    rows = np.array([(far + n, n / 2) for n in range(8)], [("id", "<i8"), ("value", "<f8")])
+    for name in ("one", "two"):
+        (work / f"{name}.fasta").write_bytes(rows.tobytes())
+    (work / "score.py").write_text("def run(rows):\n    return rows\n")
+    words = ("one.fasta", "two.fasta", "--job-dir", "job")
+    done = daskprs(work, "run", "score.py", *words, site=installed)
+    assert done.returncode == 0, done.stderr
+    lines = (work / "job/output/parallel_run_step.txt").read_text().splitlines()
+    one = [f"{float(n) if nullable else far + n} {n / 2}" for n in range(8)]
+    assert lines == one + one
+
+
+def test_a_null_where_a_reader_has_announced_none_fails_its_mini_batch(installed: Path) -> None:
+    """Integers would be floats in that mini-batch alone."""
+    work = installed.parent
+    ids = 'pa.array([None if n == 4 else int(n) for n in rows["id"]], pa.int64())'
+    code = FIXED_WIDTH.replace("NULLABLE", "False").replace("IDS", ids)
+    (installed / "daskprs_fasta.py").write_text(code)
+    rows = np.array([(n, n / 2) for n in range(8)], [("id", "<i8"), ("value", "<f8")])
+    (work / "one.fasta").write_bytes(rows.tobytes())
+    (work / "score.py").write_text("def run(rows):\n    return rows\n")
+    done = daskprs(work, "run", "score.py", "one.fasta", "--job-dir", "job", site=installed)
+    assert done.returncode == 42
+    assert "gave a null in column 'id', which schema() has announced" in done.stderr
 
 
 def test_without_the_package_files_are_paths(installed: Path) -> None:

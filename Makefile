@@ -50,7 +50,7 @@ FAULTS ?=
 LARGE_MB ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core test-azure test-serve test-long test-large test-python test-oldest test-extras test-wheel
+.PHONY: help demo test test-core test-azure test-serve test-gpu test-long test-large test-python test-oldest test-extras test-wheel
 .PHONY: attack chaos faults style docs suite package sbom lint-package audit lock bench bench-full clean
 
 help:  ## Show what there is
@@ -76,6 +76,9 @@ test-azure: $(READY)  ## The tests of Azure's files and classes, and of MLTable
 
 test-serve: $(READY)  ## The tests of the HTTP service
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" tests/serve $(ARGS)
+
+test-gpu: $(READY)  ## On a machine with a GPU and PyTorch: jobs on the card
+	@$(BIN)/python -m pytest tests/gpu $(ARGS)
 
 test-long: $(READY)  ## The tests that take minutes, and properties on many more examples
 	@DASKPRS_TESTS_COLD=1 HYPOTHESIS_PROFILE=long LARGE_RESULT_MB=2500 \

@@ -1,0 +1,203 @@
+"""Jobs on a real card: `make test-gpu`. Everything here has a test with a stand-in elsewhere."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+import daskprs
+
+if TYPE_CHECKING:
+    from daskprs import Result
+
+pytestmark = [
+    pytest.mark.skipif(not Path("/dev/nvidia0").exists(), reason="this machine has no GPU"),
+    pytest.mark.cold,  # a template of the tests would import torch for all of them
+    pytest.mark.filterwarnings("default"),  # torch and its friends tell much
+]
+
+BREAKS_ITS_CONTEXT = """
+    import torch
+
+    def init():
+        global known
+        known = torch.arange(10, device="cuda")
+
+    def run(rows):
+        asked = torch.tensor(rows["n"].to_numpy() % 100, device="cuda")
+        return rows.assign(square=(known[asked] ** 2).cpu().numpy())
+"""
+"""A row whose number ends with 10 or more fails a device-side assert: the context is lost."""
+
+
+def written(folder: Path, script: str) -> Path:
+    """Write a script into a folder of its own, and return its path."""
+    path = folder / "code" / "script.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(textwrap.dedent(script))
+    return path
+
+
+def score(folder: Path, script: str, numbers: list[int], **options: Any) -> Result:
+    """Run a script over numbers, one for each mini-batch."""
+    return daskprs.parallel_run(
+        pd.DataFrame({"n": numbers}),
+        written(folder, script),
+        mini_batch_size=8,
+        job_dir=folder / "job",
+        allowed_failed_count=-1,
+        **options,
+    )
+
+
+def test_only_agents_have_a_context_on_the_card(tmp_path: Path) -> None:
+    """Driver, worker and zygote take no memory of the card. This test comes before others' own."""
+    rows = score(
+        tmp_path,
+        """
+        import os, pynvml, torch
+
+        def run(rows):
+            torch.zeros(1, device="cuda")
+            pynvml.nvmlInit()
+            card = pynvml.nvmlDeviceGetHandleByIndex(0)
+            listed = [one.pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(card)]
+            return rows.assign(pid=os.getpid(), listed=[listed] * len(rows))
+        """,
+        [0, 1],
+    ).to_pandas()
+    assert {*rows["listed"].explode()} == {*rows["pid"]}
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+@pytest.mark.parametrize("processes", [1, 4])
+def test_a_device_side_assert_fails_its_own_mini_batch_and_no_other(
+    tmp_path: Path, processes: int, tries: int
+) -> None:
+    """The broken context fails all that follow in its process: they run again in a new one."""
+    numbers = [1, 2, 99, 3, 4, 5, 6, 7, 8, 9, 101, 102, 98, 103, 104, 105]
+    result = score(
+        tmp_path,
+        BREAKS_ITS_CONTEXT,
+        numbers,
+        run_max_try=tries,
+        process_count_per_node=processes,
+        gpus_per_process=1 / processes,
+    )
+    good = [n for n in numbers if n % 100 < 10]
+    assert result.to_pandas()["n"].tolist() == good
+    assert result.to_pandas()["square"].tolist() == [(n % 100) ** 2 for n in good]
+    assert result.mini_batches.failed == 2
+
+
+def test_a_script_that_always_asserts_ends_after_a_handful_of_starts(tmp_path: Path) -> None:
+    """Each failure breaks its process, and none of them succeeds."""
+    with pytest.raises(daskprs.ParallelRunFailed, match="device-side assert"):
+        daskprs.parallel_run(
+            pd.DataFrame({"n": [50] * 12}),
+            written(tmp_path, BREAKS_ITS_CONTEXT),
+            mini_batch_size=8,
+            job_dir=tmp_path / "job",
+            allowed_failed_count=4,
+            run_max_try=1,
+        )
+
+
+def test_memory_that_runs_out_fails_that_attempt_and_keeps_the_process(tmp_path: Path) -> None:
+    """Out of memory does not break a context."""
+    result = score(
+        tmp_path,
+        """
+        import os, torch
+
+        def run(rows):
+            held = torch.zeros(int(rows["n"].iloc[0]) << 30, dtype=torch.uint8, device="cuda")
+            return rows.assign(gib=held.numel() >> 30, pid=os.getpid())
+        """,
+        [1, 4000, 1, 4000, 2],
+        run_max_try=2,
+    )
+    rows = result.to_pandas()
+    assert rows["gib"].tolist() == [1, 1, 2]
+    assert len({*rows["pid"]}) == 1
+    assert "out of memory" in (result.logs_dir / "job_error.txt").read_text()
+
+
+def test_a_kernel_that_never_ends_is_killed_and_its_memory_is_back(tmp_path: Path) -> None:
+    """The next process finds as much free memory as the first did."""
+    result = score(
+        tmp_path,
+        """
+        import torch
+
+        def init():
+            global held
+            held = torch.zeros(16 << 30, dtype=torch.uint8, device="cuda")
+
+        def run(rows):
+            while rows["n"].iloc[0] == 3:
+                held.add_(1)
+                torch.cuda.synchronize()
+            return rows.assign(free=torch.cuda.mem_get_info()[0] >> 30)
+        """,
+        list(range(6)),
+        run_invocation_timeout=5,
+        run_max_try=2,
+        process_count_per_node=1,
+    )
+    rows = result.to_pandas()
+    assert rows["n"].tolist() == [0, 1, 2, 4, 5]
+    assert rows["free"].max() - rows["free"].min() <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "processes", "devices"),
+    [
+        ({}, 1, 1),
+        ({"process_count_per_node": 4, "gpus_per_process": 0.25}, 4, 1),
+        ({"process_count_per_node": 2, "gpus_per_process": 0}, 2, 0),
+    ],
+)
+def test_each_process_sees_the_share_that_was_asked_for(
+    tmp_path: Path, options: dict[str, Any], processes: int, devices: int
+) -> None:
+    """A process that has no GPU sees none."""
+    result = score(
+        tmp_path,
+        """
+        import os, time, torch
+
+        def run(rows):
+            time.sleep(0.5)
+            return rows.assign(pid=os.getpid(), devices=torch.cuda.device_count())
+        """,
+        list(range(2 * processes)),
+        **options,
+    )
+    rows = result.to_pandas()
+    assert rows["devices"].unique().tolist() == [devices]
+    assert 1 <= rows["pid"].nunique() <= processes
+
+
+def test_a_model_that_the_caller_made_on_the_card_is_refused_or_works(tmp_path: Path) -> None:
+    """The caller's own context is not handed to agents by a fork."""
+    torch = pytest.importorskip("torch")
+
+    model = torch.nn.Linear(1, 1).cuda()
+
+    def predict(rows: pd.DataFrame) -> pd.DataFrame:
+        asked = torch.tensor(rows[["n"]].to_numpy("float32"), device="cuda")
+        with torch.inference_mode():
+            return rows.assign(y=model(asked)[:, 0].cpu().numpy())
+
+    frame = pd.DataFrame({"n": range(16)})
+    rows = daskprs.parallel_run(
+        frame, predict, mini_batch_size=64, job_dir=tmp_path / "job"
+    ).to_pandas()
+    with torch.inference_mode():
+        expected = model(torch.tensor(frame[["n"]].to_numpy("float32"), device="cuda"))
+    assert rows["y"].tolist() == pytest.approx(expected[:, 0].cpu().tolist(), rel=1e-5)

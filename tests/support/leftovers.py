@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from daskprs._system.linux import descendants
 from tests.support.warm_start import warm_start
 
 LASTING_THREADS = (
@@ -82,9 +83,18 @@ def _kept() -> tuple[set[int | None], set[int | None]]:
 
 
 def _children() -> list[psutil.Process]:
-    """Return all descendants but those that stay."""
+    """Return all descendants but those that stay.
+
+    The kernel is asked for the children of each. psutil reads of all processes of the machine who
+    their parents are, twice for each of some thousand tests.
+    """
     kept, _ = _kept()
-    return [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
+    found = []
+    for pid in descendants(os.getpid()):
+        if pid not in kept:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(pid))
+    return found
 
 
 def _threads() -> list[threading.Thread]:
@@ -113,7 +123,7 @@ def _descriptors() -> dict[int, str]:
 
 def _target(fd: str) -> str:
     try:
-        return str(Path(f"/proc/self/fd/{fd}").readlink())
+        return str(Path("/proc/self/fd", fd).readlink())
     except OSError:
         return ""
 

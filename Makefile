@@ -37,6 +37,8 @@ LOCKS := locks/development.txt locks/image.txt
 LOCK ?= --upgrade
 LOCK_FORM = --quiet $(LOCK) --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock"
+# Each test worker compiles all tests anew where Python may not keep what it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 # Arguments for pytest:   make suite ARGS="-k lock"
 ARGS ?=
 # Arguments for chaos:    make chaos CHAOS="--cell 'agent killed | run | append_row | frame | 1' 1 1"

@@ -31,6 +31,8 @@ OUTPUT = "Output"
 """The title of the block that shows what the Python block before it prints."""
 ANYTHING = "…"
 """Stands for any text in an output; alone on a line, for any lines."""
+PLAIN = re.compile(r"daskprs(?:[ \t]|\\\n|[\w./=:,@%+-])*")
+"""A command of daskprs that the shell need not read."""
 END = "end-of-command"
 """What the shell prints after each command, with its exit status."""
 
@@ -251,7 +253,29 @@ def _command_outputs(
 
 
 def _answer(shell: subprocess.Popen[str], command: str) -> tuple[str, int]:
-    """Return what a command prints, and its exit status."""
+    """Return what a command prints, and its exit status.
+
+    A shell would start a command of daskprs from nothing. It is started here with what the shell
+    has, so that tests may fork it.
+    """
+    if not PLAIN.fullmatch(command):
+        return _answer_of_shell(shell, command)
+    told, _ = _answer_of_shell(shell, "pwd; env -0 | tr '\\0' '\\1'")
+    folder, _, variables = told.partition("\n")
+    done = subprocess.run(
+        [sys.executable, "-m", *shlex.split(command)],
+        cwd=folder,
+        env=dict(one.split("=", 1) for one in variables.strip("\1\n").split("\1")),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout, done.returncode
+
+
+def _answer_of_shell(shell: subprocess.Popen[str], command: str) -> tuple[str, int]:
     assert shell.stdin is not None
     assert shell.stdout is not None
     # The command's own input is empty: the shell's is the commands that follow.

@@ -96,13 +96,6 @@ class ReusableResults:
         return self._folder / f"{key}.json"
 
 
-class StepOutcome(NamedTuple):
-    """The outcome of a step."""
-
-    result: ParallelRunResult
-    is_reused: bool
-
-
 def run_or_reuse(
     task: Task,
     results: ReusableResults | None,
@@ -111,8 +104,8 @@ def run_or_reuse(
     progress: bool | None = None,
     surface: Surface | None = None,
     **changes: Any,
-) -> StepOutcome:
-    """Run a task, unless `results` has one of an earlier run that did the same.
+) -> ParallelRunResult:
+    """Run a task, unless `results` has one of an earlier run that did the same; return the result.
 
     For `moved`, see `key_of`. All other arguments are those of `Task.run`.
     """
@@ -123,11 +116,11 @@ def run_or_reuse(
         key = key_of(call, moved)
         found = None if key is None else results.find(key)
         if found is not None:
-            return StepOutcome(ParallelRunResult.of(found.record), is_reused=True)
+            return ParallelRunResult.of(found.record)
     result = task.run(progress=progress, surface=surface, **changes)
     if results is not None and key is not None:
         results.keep(key, result.record(), {OUTPUT: Path(result.output_dir)})
-    return StepOutcome(result, is_reused=False)
+    return result
 
 
 def key_of(

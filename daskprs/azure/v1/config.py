@@ -208,12 +208,8 @@ def _read(form: type[F], path: str | PathLike[str]) -> F:
 
 
 NAMES = tuple(ConfigForm.model_fields)
-SAME_NAMES = (
-    *("error_threshold", "node_count", "process_count_per_node", "mini_batch_size"),
-    *("logging_level", "run_invocation_timeout", "run_max_try", "partition_keys"),
-    *("output_action", "append_row_file_name", "allowed_failed_percent"),
-)
-"""Parameters that `daskprs.RunOptions` has, too; None means the default of the option."""
+SAME_NAMES = [one for one in NAMES if one in TABLE and one != "source_directory"]
+"""Parameters that are options of a job by the same name; None means the default of the option."""
 
 
 class ParallelRunConfig:

@@ -51,11 +51,10 @@ class CondaDependencies:
         """Add a name."""
         self.packages.append(conda_package)
 
-    def add_channel(self, channel: str) -> None:
-        """Accept a channel, without effect."""
+    def add_channel(self, *_: Any, **__: Any) -> None:
+        """Accept a channel, or a version of Python, without effect."""
 
-    def set_python_version(self, version: str) -> None:
-        """Accept a Python version, without effect."""
+    set_python_version = add_channel
 
 
 class Environment:
@@ -169,6 +168,13 @@ class AmlCompute:
     def __repr__(self) -> str:
         return f"AmlCompute({self.name!r})"
 
+    @classmethod
+    def create(
+        cls, workspace: Workspace | None, name: str, provisioning_configuration: Any = None
+    ) -> AmlCompute:
+        """Return a compute target by name."""
+        return cls(workspace, name)
+
     @staticmethod
     def provisioning_configuration(**sizes: Any) -> dict[str, Any]:
         """Return the given settings of a cluster."""
@@ -187,19 +193,8 @@ class AmlCompute:
             self.workspace.compute_targets.pop(self.name, None)
 
 
-class ComputeTarget(AmlCompute):
-    """The class by which notebooks create a cluster."""
-
-    def __new__(cls, workspace: Workspace | None = None, name: str = "local") -> Any:
-        """Return an `AmlCompute`, as the original does."""
-        return AmlCompute(workspace, name)
-
-    @staticmethod
-    def create(
-        workspace: Workspace | None, name: str, provisioning_configuration: Any = None
-    ) -> AmlCompute:
-        """Return a compute target by name."""
-        return AmlCompute(workspace, name)
+ComputeTarget = AmlCompute
+"""The class by which notebooks create a cluster; the original returns an `AmlCompute`, too."""
 
 
 def name_of_compute(compute: Any) -> str:

@@ -12,7 +12,7 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._job.frontend import Surface, command_to_resume
 from daskprs._options.site_defaults import default_job_dir
 from daskprs.azure._pipeline_folder import PipelineFolder
-from daskprs.azure._reuse import ReusableResults, StepOutcome, run_or_reuse
+from daskprs.azure._reuse import ReusableResults, run_or_reuse
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._step_logs import tell_parent
 from daskprs.azure._system_flags import Flags, split_flags
@@ -33,7 +33,7 @@ from daskprs.azure.v1.inputs import (
 )
 from daskprs.azure.v1.model import paths_of_models
 from daskprs.azure.v1.outputs import Output, as_output
-from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.parameter import known_parameters
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import OptionError
 
@@ -151,8 +151,7 @@ class ParallelRunStep(PipelineStep):
             As by `daskprs.parallel_run`.
 
         """
-        parameters = pipeline_parameters or {}
-        refuse_unknown(parameters, self.parameters())
+        parameters = known_parameters(pipeline_parameters, self.parameters())
         folder = Path(job_dir or default_job_dir(self.name, secrets.token_hex(4))).absolute()
         changes: dict[str, Any] = {"overwrite": True} if overwrite else {}
         return self.execute(
@@ -164,7 +163,7 @@ class ParallelRunStep(PipelineStep):
             progress=progress,
             resume=resume,
             **changes,
-        ).result
+        )
 
     def execute(
         self,
@@ -177,7 +176,7 @@ class ParallelRunStep(PipelineStep):
         results: ReusableResults | None = None,
         progress: bool | None = None,
         **changes: Any,
-    ) -> StepOutcome:
+    ) -> ParallelRunResult:
         """Run the step in a folder, or find its result among others, and place its output.
 
         The parent is the run of a pipeline, which may receive the step's logs and metrics.
@@ -187,7 +186,7 @@ class ParallelRunStep(PipelineStep):
         task = task.with_variables(RunPlace.of(folder, workspace).variables())
         with mounted(self._links(parameters)):
             try:
-                outcome = run_or_reuse(
+                result = run_or_reuse(
                     task,
                     results if self.allow_reuse else None,
                     moved=self._moved(task, run_id),
@@ -200,9 +199,9 @@ class ParallelRunStep(PipelineStep):
                     flags = self._flags(parameters).others
                     tell_parent(JobFolder(folder), self.name, parent, flags)
         if self.output is not None:
-            self.output.place = Path(outcome.result.output_dir)
+            self.output.place = Path(result.output_dir)
             self.output.register_in(workspace)
-        return outcome
+        return result
 
     def task(
         self,

@@ -39,12 +39,15 @@ def settled(value: Any, parameters: Mapping[str, Any]) -> Any:
     return value
 
 
-def refuse_unknown(parameters: Mapping[str, Any], used: Iterable[PipelineParameter]) -> None:
-    """Refuse parameters that nothing uses, with the nearest known name."""
+def known_parameters(
+    parameters: Mapping[str, Any] | None, used: Iterable[PipelineParameter]
+) -> Mapping[str, Any]:
+    """Return given parameters; refuse those that nothing uses, with the nearest known name."""
     known = sorted({one.name for one in used})
-    for name in parameters:
+    for name in parameters or {}:
         if name not in known:
             msg = (
                 f"pipeline_parameters: no step has a parameter {name!r}; {nearest_of(name, known)}"
             )
             raise OptionError(msg)
+    return parameters or {}

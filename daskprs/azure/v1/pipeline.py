@@ -21,7 +21,7 @@ from daskprs.azure._pipeline_folder import PipelineFolder, write_record
 from daskprs.azure._reuse import ReusableResults
 from daskprs.azure._stand_ins.step_run import metrics_in
 from daskprs.azure.v1.dataset import FileDataset
-from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.parameter import known_parameters
 from daskprs.azure.v1.published import refuse_publishing
 from daskprs.azure.v1.run import Run
 from daskprs.azure.v1.script_step import ScriptRunConfig
@@ -87,7 +87,17 @@ class OutputData:
         return sum(one.is_file() for one in target.rglob("*"))
 
 
-class StepRun:
+class _Ended:
+    """A run that is over: one that fails raises instead."""
+
+    def get_status(self, **_: Any) -> str:
+        """Return at once that the run is complete."""
+        return COMPLETED
+
+    wait_for_completion = get_status
+
+
+class StepRun(_Ended):
     """A step that has run.
 
     Attributes
@@ -105,12 +115,14 @@ class StepRun:
 
     """
 
-    def __init__(self, step: Any, folder: Path, run_id: str, outcome: Any) -> None:
+    def __init__(
+        self, step: Any, folder: Path, run_id: str, result: ParallelRunResult | None
+    ) -> None:
         self.name = step.name
         self.id = run_id
         self.folder = folder
-        self.result: ParallelRunResult | None = None if outcome is None else outcome.result
-        self.is_reused = outcome is not None and outcome.is_reused
+        self.result = result
+        self.is_reused = result is not None and result.job_dir != folder
         self._outputs = {one.name: OutputData(one, run_id) for one in step.outputs}
 
     def __repr__(self) -> str:
@@ -146,14 +158,8 @@ class StepRun:
         """Return the script's metrics; for a reused result, those of the run that made it."""
         return metrics_in(self.folder if self.result is None else Path(self.result.job_dir))
 
-    def get_status(self, **_: Any) -> str:
-        """Return at once that the run is complete: a run that fails raises instead."""
-        return COMPLETED
 
-    wait_for_completion = get_status
-
-
-class PipelineRun:
+class PipelineRun(_Ended):
     """A pipeline that has run.
 
     Attributes
@@ -186,12 +192,6 @@ class PipelineRun:
     def get_children(self) -> Iterator[StepRun]:
         """Yield the runs of all steps, the last first."""
         return reversed(self._steps)
-
-    def get_status(self, **_: Any) -> str:
-        """Return at once that the run is complete: a run that fails raises instead."""
-        return COMPLETED
-
-    wait_for_completion = get_status
 
     def get_metrics(self, **_: Any) -> dict[str, Any]:
         """Return the metrics that scripts logged to the parent of their runs."""
@@ -280,8 +280,7 @@ class Experiment:
         for name in sorted(others.keys() - WITHOUT_EFFECT):
             msg = f"submit: there is no argument {name!r}; {nearest_of(name, SUBMIT_ARGUMENTS)}"
             raise OptionError(msg)
-        parameters = pipeline_parameters or {}
-        refuse_unknown(parameters, config.parameters())
+        parameters = known_parameters(pipeline_parameters, config.parameters())
         parent = PipelineFolder(default_job_dir(self.name, secrets.token_hex(4)))
         steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
         parent.create((), shared=bool(site_defaults().get("shared")))
@@ -291,7 +290,7 @@ class Experiment:
         with held(parent.lock, f"the folder {parent}"):
             for step, place in zip(steps, places, strict=True):
                 with record.running(place):
-                    outcome = step.execute(
+                    result = step.execute(
                         place,
                         parameters=parameters,
                         workspace=getattr(config, "workspace", None) or self.workspace,
@@ -301,7 +300,7 @@ class Experiment:
                         progress=progress,
                         **({"overwrite": True} if overwrite else {}),
                     )
-                runs.append(StepRun(step, place, parent.path.name, outcome))
+                runs.append(StepRun(step, place, parent.path.name, result))
         if isinstance(config, ScriptRunConfig):
             return runs[0]
         return PipelineRun(parent.path.name, parent.path, runs)

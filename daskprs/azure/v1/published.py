@@ -25,7 +25,7 @@ def refuse_publishing(*_: Any, **__: Any) -> NoReturn:
 
 
 class PublishedPipeline:
-    """A pipeline that was published: there is none."""
+    """A pipeline that was published, an endpoint of pipelines, or a schedule: there is none."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         refuse_publishing()
@@ -35,19 +35,10 @@ class PublishedPipeline:
         """Return an empty list: a workspace has none."""
         return []
 
-    get = refuse_publishing
+    get = publish = create = refuse_publishing
 
 
-class PipelineEndpoint(PublishedPipeline):
-    """An endpoint of pipelines: there is none."""
-
-    publish = refuse_publishing
-
-
-class Schedule(PublishedPipeline):
-    """A schedule of a pipeline: there is none."""
-
-    create = refuse_publishing
+PipelineEndpoint = Schedule = PublishedPipeline
 
 
 class ScheduleRecurrence:
@@ -66,9 +57,4 @@ class InteractiveLoginAuthentication:
     get_authentication_header = refuse_publishing
 
 
-class ServicePrincipalAuthentication(InteractiveLoginAuthentication):
-    """The same."""
-
-
-class MsiAuthentication(InteractiveLoginAuthentication):
-    """The same."""
+ServicePrincipalAuthentication = MsiAuthentication = InteractiveLoginAuthentication

@@ -27,7 +27,7 @@ from daskprs.azure.v1.inputs import (
     words_of,
 )
 from daskprs.azure.v1.outputs import Output, as_output
-from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.parameter import known_parameters
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import DaskprsError, OptionError
 
@@ -115,8 +115,7 @@ class PythonScriptStep(PipelineStep):
             When the exit code of the script is not 0; with the end of its output.
 
         """
-        parameters = pipeline_parameters or {}
-        refuse_unknown(parameters, self.parameters())
+        parameters = known_parameters(pipeline_parameters, self.parameters())
         folder = Path(job_dir or default_job_dir(Path(self.script_name).stem, secrets.token_hex(4)))
         self.execute(folder.absolute(), parameters=parameters, workspace=None)
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from daskprs._suggest import nearest_of
-from daskprs._system.atomic_file import whole_file
 from daskprs.azure._assets import given_places
-from daskprs.azure._registry import REGISTRY
+from daskprs.azure._registry import REGISTRY, write_text
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
 from daskprs.azure.v1.datastore import Datastore
@@ -171,9 +170,7 @@ class Workspace:
             return
         self._in_memory.pop(name, None)
         path = self.root / REGISTRY / "datasets" / f"{quote(name, safe='')}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as file:
-            file.write(json.dumps(record, indent=1).encode())
+        write_text(path, json.dumps(record, indent=1))
 
     def environment(self, environment: Any) -> NamedEnvironment:
         """Return the names of an environment, and the interpreter that this workspace has for it.

@@ -50,7 +50,8 @@ LAYERS = {
         _missing_modules
         _environments _task
         _reuse
-        _pipelines v1
+        _pipelines
+        v1
         _deployments
         v2 _validation
         _commands

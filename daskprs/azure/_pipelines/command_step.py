@@ -89,21 +89,10 @@ class Command(NamedTuple):
             there.mkdir(parents=True, exist_ok=True)
             if not (place / name).exists():
                 (place / name).symlink_to(there)
-        return [SHELL, "-c", self.line], place, self._environment(step, folder)
-
-    def _environment(self, step: str, folder: PipelineFolder) -> dict[str, str]:
-        """Return the environment of the process, in which ``python`` is the step's interpreter."""
-        base = dict(os.environ)
-        if self.python is not None:
-            base = environment_of(self.python, base)
-        path = [_bin(self.python or sys.executable, folder.bin), base.get("PATH", os.defpath)]
         run = RunPlace(folder.step(step), None, self.datastores, may_be_unseen=True)
-        environment = {**base, "PATH": os.pathsep.join(path), **run.variables()}
-        environment |= {**world_of_one(self.distribution), **self.variables}
-        stand_ins = stand_ins_for(self.python, folder.stand_ins)
-        more = [environment.get("PYTHONPATH", ""), str(stand_ins)]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, more))
-        return environment
+        variables = {**run.variables(), **world_of_one(self.distribution), **self.variables}
+        environment = environment_of_process(self.python, variables, folder)
+        return [SHELL, "-c", self.line], place, environment
 
     def _copied(self, folder: Path) -> Path:
         """Copy the code, and return where it is; nothing is linked, since a command may write."""
@@ -114,6 +103,20 @@ class Command(NamedTuple):
         files = source_files(self.code)
         refuse_too_large(self.code, files)
         return copy_snapshot(self.code, files, folder, content_hash(digests_of(self.code, files)))
+
+
+def environment_of_process(
+    python: str | None, variables: Mapping[str, str], folder: PipelineFolder
+) -> dict[str, str]:
+    """Return the environment of a step's process, in which ``python`` is its interpreter.
+
+    The folder gets what this needs, such as stand-ins for imports. None stands for this Python.
+    """
+    base = os.environ if python is None else environment_of(python, os.environ)
+    path = [_bin(python or sys.executable, folder.bin), base.get("PATH", os.defpath)]
+    environment = {**base, "PATH": os.pathsep.join(path), **variables}
+    more = [environment.get("PYTHONPATH", ""), str(stand_ins_for(python, folder.stand_ins))]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, more))}
 
 
 def world_of_one(distribution: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import subprocess
 import sys
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._options.site_defaults import default_job_dir
 from daskprs._suggest import nearest
-from daskprs._system.interpreter import environment_of
-from daskprs.azure._missing_modules import stand_ins_for
 from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipelines.command_step import environment_of_process
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._step_logs import DRIVER_LOG
 from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
@@ -32,6 +30,7 @@ from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import DaskprsError, OptionError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from daskprs.azure.v1.workspace import Workspace
@@ -141,7 +140,7 @@ class PythonScriptStep(PipelineStep):
         place, records = RunPlace.of(folder, workspace), self._records(parameters)
         folder.mkdir(parents=True, exist_ok=True)
         place.keep_inputs(records)
-        self._run_process([str(script), *words], folder, place, self._python(workspace))
+        self._run_process([str(script), *words], place, self._python(workspace))
         for one in self.outputs:
             one.register_in(workspace)
 
@@ -151,17 +150,17 @@ class PythonScriptStep(PipelineStep):
             return None
         return workspace.environment(self._environment).python
 
-    def _run_process(
-        self, words: list[str], folder: Path, place: RunPlace, python: str | None
-    ) -> None:
+    def _run_process(self, words: list[str], place: RunPlace, python: str | None) -> None:
         """Run Python with these words, and raise the end of its log when it fails."""
-        log = folder.absolute() / DRIVER_LOG
+        given = getattr(self._environment, "environment_variables", {})
+        variables = {**given, **place.variables()}
+        log = place.folder / DRIVER_LOG
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as file:
             done = subprocess.run(  # noqa: S603 - it is the user's script
                 [python or sys.executable, *words],
                 cwd=self.source_directory,
-                env=self._variables(place, PipelineFolder(folder), python),
+                env=environment_of_process(python, variables, PipelineFolder(place.folder)),
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 check=False,
@@ -192,16 +191,6 @@ class PythonScriptStep(PipelineStep):
                 raise OptionError(msg)
             records[name_of(one, number)] = record
         return records
-
-    def _variables(
-        self, place: RunPlace, folder: PipelineFolder, python: str | None
-    ) -> dict[str, str]:
-        """Return the environment of the process, with the folder of stand-ins for imports."""
-        given = getattr(self._environment, "environment_variables", {})
-        base = os.environ if python is None else environment_of(python, os.environ)
-        variables = {**base, **given, **place.variables()}
-        more = [variables.get("PYTHONPATH", ""), str(stand_ins_for(python, folder.stand_ins))]
-        return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, more))}
 
 
 class ScriptRunConfig(PythonScriptStep):

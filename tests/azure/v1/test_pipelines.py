@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -394,6 +395,16 @@ def test_an_experiment_runs_a_script_by_itself() -> None:
     assert run.get_output_data("lines").download("here") == 3
     assert lines.place is not None
     assert (lines.place / "0.csv").read_text().endswith("one,x?")
+
+
+def test_programs_that_a_script_starts_find_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a command of a pipeline do, whatever the PATH of the notebook has."""
+    monkeypatch.setenv("PATH", os.defpath)
+    Path("code/which.py").write_text("import shutil; print(shutil.which('python'))")
+    PythonScriptStep("which.py", source_directory="code").run(job_dir="job")
+    (found,) = Path("job/azureml-logs/70_driver_log.txt").read_text().splitlines()
+    ask = [found, "-c", "import sys; print(sys.prefix)"]
+    assert subprocess.run(ask, check=True, capture_output=True, text=True).stdout[:-1] == sys.prefix
 
 
 def test_runs_in_the_folder_of_the_scripts_are_no_change_of_the_scripts() -> None:

@@ -1,6 +1,6 @@
 """``daskprs.yaml`` and its schema: the options that Dask's config may set, from the table.
 
-``python -m tests.support.config_files`` writes both anew, and the copy in the documentation.
+``python -m tests.support.config_files`` writes both anew, and the names in the documentation.
 """
 
 from __future__ import annotations
@@ -40,12 +40,17 @@ def key_of(name: str) -> str:
     return name.replace("_", "-")
 
 
+def groups() -> list[tuple[str, list[str]]]:
+    """Return the options that the config may set, by group."""
+    found = [(group, [name for name in SITE if TABLE[name].group == group]) for group in GROUPS]
+    return [(group, names) for group, names in found if names]
+
+
 def defaults() -> str:
     """Return the text of ``daskprs.yaml``: each default, in words where it is null."""
     lines = [f"{SECTION}:"]
-    for group in GROUPS:
-        names = [name for name in SITE if TABLE[name].group == group]
-        lines += [f"  # {group}"] if names else []
+    for group, names in groups():
+        lines.append(f"  # {group}")
         for name in names:
             value, words = TABLE[name].default, DESCRIPTIONS[name][1].replace("`", "")
             shown = yaml.safe_dump({key_of(name): value}).strip()
@@ -111,8 +116,12 @@ _Dumper.add_representer(
 
 
 def page(text: str) -> str:
-    """Return a page with its copy of ``daskprs.yaml`` as it ought to be."""
-    return filled(text, {"daskprs.yaml": f"```yaml\n{defaults()}```"})
+    """Return a page with the names of the options as they ought to be."""
+    lines = [
+        f"- {group}: " + ", ".join(f"`{key_of(name)}`" for name in names)
+        for group, names in groups()
+    ]
+    return filled(text, {"options of the config": "\n".join(lines)})
 
 
 if __name__ == "__main__":

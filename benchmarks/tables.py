@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import mode
 from typing import TYPE_CHECKING
 
 from benchmarks.machine import GB
@@ -9,7 +10,7 @@ from benchmarks.phases import ORDER
 from benchmarks.results import LIMIT, Results, Spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from benchmarks.phases import Profile, Profiles
     from benchmarks.results import Run
@@ -100,11 +101,8 @@ def circumstances(results: Results) -> str:
     if loads:
         busy = f"{loads.median:.1f}, {loads.least:.1f} to {loads.most:.1f}"
         lines.append(f"The machine's load average before a run: {busy}.")
-    rows = [
-        [peer, ", ".join(f"{name} {number}" for name, number in versions.items())]
-        for peer, versions in results.versions.items()
-    ]
-    return f"{' '.join(lines)}\n\n{_table(['peer', 'versions'], rows)}"
+    lines.append(f"Versions: {', '.join(_versions(results))}.")
+    return " ".join(lines)
 
 
 def seconds(results: Results) -> str:
@@ -123,7 +121,11 @@ def seconds(results: Results) -> str:
 
 
 def spreads(results: Results) -> str:
-    """Return the least and the most of the seconds, and of the ratios of one turn."""
+    """Return the least and the most of the seconds, and of the ratios of one turn.
+
+    Leave out peers that ran once: their least is their most.
+    """
+    repeated = [peer for peer in results.peers() if _most_runs(results, peer) > 1]
 
     def cell(workload: str, peer: str) -> str:
         spread = Spread.of(run.seconds for run in results.good(workload, peer))
@@ -135,7 +137,7 @@ def spreads(results: Results) -> str:
             return seconds
         return f"{seconds} ({ratios.least:.2g} to {ratios.most:.2g})"
 
-    return _by_workload(results, results.peers(), cell)
+    return _by_workload(results, repeated, cell)
 
 
 def costs(results: Results) -> str:
@@ -178,6 +180,19 @@ def _by_workload(results: Results, peers: Sequence[str], cell: Callable[[str, st
         for workload, title in results.titles.items()
     ]
     return _table(["work", *peers], rows)
+
+
+def _most_runs(results: Results, peer: str) -> int:
+    return max((len(results.good(workload, peer)) for workload in results.titles), default=0)
+
+
+def _versions(results: Results) -> Iterator[str]:
+    """Yield the version of each package that most peers had, and the peers with another one."""
+    for name in sorted(set().union(*results.versions.values())):
+        found = {peer: one[name] for peer, one in results.versions.items() if name in one}
+        usual = mode(found.values())
+        others = [f"{number} with {peer}" for peer, number in found.items() if number != usual]
+        yield f"{name} {usual}" + (f" ({', '.join(others)})" if others else "")
 
 
 def _measures(runs: Sequence[Run]) -> str:

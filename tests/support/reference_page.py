@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,9 +94,10 @@ class Row(NamedTuple):
     effect: str
     note: str
 
-    def __str__(self) -> str:
-        """Return a line of a table."""
-        return f"| `{self.name}` | {self.default} | {self.effect} | {self.note or NO_NOTE} |"
+    @property
+    def cells(self) -> str:
+        """Return the line of a table behind the name."""
+        return f"{self.default} | {self.effect} | {self.note or NO_NOTE}"
 
 
 def tables(page: str) -> dict[str, str]:
@@ -172,9 +174,11 @@ def written(page: Path) -> str:
 
 
 def _table(what: str, rows: Iterator[Row]) -> str:
-    return "\n".join(
-        [f"| {what} | default | effect | note |", "|---|---|---|---|", *map(str, rows)]
-    )
+    """Return a table. Neighbours of which the same is said share a line."""
+    lines = [f"| {what} | default | effect | note |", "|---|---|---|---|"]
+    for cells, group in groupby(rows, lambda row: row.cells):
+        lines.append(f"| {', '.join(f'`{row.name}`' for row in group)} | {cells} |")
+    return "\n".join(lines)
 
 
 def _forms_in(annotation: Any) -> Iterator[type[Form]]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("daskprs.cluster")
 T = TypeVar("T", Client, LocalCluster)
+WAIT_FOR_FILE_S = 5.0
 LOOPBACK = "127.0.0.1:0"
 IN_PROCESS = {
     "processes": False,
@@ -102,6 +104,9 @@ _QUIET = DaskSettings(QUIET)
 def scheduler_address(client: str) -> str:
     """Return an address: the one given, or the one in a scheduler file.
 
+    A batch script starts its scheduler in the background, and a job in the next line. So a file
+    that is not there yet has some seconds to come (Dask's own client waits for ever).
+
     Raises
     ------
     OptionError
@@ -110,6 +115,10 @@ def scheduler_address(client: str) -> str:
     """
     if not client.endswith(SCHEDULER_FILE):
         return client
+    timeout_s = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    end = time.monotonic() + min(WAIT_FOR_FILE_S, timeout_s)
+    while not _is_written(Path(client)) and time.monotonic() < end:
+        time.sleep(0.05)
     try:
         return str(json.loads(Path(client).read_text())["address"])
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -119,6 +128,14 @@ def scheduler_address(client: str) -> str:
             f": the scheduler file cannot be used: {why}. `dask scheduler --scheduler-file` "
             "writes it when it starts.",
         ) from error
+
+
+def _is_written(file: Path) -> bool:
+    """Say whether a file is there; Dask's scheduler makes it empty, and then writes it."""
+    try:
+        return file.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def check_scheduler(client: str) -> None:

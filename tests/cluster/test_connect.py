@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,13 @@ from distributed import Client, LocalCluster
 
 import daskprs
 from daskprs._agent.node.site import DriverInfo, ProbeFile
-from daskprs._cluster.connect import IN_PROCESS, QUIET, check_scheduler, connected
+from daskprs._cluster.connect import (
+    IN_PROCESS,
+    QUIET,
+    check_scheduler,
+    connected,
+    scheduler_address,
+)
 from daskprs._cluster.session import Session
 from daskprs.errors import DaskprsError, OptionError
 from tests.support.by_hand import ByHand
@@ -136,8 +143,20 @@ def test_a_scheduler_file_without_an_address_is_refused(
     file = tmp_path / "cluster.json"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(OptionError, match=f"client='{file}': the scheduler file .*{why}"):
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "100ms"}),
+        pytest.raises(OptionError, match=f"client='{file}': the scheduler file .*{why}"),
+    ):
         check_scheduler(str(file))
+
+
+def test_a_scheduler_file_may_come_a_little_later(tmp_path: Path) -> None:
+    """The scheduler was started in the line before."""
+    file = tmp_path / "cluster.json"
+    later = threading.Timer(0.2, lambda: file.write_text('{"address": "tcp://127.0.0.1:1"}'))
+    later.start()
+    assert scheduler_address(str(file)) == "tcp://127.0.0.1:1"
+    later.join()
 
 
 def test_a_server_that_never_answers_is_refused_within_the_timeout() -> None:

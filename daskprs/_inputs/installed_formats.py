@@ -135,9 +135,8 @@ class InstalledFormatSource(TypedFilesTable):
         nullable: set[str] = set()
         for file in current_listing().reading("the schemas of files", files):
             declared = format_.schema(file)
-            # What is compared between files are names and types: it no longer says what is null.
-            of_all.take(file, declared, lambda _, declared=declared: _with_nulls(declared))
             nullable |= {field.name for field in declared if field.nullable}
+            _take(of_all, file, declared)
         self._types = of_all.result()
         self._never_null = [name for name in self._types.schema.names if name not in nullable]
         self._pieces: dict[int, list[Piece]] = {}
@@ -245,10 +244,11 @@ class InstalledFormatReader:
         """Do nothing: each part opens its file."""
 
 
-def _with_nulls(schema: pa.Schema) -> set[str]:
-    """Return the integers and booleans that may be null."""
-    return {
+def _take(of_all: SchemaOfAll, file: InputFile, declared: pa.Schema) -> None:
+    """Let a file be met. The schema that is compared no longer says what may be null."""
+    nulls = {
         field.name
-        for field in schema
+        for field in declared
         if field.nullable and (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type))
     }
+    of_all.take(file, declared, lambda _: nulls)

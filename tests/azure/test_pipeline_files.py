@@ -272,7 +272,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("path: ./model", "path: ./model, type: mltable", "this key is in line"),
         ("uri_folder, path: ./model", "mltable, path: ./model", "it has no file MLTable"),
         ("words: a b", "words: {type: integer, path: '${{parent.jobs.o.outputs.o}}'}", OF_A_PATH),
-        ("./model}", "./model, mode: mount}", "it has to be one of ro_mount"),
+        ("./model}", "./model, mode: mount}", "input should be 'ro_mount'"),
     ],
 )
 def test_what_cannot_be_run_is_refused(old: str, new: str, told: str) -> None:

@@ -8,35 +8,31 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
+from pydantic import AfterValidator, BeforeValidator
 
 from daskprs._options.rules import LONGEST_S, check_file_name
-from daskprs.azure._pipelines.forms import ENVIRONMENT, KIND, SettingsForm, Variables
-from daskprs.azure._yaml_files.form import Form, without_effect, works
+from daskprs.azure._pipelines.forms import (
+    ENVIRONMENT,
+    KIND,
+    LoggingLevel,
+    SettingsForm,
+    Variables,
+    lowered,
+)
+from daskprs.azure._yaml_files.form import BY_SHAPE, MAPPING, PLAIN, Form, without_effect, works
 
 HERE = "the deployment runs on this machine, or on the Dask cluster that you name"
 LABEL = "a label"
 
 
 def _spelled(value: Any) -> Any:
-    """Bring ``AppendRow`` and ``INFO``, as other clients write them, into the form of the files."""
-    if not isinstance(value, str):
-        return value
-    lower = value.lower()
+    """Bring ``AppendRow``, as other clients write it, into the form of the files."""
+    lower = lowered(value)
     return {"appendrow": "append_row", "summaryonly": "summary_only"}.get(lower, lower)
 
 
 OutputAction = Annotated[Literal["append_row", "summary_only"], BeforeValidator(_spelled)]
-LoggingLevel = Annotated[
-    Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_spelled)
-]
-
 FileName = Annotated[str, AfterValidator(partial(check_file_name, "output_file_name"))]
-
-
-def _shape(value: Any) -> str:
-    """Return the kind of a value, so that only the mistakes of that kind are reported."""
-    return "mapping" if isinstance(value, dict | Form) else "text"
 
 
 def _named(value: Any) -> Any:
@@ -48,9 +44,7 @@ def _named(value: Any) -> Any:
 
 
 NamedFile = Annotated[str, BeforeValidator(_named)]
-Text = Annotated[str, Tag("text")]
-MAPPING = Tag("mapping")
-SHAPE = Discriminator(_shape)
+Text = Annotated[str, PLAIN]
 
 
 class RetrySettings(Form):
@@ -110,7 +104,7 @@ class Code(Form):
 class CodeConfiguration(Form):
     """The script that scores the files."""
 
-    code: Annotated[Text | Annotated[Code, MAPPING], SHAPE] | None = works(
+    code: Annotated[Text | Annotated[Code, MAPPING], BY_SHAPE] | None = works(
         None, "the source directory; default: the folder of the deployment file"
     )
     scoring_script: str = works()
@@ -151,13 +145,13 @@ class ModelDeployment(DeploymentForm, DeploymentSettings):
     """A deployment of a model. Keys of `settings` may stand beside it, as in older files."""
 
     type: Literal["model"] | None = works(None)
-    model: Annotated[Text | Annotated[ModelForm, MAPPING], SHAPE] | None = works(
+    model: Annotated[Text | Annotated[ModelForm, MAPPING], BY_SHAPE] | None = works(
         None, "`AZUREML_MODEL_DIR` is the path of a folder that contains the model"
     )
     code_configuration: CodeConfiguration | None = works(
         None, "not needed for an MLflow model, which is served through MLflow"
     )
-    compute: Annotated[Text | Annotated[Compute, MAPPING], SHAPE] | None = without_effect(
+    compute: Annotated[Text | Annotated[Compute, MAPPING], BY_SHAPE] | None = without_effect(
         f"{HERE}; only the key `compute.instance_count` of the oldest files has an effect"
     )
     resources: DeploymentResources | None = works(None)

@@ -5,9 +5,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, model_validator
 
-from daskprs.azure._yaml_files.form import Form, refused, without_effect, works
+from daskprs.azure._yaml_files.form import (
+    BY_SHAPE,
+    MAPPING,
+    PLAIN,
+    Form,
+    refused,
+    without_effect,
+    works,
+)
 
 Header = Literal[
     "no_header", "from_first_file", "all_files_different_headers", "all_files_same_headers"
@@ -19,8 +27,6 @@ EncodingName = Literal[
 ]
 ENCODINGS = {"utf8bom": "utf-8-sig", "iso88591": "latin-1", "windows1252": "cp1252"}
 """Azure's encoding names whose Python names differ."""
-BY_FORM = Discriminator(lambda value: "form" if isinstance(value, dict | Form) else "plain")
-"""Chooses between a plain value and a mapping, so that errors concern only the given form."""
 FIELD = re.compile(r"\{[^{}]+\}")
 
 
@@ -145,7 +151,7 @@ class ColumnType(Form):
         return self
 
 
-AnyType = Annotated[Annotated[TypeName, Tag("plain")] | Annotated[ColumnType, Tag("form")], BY_FORM]
+AnyType = Annotated[Annotated[TypeName, PLAIN] | Annotated[ColumnType, MAPPING], BY_SHAPE]
 
 
 class ConvertEntry(Form):
@@ -171,7 +177,7 @@ class ReadDelimited(Form):
     support_multi_line: bool = works(False, "with `False`, a quoted line break is an error")
     empty_as_string: bool = works(False)
     infer_column_types: Annotated[
-        Annotated[bool, Tag("plain")] | Annotated[Inference, Tag("form")], BY_FORM
+        Annotated[bool, PLAIN] | Annotated[Inference, MAPPING], BY_SHAPE
     ] = works(True)
     include_path_column: bool = works(False)
     path_column: str = works("Path", "the name of that column")
@@ -236,8 +242,8 @@ class ExtractColumns(Form):
 
 
 AnyFormat = Annotated[
-    Annotated[FormatText, Tag("plain")] | Annotated[ExtractColumns, Tag("form")],
-    Discriminator(lambda value: "form" if _is_saved_format(value) else "plain"),
+    Annotated[FormatText, PLAIN] | Annotated[ExtractColumns, MAPPING],
+    Discriminator(lambda value: "mapping" if _is_saved_format(value) else "plain"),
     AfterValidator(lambda one: one.partition_format if isinstance(one, ExtractColumns) else one),
 ]
 """The format itself, however it was written."""

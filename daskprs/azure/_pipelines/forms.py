@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
-    Tag,
     field_validator,
     model_validator,
 )
 
 from daskprs._inputs.source.sizes import parse_bytes
-from daskprs._options.rules import LEVELS, LONGEST_S
-from daskprs.azure._yaml_files.form import Form, ineffective, without_effect, works
+from daskprs._options.rules import LONGEST_S
+from daskprs.azure._yaml_files.form import (
+    BY_SHAPE,
+    MAPPING,
+    PLAIN,
+    Form,
+    ineffective,
+    without_effect,
+    works,
+)
 from daskprs.errors import OptionError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 ENVIRONMENT = (
     "`--environment NAME=PYTHON` names the Python interpreter of the environment; default: the "
@@ -49,22 +52,17 @@ PATH_TYPES = get_args(PathType)
 FILE_TYPES = ("uri_file",)
 
 
-def _one_of(known: Collection[str], spelled: Callable[[str], str] = str) -> AfterValidator:
-    """Return a check that a value is a known word."""
-
-    def check(given: str) -> str:
-        if spelled(given) not in known:
-            msg = f"it has to be one of {', '.join(known)}, not {given!r}"
-            raise ValueError(msg)
-        return given
-
-    return AfterValidator(check)
+def lowered(given: Any) -> Any:
+    """Return a word in small letters, and any other value as it is."""
+    return given.lower() if isinstance(given, str) else given
 
 
-MODES = ("ro_mount", "rw_mount", "download", "upload", "direct", "eval_mount", "eval_download")
-Mode = Annotated[str, _one_of(MODES)]
-TaskType = Annotated[str, _one_of(("run_function", "function"))]
-LoggingLevel = Annotated[str, _one_of(LEVELS, str.upper)]
+Mode = Literal[
+    "ro_mount", "rw_mount", "download", "upload", "direct", "eval_mount", "eval_download"
+]
+LoggingLevel = Annotated[
+    Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(lowered)
+]
 
 
 def _size(given: str) -> str:
@@ -95,7 +93,9 @@ class LocalPath(Form):
 class InputForm(Form):
     """An input that is more than a value."""
 
-    type: Literal[PathType, "string", "number", "integer", "boolean"] | None = works(None)
+    type: Annotated[
+        Literal[PathType, "string", "number", "integer", "boolean"] | None, BeforeValidator(lowered)
+    ] = works(None)
     path: str | None = works(None, note="a local path, a reference or an expression")
     optional: bool = works(default=False)
     default: Scalar | None = works(None)
@@ -107,11 +107,6 @@ class InputForm(Form):
     folder: str | None = works(None, note=OLD_PLACE)
     mode: Mode | None = without_effect(IN_PLACE)
     description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
-
-    @field_validator("type", mode="before")
-    @classmethod
-    def _lower(cls, given: Any) -> Any:
-        return given.lower() if isinstance(given, str) else given
 
     @field_validator("dataset", mode="before")
     @classmethod
@@ -142,19 +137,11 @@ class OutputForm(Form):
     version: str | None = without_effect("no asset is registered")
 
 
-def _kind(given: Any) -> str:
-    """Return the kind of form, so that only the mistakes of that form are reported."""
-    return "more" if isinstance(given, dict | Form) else "value"
-
-
-More, Value = Tag("more"), Tag("value")
 Inputs = dict[
-    str,
-    Annotated[Annotated[InputForm, More] | Annotated[Scalar | None, Value], Discriminator(_kind)],
+    str, Annotated[Annotated[InputForm, MAPPING] | Annotated[Scalar | None, PLAIN], BY_SHAPE]
 ]
 Outputs = dict[
-    str,
-    Annotated[Annotated[OutputForm, More] | Annotated[str | None, Value], Discriminator(_kind)],
+    str, Annotated[Annotated[OutputForm, MAPPING] | Annotated[str | None, PLAIN], BY_SHAPE]
 ]
 
 
@@ -257,7 +244,7 @@ class RetryForm(Form):
 class TaskForm(Form):
     """``task``."""
 
-    type: TaskType | None = works(None)
+    type: Literal["run_function", "function"] | None = works(None)
     code: str | LocalPath | None = works(None, note="the source directory")
     entry_script: str | None = works(None)
     program_arguments: str | None = works(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import PydanticUndefined
 
 from daskprs._suggest import nearest_of
@@ -59,6 +59,11 @@ class Form(BaseModel):
     """The keys of one mapping."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, coerce_numbers_to_str=True)
+
+
+PLAIN, MAPPING = Tag("plain"), Tag("mapping")
+BY_SHAPE = Discriminator(lambda value: "mapping" if isinstance(value, dict | Form) else "plain")
+"""Chooses between a plain value and a form, so that only the mistakes of that one are reported."""
 
 
 class Key(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(kw_only=True)
 class _Asset(Entity):
     """A file or folder with a name and a version."""
 
@@ -35,7 +33,6 @@ class _Asset(Entity):
         return reference_to(self.KIND, str(self.name), str(self.version))
 
 
-@dataclass(kw_only=True)
 class Data(_Asset):
     """A file or folder of data; registered, its path has a name."""
 
@@ -46,7 +43,6 @@ class Data(_Asset):
     mltable_schema_url: str | None = None
 
 
-@dataclass(kw_only=True)
 class Model(_Asset):
     """A file or folder of a model; registered, it is copied into the workspace."""
 

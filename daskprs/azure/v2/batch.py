@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from daskprs.azure._deployments.form import (
+    DeploymentSettings,
+    ModelDeployment,
+    PipelineDeployment,
+)
 from daskprs.azure._file_kinds import is_of_pipeline
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure.v2.asset import Model
@@ -16,7 +20,7 @@ from daskprs.azure.v2.entities import (
     Environment,
     ResourceConfiguration,
 )
-from daskprs.azure.v2.entity import Entity, local_place, plain, write_yaml
+from daskprs.azure.v2.entity import Entity, local_place, write_yaml
 from daskprs.azure.v2.shell_command import given
 from daskprs.errors import OptionError
 
@@ -26,14 +30,12 @@ if TYPE_CHECKING:
     from typing import IO
 
 
-@dataclass(kw_only=True)
 class BatchEndpointDefaults(Entity):
     """The deployment that an endpoint's invocations use."""
 
     deployment_name: str | None = None
 
 
-@dataclass(kw_only=True)
 class BatchEndpoint(Entity):
     """An endpoint: a name for deployments, and the default one among them."""
 
@@ -52,45 +54,27 @@ class BatchEndpoint(Entity):
         self.defaults = self.defaults or BatchEndpointDefaults()
 
 
-@dataclass(kw_only=True)
-class ModelBatchDeploymentSettings(Entity):
+class ModelBatchDeploymentSettings(Entity, form=DeploymentSettings):
     """The options with which a deployment of a model processes its files."""
 
     PARTS: ClassVar[Mapping[str, type[Entity]]] = {"retry_settings": BatchRetrySettings}
 
-    mini_batch_size: int | None = None
-    instance_count: int | None = None
-    max_concurrency_per_instance: int | None = None
-    output_action: str | None = None
-    output_file_name: str | None = None
-    retry_settings: BatchRetrySettings | Mapping[str, Any] | None = None
-    environment_variables: Mapping[str, str] | None = None
-    error_threshold: int | None = None
-    logging_level: str | None = None
 
+class ModelBatchDeployment(Entity, form=ModelDeployment):
+    """A deployment of a model, whose settings are an object of their own.
 
-@dataclass(kw_only=True)
-class _ModelDeployment(Entity):
-    """The keys that both kinds of deployments of a model share."""
+    Its keys are those of [the file](../reference/azure-deployment-files.md).
+    """
 
     PARTS: ClassVar[Mapping[str, type[Entity]]] = {
+        **ModelBatchDeploymentSettings.PARTS,
         "model": Model,
         "code_configuration": CodeConfiguration,
         "environment": Environment,
         "resources": ResourceConfiguration,
+        "settings": ModelBatchDeploymentSettings,
     }
-    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"$schema", "type"})
-
-    name: str
-    endpoint_name: str | None = None
-    description: str | None = None
-    tags: Mapping[str, Any] | None = None
-    properties: Mapping[str, Any] | None = None
-    model: str | os.PathLike[str] | Model | None = None
-    code_configuration: CodeConfiguration | Mapping[str, Any] | None = None
-    environment: str | Environment | None = None
-    compute: str | None = None
-    resources: ResourceConfiguration | Mapping[str, Any] | None = None
+    type: str | None = "model"
     code_path: str | os.PathLike[str] | None = None
     scoring_script: str | os.PathLike[str] | None = None
 
@@ -109,47 +93,18 @@ class _ModelDeployment(Entity):
         return found
 
 
-@dataclass(kw_only=True)
-class ModelBatchDeployment(_ModelDeployment):
-    """A deployment of a model, whose settings are an object of their own.
-
-    Its keys are those of [the file](../reference/azure-deployment-files.md).
-    """
-
-    PARTS: ClassVar[Mapping[str, type[Entity]]] = {
-        **_ModelDeployment.PARTS,
-        "settings": ModelBatchDeploymentSettings,
-    }
-
-    settings: ModelBatchDeploymentSettings | Mapping[str, Any] | None = None
-
-    def values(self) -> dict[str, Any]:
-        """Return the deployment as plain values."""
-        return {"type": "model", **super().values()}
-
-
-@dataclass(kw_only=True)
-class BatchDeployment(ModelBatchDeploymentSettings, _ModelDeployment):
+class BatchDeployment(ModelBatchDeployment):
     """A deployment of a model, with the settings among its own keys, as older notebooks have it."""
 
-    PARTS: ClassVar[Mapping[str, type[Entity]]] = {
-        **_ModelDeployment.PARTS,
-        **ModelBatchDeploymentSettings.PARTS,
-    }
+    type: str | None = None
 
 
-@dataclass(kw_only=True)
-class PipelineComponentBatchDeployment(Entity):
+class PipelineComponentBatchDeployment(Entity, form=PipelineDeployment):
     """A deployment of a pipeline component."""
 
-    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"$schema", "type"})
+    PLACES: ClassVar[frozenset[str]] = frozenset({"job_definition"})
 
-    name: str
-    endpoint_name: str | None = None
-    description: str | None = None
-    tags: Mapping[str, Any] | None = None
-    component: Component | str | None = None
-    settings: Mapping[str, Any] | None = None
+    type: str | None = "pipeline"
 
     def values(self) -> dict[str, Any]:
         """Return the deployment as plain values; a component that is in no file stands in them."""
@@ -164,10 +119,7 @@ class PipelineComponentBatchDeployment(Entity):
             found: Any = component.reference()
         else:
             found = None if component is None else local_place(component, self._base)
-        names = ("name", "endpoint_name", "description", "tags", "settings")
-        whole = {name: plain(getattr(self, name)) for name in names} | {"component": found}
-        kept = {name: value for name, value in whole.items() if value not in (None, {})}
-        return {"type": "pipeline", **kept}
+        return super().values() | given(component=found)
 
     def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
         """Write the deployment as YAML.

@@ -246,17 +246,13 @@ def load_job(source: str | os.PathLike[str]) -> PipelineJob:
         vars(file).update(inputs={}, outputs={})
     job = PipelineJob(file, {})
     for name, value in given.items():
-        job.inputs[name] = _loaded_input(value, file.folder)
+        one = {"type": None, **value} if isinstance(value, dict) else value
+        made = Input.from_mapping(f"inputs.{name}", one)
+        if isinstance(made, Input):
+            made.start_from(file.folder)
+        job.inputs[name] = made
     for one in job.outputs.values():
         one.start_from(file.folder)
-    job.settings = PipelineJobSettings(**(content.get("settings") or {}))
+    job.settings = PipelineJobSettings.from_mapping("settings", content.get("settings") or {})
     job.display_name = job.display_name or content.get("name")
     return job
-
-
-def _loaded_input(value: Any, folder: Path) -> Any:
-    if not isinstance(value, dict):
-        return value
-    made = Input(**{"type": None, **value})
-    made.start_from(folder)
-    return made

@@ -5,11 +5,14 @@ The other names of that module are here, too, by their own names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from daskprs._lazy_exports import lazy_exports
+from daskprs.azure._deployments.form import CodeConfiguration as CodeForm
+from daskprs.azure._deployments.form import DeploymentResources
+from daskprs.azure._deployments.form import RetrySettings as RetrySettingsForm
+from daskprs.azure._pipelines.forms import LimitsForm, ResourcesForm, RetryForm, SettingsForm
 from daskprs.azure.v2.absent import refuse_absent
 from daskprs.azure.v2.entity import Entity
 
@@ -18,62 +21,32 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass
-class RetrySettings(Entity):
+class RetrySettings(Entity, form=RetryForm):
     """Tries of a mini-batch of a parallel step, and seconds for each."""
 
-    timeout: int | str | None = None
-    max_retries: int | str | None = None
 
-
-@dataclass(kw_only=True)
-class BatchRetrySettings(Entity):
+class BatchRetrySettings(Entity, form=RetrySettingsForm):
     """Attempts at a mini-batch of a batch deployment, and seconds for each."""
 
-    max_retries: int | None = None
-    timeout: int | None = None
 
-
-@dataclass(kw_only=True)
-class JobResourceConfiguration(Entity):
+class JobResourceConfiguration(Entity, form=ResourcesForm):
     """Nodes of a step; of its keys only `instance_count` has an effect."""
 
-    locations: list[str] | None = None
-    instance_count: int | None = None
-    instance_type: Any = None
-    properties: Mapping[str, Any] | None = None
-    docker_args: Any = None
-    shm_size: str | None = None
-    max_instance_count: int | None = None
 
-
-@dataclass(kw_only=True)
-class ResourceConfiguration(Entity):
+class ResourceConfiguration(Entity, form=DeploymentResources):
     """Nodes of a deployment; of its keys only `instance_count` has an effect."""
 
-    instance_count: int | None = None
-    instance_type: str | None = None
-    properties: Mapping[str, Any] | None = None
 
-
-@dataclass(kw_only=True)
-class CommandJobLimits(Entity):
+class CommandJobLimits(Entity, form=LimitsForm):
     """Limits of a command: seconds, then it is killed."""
 
-    timeout: int | str | None = None
 
-
-@dataclass
-class CodeConfiguration(Entity):
+class CodeConfiguration(Entity, form=CodeForm, kw_only=False):
     """The script that scores the files of a batch deployment, and its folder."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"code"})
 
-    code: str | os.PathLike[str] | None = None
-    scoring_script: str | os.PathLike[str] | None = None
 
-
-@dataclass(kw_only=True)
 class BuildContext(Entity):
     """The folder of a Dockerfile, without effect: no image is built."""
 
@@ -83,7 +56,6 @@ class BuildContext(Entity):
     dockerfile_path: str | None = None
 
 
-@dataclass(kw_only=True)
 class Environment(Entity):
     """An environment: a name, and what an image for it would have.
 
@@ -111,7 +83,6 @@ class Environment(Entity):
         return f"azureml:{self.name}:{self.version or 1}"
 
 
-@dataclass(kw_only=True)
 class AmlCompute(Entity):
     """A compute cluster by name, without effect: jobs run here, or on the given Dask cluster."""
 
@@ -131,7 +102,6 @@ class AmlCompute(Entity):
     provisioning_state: str = "Succeeded"
 
 
-@dataclass(kw_only=True)
 class JobService(Entity):
     """A service of a command, without effect: nothing listens for it."""
 
@@ -143,14 +113,8 @@ class JobService(Entity):
     properties: Mapping[str, str] | None = None
 
 
-@dataclass(kw_only=True)
-class PipelineJobSettings(Entity):
+class PipelineJobSettings(Entity, form=SettingsForm):
     """Settings of a pipeline; computes have no effect."""
-
-    default_datastore: str | None = None
-    default_compute: str | None = None
-    continue_on_step_failure: bool | None = None
-    force_rerun: bool | None = None
 
 
 def load_environment(source: str | os.PathLike[str]) -> Environment:

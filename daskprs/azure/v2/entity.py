@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from inspect import get_annotations
 from pathlib import Path
-from typing import IO, Any, ClassVar, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import yaml
@@ -14,9 +15,12 @@ import yaml
 from daskprs._suggest import nearest_of
 from daskprs._system.atomic_file import whole_file
 from daskprs.azure._yaml_files.document import Document
-from daskprs.azure._yaml_files.form import NO_KEY
+from daskprs.azure._yaml_files.form import NO_KEY, keys_of
 from daskprs.azure._yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import OptionError
+
+if TYPE_CHECKING:
+    from daskprs.azure._yaml_files.form import Form
 
 
 class Place(str):
@@ -36,6 +40,9 @@ class Expression:
 class Entity:
     """A mapping of a YAML file as an object; subclasses are dataclasses with its keys.
 
+    A subclass has the keys of its `form`, each None unless it is given, and the fields that it
+    writes itself.
+
     Relative paths start from the working directory of the moment when the object was made, or from
     the file that it was loaded from.
     """
@@ -45,12 +52,39 @@ class Entity:
     PARTS: ClassVar[Mapping[str, type[Entity]]] = {}
     """The keys whose mappings are objects, too."""
     LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"$schema"})
-    """The keys of a file that the object does not have, such as its type."""
+    """The keys of a file that the object does not have."""
+
+    if TYPE_CHECKING:  # the keys of forms are not known there
+
+        def __init__(self, *args: Any, **keys: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init_subclass__(cls, form: type[Form] | None = None, *, kw_only: bool = True) -> None:
+        """Make a dataclass of a subclass, with the keys of its form."""
+        own = get_annotations(cls)
+        keys = [] if form is None else [key.name for key in keys_of(form)]
+        keys = [key for key in keys if key not in own and key not in cls.LEFT_OUT]
+        for key in keys:
+            setattr(cls, key, None)
+        cls.__annotations__ = own | dict.fromkeys(keys, Any)
+        dataclass(cls, kw_only=kw_only)
 
     @classmethod
     def keys(cls) -> list[str]:
         """Return the keys of the mapping."""
         return [one.name for one in fields(cls)]  # type: ignore[arg-type] # of a subclass
+
+    @classmethod
+    def from_mapping(cls, name: str, value: Any) -> Any:
+        """Return the object that a mapping stands for, and any other value as it is."""
+        if not isinstance(value, Mapping):
+            return value
+        known = cls.keys()
+        for key in value:
+            if key not in known:
+                msg = f"{name}: {NO_KEY} {key!r}; {nearest_of(key, known)}"
+                raise OptionError(msg)
+        return cls(**value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a key; refuse an unknown one, and make objects of mappings."""
@@ -59,14 +93,7 @@ class Entity:
             msg = f"{type(self).__name__} has no attribute {name!r}; {nearest_of(name, known)}"
             raise AttributeError(msg)
         part = self.PARTS.get(name)
-        if part is not None and isinstance(value, Mapping):
-            below = part.keys()
-            for key in value:
-                if key not in below:
-                    msg = f"{name}: {NO_KEY} {key!r}; {nearest_of(key, below)}"
-                    raise OptionError(msg)
-            value = part(**value)
-        super().__setattr__(name, value)
+        super().__setattr__(name, value if part is None else part.from_mapping(name, value))
 
     def __post_init__(self) -> None:
         self._base = Path.cwd()

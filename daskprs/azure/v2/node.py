@@ -146,8 +146,8 @@ class Node:
             vars(self)["name"] = value
             return
         self._refuse_unknown(name)
-        is_part = name in PARTS and isinstance(value, dict)
-        vars(self)["_keys"][name] = PARTS[name](**value) if is_part else value
+        part = PARTS.get(name)
+        vars(self)["_keys"][name] = value if part is None else part.from_mapping(name, value)
 
     def _refuse_unknown(self, name: str) -> None:
         kind = self.component.kind

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from daskprs._suggest import nearest_of
-from daskprs.azure.v2.component import LABELS
+from daskprs.azure._pipelines.forms import TaskForm
 from daskprs.azure.v2.entity import Entity
-from daskprs.azure.v2.shell_command import given, inline_step
+from daskprs.azure.v2.shell_command import inline_step, with_keys
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
-    import os
-
-    from daskprs.azure.v2.entities import Environment, RetrySettings
     from daskprs.azure.v2.node import Node
 
 
-@dataclass(kw_only=True)
-class RunFunction(Entity):
+class RunFunction(Entity, form=TaskForm):
     """The entry script of a parallel step.
 
     Parameters
@@ -39,48 +32,20 @@ class RunFunction(Entity):
     """
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"code"})
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"args"})
 
-    code: str | os.PathLike[str] | None = None
-    entry_script: str | None = None
-    program_arguments: str | None = None
-    model: Any = None
-    append_row_to: str | None = None
-    environment: str | Environment | None = None
+    type: str = "run_function"
 
-    def values(self) -> dict[str, Any]:
-        """Return the task as plain values."""
-        return {"type": "run_function", **super().values()}
+    def __post_init__(self) -> None:
+        """Refuse a task of another type."""
+        super().__post_init__()
+        if self.type != "run_function":
+            msg = f"task: the type of a task is 'run_function', not {self.type!r}."
+            raise OptionError(msg)
 
 
-def parallel_run_function(
-    *,
-    name: str | None = None,
-    version: str | None = None,
-    description: str | None = None,
-    tags: Mapping[str, Any] | None = None,
-    properties: Mapping[str, Any] | None = None,
-    display_name: str | None = None,
-    experiment_name: str | None = None,
-    compute: str | None = None,
-    retry_settings: RetrySettings | Mapping[str, Any] | None = None,
-    environment_variables: Mapping[str, str] | None = None,
-    logging_level: str | None = None,
-    max_concurrency_per_instance: int | None = None,
-    error_threshold: int | None = None,
-    mini_batch_error_threshold: int | None = None,
-    task: RunFunction | Mapping[str, Any] | None = None,
-    mini_batch_size: str | int | None = None,
-    partition_keys: list[str] | str | None = None,
-    input_data: str | None = None,
-    inputs: Mapping[str, Any] | None = None,
-    outputs: Mapping[str, Any] | None = None,
-    instance_count: int | None = None,
-    instance_type: str | None = None,
-    docker_args: Any = None,
-    shm_size: str | None = None,
-    identity: Any = None,
-    is_deterministic: bool = True,
-) -> Node:
+@with_keys("parallel")
+def parallel_run_function(**keys: Any) -> Node:
     """Return a step that runs an entry script over mini-batches; call it in a pipeline.
 
     Parameters
@@ -117,44 +82,6 @@ def parallel_run_function(
         Without effect.
 
     """
-    content = given(
-        **dict(zip(LABELS, (name, version, display_name, description, tags), strict=True)),
-        task=_task_of(task) if isinstance(task, Mapping) else task,
-        input_data=input_data,
-        mini_batch_size=None if mini_batch_size is None else str(mini_batch_size),
-        partition_keys=partition_keys,
-        max_concurrency_per_instance=max_concurrency_per_instance,
-        error_threshold=error_threshold,
-        mini_batch_error_threshold=mini_batch_error_threshold,
-        logging_level=logging_level,
-        retry_settings=retry_settings,
-        resources=given(
-            instance_count=instance_count,
-            instance_type=instance_type,
-            docker_args=docker_args,
-            shm_size=shm_size,
-        ),
-        is_deterministic=None if is_deterministic else False,
-    )
-    keys = given(
-        environment_variables=environment_variables,
-        compute=compute,
-        identity=identity,
-        properties=properties,
-        experiment_name=experiment_name,
-    )
-    return inline_step("parallel", content, inputs, outputs, keys)
-
-
-def _task_of(values: Mapping[str, Any]) -> RunFunction:
-    """Return a mapping as a task; refuse what has no meaning."""
-    known = RunFunction.keys()
-    kind = values.get("type", "run_function")
-    if kind != "run_function":
-        msg = f"task: the type of a task is 'run_function', not {kind!r}."
-        raise OptionError(msg)
-    for key in values:
-        if key not in known and key != "type":
-            msg = f"task: an unknown key {key!r}; {nearest_of(key, known)}"
-            raise OptionError(msg)
-    return RunFunction(**{key: value for key, value in values.items() if key != "type"})
+    if keys.get("task") is not None:
+        keys["task"] = RunFunction.from_mapping("task", keys["task"])
+    return inline_step("parallel", keys)

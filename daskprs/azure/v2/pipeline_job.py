@@ -97,8 +97,9 @@ class PipelineJob:
         if name not in KNOWN:
             msg = f"a pipeline job has no attribute {name!r}; {nearest_of(name, KNOWN)}"
             raise AttributeError(msg)
-        is_mapping = name == "settings" and isinstance(value, dict)
-        super().__setattr__(name, PipelineJobSettings(**value) if is_mapping else value)
+        if name == "settings":
+            value = PipelineJobSettings.from_mapping(name, value)
+        super().__setattr__(name, value)
 
     def values(self) -> dict[str, Any]:
         """Return the job as plain values; local paths are absolute."""

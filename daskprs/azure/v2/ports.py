@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from daskprs._suggest import nearest_of
+from daskprs.azure._pipelines.forms import InputForm, OutputForm
 from daskprs.azure._pipelines.values import takes_path
 from daskprs.azure.v2.entity import Entity, Expression, plain
 from daskprs.errors import OptionError
@@ -24,8 +24,7 @@ TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 P = TypeVar("P", bound=Entity)
 
 
-@dataclass(kw_only=True)
-class Input(Entity):
+class Input(Entity, form=InputForm):
     """An input: a path, or what a component takes.
 
     Parameters
@@ -42,20 +41,12 @@ class Input(Entity):
     """
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path"})
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"dataset", "file", "folder"})
 
     type: str | None = "uri_folder"
-    path: str | os.PathLike[str] | None = None
-    mode: str | None = None
-    default: Any = None
-    optional: bool | None = None
-    min: float | None = None
-    max: float | None = None
-    enum: list[Any] | None = None
-    description: str | None = None
 
 
-@dataclass(kw_only=True)
-class Output(Entity):
+class Output(Entity, form=OutputForm):
     """An output: a place, or what a component makes.
 
     Parameters
@@ -72,16 +63,11 @@ class Output(Entity):
     PLACES: ClassVar[frozenset[str]] = frozenset({"path"})
 
     type: str | None = "uri_folder"
-    path: str | os.PathLike[str] | None = None
-    mode: str | None = None
-    description: str | None = None
-    name: str | None = None
-    version: str | None = None
 
     def take(self, other: Output) -> None:
         """Take over the values of another output."""
-        for one in fields(Output):
-            setattr(self, one.name, getattr(other, one.name))
+        for key in Output.keys():  # noqa: SIM118 - a class
+            setattr(self, key, getattr(other, key))
         self.start_from(other.base)
 
 
@@ -118,7 +104,6 @@ class PipelineInput(Expression):
     __hash__ = object.__hash__
 
 
-@dataclass(kw_only=True)
 class StepOutput(Output):
     """An output of a step: what other steps read, with settings of its own."""
 
@@ -165,7 +150,6 @@ class StepOutput(Output):
         return {"type": self._declared.get("type") or "uri_folder", **own}
 
 
-@dataclass(kw_only=True)
 class GivenInput(Input):
     """A value that a step or a pipeline is given, with settings of its own."""
 
@@ -186,8 +170,8 @@ class GivenInput(Input):
         if isinstance(given, str | os.PathLike) and takes_path(declared.get("type")):
             given = Input(type=declared["type"], path=given)
         if isinstance(given, Input):
-            for one in fields(Input):
-                setattr(self, one.name, getattr(given, one.name))
+            for key in Input.keys():  # noqa: SIM118 - a class
+                setattr(self, key, getattr(given, key))
             self.start_from(given.base)
         elif given is None or isinstance(given, PipelineInput | StepOutput | str | int | float):
             self._value = given

@@ -2,51 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import wraps
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs._suggest import nearest_of
+from daskprs.azure._pipelines.forms import ResourcesForm
 from daskprs.azure.v2.component import LABELS, Component
-from daskprs.azure.v2.entity import Entity, local_place, plain
-from daskprs.azure.v2.node import Node
+from daskprs.azure.v2.entity import local_place, plain
+from daskprs.azure.v2.node import Node, keys_of_kind
 from daskprs.azure.v2.ports import TYPES, Input, Output, as_output
 
 if TYPE_CHECKING:
-    import os
+    from collections.abc import Callable, Mapping, Sequence
 
-    from daskprs.azure.v2.entities import Environment, JobService
+RESOURCES = [key for key in ResourcesForm.model_fields if key != "properties"]
+"""The keys of a step's resources, which are arguments as they are."""
+OF_A_STEP = {
+    *("environment_variables", "compute", "identity", "services", "properties"),
+    *("experiment_name", "job_tier", "priority", "limits"),
+}
+"""Keys that a step has, and its component does not."""
+OF_A_COMPONENT = (
+    *LABELS,
+    *("command", "code", "inputs", "outputs", "environment", "distribution"),
+    *("is_deterministic", "instance_count"),
+)
 
 
-def command(
-    *,
-    command: str,
-    name: str | None = None,
-    version: str | None = None,
-    display_name: str | None = None,
-    description: str | None = None,
-    tags: Mapping[str, Any] | None = None,
-    properties: Mapping[str, Any] | None = None,
-    experiment_name: str | None = None,
-    environment: str | Environment | None = None,
-    environment_variables: Mapping[str, str] | None = None,
-    distribution: Any = None,
-    compute: str | None = None,
-    inputs: Mapping[str, Any] | None = None,
-    outputs: Mapping[str, Any] | None = None,
-    instance_count: int | None = None,
-    instance_type: str | None = None,
-    locations: list[str] | None = None,
-    docker_args: Any = None,
-    shm_size: str | None = None,
-    timeout: int | None = None,
-    code: str | os.PathLike[str] | None = None,
-    identity: Any = None,
-    is_deterministic: bool = True,
-    services: Mapping[str, JobService] | None = None,
-    job_tier: str | None = None,
-    priority: str | None = None,
-) -> Node:
+def with_keys(kind: str, *more: str) -> Callable[[Callable[..., Node]], Callable[..., Node]]:
+    """Return a decorator: a function has the keys of a form, and those of its resources."""
+    known = ["name", "inputs", "outputs", *keys_of_kind(kind), *RESOURCES, *more]
+    parameters = [Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in known]
+
+    def decorated(function: Callable[..., Node]) -> Callable[..., Node]:
+        @wraps(function)
+        def checked(**keys: Any) -> Node:
+            _refuse_unknown(function.__name__, keys, known)
+            return function(**{key: one for key, one in keys.items() if one is not None})
+
+        checked.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return checked
+
+    return decorated
+
+
+@with_keys("command", "timeout")
+def command(**keys: Any) -> Node:
     """Return a step that runs a shell command; call it in a pipeline with other inputs.
 
     Parameters
@@ -74,33 +77,11 @@ def command(
         Without effect: the command runs once, on this machine.
 
     """
-    content = given(
-        **dict(zip(LABELS, (name, version, display_name, description, tags), strict=True)),
-        command=command,
-        code=None if code is None else local_place(code, Path.cwd()),
-        environment=environment,
-        distribution=distribution,
-        resources=given(
-            instance_count=instance_count,
-            instance_type=instance_type,
-            locations=locations,
-            docker_args=docker_args,
-            shm_size=shm_size,
-        ),
-        is_deterministic=None if is_deterministic else False,
-    )
-    keys = given(
-        environment_variables=environment_variables,
-        compute=compute,
-        identity=identity,
-        services=services,
-        properties=properties,
-        experiment_name=experiment_name,
-        job_tier=job_tier,
-        priority=priority,
-        limits=None if timeout is None else {"timeout": timeout},
-    )
-    return inline_step("command", content, inputs, outputs, keys)
+    if "timeout" in keys:
+        keys["limits"] = {"timeout": keys.pop("timeout")}
+    if "code" in keys:
+        keys["code"] = local_place(keys["code"], Path.cwd())
+    return inline_step("command", keys)
 
 
 class CommandComponent(Component):
@@ -116,67 +97,45 @@ class CommandComponent(Component):
 
     """
 
-    def __init__(
-        self,
-        *,
-        name: str | None = None,
-        version: str | None = None,
-        description: str | None = None,
-        tags: Mapping[str, Any] | None = None,
-        display_name: str | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        outputs: Mapping[str, Any] | None = None,
-        is_deterministic: bool = True,
-        **keys: Any,
-    ) -> None:
-        known = ("command", "code", "environment", "distribution", "instance_count")
-        for key in keys:
-            if key not in known:
-                msg = f"CommandComponent() has no argument {key!r}; {nearest_of(key, known)}"
-                raise TypeError(msg)
-        values = (name, version, display_name, description, tags)
-        labels: dict[str, Any] = dict(zip(LABELS, values, strict=True))
-        step = command(
-            **keys, **labels, inputs=inputs, outputs=outputs, is_deterministic=is_deterministic
-        )
-        super().__init__("command", step.component.content)
+    def __init__(self, **keys: Any) -> None:
+        _refuse_unknown("CommandComponent", keys, OF_A_COMPONENT)
+        super().__init__("command", command(**keys).component.content)
 
 
-def inline_step(
-    kind: str,
-    content: Mapping[str, Any],
-    inputs: Mapping[str, Any] | None,
-    outputs: Mapping[str, Any] | None,
-    keys: Mapping[str, Any],
-) -> Node:
+def _refuse_unknown(function: str, keys: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in keys:
+        if key not in known:
+            msg = f"{function}() has no argument {key!r}; {nearest_of(key, known)}"
+            raise TypeError(msg)
+
+
+def inline_step(kind: str, keys: dict[str, Any]) -> Node:
     """Return a step whose component is written here; values among its inputs are given to it."""
-    inputs = {name: _as_port(Input, value) for name, value in (inputs or {}).items()}
-    declared = {name: _declaration(value) for name, value in inputs.items()}
+    inputs = {name: Input.from_mapping(name, one) for name, one in keys.pop("inputs", {}).items()}
     made = {
-        name: as_output(name, _as_port(Output, value or Output()))
-        for name, value in (outputs or {}).items()
+        name: as_output(name, Output.from_mapping(name, one or Output()))
+        for name, one in keys.pop("outputs", {}).items()
     }
+    content = {key: one for key, one in keys.items() if key not in {*OF_A_STEP, *RESOURCES}}
+    resources = {key: one for key, one in keys.items() if key in RESOURCES}
     ports = {
-        "inputs": declared,
+        "resources": {**plain(keys.get("resources", {})), **resources},
+        "inputs": {name: _declaration(one) for name, one in inputs.items()},
         "outputs": {name: {"type": one.type} for name, one in made.items()},
     }
     values = {name: value for name, value in inputs.items() if _is_value(value)}
     step = Node(Component(kind, {**content, **ports}), values)
     for name, one in made.items():
         step.outputs[name].take(one)
-    for key, value in keys.items():
-        setattr(step, key, value)
+    for key, one in keys.items():
+        if key in OF_A_STEP:
+            setattr(step, key, one)
     return step
 
 
 def given(**values: Any) -> dict[str, Any]:
     """Return the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _as_port(kind: type[Entity], one: Any) -> Any:
-    """Return a mapping as the object that it stands for."""
-    return kind(**one) if isinstance(one, Mapping) else one
 
 
 def _is_value(one: Any) -> bool:

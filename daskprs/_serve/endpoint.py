@@ -327,11 +327,11 @@ class Endpoint:
         if asked.deployment not in self._deployments.names:
             message = f"The deployment {asked.deployment!r} is no longer served."
             raise Refusal(409, "CannotResume", message, target="name")
+        for file in asked.web or ():  # the address among the inputs has no query
+            self._web_hosts.file(file.url, "", "UriFile", "properties.InputData")
         for name, one in asked.inputs.items():
-            uri, target = one.get("Uri"), f"properties.InputData.{name}.Uri"
-            if isinstance(uri, str) and uri.startswith("https://"):
-                self._web_hosts.file(uri, name, one["JobInputType"], target)
-            elif isinstance(uri, str):
+            uri, target = one.get("Uri", "https://"), f"properties.InputData.{name}.Uri"
+            if not uri.startswith("https://"):
                 self._inputs.existing(uri, one["JobInputType"], target=target)
         for name, one in asked.outputs.items():
             is_folder = one.get("JobOutputType") == "UriFolder"

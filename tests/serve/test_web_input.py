@@ -66,7 +66,10 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @NAMED
 def test_a_file_on_a_named_host_is_the_input_of_a_job(tmp_path: Path, host: str) -> None:
-    """It is fetched before the job; answers leave the signature of its address out."""
+    """It is fetched before the job; answers leave the signature of its address out.
+
+    A resume fetches it by the whole address.
+    """
     with LightService(tmp_path, input_hosts=[host]) as service:
         answer = service.invoke(f"https://{host}/plain?sig=planted-0815")
         assert "planted-0815" not in answer.text
@@ -82,6 +85,8 @@ def test_a_file_on_a_named_host_is_the_input_of_a_job(tmp_path: Path, host: str)
             told
             == f"daskprs: https://{host}/none?… cannot be fetched: the host answers 404 Not Found."
         )
+        assert service.client.post(f"/jobs/{missing}/resume").status_code == 202
+        assert service.ended(missing) == "Failed"
         assert service.invoke(f"https://{host}/plain", "UriFolder").status_code == 400
         other = service.invoke("https://example.org/plain")
         assert (other.status_code, other.json()["error"]["code"]) == (403, "HostNotAllowed")

@@ -150,6 +150,10 @@ def _lacking(name: str) -> AttributeError:
 class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and makes the modules of `MODULES`."""
 
+    def has(self, name: str) -> bool:
+        """Say whether a module has a stand-in."""
+        return stands_for(name)
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -161,7 +165,7 @@ class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         parent = getattr(sys.modules.get(fullname.rpartition(".")[0]), "__spec__", None)
         is_shared = "." not in fullname or fullname.startswith("azure.")
         ours = is_shared or getattr(parent, "loader", None) is self
-        if not ours or not stands_for(fullname):
+        if not ours or not self.has(fullname):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 

@@ -5,7 +5,6 @@ They answer only where the real package is missing: the finder stands last in ``
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.foreign.main import FOLDER
 from daskprs._system.atomic_file import whole_file
-from daskprs.azure._stand_ins.elsewhere import AZURE, BLOBS, AskedFirst
+from daskprs.azure._stand_ins.elsewhere import AZURE, BLOBS, AskedFirst, ScriptModules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
 MODULES = (
     *("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "mltable"),
@@ -80,27 +79,12 @@ def _of_mltable(name: str) -> Any:
     raise AttributeError(msg)
 
 
-class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class StandIns(ScriptModules):
     """Finds and makes the modules of `MODULES`."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Find our modules; a real parent package gets no stand-ins for its parts.
-
-        Only ``azure`` does, since many packages share it.
-        """
-        del path, target
-        if not stands_for(fullname) or not self._parent_is_ours(fullname):
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-
-    def _parent_is_ours(self, fullname: str) -> bool:
-        parent = fullname.rpartition(".")[0]
-        if not parent or fullname.startswith("azure."):
-            return True
-        spec = getattr(sys.modules.get(parent), "__spec__", None)
-        return spec is not None and spec.loader is self
+    def has(self, name: str) -> bool:
+        """Say whether a module has a stand-in."""
+        return stands_for(name)
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Give the module its names; ``azureml_user`` only contains another module."""

@@ -256,10 +256,11 @@ def given_places(
     known = Assets.read(assets) if isinstance(assets, str | PathLike) else assets
     places = None if isinstance(known, Assets) else known
     base = known if isinstance(known, Assets) else Assets()
-    return base.and_also(_texts(places), _texts(datastores), _texts(environments))
+    return base.and_also(as_texts(places), as_texts(datastores), as_texts(environments))
 
 
-def _texts(given: Mapping[str, str | PathLike[str]] | None) -> dict[str, str]:
+def as_texts(given: Mapping[str, str | PathLike[str]] | None) -> dict[str, str]:
+    """Return paths by name as text."""
     return {name: str(value) for name, value in (given or {}).items()}
 
 

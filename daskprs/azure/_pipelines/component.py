@@ -166,7 +166,7 @@ def declared(
         return None, [source.mistake(f"a step is a mapping of keys, not {content!r}")]
     mistakes: list[Mistake] = []
     component, origin = _component(content, source, assets, mistakes)
-    kind = _kind(content, component)
+    kind = kind_of_step(content, component)
     other = kind_of(component)
     if other is not None and FLOW in other.name:
         return None, [*mistakes, source.mistake(other.told(str(content[COMPONENT])), COMPONENT)]
@@ -263,7 +263,8 @@ def _component(
     return document.content, YamlSource.of(document)
 
 
-def _kind(content: dict[str, Any], component: Any) -> str:
+def kind_of_step(content: dict[str, Any], component: Any) -> str:
+    """Return the type of a step or a component, which files may leave out."""
     for one in (component, content):
         kind = one.get("type") if isinstance(one, dict) else None
         if kind is not None and kind != "component":

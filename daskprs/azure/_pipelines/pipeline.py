@@ -12,7 +12,7 @@ from daskprs._folders.until_refused import until_refused
 from daskprs._job.frontend import Surface
 from daskprs._options.rules import check_client
 from daskprs._options.site_defaults import default_job_dir, site_defaults
-from daskprs.azure._assets import given_places
+from daskprs.azure._assets import as_texts, given_places
 from daskprs.azure._pipeline_folder import PipelineFolder
 from daskprs.azure._pipelines.command_step import Command, refuse_no_shell
 from daskprs.azure._pipelines.file import read_pipeline
@@ -143,8 +143,8 @@ def run_with(
     given = CallerInputs(
         assets=assets,
         overrides=tuple(overrides),
-        inputs=_texts(inputs),
-        outputs=_texts(outputs),
+        inputs=as_texts(inputs),
+        outputs=as_texts(outputs),
         options={
             **({"overwrite": True} if overwrite else {}),
             **({"secrets": list(names)} if names else {}),
@@ -174,10 +174,6 @@ def run_name(source: Document | str | PathLike[str]) -> str:
     """Return the name for runs of a file: the name of the file or of its folder."""
     place = Path(source.name if isinstance(source, Document) else source).absolute()
     return place.parent.name if place.stem == "pipeline" else place.stem
-
-
-def _texts(given: Mapping[str, str | PathLike[str]] | None) -> dict[str, str]:
-    return {name: str(value) for name, value in (given or {}).items()}
 
 
 def _address(client: Any) -> str | None:

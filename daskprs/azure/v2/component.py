@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._suggest import nearest_of
 from daskprs.azure._file_kinds import kind_of
+from daskprs.azure._pipelines.component import kind_of_step
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.mistakes import Mistake, refuse
 from daskprs.azure.v2.entities import PipelineJobSettings
@@ -170,9 +171,7 @@ class FileComponent(Component):
         content = document.content
         if not isinstance(content, dict):
             refuse([Mistake(document.place(()), "", "a component is a mapping of keys")])
-        default = "parallel" if "task" in content else "command"
-        kind = str(content.get("type") or (PIPELINE if "jobs" in content else default))
-        super().__init__(kind, content)
+        super().__init__(kind_of_step(content, None), content)
         place = Place(path.absolute())
         vars(self).update(path=Path(place), id=reference or place, folder=document.folder)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - pydantic looks at it
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import claimed, holder_of
@@ -18,7 +19,7 @@ from daskprs.azure._registry import ResourceExistsError, ResourceNotFoundError, 
 from daskprs.errors import JobFolderError, JournalError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from daskprs.azure._registry import Registry
 
@@ -64,7 +65,7 @@ class Job:
     properties: dict[str, str] = field(default_factory=dict)
     created: str = ""
     changed: str = ""
-    children: list[Self] = field(default_factory=list)
+    children: list[Job] = field(default_factory=list)
 
     @property
     def creation_context(self) -> SimpleNamespace:
@@ -97,8 +98,7 @@ class Job:
         for one in [self, *running]:
             one.status, one.changed = status, now
             one.created = one.created or now
-        text = json.dumps(_record(self), indent=1, default=str)
-        write_text(registry.job_file(self.name), text)
+        write_text(registry.job_file(self.name), _RECORD.dump_json(self, indent=1).decode())
 
     def download(self, target: Path, output: str | None, *, everything: bool) -> None:
         """Copy an output, or the logs, into a folder."""
@@ -132,13 +132,12 @@ def _copied(place: Path, target: Path) -> None:
         shutil.copy2(place, target / place.name)
 
 
-def _record(job: Job) -> dict[str, Any]:
-    return {**vars(job), "children": [_record(one) for one in job.children]}
+_RECORD = TypeAdapter(Job)
 
 
 def _read(file: Path) -> Job:
     """Return the job in a file; one whose process has died has failed."""
-    job = _of_record(json.loads(file.read_text()))
+    job = _RECORD.validate_json(file.read_bytes())
     try:
         runs = job.status == RUNNING and holder_of(_lock(file)) is not None
     except FileNotFoundError:
@@ -146,18 +145,6 @@ def _read(file: Path) -> Job:
     for one in (job, *job.children):
         one.status = FAILED if one.status == RUNNING and not runs else one.status
     return job
-
-
-def _of_record(record: Mapping[str, Any]) -> Job:
-    return Job(
-        **{
-            **record,
-            "folder": Path(record["folder"]),
-            "outputs": {name: Path(path) for name, path in record["outputs"].items()},
-            "logs": [Path(path) for path in record["logs"]],
-            "children": [_of_record(one) for one in record["children"]],
-        }
-    )
 
 
 def read_job(registry: Registry, name: str) -> Job:
@@ -193,7 +180,7 @@ def kept(registry: Registry, job: Job, *, goes_on: bool = False) -> Iterator[Non
     with claimed(_lock(file), f"the job {job.name}"):
         before = file.read_bytes() if file.exists() else None
         if before is not None:
-            known = _of_record(json.loads(before))
+            known = _RECORD.validate_json(before)
             _refuse_other_folder(job, known)
             if goes_on:
                 job.created, job.children, job.logs = known.created, known.children, known.logs

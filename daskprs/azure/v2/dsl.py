@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskprs._suggest import nearest_of
-from daskprs.azure.v2.component import Component
+from daskprs.azure.v2.component import LABELS, Component
 from daskprs.azure.v2.entities import PipelineJobSettings
-from daskprs.azure.v2.entity import plain
+from daskprs.azure.v2.entity import plain, with_keys
 from daskprs.azure.v2.node import PIPELINE, STEPS, Node
 from daskprs.azure.v2.pipeline_job import PipelineJob
 from daskprs.azure.v2.ports import TYPES, Input, PipelineInput, StepOutput, refuse_method
@@ -24,22 +24,15 @@ from daskprs.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+OF_A_JOB = (*LABELS, "experiment_name")
 
+
+@with_keys(*OF_A_JOB, *PipelineJobSettings.keys())
 def pipeline(
     func: Callable[..., Any] | None = None,
     *,
-    name: str | None = None,
-    version: str | None = None,
-    display_name: str | None = None,
-    description: str | None = None,
-    experiment_name: str | None = None,
-    tags: Mapping[str, Any] | None = None,
-    compute: str | None = None,
-    default_compute: str | None = None,
-    default_datastore: str | None = None,
-    continue_on_step_failure: bool | None = None,
-    force_rerun: bool | None = None,
     non_pipeline_inputs: Iterable[str] = (),
+    **keys: Any,
 ) -> Any:
     """Make a pipeline of a function that calls components and returns outputs of steps.
 
@@ -65,20 +58,8 @@ def pipeline(
         Called, it returns a `PipelineJob`; called in the function of another pipeline, a step.
 
     """
-    settings = {
-        "default_compute": default_compute or compute,
-        "default_datastore": default_datastore,
-        "continue_on_step_failure": continue_on_step_failure,
-        "force_rerun": force_rerun,
-    }
-    labels = {
-        "name": name,
-        "version": version,
-        "display_name": display_name,
-        "description": description,
-        "experiment_name": experiment_name,
-        "tags": tags,
-    }
+    settings = {key: keys[key] for key in PipelineJobSettings.keys() if key in keys}  # noqa: SIM118
+    labels = {key: keys.get(key) for key in OF_A_JOB}
 
     def decorated(function: Callable[..., Any]) -> PipelineFunction:
         return PipelineFunction(function, labels, settings, tuple(non_pipeline_inputs))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from inspect import get_annotations
+from functools import wraps
+from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 import yaml
@@ -20,7 +21,37 @@ from daskprs.azure._yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daskprs.azure._yaml_files.form import Form
+
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def with_keys(*known: str) -> Callable[[F], F]:
+    """Return a decorator: a function has these keyword arguments, too; those of None are not given.
+
+    An unknown one is a TypeError with the nearest name.
+    """
+
+    def decorated(function: F) -> F:
+        own = [one for one in signature(function).parameters.values() if one.name != "keys"]
+        names = [*(one.name for one in own), *known]
+
+        @wraps(function)
+        def checked(*args: Any, **keys: Any) -> Any:
+            for key in keys:
+                if key not in names:
+                    msg = f"{function.__qualname__}() has no argument {key!r}; "
+                    raise TypeError(msg + nearest_of(key, names))
+            return function(*args, **{key: one for key, one in keys.items() if one is not None})
+
+        more = [Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in known]
+        checked.__signature__ = Signature([*own, *more])  # type: ignore[attr-defined]
+        return cast("F", checked)
+
+    return decorated
 
 
 class Place(str):

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, get_origin
 
 from daskprs.azure._pipelines.values import SWITCHES, takes_path
 from daskprs.azure.v2.component import LABELS, Component
-from daskprs.azure.v2.entity import local_place
+from daskprs.azure.v2.entity import local_place, with_keys
 from daskprs.azure.v2.ports import TYPES, Input, Output
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daskprs.azure.v2.entities import Environment
 
 RETURNED = "output"
 """The output that has what a function returns."""
@@ -30,20 +29,8 @@ VALUE = "daskprs-value.json"
 """The file of a returned value, in the folder of this output."""
 
 
-def command_component(
-    func: Callable[..., Any] | None = None,
-    *,
-    name: str | None = None,
-    version: str | None = None,
-    display_name: str | None = None,
-    description: str | None = None,
-    tags: Mapping[str, Any] | None = None,
-    environment: str | Mapping[str, Any] | Environment | None = None,
-    code: str | os.PathLike[str] | None = None,
-    is_deterministic: bool = True,
-    distribution: Any = None,
-    resources: Mapping[str, Any] | None = None,
-) -> Any:
+@with_keys(*LABELS, "environment", "code", "is_deterministic", "distribution", "resources")
+def command_component(func: Callable[..., Any] | None = None, **keys: Any) -> Any:
     """Make a component of a function in a file.
 
     The annotations of its parameters declare inputs and outputs: ``Input(type=…)``,
@@ -76,16 +63,9 @@ def command_component(
         Called with inputs in the function of a pipeline, it makes a step.
 
     """
-    labels = dict(zip(LABELS, (name, version, display_name, description, tags), strict=True))
-    keys = {
-        "environment": environment,
-        "is_deterministic": None if is_deterministic else False,
-        "distribution": distribution,
-        "resources": resources,
-    }
 
     def decorated(function: Callable[..., Any]) -> FunctionComponent:
-        return FunctionComponent(function, code, labels, keys)
+        return FunctionComponent(function, **keys)
 
     return decorated if func is None else decorated(func)
 
@@ -93,14 +73,8 @@ def command_component(
 class FunctionComponent(Component):
     """A function as a component; see `command_component`."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        code: str | os.PathLike[str] | None,
-        labels: Mapping[str, Any],
-        keys: Mapping[str, Any],
-    ) -> None:
-        own, told = function.__name__, labels["description"] or inspect.getdoc(function)
+    def __init__(self, function: Callable[..., Any], **keys: Any) -> None:
+        own, told = function.__name__, keys.get("description") or inspect.getdoc(function)
         file = Path(inspect.unwrap(function).__code__.co_filename).absolute()
         if "__main__" in function.__module__ or function.__qualname__ != own:
             msg = (
@@ -110,7 +84,8 @@ class FunctionComponent(Component):
             )
             raise OptionError(msg)
         _refuse_relative_imports(own, file)
-        root = Path(local_place(code or ".", file.parent))
+        code = keys.get("code") or "."
+        root = Path(local_place(code, file.parent))
         if not file.is_relative_to(root):
             msg = f"command_component: code={str(code)!r}: the file {file} does not lie in {root}."
             raise OptionError(msg)
@@ -121,20 +96,19 @@ class FunctionComponent(Component):
         has_value = returned is not None and RETURNED not in ports
         if has_value:
             outputs[RETURNED] = {"type": "uri_folder"}
-        environment = keys["environment"]
+        environment = keys.get("environment")
         if isinstance(environment, str) and environment.endswith((".yml", ".yaml")):
             environment = local_place(environment, file.parent)
         call = shlex.join([file.relative_to(root).as_posix(), own])
         content = {
-            **labels,
-            "name": labels["name"] or own,
-            "display_name": labels["display_name"] or own,
+            "name": own,
+            "display_name": own,
+            **keys,
             "description": told,
             "inputs": {name: one for name, one in ports.items() if not isinstance(one, Output)},
             "outputs": outputs,
             "command": f"python -m {__name__} {call}",
             "code": local_place(root, root),
-            **keys,
             "environment": environment,
         }
         super().__init__("command", {k: one for k, one in content.items() if one is not None})

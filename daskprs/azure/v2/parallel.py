@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from daskprs.azure._pipelines.forms import TaskForm
-from daskprs.azure.v2.entity import Entity
-from daskprs.azure.v2.shell_command import inline_step, with_keys
+from daskprs.azure.v2.entity import Entity, with_keys
+from daskprs.azure.v2.shell_command import inline_step, step_keys
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class RunFunction(Entity, form=TaskForm):
             raise OptionError(msg)
 
 
-@with_keys("parallel")
+@with_keys(*step_keys("parallel"))
 def parallel_run_function(**keys: Any) -> Node:
     """Return a step that runs an entry script over mini-batches; call it in a pipeline.
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from functools import wraps
-from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from daskprs._suggest import nearest_of
 from daskprs.azure._pipelines.forms import ResourcesForm
 from daskprs.azure.v2.component import LABELS, Component
-from daskprs.azure.v2.entity import local_place, plain
+from daskprs.azure.v2.entity import local_place, plain, with_keys
 from daskprs.azure.v2.node import Node, keys_of_kind
 from daskprs.azure.v2.ports import TYPES, Input, Output, as_output
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 RESOURCES = [key for key in ResourcesForm.model_fields if key != "properties"]
 """The keys of a step's resources, which are arguments as they are."""
@@ -31,24 +25,12 @@ OF_A_COMPONENT = (
 )
 
 
-def with_keys(kind: str, *more: str) -> Callable[[Callable[..., Node]], Callable[..., Node]]:
-    """Return a decorator: a function has the keys of a form, and those of its resources."""
-    known = ["name", "inputs", "outputs", *keys_of_kind(kind), *RESOURCES, *more]
-    parameters = [Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in known]
-
-    def decorated(function: Callable[..., Node]) -> Callable[..., Node]:
-        @wraps(function)
-        def checked(**keys: Any) -> Node:
-            _refuse_unknown(function.__name__, keys, known)
-            return function(**{key: one for key, one in keys.items() if one is not None})
-
-        checked.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        return checked
-
-    return decorated
+def step_keys(kind: str) -> list[str]:
+    """Return the arguments of a function that makes a step: keys of its form and its resources."""
+    return ["name", "inputs", "outputs", *keys_of_kind(kind), *RESOURCES]
 
 
-@with_keys("command", "timeout")
+@with_keys(*step_keys("command"), "timeout")
 def command(**keys: Any) -> Node:
     """Return a step that runs a shell command; call it in a pipeline with other inputs.
 
@@ -97,16 +79,9 @@ class CommandComponent(Component):
 
     """
 
+    @with_keys(*OF_A_COMPONENT)
     def __init__(self, **keys: Any) -> None:
-        _refuse_unknown("CommandComponent", keys, OF_A_COMPONENT)
         super().__init__("command", command(**keys).component.content)
-
-
-def _refuse_unknown(function: str, keys: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in keys:
-        if key not in known:
-            msg = f"{function}() has no argument {key!r}; {nearest_of(key, known)}"
-            raise TypeError(msg)
 
 
 def inline_step(kind: str, keys: dict[str, Any]) -> Node:

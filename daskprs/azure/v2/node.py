@@ -70,17 +70,10 @@ class Node:
 
     def __init__(self, component: Component, inputs: Mapping[str, Any]) -> None:
         where = f"the component {component.name or component.kind!r}"
-        given = {
-            name: bound(None, declared, f"{where}: {name}")
-            for name, declared in component.inputs.items()
-        }
         made = {
             name: StepOutput.of(self, name, declared)
             for name, declared in component.outputs.items()
         }
-
-        def new_input(name: str, value: Any) -> GivenInput:
-            return bound(value, component.inputs[name], f"{where}: {name}")
 
         def new_output(name: str, value: Output) -> StepOutput:
             self.outputs[name].take(as_output(name, value))
@@ -89,16 +82,10 @@ class Node:
         vars(self).update(
             name=None,
             component=component,
-            inputs=Ports(f"{where}, inputs:", given, new_input),
+            inputs=bound_inputs(where, component, inputs),
             outputs=Ports(f"{where}, outputs:", made, new_output),
             _keys={},
         )
-        for name, value in inputs.items():
-            if name not in component.inputs:
-                hint = nearest_of(name, [*component.inputs])
-                msg = f"{where} has no input {name!r}; {hint}"
-                raise OptionError(msg)
-            self.inputs[name] = value
 
     def entered(self) -> Node:
         """Return this step, which is now one of the pipeline whose function runs, if one does."""
@@ -223,6 +210,20 @@ class Node:
     def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
         """Write the step as YAML; paths below the file's folder are relative to it."""
         write_yaml(self.values(), dest)
+
+
+def bound_inputs(where: str, component: Component, inputs: Mapping[str, Any]) -> Ports[GivenInput]:
+    """Return the inputs of a component with the given values; refuse unknown ones."""
+
+    def new_input(name: str, value: Any) -> GivenInput:
+        return bound(value, component.inputs[name], f"{where}: {name}")
+
+    for name in inputs:
+        if name not in component.inputs:
+            msg = f"{where} has no input {name!r}; {nearest_of(name, [*component.inputs])}"
+            raise OptionError(msg)
+    given = {name: new_input(name, inputs.get(name)) for name in component.inputs}
+    return Ports(f"{where}, inputs:", given, new_input)
 
 
 def bound(given: Any, declared: Mapping[str, Any], owner: str) -> GivenInput:

@@ -10,8 +10,8 @@ from daskprs.azure._pipelines.values import KINDS, Binding, wrong_value
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import as_yaml, plain, write_yaml
-from daskprs.azure.v2.node import PIPELINE, bound
-from daskprs.azure.v2.ports import GivenInput, Output, Ports, as_output
+from daskprs.azure.v2.node import PIPELINE, bound_inputs
+from daskprs.azure.v2.ports import Output, Ports, as_output
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -78,17 +78,7 @@ class PipelineJob:
         self.settings: PipelineJobSettings = settings or PipelineJobSettings()
         self.jobs: dict[str, Node] = component.steps
         where = f"the pipeline {component.name!r}"
-
-        def new_input(name: str, value: Any) -> GivenInput:
-            return bound(value, component.inputs[name], f"{where}: {name}")
-
-        for name in inputs:
-            if name not in component.inputs:
-                hint = nearest_of(name, [*component.inputs])
-                msg = f"{where} has no input {name!r}; {hint}"
-                raise OptionError(msg)
-        given = {name: new_input(name, inputs.get(name)) for name in component.inputs}
-        self.inputs: Ports[GivenInput] = Ports(f"{where}, inputs:", given, new_input)
+        self.inputs = bound_inputs(where, component, inputs)
         made = {name: _output_of(declared) for name, declared in component.outputs.items()}
         self.outputs: Ports[Output] = Ports(f"{where}, outputs:", made, as_output)
 

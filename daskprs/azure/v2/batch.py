@@ -20,8 +20,7 @@ from daskprs.azure.v2.entities import (
     Environment,
     ResourceConfiguration,
 )
-from daskprs.azure.v2.entity import Entity, local_place, write_yaml
-from daskprs.azure.v2.shell_command import given
+from daskprs.azure.v2.entity import Entity, write_yaml
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -74,6 +73,8 @@ class ModelBatchDeployment(Entity, form=ModelDeployment):
         "resources": ResourceConfiguration,
         "settings": ModelBatchDeploymentSettings,
     }
+    PLACES: ClassVar[frozenset[str]] = frozenset({"model", "code_path"})
+
     type: str | None = "model"
     code_path: str | os.PathLike[str] | None = None
     scoring_script: str | os.PathLike[str] | None = None
@@ -83,12 +84,11 @@ class ModelBatchDeployment(Entity, form=ModelDeployment):
         found = super().values()
         if isinstance(self.model, Model):
             path = self.model.values().get("path") or self.model.id
-            found["model"] = given(name=self.model.name, path=path)
-        elif self.model is not None:
-            found["model"] = local_place(self.model, self._base)
+            named = {} if self.model.name is None else {"name": self.model.name}
+            found["model"] = {**named, "path": path}
         code, script = found.pop("code_path", None), found.pop("scoring_script", None)
         if script is not None:
-            place = {} if code is None else {"code": local_place(code, self._base)}
+            place = {} if code is None else {"code": code}
             found["code_configuration"] = {**place, "scoring_script": script}
         return found
 
@@ -102,13 +102,13 @@ class BatchDeployment(ModelBatchDeployment):
 class PipelineComponentBatchDeployment(Entity, form=PipelineDeployment):
     """A deployment of a pipeline component."""
 
-    PLACES: ClassVar[frozenset[str]] = frozenset({"job_definition"})
+    PLACES: ClassVar[frozenset[str]] = frozenset({"component", "job_definition"})
 
     type: str | None = "pipeline"
 
     def values(self) -> dict[str, Any]:
         """Return the deployment as plain values; a component that is in no file stands in them."""
-        component = self.component
+        component, found = self.component, super().values()
         if isinstance(component, Component):
             if component.kind != "pipeline":
                 msg = (
@@ -116,10 +116,8 @@ class PipelineComponentBatchDeployment(Entity, form=PipelineDeployment):
                     "component. Call it in the function of a @pipeline, and deploy that."
                 )
                 raise OptionError(msg)
-            found: Any = component.reference()
-        else:
-            found = None if component is None else local_place(component, self._base)
-        return super().values() | given(component=found)
+            found["component"] = component.reference()
+        return found
 
     def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
         """Write the deployment as YAML.

@@ -108,11 +108,6 @@ def inline_step(kind: str, keys: dict[str, Any]) -> Node:
     return step
 
 
-def given(**values: Any) -> dict[str, Any]:
-    """Return the values that are not None."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _is_value(one: Any) -> bool:
     """Say whether an input has a value, and is not only declared."""
     return not isinstance(one, Input) or one.path is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -471,6 +472,18 @@ def test_a_task_may_be_the_mapping_of_a_file() -> None:
     assert parallel_run_function(task=given).component.values()["task"] == given
 
 
+def test_functions_take_every_key_of_the_form_of_a_step() -> None:
+    """Those of its resources as they are, or together; help shows them."""
+    step = command(command="x", resources={"instance_count": 2}, instance_type="a", timeout=3)
+    assert step.component.values()["resources"] == {"instance_count": 2, "instance_type": "a"}
+    assert step.limits.timeout == 3
+    assert {"command", "additional_includes", "timeout"} <= signature(command).parameters.keys()
+    with pytest.raises(TypeError, match="no argument 'mini_batch_sise'; did you mean 'mini_batch"):
+        parallel_run_function(mini_batch_sise=1)
+    with pytest.raises(TypeError, match=r"pipeline\(\) has no argument 'force_rrun'"):
+        pipeline(force_rrun=True)
+
+
 def test_scalars_of_numpy_are_plain_values() -> None:
     """As inputs, as defaults and in keys; what is written is YAML."""
     say = command(
@@ -582,6 +595,7 @@ def _writes_an_output(data: Any) -> Any:
         (lambda: scoring().outputs.scored, "no 'scored'; did you mean 'scores'"),
         (lambda: setattr(scoring(), "setings", 1), "no attribute 'setings'; did you mean"),
         (lambda: setattr(scoring().settings, "contine", 1), "no attribute 'contine'"),
+        (lambda: setattr(scoring(), "settings", {"contine": 1}), "settings: there is no key 'cont"),
         (lambda: setattr(score(), "mini_batch_sise", 1), "did you mean 'mini_batch_size'"),
         (lambda: parallel_run_function(task={"codde": "."}), "key 'codde'; did you mean 'code'"),
         (lambda: parallel_run_function(task={"type": "model"}), "'run_function', not 'model'"),

@@ -46,6 +46,9 @@ csv.read_csv(io.BytesIO(b"a\n1\n"))
 # Workers that are processes of their own are forked from one that has imported Dask.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 
+# Where there is a GPU, each process with a worker would keep its device files open.
+dask.config.set({"distributed.diagnostics.nvml": False})
+
 # An agent whose zygote was killed would otherwise be the child of nobody that a test can ask.
 adopt_orphans()
 

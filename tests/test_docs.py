@@ -14,6 +14,7 @@ import daskprs
 import tests.support.polars_threads  # noqa: F401
 from daskprs import errors
 from daskprs._core.outcomes import Status
+from tests.support.cases import mostly_long
 from tests.support.pages import blocks, run_page
 
 HOME = Path(__file__).parents[1]
@@ -46,7 +47,22 @@ def headings(page: Path) -> set[str]:
     return set(re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(HOME)))
+LONG = {
+    *DOCS.glob("tutorials/*.md"),
+    DOCS / "how-to/azure-pipelines.md",
+    DOCS / "how-to/azure-v2.md",
+} - {
+    DOCS / f"tutorials/{name}.md"
+    for name in ("first-job", "first-cluster", "score-parquet", "survive-failures", "notebook")
+}
+"""Pages that run whole stories, for some seconds each: `make test-long` plays them."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    mostly_long(WITH_CODE, suite=[page for page in WITH_CODE if page not in LONG]),
+    ids=lambda page: str(page.relative_to(HOME)),
+)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     """A reader may run the blocks one after the other in an empty folder, and sees what it shows.
 

@@ -33,6 +33,7 @@ TARGETS = {
     "test-azure": ["ARGS=-k shell_arguments"],
     "test-serve": ["ARGS=tests/serve/test_roots.py -k loops"],
     "test-long": [ONE_TEST],
+    "test-gpu": ["ARGS=--collect-only -q"],
     "test-large": ["LARGE_MB=50", "ARGS=-k large_result"],
     "test-oldest": [ONE_TEST],
     "test-python": [ONE_TEST],

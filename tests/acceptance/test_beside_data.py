@@ -22,7 +22,10 @@ from tests.support.separate_nodes import separate_nodes, why_not
 pytestmark = pytest.mark.usefixtures("inline")
 
 SEEN_BY_NODES = "/var/tmp"  # noqa: S108 - a folder of its own is made there
-PYTHONS = [None, pytest.param(sys.executable, marks=pytest.mark.processes)]
+PYTHONS = [
+    None,
+    pytest.param(sys.executable, marks=[pytest.mark.processes, pytest.mark.long], id="another"),
+]
 ROWS = pd.DataFrame({"n": [1, 2]})
 READING = """
 from pathlib import Path
@@ -104,6 +107,7 @@ def test_nodes_that_do_not_see_the_folder_are_sent_what_may_travel(tmp_path: Pat
             results(ROWS, large, client=client, job_dir=tmp_path / "two")
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_nodes_that_see_the_script_alone_link_to_its_large_files(tmp_path: Path) -> None:
     """They do not see the job folder, which is in the folder of temporary files."""

@@ -266,6 +266,7 @@ def test_a_second_job_in_a_folder_is_refused_before_the_first_one_has_begun(
     assert daskprs.attach(home / "job", WAIT_S).status == "Completed"
 
 
+@pytest.mark.long
 def test_a_damaged_record_of_a_submission_is_written_anew(home: Path, address: str) -> None:
     """As its own message says."""
     (home / "job").mkdir(mode=0o700)
@@ -275,6 +276,7 @@ def test_a_damaged_record_of_a_submission_is_written_anew(home: Path, address: s
     assert daskprs.attach(home / "job", WAIT_S).status == "Completed"
 
 
+@pytest.mark.long
 def test_a_folder_that_one_worker_sees_is_refused_unless_it_may_die(home: Path) -> None:
     """With one worker there is nowhere to go on."""
     with LocalCluster(

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("inline")
 
-PYTHONS = [None, pytest.param(sys.executable, marks=pytest.mark.processes)]
+PYTHONS = [
+    None,
+    pytest.param(sys.executable, marks=[pytest.mark.processes, pytest.mark.long], id="another"),
+]
 FRAME = pd.DataFrame({"number": range(6), "key": ["a", "b", None] * 2})
 
 SURROUNDINGS = """
@@ -252,7 +255,9 @@ def run(rows, about: "MiniBatchContext" = 0):
 """
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize(
+    "python", [None, pytest.param(sys.executable, marks=pytest.mark.processes, id="another")]
+)
 def test_the_class_as_an_annotation_asks_for_the_context(
     tmp_path: Path, python: str | None
 ) -> None:

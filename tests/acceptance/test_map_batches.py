@@ -391,6 +391,7 @@ def rows_of_day(path: str) -> pd.DataFrame:
     return pd.read_csv(path)
 
 
+@pytest.mark.long
 def test_a_call_without_a_job_folder_reads_the_data_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

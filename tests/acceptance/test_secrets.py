@@ -184,6 +184,7 @@ def test_a_secret_in_what_the_folder_keeps_is_refused(home: Path) -> None:
     assert not (home / "job").exists()
 
 
+@pytest.mark.long
 def test_a_command_line_takes_secrets_by_name(home: Path) -> None:
     """No list of processes has a value; the script looks into it."""
     words = ["--mini-batch-size", "2", "--run-max-try", "1", "--allowed-failed-count", "5"]

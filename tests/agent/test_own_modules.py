@@ -96,18 +96,21 @@ def test_packages_of_a_target_folder_travel_by_name(project: Path) -> None:
     assert rows_of(project, python_path=(project / "libs",)) == "3 5"
 
 
+@pytest.mark.long
 def test_packages_installed_beside_the_program_travel_by_name(project: Path) -> None:
     """`pip install --target .`: the program's own modules lie there, too, and in no list."""
     install(project, held=HELD)
     assert rows_of(project) == "3 5"
 
 
+@pytest.mark.long
 def test_agents_find_a_folder_of_packages_that_the_program_puts_on_its_path(project: Path) -> None:
     """`sys.path.insert(0, here + "/vendor")` with packages of `pip install --target vendor`."""
     install(project / "vendor", held=HELD)
     assert rows_of(project, project / "vendor") == "3 5"
 
 
+@pytest.mark.long
 def test_pandas_may_lie_in_a_folder_of_packages_that_the_program_puts_on_its_path(
     project: Path,
 ) -> None:
@@ -156,6 +159,7 @@ def test_packages_of_a_zipped_layer_travel_by_name(project: Path) -> None:
     assert rows_of(project, python_path=(layer,)) == "3 5"
 
 
+@pytest.mark.long
 def test_what_the_python_path_names_travels_by_name(project: Path) -> None:
     """Agents inherit it; layers are often stripped of their metadata."""
     libs = project.parent / "libs"
@@ -173,6 +177,7 @@ def test_a_folder_that_the_program_puts_on_its_path_travels_by_value(project: Pa
     assert rows_of(project, source, python_path=(project.parent / "libs",)) == "3 5"
 
 
+@pytest.mark.long
 def test_what_a_build_leaves_beside_sources_installs_nothing(project: Path) -> None:
     """`name.egg-info` of an editable installation, or of an old build."""
     (project / "own.egg-info").mkdir()

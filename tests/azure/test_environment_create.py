@@ -137,6 +137,7 @@ def test_the_file_of_an_mlflow_model_has_requirements_of_pip(home: Path) -> None
     assert asked.lines == [f"-r {home}/requirements.txt"]
 
 
+@pytest.mark.long
 def test_an_environment_is_not_planned_where_it_cannot_be_made(home: Path) -> None:
     """No Python fits, the given one is none, or the folder is in use."""
     (home / "old.yml").write_text("dependencies: [python=2.1]\n")

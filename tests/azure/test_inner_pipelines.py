@@ -342,6 +342,7 @@ def test_mistakes_in_it_name_its_own_file(home: Path, old: str, new: str, told: 
     assert told in str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("home")
 def test_no_pipeline_grows_without_bounds() -> None:
     """However small its files are."""

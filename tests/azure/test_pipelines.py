@@ -250,6 +250,7 @@ jobs:
 """
 
 
+@pytest.mark.long
 def test_what_is_written_by_key_needs_no_rows(home: Path) -> None:
     """Empty frames are returned with summary_only, and a model lies in the folder of its keys."""
     write(
@@ -434,6 +435,7 @@ jobs:
 """
 
 
+@pytest.mark.long
 def test_a_completed_step_says_how_much_of_it_failed() -> None:
     """Azure's files allow much, so that nothing else would say it."""
     write(
@@ -449,6 +451,7 @@ def test_a_completed_step_says_how_much_of_it_failed() -> None:
     assert re.search(r"  halve +Completed +[\d.]+ s, 1 mini-batch failed\n", repr(result))
 
 
+@pytest.mark.long
 def test_what_read_an_output_that_a_retry_has_changed_runs_again_at_a_resume() -> None:
     """Else the pipeline is Completed with the sum of an output that is no more."""
     write_script_that_fails_on_one_file_of_two()
@@ -493,6 +496,7 @@ def test_a_step_that_was_changed_is_run_again_with_what_needs_it(failing: str, h
     assert started == ["bad", "last"]
 
 
+@pytest.mark.long
 def test_what_a_step_left_when_it_failed_is_no_output_of_the_next_try(home: Path) -> None:
     """Nor what it wrote before it was changed; a folder of the user's is left as it is."""
     write(src__rows_py="def run(mini_batch):\n    return ['row'] * len(mini_batch)\n")

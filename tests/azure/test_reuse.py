@@ -98,6 +98,7 @@ def test_steps_that_have_done_the_same_are_not_run_again(project: Project) -> No
     assert str(first.steps["square"].folder) in log
 
 
+@pytest.mark.long
 def test_what_has_changed_is_run_and_so_is_what_hangs_on_it(project: Project) -> None:
     """A value, a script, an input, an output that was changed by hand."""
     project.run()

@@ -137,6 +137,7 @@ def job_in_a_task(folder: Path, how: str) -> bool:
     return threading.current_thread() in get_worker().executor._threads
 
 
+@pytest.mark.long
 def test_jobs_in_tasks_leave_the_only_thread_to_their_leases(
     tmp_path: Path, cluster: ByHand
 ) -> None:

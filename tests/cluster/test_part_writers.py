@@ -322,6 +322,7 @@ def test_a_canceled_job_ends_what_writes_its_parts(stage: Stage) -> None:
     assert leftovers(stage.cluster.address) == []
 
 
+@pytest.mark.long
 def test_the_driver_writes_what_busy_workers_do_not_begin_with(
     stage: Stage, client: Client, writing: Writing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +347,7 @@ def test_the_driver_writes_what_busy_workers_do_not_begin_with(
     client.gather(busy)
 
 
+@pytest.mark.long
 def test_rows_that_do_not_fit_are_the_error_of_the_driver(writing: Writing, stage: Stage) -> None:
     """With the words of a local job; the next part is written by a worker again."""
     stage.let_go()

@@ -134,6 +134,7 @@ def test_a_cluster_that_was_used_many_times_is_as_it_was(tmp_path: Path) -> None
         assert poll_for(lambda: what_is_there(client) == before, 30), what_is_there(client)
 
 
+@pytest.mark.long
 def test_two_jobs_at_a_time_do_not_disturb_each_other(tmp_path: Path) -> None:
     """One fails in the middle of the other."""
     options = {**IN_PROCESS, "n_workers": 2, "threads_per_worker": 2}

@@ -27,6 +27,7 @@ from daskprs._inputs.delimited.schema import BOOL_OR_NULL, TEXT, TextColumn
 from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputError, LoadError, OptionError
+from tests.support.cases import mostly_long
 from tests.support.put_together import together
 
 if TYPE_CHECKING:
@@ -282,23 +283,29 @@ def test_integers_beyond_64_bits_are_objects(tmp_path: Path, cells: list[str], s
     assert {type(cell) for cell in got["a"].dropna()} == {int}
 
 
-def test_what_is_no_integer_among_those_beyond_64_bits_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cell", mostly_long([b"1_0", b"1.5", b"x"], suite=[b"1_0"]))
+def test_what_is_no_integer_among_those_beyond_64_bits_is_named(
+    tmp_path: Path, cell: bytes
+) -> None:
     """Beyond the samples; Python's own way of writing integers is none of pandas'."""
     rows = b"9" * 20 + b",x\n"
     path = _written(tmp_path, b"")
-    for cell in (b"1_0", b"1.5", b"x"):
-        path.write_bytes(b"a,b\n" + rows * 90_000 + cell.ljust(20) + b",x\n" + rows * 209_999)
-        source = open_source(path, ReadOptions())
-        with pytest.raises(LoadError, match=r"line 90002: column 'a' holds .* of any size"):
-            together(source)
+    path.write_bytes(b"a,b\n" + rows * 90_000 + cell.ljust(20) + b",x\n" + rows * 209_999)
+    source = open_source(path, ReadOptions())
+    with pytest.raises(LoadError, match=r"line 90002: column 'a' holds .* of any size"):
+        together(source)
 
 
 LINES = [b"%d,%d\n" % (number, number * 7919 % 10007) for number in range(300)]
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-@pytest.mark.parametrize("ends", [".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    ("ends", "encoding", "suffix"),
+    mostly_long(
+        itertools.product([".csv", ".jsonl"], ["utf-8", "utf-16"], [".gz", ".zst"]),
+        suite=[(".csv", "utf-8", ".gz"), (".jsonl", "utf-16", ".zst")],
+    ),
+)
 def test_a_stream_that_is_cut_short_is_good_up_to_its_last_mini_batch(
     tmp_path: Path, suffix: str, encoding: str, ends: str
 ) -> None:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
 import pandas as pd
+import pytest
 
 import daskprs
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def run(rows: pd.DataFrame) -> pd.DataFrame:
@@ -40,6 +39,7 @@ def test_the_value_of_a_secret_makes_no_other_keys(monkeypatch: pytest.MonkeyPat
     assert made[0][1] != made[1][1]
 
 
+@pytest.mark.long
 def test_a_frame_of_parquet_has_the_same_name_in_each_process_until_its_files_change(
     tmp_path: Path,
 ) -> None:

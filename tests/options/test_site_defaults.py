@@ -126,6 +126,7 @@ def test_the_root_of_jobs_is_that_of_the_config(
 SCRIPT = "def run(rows):\n    return rows\n"
 
 
+@pytest.mark.long
 def test_a_variable_of_the_environment_comes_before_a_file(tmp_path: Path) -> None:
     """In a process that has imported nothing before, by the command line."""
     (tmp_path / "score.py").write_text(SCRIPT)

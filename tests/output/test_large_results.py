@@ -41,6 +41,7 @@ def measured(script: str, folder: Path) -> list[float]:
     return numbers
 
 
+@pytest.mark.long
 @pytest.mark.timeout(PATIENCE_S + 30)
 def test_a_large_result_passes_through_processes_that_stay_small(tmp_path: Path) -> None:
     """One mini-batch returns it: frames, arrays and lines, kept as text and with their types."""

@@ -7,18 +7,19 @@ import logging
 import tracemalloc
 from typing import TYPE_CHECKING
 
+import pytest
+
 from daskprs._core.outcomes import Failure
 from daskprs._report.listeners import Listeners, listeners_of
 from tests.support.job_events import attempt, job_ended, stood
 
 if TYPE_CHECKING:
-    import pytest
-
     from daskprs._folders.job_folder import JobFolder
 
 ATTEMPTS = 2_000
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_mini_batches(
     folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,6 +225,7 @@ def test_all_callers_together_have_a_limit(tmp_path: Path) -> None:
     assert log.count("127.0.0.2/32 is refused: it has 10 open ones, and all callers have 50") == 1
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_tls_handshakes_that_do_not_end_are_ended(tmp_path: Path) -> None:
     """They are connections, too, before the server sees them."""

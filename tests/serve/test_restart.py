@@ -81,6 +81,7 @@ def test_a_job_that_ends_while_there_is_no_service_has_its_status(tmp_path: Path
         assert service.ended(killed) == "Completed"
 
 
+@pytest.mark.long
 def test_a_service_that_is_told_to_end_leaves_jobs_and_those_who_follow_go(tmp_path: Path) -> None:
     """The stream of a job that runs ends with the service; the job does not."""
     gate = tmp_path / "gate"

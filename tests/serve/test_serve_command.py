@@ -226,6 +226,7 @@ if not Path("GATE").exists():
 """
 
 
+@pytest.mark.long
 def test_a_pipeline_is_served_and_its_values_are_arguments(tmp_path: Path) -> None:
     """What does not fit is refused before there is a job; a job that failed goes on."""
     written(tmp_path)

@@ -179,6 +179,7 @@ def test_a_file_of_the_input_takes_little_memory(tmp_path: Path) -> None:
     assert a_file < len(str(many / "00000")) + 80
 
 
+@pytest.mark.long
 def test_a_mini_batch_that_is_done_leaves_little_in_the_driver(tmp_path: Path) -> None:
     """Its numbers, and nothing in the ledger, the plan or the logs: that is flat but for these."""
     typed = OutputSpec(text=False, typed=True, header=False, separator=" ")

@@ -131,6 +131,7 @@ def _file(frame: pd.DataFrame, kind: str) -> tuple[str, bytes]:
     return (".csv.gz", gzip.compress(text)) if kind == "gz" else (".csv", text)
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(size=SIZES, files=st.integers(1, 4), kind=st.sampled_from(["csv", "parquet", "jsonl"]))
 def test_a_sample_is_the_same_for_every_size(

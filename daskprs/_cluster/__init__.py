@@ -1,1 +1,1 @@
-"""Leases on Dask: the only place that imports distributed."""
+"""Leases and partitions on Dask: the only place that imports distributed."""

@@ -30,7 +30,7 @@ class OnNode(Protocol):
 
 
 class StagedInUse:
-    """Holds staged partitions for the slots of a worker.
+    """Holds staged partitions on a worker, for its slots.
 
     Dask may drop its copy of a partition once no task needs it. By then the lease may have
     returned, while its agent has yet to load some of its mini-batches.

@@ -32,7 +32,7 @@ P = TypeVar("P", bound=HeldPartition)
 
 
 class StagedWork(Generic[P]):
-    """The staged partitions of mini-batches; a piece names its `partition` by a number.
+    """Holds staged partitions for the driver; a piece of a mini-batch names its `partition`.
 
     A partition is let go when its last mini-batch is settled.
     """

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from daskprs._inputs.source.read_options import BatchFormat
     from daskprs._job.parallel_run import ParallelRun
     from daskprs._job.result import ParallelRunResult
-    from daskprs._output.spec import OutputFormat
 
 P = ParamSpec("P")
 
@@ -55,7 +54,7 @@ def parallel_run(
     # Times
     run_invocation_timeout: float = default(60),
     # Output
-    output_format: OutputFormat = "text",
+    output: str | PathLike[str] | None = None,
     include_columns: Sequence[str] | None = None,
     schema: Mapping[str, Any] | Any | None = None,
     overwrite: bool = False,
@@ -90,11 +89,14 @@ def parallel_run(
         The folder of the logs, the journal, and the records that a resume needs. Default:
         ``./daskprs-jobs/<script>-<utc>-<id>/``, unless Dask's config names another ``job-root``.
     output_dir
-        The output folder, or its URL. Default: none. Then no text is written, and the result keeps
-        the rows with their types. A data set is written to ``output`` in the job folder.
+        The folder, or its URL, of lines of text or a data set that other options name. Default:
+        none; for a data set, ``output`` in the job folder.
     detach
         Hand the driver to the cluster, and return a result with the status ``"Running"`` at once:
         see `attach` and `cancel`. The job needs paths as input, and a file as script.
+    output
+        The file to write, or its URL: ``"scores.parquet"``, ``.csv``, ``.jsonl`` or ``.arrow``;
+        ``"scores"`` is a folder of Parquet files. Default: none. The result has the rows.
     **more
         The other options, by name. An unknown name is refused, with the nearest known one.
 
@@ -129,7 +131,7 @@ def parallel_run(
             run_max_try=run_max_try,
             allowed_failed_count=allowed_failed_count,
             run_invocation_timeout=run_invocation_timeout,
-            output_format=output_format,
+            output=output,
             include_columns=include_columns,
             schema=schema,
             overwrite=overwrite,

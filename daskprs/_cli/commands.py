@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 AFTER_RUN = """\b
 Examples:
-  daskprs run score.py pictures/ --mini-batch-size 25 --output-dir scored
+  daskprs run score.py pictures/ --mini-batch-size 25 --output scored.csv
   daskprs run clean.py 'visits/*.csv' --partition-keys customer -- --model m.pickle
 
 \b
@@ -109,7 +109,8 @@ _of_a_call = stacked(
     click.option(
         "--output-dir",
         metavar="FOLDER",
-        help="The folder of the output file. Default: <job folder>/output.",
+        help="The folder of lines of text, or of a data set that --output-format names. "
+        "Default: <job folder>/output.",
     ),
     client(". Default: the cores of this machine."),
     click.option(
@@ -130,8 +131,8 @@ _of_a_call = stacked(
 def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: Any) -> None:
     """Run SCRIPT over INPUT...; the words after -- go to the script.
 
-    What run() returns is written to one text file, in input order. A file that is not a script has
-    options of its own: see daskprs run pipeline.yml --help.
+    What run() returns is written in input order, as --output says, or to one text file. A file that
+    is not a script has options of its own: see daskprs run pipeline.yml --help.
     """
     values["progress"] = False if values.pop("quiet") else None
     with every_end():

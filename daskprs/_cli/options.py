@@ -34,16 +34,21 @@ TYPES = ("COLUMN=TYPE",)
 OWN_BEFORE = {
     "Script": ("script",),
     "Processes": ("client", "here"),
-    "Output": ("output_dir",),
+    "Output": ("output", "output_dir"),
     "The job": ("job_dir",),
 }
 OWN_AFTER = {"The job": ("extend", "quiet", "as_json")}
-"""Options that only the command line has, before and after those of `RunOptions`."""
+"""Options that only the command line has, before and after those of `RunOptions`, and `output`,
+which comes first."""
 HEADINGS = {
-    group: (
-        *OWN_BEFORE.get(group, ()),
-        *(name for name, row in TABLE.items() if row.group == group),
-        *OWN_AFTER.get(group, ()),
+    group: tuple(
+        dict.fromkeys(
+            (
+                *OWN_BEFORE.get(group, ()),
+                *(name for name, row in TABLE.items() if row.group == group),
+                *OWN_AFTER.get(group, ()),
+            )
+        )
     )
     for group in GROUPS
 }

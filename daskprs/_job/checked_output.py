@@ -55,6 +55,7 @@ def output_form(
         header=options.append_row_dataframe_header,
         mixed_columns=lenient and not options.append_row_dataframe_header,
         separator=options.append_row_dataframe_sep,
+        tabular=options.is_tabular,
         format=options.output_format,
         partition_by=tuple(options.output_partition_by or ()),
         file_size_bytes=parse_bytes(options.output_file_size, "output_file_size"),

@@ -126,7 +126,7 @@ class Job:
             check_scheduler(call.client)
         call.folder.refuse_files_in_the_way()
         closed = call.folder.create(shared=call.options.shared)
-        call.script.look(exclude=(call.folder.path, call.output_dir))
+        call.script.look(exclude=call.own_places)
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(call.folder))
             refuse_an_old_folder(call.folder, call.options)  # since the call was checked
@@ -195,6 +195,7 @@ class Job:
             "script": call.script.fingerprint(),
             "options": {**options.of_results(call.digest), **self._side_inputs()},
             "output": {"text": call.output.text, "typed": call.output.typed}
+            | ({"tabular": True} if call.output.tabular else {})
             | (call.output.layout() if call.output.is_dataset else {}),
         }
         labels = prepared_labels(call.folder.scratch)

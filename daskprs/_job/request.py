@@ -8,6 +8,7 @@ variables are saved by name, too: a resume takes their values from its caller.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import secrets
@@ -31,8 +32,9 @@ from daskprs._inputs.source.included import PATH, Included, included_columns
 from daskprs._inputs.source.input_file import is_url
 from daskprs._job.checked_output import checked_output, output_form
 from daskprs._job.inline_call import refuse_work_elsewhere
+from daskprs._options.output_path import in_terms_of
 from daskprs._options.rules import check_client, check_job_dir, current_client, working_directory
-from daskprs._options.run_options import TABLE, Digest, RunOptions, is_place
+from daskprs._options.run_options import TABLE, Digest, RunOptions, is_place, output_alone
 from daskprs._options.site_defaults import default_job_dir, site_defaults
 from daskprs._report.humanize import counted, duration
 from daskprs._report.listeners import report_listing
@@ -43,7 +45,7 @@ from daskprs._system.private_folder import not_entered, refuse_closed
 from daskprs._system.regular_files import read_json
 from daskprs._system.seal import NO_KEY, SealKey
 from daskprs._system.user_key import keyed_digest
-from daskprs.errors import JobFolderError, Option, OptionError, ScriptError
+from daskprs.errors import JobFolderError, Option, OptionError, OutputError, ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -102,6 +104,18 @@ class CheckedCall:
         return self.options.mask
 
     @property
+    def own_places(self) -> tuple[Path, ...]:
+        """The places that the job writes to, which are no source of the script.
+
+        What the script needs may lie beside its output: ``output="scores.csv"`` means the working
+        directory.
+        """
+        if self.options.output is None or self.target is None:
+            return self.folder.path, self.output_dir
+        unfinished = self.target.parent.glob(f".{glob.escape(self.target.name)}.*")
+        return self.folder.path, self.target, *unfinished
+
+    @property
     def named_output_dir(self) -> Path | str:
         """The output folder as scripts and people know it."""
         return self.output_dir if self.remote is None else self.remote.url
@@ -148,16 +162,22 @@ def check_call(
     refuse_work_elsewhere(data, options)
     client = check_client(client, blocks=blocks)
     check_job_dir(job_dir)
+    if options.output is not None and output_dir is not None:
+        raise output_alone(options.output, Option("output_dir", os.fspath(output_dir)))
+    output_folder = options.output_folder or output_dir
     checked = _checked_script(data, script, options, data_folders, lenient=lenient)
     job_id = secrets.token_hex(4)
     folder = JobFolder(job_dir or default_job_dir(checked.name, job_id), rows_key)
-    form = output_form(data, options, output_dir, text=text, lenient=lenient)
+    form = output_form(data, options, output_folder, text=text, lenient=lenient)
     on_cluster = client is not None or current_client() is not None
     source, listed, included = _checked_source(
         data, checked, options, folder, keep_labels=form.typed, on_cluster=on_cluster
     )
     _refuse_to_resume(folder, options, is_named=job_dir is not None)
-    place = checked_output(output_dir, folder, options, form, lenient=lenient)
+    try:
+        place = checked_output(output_folder, folder, options, form, lenient=lenient)
+    except OutputError as error:
+        raise in_terms_of(options.named_output, error) from error
     if not options.resume:
         refuse_a_driver(folder)  # else the advice is to resume a job that is at work
     refuse_an_old_folder(folder, options)

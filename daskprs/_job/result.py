@@ -224,9 +224,9 @@ class ParallelRunResult:
             When the job folder, or the rows in it, were removed; when the rows are Python objects
             that another user may have written: see `trusted`.
         OptionError
-            When typed rows were not kept: with an `output_dir` they are only with
-            ``keep_rows=True`` or in a data set, since text that is read back would turn ``"007"``
-            into 7.
+            When typed rows were not kept: they are with `output` and without any output, but with
+            an `output_dir` only with ``keep_rows=True`` or in a data set. Text that is read back
+            would turn ``"007"`` into 7.
 
         Warns
         -----
@@ -408,7 +408,7 @@ class ParallelRunResult:
         ]
         if self.output_file is not None:
             rows.append(("output", str(self.output_file)))
-        elif _holds_files(self.output_dir):
+        elif _holds_files(self.output_dir) and not self.job_dir.is_relative_to(self.output_dir):
             rows.append(("output", str(self.output_dir)))
         if self.mini_batches.failed:
             rows.append(("errors", str(JobFolder(self.job_dir).job_error)))
@@ -419,7 +419,9 @@ class ParallelRunResult:
 def _no_rows_kept(method: str) -> OptionError:
     msg = (
         f"{method}: this job kept no typed rows, and a resume cannot add them. Call parallel_run "
-        f"without output_dir, or with {Option('keep_rows', value=True)}, and with another job_dir."
+        f"with another job_dir and {Option('output', 'rows.csv')} (or .parquet, .jsonl, .arrow) in "
+        f"place of {Option('output_dir')} and its names, or without any output: both keep typed "
+        f"rows. Beside {Option('output_dir')}, {Option('keep_rows', value=True)} keeps them."
     )
     return OptionError(msg)
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs._inputs.source.read_options import BatchFormat, Header, InputType
+    from daskprs._output.spec import OutputFormat
 
 T = TypeVar("T")
 
@@ -95,6 +96,7 @@ class MoreOptions(_RareOptions, total=False):
     """
 
     output_action: Literal["append_row", "summary_only"]
+    output_format: OutputFormat
     append_row_file_name: str
     append_row_dataframe_header: bool
     append_row_dataframe_sep: str

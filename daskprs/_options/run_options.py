@@ -14,6 +14,7 @@ from daskprs import _plugins
 from daskprs._core.limits import Limits
 from daskprs._inputs.source.read_options import BatchFormat, Header, InputType, ReadOptions
 from daskprs._inputs.source.sizes import parse_bytes
+from daskprs._options.output_path import TABULAR, check_output, meant_by, split, suffix_of
 from daskprs._options.rules import (
     LEVELS,
     announced_columns,
@@ -95,6 +96,8 @@ OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
 """Options that only text has, and those that only a data set has."""
 OF_ROWS = ("keep_rows", "include_columns", "schema")
 """Options of what `run` returns."""
+BESIDE_OUTPUT = (*OF_TEXT, "append_row_file_name", "output_format", "output_single_file")
+"""Options that say what `output` says."""
 
 OF_DASKPRS = ("DASKPRS_ASSETS", "DASKPRS_RUN")
 """Environment variables whose values are places, and are kept; plugins have more of them."""
@@ -312,6 +315,13 @@ class RunOptions:
     no_workers_timeout
         Seconds to wait for workers. Default: no limit; the progress display says that the job
         waits.
+    output
+        The path of the output, or its URL; the suffix is its format. ``"scores.parquet"``,
+        ``"scores.arrow"``, ``"scores.csv"`` (with a header and commas) and ``"scores.jsonl"`` (an
+        object in each line) are one file each. A path without a suffix is a folder of Parquet
+        files. `to_pandas` returns the rows with their types after each of them. The call cannot
+        also have `output_dir`, `append_row_file_name`, `append_row_dataframe_header`,
+        `append_row_dataframe_sep`, `output_format` or `output_single_file`. Default: none.
     output_action
         ``"append_row"``: the rows that `run` returns are the output. ``"summary_only"``: these rows
         are counted and dropped, and the script writes its own files.
@@ -484,6 +494,7 @@ class RunOptions:
         None, TIMES, check_seconds, changes_results=False
     )
     no_workers_timeout: float | None = option(None, TIMES, check_seconds, changes_results=False)
+    output: str | PathLike[str] | None = option(None, OUTPUT, check_output, is_site_default=False)
     output_action: Literal["append_row", "summary_only"] = option(
         "append_row", OUTPUT, is_site_default=False
     )
@@ -542,6 +553,7 @@ class RunOptions:
         """Check every value, and bring names and lists into their standard form."""
         for name, row in TABLE.items():
             object.__setattr__(self, name, row.rule(name, getattr(self, name)))
+        self._take_output()
         if self.partition_keys and self.mini_batch_size is not None:
             msg = (
                 f"{Option('mini_batch_size', self.mini_batch_size)}: not with "
@@ -549,7 +561,7 @@ class RunOptions:
                 "values."
             )
             raise OptionError(msg)
-        for name in OF_ROWS:
+        for name in ("output", *OF_ROWS):
             if self[name] and self.output_action == "summary_only":
                 msg = (
                     f"{Option(name, self[name])}: not with "
@@ -567,6 +579,14 @@ class RunOptions:
             )
             raise OptionError(msg)
 
+    def _take_output(self) -> None:
+        """Set the options that `output` stands for; reject them beside it."""
+        beside = [one for one in BESIDE_OUTPUT if self[one] != TABLE[one].default]
+        if self.output is not None and beside:
+            raise output_alone(self.output, *(Option(one, self[one]) for one in beside))
+        for name, value in meant_by(self.named_output).items():
+            object.__setattr__(self, name, value)
+
     def _check_output(self) -> None:
         """Reject options of the output that another one leaves without effect."""
         is_dataset = self.output_format != "text"
@@ -577,19 +597,18 @@ class RunOptions:
             )
             raise OptionError(msg)
         changed = self.changed()
+        output = None if self.output is None else Option("output", self.output)
         for name in OF_TEXT if is_dataset else OF_DATASETS:
             if name in changed:
                 why = "a data set has no such lines" if is_dataset else "text is one file of lines"
-                msg = (
-                    f"{Option(name, self[name])}: not with "
-                    f"{Option('output_format', self.output_format)}: {why}."
-                )
+                form = output or Option("output_format", self.output_format)
+                msg = f"{Option(name, self[name])}: not with {form}: {why}."
                 raise OptionError(msg)
         for name in ("output_file_size", "output_partition_by"):
             if self.output_single_file and name in changed:
+                one = output or Option("output_single_file", value=True)
                 msg = (
-                    f"{Option(name, self[name])}: not with "
-                    f"{Option('output_single_file', value=True)}, which makes one file of all rows."
+                    f"{Option(name, self[name])}: not with {one}, which makes one file of all rows."
                 )
                 raise OptionError(msg)
 
@@ -597,6 +616,21 @@ class RunOptions:
     def finds_gpu_use(self) -> bool:
         """Whether the first mini-batch shows if the script uses GPUs: the user has not said it."""
         return self.gpus_per_process is None and self.process_count_per_node is None
+
+    @property
+    def named_output(self) -> str | None:
+        """The absolute path of `output`, or its URL; None without that option."""
+        return None if self.output is None else str(self.output)
+
+    @property
+    def output_folder(self) -> str | None:
+        """The folder of `output`, or its URL; None without that option."""
+        return None if self.named_output is None else split(self.named_output)[0]
+
+    @property
+    def is_tabular(self) -> bool:
+        """Whether text is a table, with a header, whatever `run` returns."""
+        return self.named_output is not None and suffix_of(self.named_output) == TABULAR
 
     @property
     def output_name(self) -> str:
@@ -630,9 +664,12 @@ class RunOptions:
         return getattr(self, name)
 
     def changed(self) -> dict[str, Any]:
-        """Return the options that are not at their defaults."""
+        """Return the options that are not at their defaults, without what `output` stands for."""
+        meant = meant_by(self.named_output)
         return {
-            name: self[name] for name, row in TABLE.items() if self[name] not in (row.default, None)
+            name: self[name]
+            for name, row in TABLE.items()
+            if self[name] not in (row.default, None) and name not in meant
         }
 
     def with_secrets(self, environment: Mapping[str, str]) -> RunOptions:
@@ -670,6 +707,9 @@ class RunOptions:
         values = {name: self[name] for name, row in TABLE.items() if row.changes_results}
         if self.mini_batch_size is not None:
             values["mini_batch_size"] = parse_bytes(self.mini_batch_size, "mini_batch_size")
+        if self.output is not None:  # a resume may write to another folder
+            name = TABLE["append_row_file_name"].default
+            values |= {"output": self.output_name, "append_row_file_name": name}
         digests = self._digests(self.environment_variables, digest)
         json_values = {name: _json(value) for name, value in values.items()}
         return {**json_values, "environment_variables": digests}
@@ -720,6 +760,16 @@ class RunOptions:
         values = {name: self[name] for name, row in TABLE.items() if row.group == INPUT}
         empty: dict[str, Any] = {"partition_keys": (), "dtypes": {}, "csv_options": {}}
         return ReadOptions(**{**values, **{name: values[name] or empty[name] for name in empty}})
+
+
+def output_alone(output: object, *beside: Option) -> OptionError:
+    """Return the error for options that say what `output` says."""
+    names = ", ".join(f"{one}" for one in beside)
+    msg = (
+        f"{Option('output', output)}: not with {names}. The path says where the output is, and its "
+        "suffix in which form. Give that alone, or the others alone."
+    )
+    return OptionError(msg)
 
 
 def refuse_short_secret(name: str, value: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from daskprs._folders.job_folder import ROOT, default_path
 from daskprs._options.rules import check_root
-from daskprs._options.run_options import OF_TEXT, TABLE, RunOptions
+from daskprs._options.run_options import BESIDE_OUTPUT, OF_TEXT, TABLE, RunOptions
 from daskprs._suggest import did_you_mean
 from daskprs.errors import OptionError
 
@@ -30,8 +30,12 @@ JOB_ROOT = "job_root"
 def options_of_call(given: Mapping[str, Any]) -> RunOptions:
     """Return the options of a call: as given, else by Dask's config, else by the table."""
     defaults = site_defaults()
-    if given.get("output_format", "text") != "text":  # a site's lines of text contradict no call
-        defaults = {name: value for name, value in defaults.items() if name not in OF_TEXT}
+    apart: tuple[str, ...] = ()  # a site's lines of text contradict no call
+    if given.get("output") is not None:
+        apart = BESIDE_OUTPUT
+    elif given.get("output_format", "text") != "text":
+        apart = OF_TEXT
+    defaults = {name: value for name, value in defaults.items() if name not in apart}
     return RunOptions.from_names(**{**defaults, **given})
 
 

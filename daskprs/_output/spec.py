@@ -21,6 +21,9 @@ class OutputSpec(NamedTuple):
     """Whether lines of frames with different columns stand in one file, and a warning names them,
     as on Azure's surfaces. Otherwise such frames end the job."""
     separator: str = " "
+    tabular: bool = False
+    """Whether text is a table whatever `run` returns: elements of lists are the column
+    ``result``."""
     format: OutputFormat = "text"
     """The format of the published output: one file of lines, or a data set."""
     partition_by: tuple[str, ...] = ()

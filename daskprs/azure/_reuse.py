@@ -136,7 +136,7 @@ def key_of(
     """
     if call.kept["objects"] or is_remote(call.named_output_dir):
         return None
-    call.script.look(exclude=(call.folder.path, call.output_dir))
+    call.script.look(exclude=call.own_places)
     options = {**call.options.of_results(), **{name: call.options[name] for name in LIMITS}}
     sides = {one.name: one.version for one in side_inputs_of(call.options.side_inputs)}
     parts = {

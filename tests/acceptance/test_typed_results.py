@@ -188,7 +188,7 @@ def test_an_object_whose_class_cannot_travel_is_refused_in_the_first_mini_batch(
             progress=False,
         )
     assert no.value.result.mini_batches.failed < 10
-    assert "or write text: output_dir without keep_rows" in str(no.value)
+    assert "or write text alone: by output_dir, without output" in str(no.value)
 
 
 FACTORIES = """

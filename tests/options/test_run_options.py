@@ -150,6 +150,15 @@ REFUSED: list[tuple[str, Any]] = [
     ("resource_monitor_interval", 0.5),
     ("resource_monitor_interval", None),
     ("profiling_module", "yappi"),
+    ("output", ""),
+    ("output", 3),
+    ("output", "scores.xlsx"),
+    ("output", "scores.csv.gz"),
+    ("output", "scores.csv/"),
+    ("output", ".scores.csv"),
+    ("output", "/"),
+    ("output", "s3://scores.csv"),
+    ("output", Path("s3://bucket/scores.csv")),
     ("output_action", "append"),
     ("output_format", "csv"),
     ("output_file_size", 0),
@@ -187,6 +196,10 @@ REFUSED: list[tuple[str, Any]] = [
 
 TAKEN: list[tuple[str, Any, Any]] = [
     ("arguments", ["--rate", 0.5, 3, Path("/model")], ("--rate", "0.5", "3", "/model")),
+    ("output", Path("/scores.CSV"), "/scores.CSV"),
+    ("output", "a/scores/", str(Path.cwd() / "a/scores")),
+    ("output", "~/scores.csv", str(Path.home() / "scores.csv")),
+    ("output", "s3://bucket/scores/", "s3://bucket/scores"),
     ("logging_level", "debug", "DEBUG"),
     ("partition_keys", "store", ("store",)),
     ("partition_keys", [0, np.int64(1), "0"], (0, 1, "0")),
@@ -251,6 +264,18 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
             "not with output_single_file",
         ),
         ({"output_format": "jsonl", "output_action": "summary_only"}, "not with output_action"),
+        ({"output": "a.csv", "output_action": "summary_only"}, "not with output_action"),
+        ({"output": "a.csv", "output_file_size": 1}, "not with output=.*: text is one file"),
+        ({"output": "a.arrow", "output_file_size": 1}, "not with output=.*, which makes one file"),
+        (
+            {"output": "a", "append_row_file_name": "b", "output_format": "jsonl"},
+            "^output='.*/a': not with append_row_file_name='b', output_format='jsonl'",
+        ),
+        (
+            {"output": "a.csv", "append_row_dataframe_sep": ";"},
+            r"^output='.*/a\.csv': not with append_row_dataframe_sep=';'",
+        ),
+        ({"output": "a.arrow", "output_single_file": True}, "not with output_single_file=True"),
         ({"accept_changes": "script"}, "only with resume=True"),
         ({"trust": True}, "only with resume=True"),
         ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
@@ -262,7 +287,7 @@ def test_options_at_odds_with_each_other_are_refused(given: dict[str, Any], said
     """One of the two would do nothing."""
     with pytest.raises(OptionError, match=said):
         RunOptions(**given)
-    assert given.keys().isdisjoint(SITE), "a default of a site would refuse calls"
+    assert "output" in given or given.keys().isdisjoint(SITE), "a site's default would refuse calls"
 
 
 def test_what_only_text_has_is_refused_with_a_data_set() -> None:

@@ -75,6 +75,16 @@ def test_without_a_config_the_defaults_are_those_of_the_table() -> None:
     assert dask.config.get("daskprs.run-max-try") == TABLE["run_max_try"].default
 
 
+def test_an_output_has_its_form_whatever_a_site_sets_for_lines_of_text() -> None:
+    """A suffix means the same everywhere; such a default does not count as given beside it."""
+    with dask.config.set(
+        {"daskprs.append-row-dataframe-sep": ";", "daskprs.append-row-file-name": "rows.txt"}
+    ):
+        assert options_of_call({"output": "a.csv"}) == RunOptions(output="a.csv")
+        assert options_of_call({"output": "a.arrow"}) == RunOptions(output="a.arrow")
+        assert options_of_call({})["append_row_dataframe_sep"] == ";"
+
+
 def test_a_call_comes_before_the_config_and_the_config_before_the_table(tmp_path: Path) -> None:
     """A call that names the default of the table has named it."""
     kept: list[Any] = []

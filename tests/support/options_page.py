@@ -53,7 +53,9 @@ def tables_of_python() -> dict[str, str]:
     for group in GROUPS:
         names = [name for name, row in TABLE.items() if row.group == group]
         links = ", ".join(f"[`{name}`](options.md#{name})" for name in names)
-        groups.append(f"| [{group}](options.md#{group.lower().replace(' ', '-')}) | {links} |")
+        anchor = group.lower().replace(" ", "-")
+        anchor = f"all-of-{anchor}" if anchor in TABLE else anchor  # an option has the other one
+        groups.append(f"| [{group}](options.md#{anchor}) | {links} |")
     return {
         "call": f"```py\n{_call()}\n```",
         "parameters": "\n".join(rows),

@@ -164,8 +164,8 @@ def _check(value: Any) -> None:
         what = f"{kind} {value.__qualname__!r}"
     where = f"run() returned an object {what}"
     advice = (
-        "Return plain values, or an object of an installed package, or write text: output_dir "
-        "without keep_rows."
+        "Return plain values, or an object of an installed package, or write text alone: by "
+        "output_dir, without output and keep_rows."
     )
     try:
         body = _pickle(value, checks=False)

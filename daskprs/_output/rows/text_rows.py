@@ -8,6 +8,7 @@ import sys
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from daskprs._output.header_lines import (
@@ -28,10 +29,11 @@ from daskprs._output.rows.frame_csv import (
     joined,
     numbers,
 )
+from daskprs._output.rows.result_tables import RESULT, column_of
 from daskprs.errors import ReturnTypeError
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from contextlib import AbstractContextManager
 
     from daskprs._output.rows.blocks import Block
     from daskprs._output.spec import OutputSpec
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 FEW_NUMBERS = 50
 """Most numbers that are formatted faster one by one than by kernels."""
+ROWS_AT_ONCE = 10_000
+"""Elements that become rows of a table at once."""
 PLAIN = frozenset({str, int, float, bool, type(None)})
 PLAIN_OF_NUMPY = (np.number, np.bool_, np.str_)
 """Types that hold no array, so that NumPy's print options do not affect them."""
@@ -51,6 +55,8 @@ class TextRows:
         self._headers: list[str] = []
         """The header line of the frames. If frames with other columns are allowed, the header line
         of the first such frame is the second element."""
+        self._column: list[Any] = []
+        """Elements that become the column of a table."""
         self._spec = spec
         self._frames = FrameCsv(spec.separator)
         self._text = io.TextIOWrapper(cast("IO[bytes]", sink), "utf-8", newline="")
@@ -71,18 +77,30 @@ class TextRows:
 
     def element(self, element: Any) -> None:
         """Write a line: ``str(element)``, arrays in it in full."""
+        if self._spec.tabular:
+            self.elements([element], {type(element)})
+            return
         kind = type(element)
         line = str(element) if kind in PLAIN or _is_plain(kind) else _in_full([element])[0]
         self._write(f"{line}\n")
 
     def elements(self, elements: list[Any], kinds: set[type]) -> None:
         """Write a line for each element, all of which are of one of these types."""
+        if self._spec.tabular:
+            self._column += elements
+            if len(self._column) >= ROWS_AT_ONCE:
+                self._write_column()
+            return
         plain = kinds <= PLAIN or all(kind in PLAIN or _is_plain(kind) for kind in kinds)
         lines = [*map(str, elements)] if plain else _in_full(elements)
         self._write("\n".join([*lines, ""]))
 
     def array(self, array: np.ndarray[Any, Any]) -> None:
         """Write a line for each element of an array that holds no objects."""
+        if self._spec.tabular:
+            self._write_column()
+            self._frame(pd.DataFrame({RESULT: array}))
+            return
         if len(array) > FEW_NUMBERS and array.dtype.kind in NUMBERS:
             with contextlib.suppress(*NOT_FOR_ARROW):
                 lines = joined(numbers(array).cast(TEXT).fill_null("nan"), LINE_BREAK)
@@ -93,8 +111,16 @@ class TextRows:
 
     def block(self, block: Block, *, has_index: bool) -> None:  # noqa: ARG002 - of other forms
         """Write rows; raise `ReturnTypeError` if their columns differ from those before."""
+        self._write_column()
         for frame in frames_of(block):
             self._frame(frame)
+
+    def _write_column(self) -> None:
+        """Write the elements that a table has as a column."""
+        if self._column:
+            elements, self._column = self._column, []
+            with _arrays_in_full():
+                self._frame(column_of(elements))
 
     def _frame(self, frame: pd.DataFrame) -> None:
         if len(frame):
@@ -106,6 +132,7 @@ class TextRows:
 
     def flush(self) -> None:
         """Write the last lines."""
+        self._write_column()
         self._text.flush()
 
     def _note_columns(self, frame: pd.DataFrame) -> None:
@@ -142,8 +169,12 @@ def _is_plain(kind: type) -> bool:
 
 
 def _in_full(elements: list[Any]) -> list[str]:
-    with np.printoptions(threshold=sys.maxsize, linewidth=sys.maxsize):
+    with _arrays_in_full():
         return [*map(str, elements)]
+
+
+def _arrays_in_full() -> AbstractContextManager[Any]:
+    return np.printoptions(threshold=sys.maxsize, linewidth=sys.maxsize)
 
 
 def _not_utf8(error: UnicodeEncodeError) -> ReturnTypeError:

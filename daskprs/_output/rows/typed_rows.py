@@ -278,8 +278,8 @@ class TypedRows:
             culprit = _culprit(piece[1]) if type(piece[1]) is list else piece[1]
             msg = (
                 f"run() returned a {class_name(type(culprit))} that cannot be kept with its type: "
-                f"{type(error).__name__}: {error}. Return plain values, or write text: output_dir "
-                "without keep_rows."
+                f"{type(error).__name__}: {error}. Return plain values, or write text alone: by "
+                "output_dir, without output and keep_rows."
             )
             raise ReturnTypeError(msg) from error
         self._pickler.clear_memo()

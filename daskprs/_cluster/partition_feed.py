@@ -7,6 +7,7 @@ from collections import Counter, deque
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -126,7 +127,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._located: dict[str, deque[int]] = {}
         """Partitions that were computed before the job, by the address of their worker."""
         self._places: set[int] = set()
-        """All partitions that were in `_located`."""
+        """All partitions that were in `_located`, and are made of one result."""
         self._suspects: deque[int] = deque()
         """Partitions that were being computed on workers that died."""
         self._tried_alone: set[int] = set()
@@ -286,7 +287,9 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             workers = [place for one in needed[number] for place in places.get(one.key, ())]
             queue = self._located.setdefault(workers[0], deque()) if workers else self._todo
             queue.append(number)
-        self._places = {number for queue in self._located.values() for number in queue}
+        # Of several results, Dask knows which is the largest.
+        located = chain.from_iterable(self._located.values())
+        self._places = {number for number in located if len(needed[number]) == 1}
 
     def _give_up_places(self, slots: Mapping[str, int]) -> None:
         """Let any worker have the partitions of workers without slots."""

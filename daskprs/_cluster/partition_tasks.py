@@ -46,9 +46,8 @@ def submit_group(
     wanted
         The keys whose futures are returned; those of `group.keeps` are among them.
     workers
-        The workers that compute the partition, as long as they exist. Not bound to them are the
-        tasks of a group that is not `is_free`, and tasks for which the user gave workers or
-        resources.
+        The workers that compute the partition, as long as they exist. Tasks for which the user gave
+        workers or resources are not bound to them.
 
     Raises
     ------
@@ -76,7 +75,7 @@ def _annotations(
     for key, own in group.annotations.items():
         for kind, value in own.items():
             found[kind][key] = value
-    if workers and group.is_free:
+    if workers:
         unbound = [
             key for key in group.tasks if OWN_PLACE.isdisjoint(group.annotations.get(key, ()))
         ]

@@ -221,6 +221,27 @@ def its_worker(rows: Any) -> list[str]:
     return [f"{process.ppid()}"] * len(rows)
 
 
+async def _start_stealing(dask_scheduler: Any) -> None:
+    await dask_scheduler.extensions["stealing"].start()
+
+
+async def _stop_stealing(dask_scheduler: Any) -> None:
+    await dask_scheduler.extensions["stealing"].stop()
+
+
+@pytest.fixture
+def no_stealing(client: Client) -> Iterator[None]:
+    """Keep tasks on the workers that were chosen for them.
+
+    Dask moves a task whose restrictions are loose to any idle worker, if the task would start there
+    much sooner.
+    """
+    client.run_on_scheduler(_stop_stealing)
+    yield
+    client.run_on_scheduler(_start_stealing)
+
+
+@pytest.mark.usefixtures("no_stealing")
 def test_persisted_partitions_are_used_where_they_lie(
     tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import click
 
-from benchmarks import environments, peer_list, phases, tables, workloads
+from benchmarks import environments, peer_list, phases, store_reads, tables, workloads
 from benchmarks.peer_list import HOME, ROOT
 from benchmarks.phases import PROFILER, Profiles
 from benchmarks.results import Results
@@ -139,6 +139,13 @@ def profile(works: str | None, scale: float) -> None:
     found = phases.profiles(session)
     found.save(latest(PROFILES))
     click.echo(tables.phases(found))
+
+
+@main.command("store-reads")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
+def store_reads_command(repeats: int) -> None:
+    """Fetch objects that are 100 ms away, and compare with fsspec's own get; prints medians."""
+    click.echo(store_reads.table(list(store_reads.reads(repeats))))
 
 
 @main.command()

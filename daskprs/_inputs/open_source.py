@@ -223,7 +223,7 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
     described = None if reading.input_type == "files" else _open_described(data, reading)
     if described is not None:
         return described
-    inputs = discover(data)
+    inputs = discover(data, reading.store_requests)
     if not any(inputs):
         msg = f"{data!r}: it holds no files."
         raise InputError(msg)
@@ -234,7 +234,7 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
     check_options(reading, "files" if kind is None else kind.value)
     if kind is None:
         count = files_per_mini_batch(None if reading.partition_keys else reading.mini_batch_size)
-        return FilesSource(inputs, count, reading.partition_format, reading.partition_keys)
+        return FilesSource(inputs, count, reading)
     files = FileList(_visible(inputs))
     if not files:
         msg = f"{data!r}: no file in it is a table (hidden files are skipped)."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -22,11 +23,21 @@ from daskprs._inputs.files.file_versions import opened_unchanged
 from daskprs._inputs.files.listing import current_listing
 from daskprs._inputs.files.path_columns import PathValues, TypedFilesTable
 from daskprs._inputs.source.columns import check_columns
-from daskprs._inputs.source.input_file import files_fingerprint, open_binary
+from daskprs._inputs.source.input_file import files_fingerprint, is_url, open_binary
+from daskprs._system.store_calls import each_in_order, takes_several
+from daskprs._system.stores import open_store
 from daskprs.errors import InputError, LoadError, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Generator,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     import pandas as pd
 
@@ -335,7 +346,7 @@ class ParquetSource(TypedFilesTable):
         super().__init__(files, reading)
         self._as_arrow = reading.as_arrow
         of_all = SchemaOfAll(self._paths.of_files, reading.dtypes, as_arrow=self._as_arrow)
-        self._groups = RowGroups(_met(files, of_all), reading)
+        self._groups = RowGroups(_met(files, of_all, reading.store_requests), reading)
         self._types = of_all.result()
         self.columns = self._paths.names_with(self._types.schema.names)
 
@@ -374,12 +385,24 @@ class ParquetSource(TypedFilesTable):
         return Where(paths=(path,), row_group=group, rows=(start, start + count))
 
 
-def _met(files: Sequence[InputFile], of_all: SchemaOfAll) -> Iterator[pq.FileMetaData]:
+def _met(
+    files: Sequence[InputFile], of_all: SchemaOfAll, requests: int
+) -> Iterator[pq.FileMetaData]:
     """Yield the footers of files, one at a time, once they have been compared with the others."""
-    for file in current_listing().reading("the footers of files", files):
-        metadata = footer(file)
-        of_all.meet(file, metadata)
-        yield metadata
+    listed = current_listing().reading("the footers of files", files)
+    with closing(_footers(files, requests)) as footers:
+        for file, metadata in zip(listed, footers, strict=True):
+            of_all.meet(file, metadata)
+            yield metadata
+
+
+def _footers(files: Sequence[InputFile], requests: int) -> Generator[pq.FileMetaData]:
+    """Yield the footers of files; a store that takes several calls is asked for many at once."""
+    first = files[0].path
+    if len(files) > 1 and is_url(first) and takes_several(open_store(first)[0], "cat_file"):
+        yield from each_in_order(footer, files, requests)
+    else:
+        yield from map(footer, files)
 
 
 class ParquetFiles:

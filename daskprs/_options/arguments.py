@@ -65,6 +65,7 @@ class _RareOptions(TypedDict, total=False):
     include_path_column: bool
     node_count: int | None
     agent_memory_limit: int | str | None
+    store_requests: int
     allowed_failed_percent: float
     error_threshold: int
     max_node_losses: int

@@ -47,6 +47,7 @@ from daskprs._options.rules import (
 from daskprs._output.spec import OutputFormat  # noqa: TC001 - the same
 from daskprs._suggest import did_you_mean
 from daskprs._system.masks import Mask, mask_of
+from daskprs._system.store_calls import STORE_REQUESTS
 from daskprs._system.user_key import keyed_digest
 from daskprs.errors import Option, OptionError
 
@@ -275,6 +276,10 @@ class RunOptions:
     agent_memory_limit
         The memory limit of an agent together with its sub-processes, in bytes, or with a unit as in
         ``"2 GB"``. An agent that exceeds it is killed. Default: none.
+    store_requests
+        The largest number of files that each agent fetches from an object store at the same time.
+        The call itself lists as many paths, and reads as many Parquet footers, at the same time.
+        The library of a store may open fewer connections.
     run_max_try
         The largest number of charged attempts at one mini-batch. An attempt is not charged if its
         machine was lost, if it ran on a GPU or node that daskprs has put into quarantine, if
@@ -470,6 +475,9 @@ class RunOptions:
     )
     agent_memory_limit: int | str | None = option(
         None, PROCESSES, check_size, changes_results=False, is_of_task=True
+    )
+    store_requests: int = option(
+        STORE_REQUESTS, PROCESSES, check_number(1), changes_results=False, is_of_task=True
     )
     run_max_try: int = option(3, FAILURES, check_number(1), changes_results=False, is_of_task=True)
     allowed_failed_count: int = option(0, FAILURES, check_number(-1), changes_results=False)
@@ -759,7 +767,8 @@ class RunOptions:
         """Return how the input is read and cut."""
         values = {name: self[name] for name, row in TABLE.items() if row.group == INPUT}
         empty: dict[str, Any] = {"partition_keys": (), "dtypes": {}, "csv_options": {}}
-        return ReadOptions(**{**values, **{name: values[name] or empty[name] for name in empty}})
+        filled = {name: values[name] or empty[name] for name in empty}
+        return ReadOptions(**{**values, **filled}, store_requests=self.store_requests)
 
 
 def output_alone(output: object, *beside: Option) -> OptionError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -35,6 +36,22 @@ class Names:
         return [f"{mini_batch.index}"]
 
     def close(self) -> None:
+        """Do nothing."""
+
+
+class Bulky(Names):
+    """A reader of files whose disk has room for one mini-batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def has_room(self, mini_batch: MiniBatch) -> bool:
+        """Say no."""
+        self.asked.append(mini_batch.index)
+        return False
+
+    def check(self, mini_batch: MiniBatch) -> None:
         """Do nothing."""
 
 
@@ -198,3 +215,45 @@ def test_a_connection_that_a_script_closes_is_closed_for_the_supervisor(desk: De
     assert desk.ours.poll(30)
     with pytest.raises(EOFError):
         desk.ours.recv()
+
+
+def test_a_load_ahead_that_lacks_room_is_repeated_when_the_mini_batch_before_it_is_done(
+    desk: Desk,
+) -> None:
+    """It says nothing of the mini-batch; alone, the same error counts."""
+    errors = {6: MemoryError(), 7: OSError(errno.ENOSPC, "full"), 8: ValueError()}
+    load = desk.reader.load
+
+    def lacking(mini_batch: MiniBatch) -> Any:
+        load(mini_batch)
+        if mini_batch.index in errors:
+            raise errors.pop(mini_batch.index)
+        return [f"{mini_batch.index}"]
+
+    desk.reader.load = lacking  # type: ignore[method-assign]
+    desk.give(5, 6, 7, 8)
+    desk.inbox.receive()
+    for index in (5, 6, 7):
+        assert desk.begin() == index
+        assert poll_for(lambda: desk.reader.loaded[-1] == desk.inbox.position + 6)
+        desk.end()
+    assigned = desk.inbox.claim()
+    assert assigned is not None
+    loaded = desk.loader.take(desk.inbox.position, assigned.mini_batch)
+    assert isinstance(loaded.error, ValueError)
+    assert desk.reader.loaded == [5, 6, 6, 7, 7, 8]
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_nothing_is_loaded_ahead_of_which_the_disk_has_no_room(desk: Desk, *, more: bool) -> None:
+    """Whether it was known before `run` or comes meanwhile; it is loaded in its turn."""
+    desk.loader.reader = reader = Bulky()
+    desk.give(5) if more else desk.give(5, 6)
+    desk.inbox.receive()
+    assert desk.begin() == 5
+    if more:
+        desk.give(6, more=True)
+    assert poll_for(lambda: reader.asked == [6])
+    desk.end()
+    assert reader.loaded == [5]
+    assert desk.begin() == 6

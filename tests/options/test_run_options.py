@@ -145,6 +145,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("no_workers_timeout", 0),
     ("agent_memory_limit", "2 furlongs"),
     ("agent_memory_limit", 0),
+    ("store_requests", 0),
     ("max_node_losses", 0),
     ("resource_monitor_interval", -1),
     ("resource_monitor_interval", 0.5),
@@ -538,6 +539,7 @@ def test_options_that_change_no_result_do_not_stand_in_the_way_of_a_resume() -> 
 UNCOMPARED = """
     source_directory secrets side_inputs logging_level
     node_count process_count_per_node gpus_per_process start_method agent_memory_limit
+    store_requests
     run_max_try allowed_failed_count allowed_failed_percent error_threshold max_node_losses
     fail_on_timeout
     run_invocation_timeout task_overhead_timeout init_timeout shutdown_timeout

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._agent.protocol.messages import ExtendLease, RunLease, Stop, TruncateLease
 from daskprs._agent.protocol.shared_page import NOTHING
+from daskprs._inputs.source.source import PathsReader
+from daskprs._system.disk_space import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -104,7 +106,9 @@ class Inbox:
                 self._listening = True
                 loader.listen(position, partial(self._await, position))
         elif loader.pays and self._claimed(position):
-            loader.begin(position, order.work[position].mini_batch)
+            mini_batch = order.work[position].mini_batch
+            if loader.has_room(mini_batch):
+                loader.begin(position, mini_batch)
 
     def listen_again(self) -> None:
         """Take the connection back from the loader's thread."""
@@ -261,14 +265,21 @@ class Loader:
             self._thread = thread
 
     def take(self, position: int, mini_batch: MiniBatch) -> Loaded:
-        """Return this mini-batch's data: wait for a load begun ahead, or load it now."""
+        """Return this mini-batch's data: wait for a load begun ahead, or load it now.
+
+        A load ahead may lack the memory or disk that the mini-batch before it held. It is repeated.
+        """
         if self._is_dropped:  # a reader is used by one thread at a time
             self._results.get()
             self._is_dropped = False
         if self._ahead != position:
             return self._load(mini_batch)
         self._ahead = NOTHING
-        return self._results.get()
+        loaded = self._results.get()
+        if _lacked_room(loaded.error):
+            del loaded  # and the frames of its error
+            return self._load(mini_batch)
+        return loaded
 
     def drop(self) -> None:
         """Drop what is loaded ahead, without waiting for it: the agent may be asked to end."""
@@ -279,6 +290,10 @@ class Loader:
     def pays(self) -> bool:
         """Whether loads take long enough to be worth doing ahead, and there is a thread for it."""
         return self._lately_s > WORTH_A_THREAD_S and self._thread is not None
+
+    def has_room(self, mini_batch: MiniBatch) -> bool:
+        """Say whether a mini-batch can be loaded while another one uses its files."""
+        return not isinstance(self.reader, PathsReader) or self.reader.has_room(mini_batch)
 
     def begin(self, position: int, mini_batch: MiniBatch) -> None:
         """Start to load this mini-batch on the loader's thread."""
@@ -291,6 +306,8 @@ class Loader:
 
         def received() -> MiniBatch | None:
             mini_batch = wait()
+            if mini_batch is not None and not self.has_room(mini_batch):
+                mini_batch = None
             if mini_batch is not None:
                 self._page.loading(position)
             self._received.put(NOTHING if mini_batch is None else position)
@@ -328,3 +345,7 @@ class Loader:
             loaded = Loaded(None, error)
         self._lately_s = max(time.perf_counter() - begun, self._lately_s / 2)
         return loaded
+
+
+def _lacked_room(error: BaseException | None) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in FULL)

@@ -94,10 +94,10 @@ def _open_paths(bag: Any, reading: ReadOptions) -> FilesSource:
         if partition
     ]
     if reading.mini_batch_size is None and not reading.partition_keys:
-        return FilesSource(inputs, max(map(len, inputs), default=1))
+        return FilesSource(inputs, max(map(len, inputs), default=1), reading)
     files = FileList(file for partition in inputs for file in partition)
     count = files_per_mini_batch(None if reading.partition_keys else reading.mini_batch_size)
-    return FilesSource([files], count, reading.partition_format, reading.partition_keys)
+    return FilesSource([files], count, reading)
 
 
 def _computed(partitions: list[Any], first: int = 0) -> tuple[Any, ...]:

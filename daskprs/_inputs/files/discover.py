@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import merge
 from itertools import count, repeat
 from pathlib import Path
@@ -15,6 +15,7 @@ from daskprs._inputs.files.file_versions import version_of
 from daskprs._inputs.files.listing import counted_pages, current_listing
 from daskprs._inputs.source.input_file import InputFile, is_url
 from daskprs._suggest import nearest
+from daskprs._system.store_calls import STORE_REQUESTS, at_once, each_in_order, takes_several
 from daskprs._system.stores import open_store
 from daskprs.errors import InputError
 
@@ -34,20 +35,32 @@ class MatchedFiles(NamedTuple):
     """Whether the name is that of a file, not of a folder or a glob."""
 
 
-def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[FileList]:
+class InStore(NamedTuple):
+    """A URL that was given, and what is open for it."""
+
+    url: str
+    filesystem: Any
+    place: str
+    """The path in the store."""
+
+
+def discover(
+    data: str | os.PathLike[str] | Sequence[Any], requests: int = STORE_REQUESTS
+) -> list[FileList]:
     """Return the files of each input, in lexicographic order of path.
 
     A folder is searched recursively. In a list, each folder or glob is an input of its own, which
     no mini-batch mixes with another; the plain files of a list are one input together, in the
     place of the first of them. A file that is named twice is taken once, in the first place. A path
     that is not there or cannot be read, or a glob without a match, is an `InputError`.
+
+    A store is asked for at most `requests` of the paths and folders at the same time.
     """
     if isinstance(data, (str, os.PathLike)):
-        return [_named(os.fspath(data)).files]
+        return [_named(_place_of(os.fspath(data)), requests).files]
     plain = FileList()
     inputs: list[FileList] = []
-    for path in map(os.fspath, data):
-        named = _named(path)
+    for named in _all_named(list(map(os.fspath, data)), requests):
         if not named.is_one_file:
             inputs.append(named.files)
         else:
@@ -56,6 +69,20 @@ def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[FileList]:
             for file in named.files:
                 plain.add(file)
     return _each_once([files.in_order() for files in inputs])
+
+
+def _all_named(paths: list[str], requests: int) -> Iterator[MatchedFiles]:
+    """Yield the files of each path; a store that takes several calls is asked for all at once."""
+    places = list(map(_place_of, paths))
+    stores = [one.filesystem for one in places if isinstance(one, InStore)]
+    if len(places) == 1 or not stores or not all(takes_several(one, "info") for one in stores):
+        yield from (_named(one, requests) for one in places)
+        return
+    listing = current_listing()
+    found = each_in_order(partial(_named, requests=requests), places, requests)
+    for _, named in zip(listing.reading("paths", places), found, strict=True):
+        listing.listed += len(named.files)
+        yield named
 
 
 def places_below(data: Any, root: Path) -> Iterator[Path]:
@@ -107,14 +134,31 @@ def _each_once(inputs: list[FileList]) -> list[FileList]:
     return [one.without(rows) if rows else one for one, rows in zip(inputs, again, strict=True)]
 
 
-def _named(path: str) -> MatchedFiles:
+def _place_of(path: str) -> str | InStore:
+    """Return a path of this machine, or what is open for a URL, without its former listings."""
     if not path:
         msg = "data: an empty path names nothing. The current folder is '.'."
         raise InputError(msg)
+    if path.startswith(LOCAL_URL):
+        return path.removeprefix(LOCAL_URL)
+    if not is_url(path):
+        return path
+    try:
+        filesystem, place = open_store(path)
+    except (ImportError, ValueError) as error:
+        msg = f"{path!r} cannot be opened: {error}"
+        raise InputError(msg) from error
+    # fsspec keeps file systems and their listings for the whole process.
+    filesystem.invalidate_cache()  # its former listings may have changed
+    return InStore(path, filesystem, place)
+
+
+def _named(place: str | InStore, requests: int) -> MatchedFiles:
+    path = place if isinstance(place, str) else place.url
     listing = current_listing()
     listing.begin(path)
     try:
-        named = _remote(path) if is_url(path) else _local(path)
+        named = _local(place) if isinstance(place, str) else _remote(place, requests)
     except OSError as error:
         msg = f"{path!r} cannot be read: {error}"
         raise InputError(msg) from error
@@ -236,19 +280,11 @@ def _glob_root(path: str, exists: Callable[[str], bool]) -> str:
 # ---- elsewhere ----
 
 
-def _remote(url: str) -> MatchedFiles:
-    if url.startswith(LOCAL_URL):
-        return _local(url.removeprefix(LOCAL_URL))
-    try:
-        filesystem, place = open_store(url)
-    except (ImportError, ValueError) as error:
-        msg = f"{url!r} cannot be opened: {error}"
-        raise InputError(msg) from error
-    # fsspec keeps file systems and their listings for the whole process.
-    filesystem.invalidate_cache()  # its former listings may have changed
+def _remote(given: InStore, requests: int) -> MatchedFiles:
+    url, filesystem, place = given
     try:
         with counted_pages(filesystem, current_listing()):
-            found, root, is_one_file = _found(filesystem, place)
+            found, root, is_one_file = _found(filesystem, place, requests)
     except FileNotFoundError as error:
         msg = f"there is nothing at {url!r}."
         raise InputError(msg) from error
@@ -265,16 +301,47 @@ def _remote(url: str) -> MatchedFiles:
     return MatchedFiles(files.in_order(), is_one_file)
 
 
-def _found(filesystem: Any, place: str) -> tuple[dict[str, dict[str, Any]], str, bool]:
+def _found(
+    filesystem: Any, place: str, requests: int
+) -> tuple[dict[str, dict[str, Any]], str, bool]:
     """Return the entries at a place, the folder that they lie in, and whether it is one file."""
     root = _glob_root(place, filesystem.exists) if _is_glob(place) else place
     if root != place:
-        pattern = glob.escape(root) + place[len(root) :]
-        return filesystem.glob(pattern, detail=True), root, False
+        pattern = place[len(root) :]
+        _list_ahead(filesystem, root, pattern, requests)
+        return filesystem.glob(glob.escape(root) + pattern, detail=True), root, False
+    if _is_s3(filesystem):  # to learn that a flat folder is one, it would list all of it
+        found = filesystem.find(place, detail=True)
+        if found:
+            is_one_file = place in found and found[place]["type"] == "file"
+            return found, place.rstrip("/"), is_one_file
     if filesystem.isdir(place):
-        current_listing().begin_again()
         return filesystem.find(place, detail=True), place.rstrip("/"), False
     return {place: filesystem.info(place)}, place, True
+
+
+def _is_s3(filesystem: Any) -> bool:
+    return "s3" in filesystem.protocol
+
+
+def _list_ahead(filesystem: Any, root: str, pattern: str, requests: int) -> None:
+    """Let a store list the folders that a glob looks into, all those of a level at the same time.
+
+    The glob of s3fs lists one folder after the other, and finds these listings in its cache.
+    Other stores list at once what is below the root.
+    """
+    folders = pattern.strip("/").count("/")
+    is_fit = _is_s3(filesystem) and takes_several(filesystem, "ls")
+    if "**" in pattern or not folders or not is_fit:
+        return
+    level, seen = [root.rstrip("/")], set[str]()
+    for _ in range(folders + 1):
+        seen.update(level)
+        calls = [partial(filesystem._ls, folder, detail=True) for folder in level]  # noqa: SLF001 - fsspec's name of what its loop calls
+        listed = at_once(filesystem, calls, requests)
+        entries = (entry for one in listed if not isinstance(one, BaseException) for entry in one)
+        names = (one["name"].rstrip("/") for one in entries if one["type"] == "directory")
+        level = [name for name in names if name not in seen]
 
 
 def _chained(url: str, given: str) -> str:

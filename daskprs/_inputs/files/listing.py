@@ -39,10 +39,6 @@ class Listing:
             self._count += 1
             yield entry
 
-    def begin_again(self) -> None:
-        """Count from 0: to learn that a flat folder is one, a store has listed it already."""
-        self._count = 0
-
     def end(self, files: int) -> None:
         """Note the files of the place."""
         self._doing = ""

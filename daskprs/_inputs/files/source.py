@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 from array import array
-from itertools import islice
+from functools import partial
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +20,14 @@ from daskprs._inputs.files.file_versions import (
 )
 from daskprs._inputs.files.partition_format import PartitionFormat, Values, check_keys
 from daskprs._inputs.source.input_file import InputFile, files_fingerprint, is_url
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs._inputs.source.source import Source
+from daskprs._system.store_calls import STORE_REQUESTS, at_once, takes_several
 from daskprs._system.stores import open_store
 from daskprs.errors import LoadError, Option, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class Paths(NamedTuple):
@@ -32,6 +36,9 @@ class Paths(NamedTuple):
     paths: tuple[str, ...]
     sizes: tuple[int | None, ...]
     versions: tuple[str, ...]
+
+
+NO_OPTIONS = ReadOptions()
 
 
 class FilesSource(Source):
@@ -47,14 +54,15 @@ class FilesSource(Source):
         self,
         inputs: Sequence[Sequence[InputFile]],
         count: int,
-        partition_format: str | None = None,
-        partition_keys: Sequence[str] = (),
+        reading: ReadOptions = NO_OPTIONS,
     ) -> None:
         self._inputs = inputs
         self._count = count
-        self._keys = tuple(partition_keys)
-        self.numbers_rows = not partition_keys
-        self._format = None if partition_format is None else PartitionFormat(partition_format)
+        self._keys = tuple(reading.partition_keys)
+        self.numbers_rows = not self._keys
+        self._requests = reading.store_requests
+        written = reading.partition_format
+        self._format = None if written is None else PartitionFormat(written)
         self._by_key: dict[Values, array[int]] = {}
         """Places of the files of each combination of values; empty without keys."""
         if self._format is not None:
@@ -100,7 +108,7 @@ class FilesSource(Source):
 
     def reader(self) -> FilesReader:
         """Return the reader for the agents."""
-        return FilesReader()
+        return FilesReader(self._requests)
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the paths."""
@@ -126,52 +134,130 @@ class FilesSource(Source):
                 yield (), group
 
 
-class FilesReader:
-    """Gives the paths; files not on a disk are fetched for a mini-batch and removed after."""
+class Fetched(NamedTuple):
+    """A file of a store on its way to the disk."""
 
-    def __init__(self) -> None:
-        self._folders: list[tempfile.TemporaryDirectory[str]] = []
-        """One for each mini-batch that was fetched: the one that runs, and the one after it."""
+    file: InputFile
+    filesystem: Any
+    place: str
+    """The path in the store."""
+    target: str
+    """The path on the disk."""
+
+
+class FilesReader:
+    """Gives the paths; files not on a disk are fetched for a mini-batch, several at a time.
+
+    They are removed when the mini-batch is done.
+    """
+
+    def __init__(self, requests: int = STORE_REQUESTS) -> None:
+        self._requests = requests
+        self._folders: dict[int, tempfile.TemporaryDirectory[str]] = {}
+        """By index, the folders of the mini-batches that were fetched: the one that runs, and the
+        one after it. The loader's thread adds a folder while the main thread removes another."""
 
     def load(self, mini_batch: MiniBatch) -> list[str]:
         """Return local paths; a file that has changed is an `InputChanged`."""
-        self.check(mini_batch)
+        self._compare(mini_batch)
         paths, sizes, versions = mini_batch.piece
-        while len(self._folders) > 1:
-            self._folders.pop(0).cleanup()
-        if any(map(is_url, paths)):
-            self._folders.append(tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".input-"))
-        return [
-            self._fetch(InputFile(path, size, version, ""), f"{place}/") if is_url(path) else path
-            for place, (path, size, version) in enumerate(zip(paths, sizes, versions, strict=True))
+        for index in list(self._folders)[:-1]:  # what was dropped before it ran
+            self._remove(index)
+        self._remove(mini_batch.index)
+        if not any(map(is_url, paths)):
+            return list(paths)
+        folder = tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".input-")
+        self._folders[mini_batch.index] = folder
+        files = [InputFile(*one, "") for one in zip(paths, sizes, versions, strict=True)]
+        targets = [
+            str(Path(folder.name, str(number), file.name)) if is_url(file.path) else file.path
+            for number, file in enumerate(files)
         ]
+        try:
+            self._fetch(
+                Fetched(file, *open_store(file.path), target)
+                for file, target in zip(files, targets, strict=True)
+                if is_url(file.path)
+            )
+        except BaseException:
+            self._remove(mini_batch.index)
+            raise
+        return targets
+
+    def has_room(self, mini_batch: MiniBatch) -> bool:
+        """Say whether the disk holds these files twice over, so that a running script has room."""
+        paths, sizes, _ = mini_batch.piece
+        needed = sum(size or 0 for path, size in zip(paths, sizes, strict=True) if is_url(path))
+        try:
+            return needed == 0 or 2 * needed <= shutil.disk_usage(Path.cwd()).free
+        except OSError:  # to load it says the same, as an error of the mini-batch
+            return True
 
     def check(self, mini_batch: MiniBatch) -> None:
+        """Remove what was fetched, and compare other files with the plan."""
+        self._remove(mini_batch.index)
+        self._compare(mini_batch)
+
+    def close(self) -> None:
+        """Remove what was fetched."""
+        for index in list(self._folders):
+            self._remove(index)
+
+    def _compare(self, mini_batch: MiniBatch) -> None:
         """Compare the files, except fetched ones, with the plan; a missing file has not changed."""
         for path, size, version in zip(*mini_batch.piece, strict=True):
             if not (is_as_planned(path, size, version) or is_url(path)):
                 refuse_changed_at(InputFile(path, size, version, ""))
 
-    def close(self) -> None:
-        """Remove what was fetched."""
-        while self._folders:
-            self._folders.pop().cleanup()
+    def _remove(self, index: int) -> None:
+        folder = self._folders.pop(index, None)
+        if folder is not None:
+            folder.cleanup()
 
-    def _fetch(self, file: InputFile, below: str) -> str:
-        target = Path(self._folders[-1].name, below, file.name)
-        target.parent.mkdir()
-        try:
-            filesystem, place = open_store(file.path)
-            filesystem.get_file(place, str(target))
-        except FileNotFoundError as error:
+    def _fetch(self, files: Iterable[Fetched]) -> None:
+        """Fetch files, those of one store at the same time where it takes several calls."""
+        for filesystem, of_one_store in groupby(files, lambda one: one.filesystem):
+            together = list(of_one_store)
+            for one in together:
+                Path(one.target).parent.mkdir()
+            if takes_several(filesystem, "get_file"):
+                get = filesystem._get_file  # noqa: SLF001 - fsspec's name of what its loop calls
+                calls = [partial(get, one.place, one.target) for one in together]
+                _refuse_failed(together, at_once(filesystem, calls, self._requests))
+            else:
+                for one in together:
+                    _refuse_failed([one], [_fetched_alone(one)])
+
+
+def _fetched_alone(one: Fetched) -> Exception | None:
+    """Fetch a file, and return the error of its store."""
+    try:
+        one.filesystem.get_file(one.place, one.target)
+    except Exception as error:  # noqa: BLE001 - each store has errors of its own
+        return error
+    return None
+
+
+def _refuse_failed(files: list[Fetched], results: Sequence[Any]) -> None:
+    """Raise the first error of files that were fetched; compare the sizes of the others.
+
+    A change of the file explains an error. A cancelled call is one that another error has stopped.
+    """
+    errors = [(file, one) for (file, *_), one in zip(files, results, strict=True)]
+    errors = [(file, one) for file, one in errors if isinstance(one, BaseException)]
+    for file, error in sorted(errors, key=lambda one: not isinstance(one[1], Exception))[:1]:
+        if isinstance(error, FileNotFoundError):
             msg = f"{file.path} has gone since the job began."
             raise LoadError(msg) from error
-        except Exception:  # each store has errors of its own
+        refuse_changed_after_error(file, None)
+        if not isinstance(error, Exception) or isinstance(error, MemoryError):
+            raise error
+        told = OSError(f"{file.path} cannot be fetched: {type(error).__name__}: {error}")
+        told.errno = getattr(error, "errno", None)
+        raise told from error
+    for file, _, _, target in files:
+        if file.size_bytes not in (None, Path(target).stat().st_size):
             refuse_changed_after_error(file, None)
-            raise
-        if file.size_bytes not in (None, target.stat().st_size):
-            refuse_changed_after_error(file, None)
-        return str(target)
 
 
 def _identity(files: list[InputFile]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from daskprs._inputs.source.sizes import parse_bytes
+from daskprs._system.store_calls import STORE_REQUESTS
 from daskprs.errors import InputError, Option, OptionError
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class ReadOptions:
     # Options of `daskprs.parallel_run` stand above this line; the job sets what follows.
     batch_format: BatchFormat = "pandas"
     """The form of the argument of `run`, which decides the types of the rows that are read."""
+    store_requests: int = STORE_REQUESTS
+    """Most files that an agent fetches from a store at the same time, and most folders that are
+    listed there at the same time."""
     keep_labels: bool = False
     """Whether the index of a frame is kept, for `to_pandas`."""
     path_aside: bool = False

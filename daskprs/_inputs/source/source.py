@@ -41,8 +41,15 @@ class Reader(Protocol):
 class PathsReader(Reader, Protocol):
     """A reader that gives paths: `run` reads the files by itself."""
 
+    def has_room(self, mini_batch: MiniBatch) -> bool:
+        """Say whether the disk has room to load a mini-batch while another one runs."""
+        ...
+
     def check(self, mini_batch: MiniBatch) -> None:
-        """Compare the files with the plan after `run`; a change is an `InputChanged`."""
+        """Compare the files with the plan after `run`; a change is an `InputChanged`.
+
+        Files that were fetched for the mini-batch are removed.
+        """
         ...
 
 

@@ -230,7 +230,7 @@ def _open_files(written: MLTableContent, reading: ReadOptions) -> FilesSource:
         told = f": {written.document.name} has no read_…, so that it is a list of files."
         raise OptionError(Option("input_type", "table"), told)
     own = written.document.name
-    found = discover(written.entries)
+    found = discover(written.entries, reading.store_requests)
     inputs = [FileList(file for file in one if file.path != own) for one in found]
     files = FileList(chain.from_iterable(inputs))
     partition_format = written.partition_format(files)
@@ -242,9 +242,9 @@ def _open_files(written: MLTableContent, reading: ReadOptions) -> FilesSource:
     if not any(inputs):
         msg = f"{own}: no file is left of what its paths name."
         raise InputError(msg)
-    keys = reading.partition_keys
-    per_mini_batch = files_per_mini_batch(None if keys else reading.mini_batch_size)
-    return FilesSource(inputs, per_mini_batch, partition_format, keys)
+    size = None if reading.partition_keys else reading.mini_batch_size
+    per_mini_batch = files_per_mini_batch(size)
+    return FilesSource(inputs, per_mini_batch, replace(reading, partition_format=partition_format))
 
 
 def _kept(written: MLTableContent, files: FileList, reading: ReadOptions) -> list[int]:

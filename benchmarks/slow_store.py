@@ -40,6 +40,8 @@ class SlowStore:
         """Method and path of each request, with the listed prefix."""
         self.peaks = Counter[str]()
         """The largest number of requests at the same time, by pattern."""
+        self.largest = Counter[str]()
+        """The bytes of the largest part that was sent of each object, by its path."""
         self.endpoint = ""
         self._here = Counter[str]()
         self._changed = threading.Condition()
@@ -138,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
                 text = self.of.listed(path, prefix, asked.get("delimiter", [""])[0])
                 self._answer(HTTPStatus.OK, text.encode(), {"Content-Type": "application/xml"})
             elif path in self.of.objects:
-                self._send_object(self.of.objects[path])
+                self._send_object(path, self.of.objects[path])
             else:
                 self._answer(HTTPStatus.NOT_FOUND, b"")
 
@@ -147,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Write no log."""
 
-    def _send_object(self, body: bytes) -> None:
+    def _send_object(self, path: str, body: bytes) -> None:
         headers = {"ETag": etag(body), "Last-Modified": HTTP_DATE, "Accept-Ranges": "bytes"}
         part = RANGE.fullmatch(self.headers.get("Range", ""))
         if part is None:
@@ -157,6 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         stop = min(int(part[2] or len(body) - 1) + 1, len(body))
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(body)}"
         self._answer(HTTPStatus.PARTIAL_CONTENT, body[start:stop], headers)
+        self.of.largest[path] = max(self.of.largest[path], stop - start)
 
     def _answer(
         self, status: HTTPStatus, body: bytes, headers: dict[str, str] | None = None

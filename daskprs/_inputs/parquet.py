@@ -23,16 +23,13 @@ from daskprs._inputs.files.file_versions import opened_unchanged
 from daskprs._inputs.files.listing import current_listing
 from daskprs._inputs.files.path_columns import PathValues, TypedFilesTable
 from daskprs._inputs.source.columns import check_columns
-from daskprs._inputs.source.input_file import files_fingerprint, is_url, open_binary
-from daskprs._system.store_calls import each_in_order, takes_several
-from daskprs._system.stores import open_store
+from daskprs._inputs.source.input_file import files_fingerprint, is_url, of_each_file, open_binary
 from daskprs.errors import InputError, LoadError, Option
 
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
         Collection,
-        Generator,
         Iterable,
         Iterator,
         Mapping,
@@ -390,19 +387,10 @@ def _met(
 ) -> Iterator[pq.FileMetaData]:
     """Yield the footers of files, one at a time, once they have been compared with the others."""
     listed = current_listing().reading("the footers of files", files)
-    with closing(_footers(files, requests)) as footers:
+    with closing(of_each_file(footer, files, requests)) as footers:
         for file, metadata in zip(listed, footers, strict=True):
             of_all.meet(file, metadata)
             yield metadata
-
-
-def _footers(files: Sequence[InputFile], requests: int) -> Generator[pq.FileMetaData]:
-    """Yield the footers of files; a store that takes several calls is asked for many at once."""
-    first = files[0].path
-    if len(files) > 1 and is_url(first) and takes_several(open_store(first)[0], "cat_file"):
-        yield from each_in_order(footer, files, requests)
-    else:
-        yield from map(footer, files)
 
 
 class ParquetFiles:
@@ -440,7 +428,11 @@ class ParquetFiles:
         found, schema = self._files[file], self._types.schema
         where = f"{found.path}, row group {group}"
         try:
-            with opened_unchanged(found) as opened, pq.ParquetFile(opened) as parquet:
+            far = is_url(found.path)  # the columns of a row group in a few requests
+            with (
+                opened_unchanged(found) as opened,
+                pq.ParquetFile(opened, pre_buffer=far) as parquet,
+            ):
                 table = parquet.read_row_group(group, columns=schema.names)
         except (pa.ArrowException, OSError) as error:
             msg = f"{where}: {error}"

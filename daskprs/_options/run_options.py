@@ -278,7 +278,8 @@ class RunOptions:
         ``"2 GB"``. An agent that exceeds it is killed. Default: none.
     store_requests
         The largest number of files that each agent fetches from an object store at the same time.
-        The call itself lists as many paths, and reads as many Parquet footers, at the same time.
+        The call itself lists as many paths, and reads as many footers and header lines, at the same
+        time.
         The library of a store may open fewer connections.
     run_max_try
         The largest number of charged attempts at one mini-batch. An attempt is not charged if its

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+import numpy as np
 import pandas as pd
 import pytest
 from fsspec.asyn import get_loop
@@ -211,9 +212,21 @@ from daskprs._inputs.source.read_options import ReadOptions
 
 for url in ("s3://globbed/in/*/*.bin", "s3://nested/in", "s3://nested/in/a.bin"):
     print(*(file.path for files in discover(url) for file in files))
-print(open_source("s3://tables", ReadOptions()).count())
+for url in ("s3://tables/p", "s3://tables/c"):
+    print(open_source(url, ReadOptions()).count())
 """
-FETCHES, FOLDERS, FOOTERS = r"GET b/in/", r"GET globbed in/\d/", r"GET tables/"
+READS = """
+from contextlib import closing
+from daskprs._inputs.open_source import open_source
+from daskprs._inputs.source.read_options import ReadOptions
+
+for url in ("s3://large/p", "s3://large/c"):
+    source = open_source(url, ReadOptions(input_type="table"))
+    with closing(source.reader()) as reader:
+        print(len(reader.load(next(source.mini_batches()))))
+"""
+FETCHES, FOLDERS, FOOTERS = r"GET b/in/", r"GET globbed in/\d/", r"GET tables/p"
+HEADERS = r"GET tables/c"
 LENGTHS = """
 from pathlib import Path
 
@@ -261,7 +274,7 @@ def test_agents_fetch_from_s3_at_once(s3: SlowStore, tmp_path: Path) -> None:
 
 
 def test_s3_is_listed_at_once_and_no_folder_twice(s3: SlowStore, tmp_path: Path) -> None:
-    """By a glob, and to learn that a folder is one; the footers of tables are read at once, too.
+    """By a glob, and to learn that a folder is one; footers and header lines are read at once, too.
 
     The client of S3 lists the folders of a glob one after the other: a new version may do so again.
     """
@@ -270,15 +283,28 @@ def test_s3_is_listed_at_once_and_no_folder_twice(s3: SlowStore, tmp_path: Path)
     s3.objects["nested/in/a.bin"] = s3.objects["nested/in/deep/b.bin"] = b"x"
     pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "x.parquet")
     for number in range(8):
-        s3.objects[f"tables/{number}.parquet"] = (tmp_path / "x.parquet").read_bytes()
-    s3.together = {FOLDERS: 6, FOOTERS: 8}
+        s3.objects[f"tables/p/{number}.parquet"] = (tmp_path / "x.parquet").read_bytes()
+        s3.objects[f"tables/c/{number}.csv"] = b"x\n1\n"
+    s3.together = {FOLDERS: 6, FOOTERS: 8, HEADERS: 8}
     assert told(s3, "-c", LISTS).splitlines() == [
         " ".join(f"s3://globbed/in/{number}/a.bin" for number in range(6)),
         "s3://nested/in/a.bin s3://nested/in/deep/b.bin",
         "s3://nested/in/a.bin",
         "8",
+        "8",
     ]
     assert s3.peaks[FOLDERS] == 6
-    assert s3.peaks[FOOTERS] == 8
+    assert s3.peaks[FOOTERS] == s3.peaks[HEADERS] == 8
     for folder in (*(f"globbed in/{number}/" for number in range(6)), "nested in/"):
         assert s3.asked.count(f"GET {folder}") == 1
+
+
+def test_a_mini_batch_of_a_large_file_reads_a_part_of_it(s3: SlowStore, tmp_path: Path) -> None:
+    """The client of S3 reads 50 MB ahead where nobody says how much."""
+    frame = pd.DataFrame({"x": np.random.default_rng(0).random(3 << 20)})
+    frame.to_parquet(tmp_path / "x.parquet", row_group_size=1 << 17)
+    s3.objects["large/p/x.parquet"] = (tmp_path / "x.parquet").read_bytes()
+    s3.objects["large/c/x.csv"] = b"x\n" + b"1234567\n" * (3 << 20)
+    assert "0" not in told(s3, "-c", READS).split()
+    for path in ("large/p/x.parquet", "large/c/x.csv"):
+        assert 0 < s3.largest[path] < 8 << 20 < len(s3.objects[path])

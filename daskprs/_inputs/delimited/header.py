@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import codecs
 import io
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from daskprs._inputs.text.file import EndsEarly, opened_to_sample
+from daskprs._inputs.source.input_file import of_each_file
+from daskprs._inputs.text.file import EndsEarly, opened_to_sample, size_of
 from daskprs._inputs.text.records import TextRecords
 from daskprs.errors import InputError, Option
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
     from daskprs._inputs.delimited.parser import Dialect
     from daskprs._inputs.source.input_file import InputFile
-    from daskprs._inputs.source.read_options import Header
+    from daskprs._inputs.source.read_options import Header, ReadOptions
 
 HEAD_BYTES = 1 << 14
 SHOWN = 200
@@ -33,14 +36,22 @@ class HeaderOfFile(NamedTuple):
 
 
 def headers_of(
-    files: Sequence[InputFile], dialect: Dialect, encoding: str, mode: Header
+    files: Sequence[InputFile],
+    dialect: Dialect,
+    reading: ReadOptions,
+    mode: Header,
 ) -> list[HeaderOfFile]:
     """Return the header of each file, as the option `header` says they are.
 
     Files that are empty take the columns of the others. Headers that differ where they ought to be
     the same are an `InputError`.
     """
-    firsts = [_first_of(file, dialect, encoding) for file in files]
+    encoding = reading.encoding
+    are_streams = size_of(files[0], encoding) is None  # each is read ahead by tens of megabytes
+    requests = 1 if are_streams else reading.store_requests
+    first_of = partial(_first_of, dialect=dialect, encoding=encoding)
+    with closing(of_each_file(first_of, files, requests)) as found:
+        firsts = list(found)
     filled = [place for place, first in enumerate(firsts) if first.record]
     if not filled:
         short = next((first.short for first in firsts if first.short is not None), None)

@@ -31,7 +31,7 @@ class DelimitedSource(TextSource):
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         dialect = _dialect(files, reading)
         mode = reading.header or "all_files_same_headers"
-        headers = headers_of(files, dialect, reading.encoding, mode)
+        headers = headers_of(files, dialect, reading, mode)
         super().__init__(files, reading, [header.begin for header in headers], dialect.new_scan)
         names = [name for header in headers for name in header.names]
         dtypes = _dtypes(names, reading)

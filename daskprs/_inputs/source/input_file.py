@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar, cast
 
+from daskprs._system.store_calls import each_in_order, takes_several
 from daskprs._system.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
+
+T = TypeVar("T")
 
 MOST_LISTED = 10_000
 """Most files whose names a fingerprint holds."""
+
+
+READ_AHEAD_BYTES = 5 << 20
+"""Bytes of a file in a store that are read beyond those wanted, for the mini-batches that follow.
+With the 50 MB of the client of S3, agents that share a file would each read most of it."""
 
 
 class InputFile(NamedTuple):
@@ -61,9 +69,24 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
-def open_binary(path: str) -> IO[bytes]:
-    """Open a file for reading, wherever it is."""
+def open_binary(path: str, read_ahead_bytes: int | None = READ_AHEAD_BYTES) -> IO[bytes]:
+    """Open a file for reading, wherever it is; None reads ahead as much as its store likes."""
     if not is_url(path):
         return Path(path).open("rb")
     filesystem, place = open_store(path)
-    return cast("IO[bytes]", filesystem.open(place, "rb"))
+    return cast("IO[bytes]", filesystem.open(place, "rb", block_size=read_ahead_bytes))
+
+
+def of_each_file(
+    work: Callable[[InputFile], T], files: Sequence[InputFile], requests: int
+) -> Generator[T]:
+    """Yield what work gives of each file, in order; many are read at once where a store allows it.
+
+    The store of the first file decides, since nearly always it is that of all.
+    """
+    if requests > 1 and len(files) > 1 and is_url(files[0].path):
+        filesystem, _ = open_store(files[0].path)
+        if takes_several(filesystem, "cat_file"):
+            yield from each_in_order(work, files, requests)
+            return
+    yield from map(work, files)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from daskprs._inputs.files.file_versions import refuse_changed, refuse_changed_after_error
 from daskprs._inputs.files.suffixes import compression_of
-from daskprs._inputs.source.input_file import open_binary
+from daskprs._inputs.source.input_file import READ_AHEAD_BYTES, open_binary
 from daskprs.errors import InputChanged, InputError, LoadError
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ class TextFile:
     def _opened(self, start: int) -> IO[bytes]:
         if self._file is None or (self.is_stream and start < self._at):
             self.close()
-            self._raw = open_binary(self.path)
+            # A stream is read to its end, each request for more of it.
+            self._raw = open_binary(self.path, None if self.is_stream else READ_AHEAD_BYTES)
             refuse_changed(self._input, self._raw)
             self._file = self._stream(self._raw) if self.is_stream else self._raw
             self._at = 0

@@ -201,7 +201,8 @@ class ClusterSlots:
     def obstacles(self, standing: Progress) -> tuple[str, ...]:
         """Return the reasons that keep slots from work, on the workers or in the input."""
         obstacles = self._manager.obstacles()
-        if not standing.waiting and standing.running < sum(self._manager.slot_counts.values()):
+        at_hand = standing.waiting - standing.delayed
+        if not at_hand and standing.running < sum(self._manager.slot_counts.values()):
             obstacles += self._staged.obstacles()
         return obstacles
 

@@ -1,8 +1,13 @@
-"""The mini-batches to lease: those that wait for another attempt first, then new ones."""
+"""The mini-batches to lease: those that wait for another attempt first, then new ones.
+
+Those whose retry is delayed wait apart, until it is due.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,11 +47,34 @@ class Backlog:
         """New entries for any slot, made in advance."""
         self._at_home: dict[str, deque[Entry]] = {}
         """Entries with a home, by worker; no queue is empty."""
+        self._delayed: list[tuple[float, int, Entry]] = []
+        """A heap of entries that are not due yet, by the time at which they are, then in order."""
+        self._numbers = count()
 
     def __len__(self) -> int:
         """Return the number of waiting entries: returned ones, and new ones made in advance."""
+        return self._at_hand + self.delayed
+
+    @property
+    def _at_hand(self) -> int:
+        """Number of waiting entries that can be leased now."""
         located = sum(map(len, self._at_home.values()))
         return len(self._waiting) + len(self._ready) + located
+
+    @property
+    def delayed(self) -> int:
+        """Number of waiting entries that are not due yet."""
+        return len(self._delayed)
+
+    @property
+    def due_s(self) -> float | None:
+        """Time on the ledger's clock at which the next delayed entry is due; None without one."""
+        return self._delayed[0][0] if self._delayed else None
+
+    @property
+    def has_only_delayed(self) -> bool:
+        """Whether all that is left to lease is not due yet."""
+        return self.exhausted and bool(self._delayed) and not self._at_hand
 
     @property
     def empty(self) -> bool:
@@ -56,7 +84,7 @@ class Backlog:
     @property
     def has_none_now(self) -> bool:
         """Whether no entry can be leased before the next event."""
-        return (self.exhausted or self._paused) and not len(self)
+        return (self.exhausted or self._paused) and not self._at_hand
 
     @property
     def homes(self) -> dict[str, int]:
@@ -82,6 +110,17 @@ class Backlog:
         if entry is not None:
             self._waiting.append(entry)
 
+    # ---- later ----
+
+    def delay(self, entry: Entry, until_s: float) -> None:
+        """Keep an entry for another attempt, which is due at a time on the ledger's clock."""
+        heappush(self._delayed, (until_s, next(self._numbers), entry))
+
+    def pass_time(self, now_s: float) -> None:
+        """Append the entries that have become due after the waiting ones."""
+        while self._delayed and self._delayed[0][0] <= now_s:
+            self._waiting.append(heappop(self._delayed)[-1])
+
     # ---- from the plan ----
 
     def catch_up(self) -> None:
@@ -92,7 +131,7 @@ class Backlog:
 
     def look_ahead(self) -> None:
         """Make one new entry if none waits, to find out whether the plan has another."""
-        if not len(self):
+        if not self._at_hand:
             self._ready.extend(self._drawn(1))
 
     def _drawn(self, count: int) -> list[Entry]:

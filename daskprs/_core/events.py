@@ -77,6 +77,10 @@ class Progress(NamedTuple):
     """Number of processes that were renewed since a mini-batch may have broken them."""
     not_returned: int = 0
     """Failed items of mini-batches that succeeded: `run` returned fewer than it was given."""
+    delayed: int = 0
+    """Number of the waiting mini-batches whose retry is delayed."""
+    retry_in_s: float | None = None
+    """Seconds until the next of these is due; None without one."""
 
     @property
     def planned(self) -> int | None:

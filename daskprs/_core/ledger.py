@@ -64,6 +64,8 @@ class Ledger:
         Returns the first process number of a node that no earlier run of the job has used.
     has_run
         Whether the first process of each node may have run mini-batches of another ledger.
+    seed
+        Decides how much delays of retries differ: the same seed gives the same delays.
 
     """
 
@@ -77,8 +79,9 @@ class Ledger:
         expected: int | None = None,
         first_process: Callable[[int], int] = lambda _: 0,
         has_run: bool = False,
+        seed: str = "",
     ) -> None:
-        self._state = state = LedgerState(job_id, limits, expected)
+        self._state = state = LedgerState(job_id, limits, expected, seed)
         self._timer = StallTimer(state)
         self._startup = StartupFailures(state)
         self._allocator = AgentAllocator(state, first_process, has_run=has_run)
@@ -122,6 +125,14 @@ class Ledger:
         """Estimated seconds of work left."""
         return self._leasing.work_s
 
+    def wait_s(self, now_s: float, at_most_s: float) -> float:
+        """Return the seconds after which the ledger needs an event, to begin a delayed retry.
+
+        It has no clock of its own. Without a delayed retry, these are `at_most_s`.
+        """
+        due_s = self._state.backlog.due_s
+        return at_most_s if due_s is None else min(at_most_s, max(0.0, due_s - now_s))
+
     def handle(self, event: LedgerEvent, now_s: float) -> list[Action]:
         """Handle an event, and return the resulting actions, in order.
 
@@ -140,6 +151,7 @@ class Ledger:
             return []
         state.actions = []
         self._timer.pass_time(now_s)
+        state.backlog.pass_time(now_s)
         match event:
             case LeaseReturned():
                 self._lease_returned(event)
@@ -169,6 +181,7 @@ class Ledger:
     def standing(self) -> Progress:
         """Return the progress of the job."""
         state = self._state
+        due_s = state.backlog.due_s
         return state.tally.standing(
             expected=state.expected,
             running=sum(len(flight.entries) for flight in state.leases.values()),
@@ -176,6 +189,8 @@ class Ledger:
         )._replace(
             left_out=tuple(map(str, self._placement.quarantine.ever)),
             renewals=self._renewals.count,
+            delayed=state.backlog.delayed,
+            retry_in_s=None if due_s is None else max(0.0, due_s - state.now_s),
         )
 
     # ---- events ----

@@ -11,6 +11,7 @@ from daskprs._core.accounts import Budgets, ErrorLog, Tally
 from daskprs._core.actions import Abort, Action, Finish, Remark, SlotId, SlotResources
 from daskprs._core.backlog import Backlog
 from daskprs._core.lease_sizes import LeaseSizes
+from daskprs._core.retry_delay import RetryDelay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -133,6 +134,8 @@ class LedgerState:
     limits: Limits
     expected: int | None = None
     """Number of mini-batches of the plan, where that is known beforehand."""
+    seed: str = ""
+    """Decides how much delays of retries differ."""
     now_s: float = 0.0
     """Time of the current event on the ledger's clock."""
     elapsed_s: float = 0.0
@@ -146,6 +149,7 @@ class LedgerState:
     sizes: LeaseSizes = field(default_factory=LeaseSizes)
     tally: Tally = field(default_factory=Tally)
     budgets: Budgets = field(init=False)
+    _retry_delay: RetryDelay = field(init=False)
     errors: ErrorLog = field(default_factory=ErrorLog)
     actions: list[Action] = field(default_factory=list)
     """Actions that follow from the current event, in order."""
@@ -154,6 +158,7 @@ class LedgerState:
 
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
+        self._retry_delay = RetryDelay(self.limits, self.seed)
 
     def add_slot(self, slot: SlotId, resources: SlotResources) -> None:
         """Add a slot; one that is there has other resources for its next agents."""
@@ -182,6 +187,17 @@ class LedgerState:
         if flight is not None:
             flight.slot.lease_id = None
         return flight
+
+    def delay_s(self, entry: Entry) -> float:
+        """Return the seconds that the next attempt at a mini-batch that has failed waits."""
+        return self._retry_delay.seconds(entry.mini_batch.index, entry.tries)
+
+    def delay(self, entry: Entry, delay_s: float) -> None:
+        """Let the next attempt at a mini-batch wait."""
+        self.backlog.delay(entry, self.now_s + delay_s)
+        index, attempt = entry.mini_batch.index, entry.attempt
+        told = f"mini-batch {index}, attempt {attempt}, begins in {delay_s:.1f} s or later"
+        self.remark("debug", f"{told}: its retry is delayed.")
 
     def remark(self, level: str, message: str) -> None:
         """Log a message; when the job has ended, just before its end."""

@@ -17,6 +17,8 @@ class Limits:
     """Checked limits of one job; ``None`` means no limit, and -1 ignores a threshold."""
 
     run_max_try: int = 3
+    retry_delay_s: float | None = 0.0
+    """Seconds before an attempt that follows a charged one; None for a delay that grows."""
     error_threshold: int = -1
     allowed_failed_count: int = 0
     allowed_failed_percent: float = 100.0

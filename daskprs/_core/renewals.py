@@ -144,15 +144,23 @@ class Renewals:
         self._remark(slot, agent, why)
 
     def release(self, agent: AgentRecord) -> None:
-        """Put back what a process holds, uncharged: the last one first, before all others."""
+        """Put back what a process holds, uncharged: the last one first, before all others.
+
+        A mini-batch that has failed by itself before waits as it did after that failure.
+        """
         held, agent.held = agent.held, []
         for entry, outcome in held:
             self._state.errors.retry(entry.mini_batch.index, outcome.failure)
             self._state.actions.append(
                 FailAttempt(entry.mini_batch, outcome, final=False, charged=False)
             )
-        entries = [entry.again() for entry, _ in reversed(held)]
-        self._state.backlog.put_back(entries, anywhere=True)
+        at_once = []
+        for entry in [entry.again() for entry, _ in reversed(held)]:
+            if delay_s := self._state.delay_s(entry):
+                self._state.delay(entry, delay_s)
+            else:
+                at_once.append(entry)
+        self._state.backlog.put_back(at_once, anywhere=True)
 
     def retire(self, agent: AgentRecord) -> None:
         """Put back what a process holds that has ended, or that gets no more work."""

@@ -217,7 +217,7 @@ class Settling:
         retryable = outcome.failure is None or outcome.failure.retryable
         if retryable and again.tries < limits.run_max_try:
             self._record(entry, outcome, charged=True)
-            self._again_elsewhere(again)
+            self._again_elsewhere(again, self._state.delay_s(again))
             return
         outcome = self._give_up(entry, outcome, charged=True)
         if limits.fail_on_timeout and again.timeouts == again.tries:
@@ -268,13 +268,16 @@ class Settling:
             index = refused[0].mini_batch.index
             state.abort(f"no process could be given mini-batch {index}", failure)
 
-    def _again_elsewhere(self, entry: Entry) -> None:
-        """Retry an entry, on another node if one is free soon."""
-        entry = entry._replace(elsewhere_until_s=self._state.now_s + ELSEWHERE_S)
-        if entry.runs_first:  # now: its process has ended, so that a new one takes its place
-            self._state.backlog.put_back([entry], anywhere=True)
+    def _again_elsewhere(self, entry: Entry, delay_s: float = 0.0) -> None:
+        """Retry an entry, after a delay if any, on another node if one is free soon then."""
+        state = self._state
+        entry = entry._replace(elsewhere_until_s=state.now_s + delay_s + ELSEWHERE_S)
+        if delay_s:
+            state.delay(entry, delay_s)
+        elif entry.runs_first:  # now: its process has ended, so that a new one takes its place
+            state.backlog.put_back([entry], anywhere=True)
         else:
-            self._state.backlog.again(entry)
+            state.backlog.again(entry)
 
     def _record(
         self,

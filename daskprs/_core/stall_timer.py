@@ -1,4 +1,7 @@
-"""Timeouts of a job without workers, and without progress."""
+"""Timeouts of a job without workers, and without progress.
+
+Both count the time since the last event by the state that it has left behind.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,8 @@ class StallTimer:
             self._deserted_s += passed_s
             return
         self._deserted_s = 0.0
+        if not state.leases and state.backlog.has_only_delayed:
+            return  # each slot is free, and each mini-batch waits for its retry, as it should
         self._stalled_s += min(TICK_AT_MOST_S, passed_s)
         if self._plan_moved:
             # The plan is made between two events, and its first mini-batch may take as long as

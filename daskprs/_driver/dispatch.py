@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from daskprs._report.listeners import Listeners
 
 TICK_S = 0.25
-"""Seconds between turns of the loop when no lease ends."""
+"""Maximum seconds between turns of the loop when no lease ends."""
 
 
 class Dispatcher:
@@ -118,8 +118,9 @@ class Dispatcher:
     def _turn(self) -> None:
         self._check()
         # A flood of returned leases must not starve the ticks, on which all timeouts depend.
-        until_s = self._clock.monotonic() + 2 * TICK_S
-        for slot, ended in self._slots.ended(TICK_S):
+        now_s = self._clock.monotonic()
+        until_s = now_s + 2 * TICK_S
+        for slot, ended in self._slots.ended(self._ledger.wait_s(now_s, TICK_S)):
             self._lease_ended(slot, ended)
             if self._ending is not None or self._clock.monotonic() > until_s:
                 break

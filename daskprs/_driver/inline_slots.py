@@ -73,7 +73,7 @@ class InlineSlots:
     ) -> Iterator[tuple[SlotId, LeaseReturned | LeaseFailed | LeaseWithdrawn]]:
         """Work on the leases, and yield each when it has ended."""
         if self._is_offered and not self._leases:
-            time.sleep(within_s)  # the slot rests after an error of daskprs
+            time.sleep(within_s)  # the slot rests after an error of daskprs, or a retry is delayed
         while self._leases:
             lease = self._leases.popleft()
             try:

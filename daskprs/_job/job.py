@@ -299,6 +299,7 @@ class Job:
             recovered=store.recovered,
             expected=expected,
             first_process=call.folder.next_process,
+            seed=call.job_id,
         )
         try:
             ending = self._work(ledger, store, listeners)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from daskprs._lazy.task_agents import Seat
 
 TICK_S = 0.25
-"""Seconds between looks at the ledger while its slot rests after an error of daskprs."""
+"""Maximum seconds between looks at the ledger while its slot has nothing to do."""
 
 
 def run_numbered(value: Any, call: LazyCall, partition_info: dict[str, Any]) -> Any:
@@ -113,7 +113,12 @@ class PartitionRun:
         limits = seat.limits_of(call.limits)
         process = seat.process
         self._ledger = Ledger(
-            call.token, plan, limits, first_process=lambda _: process, has_run=seat.has_run
+            call.token,
+            plan,
+            limits,
+            first_process=lambda _: process,
+            has_run=seat.has_run,
+            seed=f"{call.token}:{number}",  # else all partitions would retry at the same time
         )
         self._log = logging.getLogger(seat.logger)
         self._rows: dict[int, bytes] = {}
@@ -154,8 +159,9 @@ class PartitionRun:
             return LeaseFailed(lease.id, Failure("AgentError", str(error)))
 
     def _rested(self) -> LedgerEvent:
-        """Wait a moment: the slot rests after an error of daskprs."""
-        time.sleep(TICK_S)
+        """Wait a moment: the slot rests after an error of daskprs, or a retry is delayed."""
+        self._seat.check()
+        time.sleep(self._ledger.wait_s(time.monotonic(), TICK_S))
         return Ticked()
 
     def _act(self, action: Action) -> None:

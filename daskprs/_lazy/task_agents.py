@@ -179,13 +179,17 @@ class Seat:
         """The folder of the agents."""
         return JobFolder(self._agents.folder.name, self._agents.key)
 
+    def check(self) -> None:
+        """Raise `TaskEnded` when the task is cancelled or its host ends."""
+        if self.is_cancelled or self._agents.is_closed:
+            raise TaskEnded
+
     def prepare(self) -> None:
         """Start what agents are forked from; that takes as long as staging a partition.
 
         Raise `TaskEnded` when the task is cancelled or its host ends.
         """
-        if self.is_cancelled or self._agents.is_closed:
-            raise TaskEnded
+        self.check()
         with suppress(AgentError):  # `run` meets the same error
             self._agents.pool()
 
@@ -194,8 +198,7 @@ class Seat:
 
         Raise `TaskEnded` when the task is cancelled or its host ends.
         """
-        if self.is_cancelled or self._agents.is_closed:
-            raise TaskEnded
+        self.check()
         returned = self._agents.pool().run(lease)
         if returned.process:
             self.process = int(returned.process.removeprefix(PROCESS))

@@ -66,6 +66,7 @@ class _RareOptions(TypedDict, total=False):
     node_count: int | None
     agent_memory_limit: int | str | None
     store_requests: int
+    retry_delay: float | Literal["exponential"]
     allowed_failed_percent: float
     error_threshold: int
     max_node_losses: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import isnan
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,6 +26,7 @@ LONGEST_S = 259_200
 """Maximum timeout in seconds: three days, as in Azure's v2 schema."""
 MOST_PERCENT = 100
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+EXPONENTIAL = "exponential"
 PARTS = ("script", "input", "options")
 
 
@@ -134,6 +135,19 @@ def check_seconds(name: str, value: Any) -> Any:
     if not _is_number(value) or not 0 < value <= LONGEST_S:
         raise refused(name, value, f"a number of seconds above 0, at most {LONGEST_S}")
     return _plain(value)
+
+
+def check_delay(name: str, value: Any) -> Any:
+    """Reject values other than seconds from 0 on, or the word for a delay that grows."""
+    if value == EXPONENTIAL:
+        return value
+    seconds = value
+    with suppress(TypeError, ValueError):
+        seconds = float(value) if isinstance(value, str) else value  # the command line gives text
+    if not _is_number(seconds) or not 0 <= seconds <= LONGEST_S:
+        rule = f"a number of seconds from 0 to {LONGEST_S}, or {EXPONENTIAL!r}"
+        raise refused(name, value, rule)
+    return _plain(seconds)
 
 
 def check_interval(name: str, value: Any) -> Any:

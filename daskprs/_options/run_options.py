@@ -16,9 +16,11 @@ from daskprs._inputs.source.read_options import BatchFormat, Header, InputType, 
 from daskprs._inputs.source.sizes import parse_bytes
 from daskprs._options.output_path import TABULAR, check_output, meant_by, split, suffix_of
 from daskprs._options.rules import (
+    EXPONENTIAL,
     LEVELS,
     announced_columns,
     check_csv_options,
+    check_delay,
     check_encoding,
     check_file_name,
     check_gpus,
@@ -286,6 +288,12 @@ class RunOptions:
         machine was lost, if it ran on a GPU or node that daskprs has put into quarantine, if
         another mini-batch may have broken its process before, or if its agent died and another
         mini-batch may have caused that.
+    retry_delay
+        Seconds before an attempt at a mini-batch whose last attempt has failed and was charged.
+        Meanwhile, the process works on other mini-batches. ``"exponential"``: 1 second after the
+        first charged attempt, then 2, 4, 8 and so on, at most 60, each shortened by a random share
+        of up to one half, so that mini-batches that failed together are not retried together. A
+        resume tries at once.
     allowed_failed_count
         The number of mini-batches that may fail. The job fails when more mini-batches have failed.
         With -1, any number may fail.
@@ -481,6 +489,9 @@ class RunOptions:
         STORE_REQUESTS, PROCESSES, check_number(1), changes_results=False, is_of_task=True
     )
     run_max_try: int = option(3, FAILURES, check_number(1), changes_results=False, is_of_task=True)
+    retry_delay: float | Literal["exponential"] = option(
+        0, FAILURES, check_delay, changes_results=False, is_of_task=True
+    )
     allowed_failed_count: int = option(0, FAILURES, check_number(-1), changes_results=False)
     allowed_failed_percent: float = option(100, FAILURES, check_percent, changes_results=False)
     error_threshold: int = option(-1, FAILURES, check_number(-1), changes_results=False)
@@ -745,6 +756,7 @@ class RunOptions:
         memory = self.agent_memory_limit
         return Limits(
             run_max_try=self.run_max_try,
+            retry_delay_s=None if self.retry_delay == EXPONENTIAL else float(self.retry_delay),
             error_threshold=self.error_threshold,
             allowed_failed_count=self.allowed_failed_count,
             allowed_failed_percent=self.allowed_failed_percent,

@@ -76,6 +76,7 @@ class View(NamedTuple):
                 "failed": standing.mini_batches.failed,
                 "in_leases": standing.running,
                 "waiting": standing.waiting,
+                "delayed": standing.delayed,
                 "of_earlier_runs": standing.recovered,
             },
             "items": {
@@ -86,6 +87,7 @@ class View(NamedTuple):
             },
             "per_s": self.per_s,
             "retried": self.retried,
+            "retry_in_s": None if (due_s := standing.retry_in_s) is None else round(due_s, 3),
             "since_settled_s": round(self.quiet_s, 3),
             "slots": self.slots,
             "phases": self.phases,
@@ -112,6 +114,8 @@ class View(NamedTuple):
             left_out=tuple(record["left_out"]),
             renewals=record["renewals"],
             not_returned=items["not_returned"],
+            delayed=counts["delayed"],
+            retry_in_s=record["retry_in_s"],
         )
         return cls(
             standing,

@@ -137,6 +137,10 @@ def _present(view: View) -> list[_Part]:
     if standing.plan_complete and standing.settled >= standing.mini_batches.total:
         is_long = "shutdown" in view.phases
         return [_Part(0, "stopping processes"), *(_standstill(view) if is_long else ())]
+    if standing.retry_in_s is not None and not standing.running:
+        others = counted(standing.delayed, "mini-batch") if standing.delayed > 1 else ""
+        text = f"waiting for a retry in {duration(standing.retry_in_s)}"
+        return [_Part(0, text), _Part(5, others and f"{others} wait for one")]
     is_first = standing.settled <= standing.recovered
     if view.quiet_s >= (FIRST_S if is_first else QUIET_S):
         return _standstill(view)

@@ -144,9 +144,12 @@ class RemainingTime:
         known.count(at_work)
         fresh_s = self._fresh_s(unsettled, at_work, known)
         middle_s = self._shared_end_s(stood.slots, slots, fresh_s, known)
+        delay_s = standing.retry_in_s or 0.0
+        if not standing.running:
+            middle_s += delay_s
         deviation_s = known.deviation_s(fresh_s) / max(slots, len(stood.slots))
         ends_s = [self._last_end_s(at_work, known, share) for share in (LOW, HIGH)]
-        low_s = max(ends_s[0], middle_s - DEVIATIONS * deviation_s)
+        low_s = max(delay_s, ends_s[0], middle_s - DEVIATIONS * deviation_s)
         return TimeLeft(low_s, max(low_s, ends_s[1], middle_s + DEVIATIONS * deviation_s))
 
     # ---- what is learnt ----

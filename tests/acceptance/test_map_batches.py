@@ -286,6 +286,25 @@ def test_a_task_that_is_cancelled_ends_its_agent(tmp_path: Path, client: Client)
     assert len(strikes.calls()) == 1
 
 
+def test_a_delayed_retry_waits_in_its_task_and_ends_with_it(tmp_path: Path) -> None:
+    """The task does nothing meanwhile; a long wait does not keep its thread from others."""
+    strikes = Strikes(tmp_path, "raise")
+    begun_s = time.monotonic()
+    assert same_rows(in_tasks(frame(), strikes, retry_delay=1.5).compute(scheduler="threads"))
+    assert time.monotonic() - begun_s >= 1.5
+    assert len(strikes.calls(12)) == 2
+    (tmp_path / "other").mkdir()
+    strikes = Strikes(tmp_path / "other", "raise", 9)
+    with (
+        LocalCluster(threads_per_worker=1, **IN_PROCESS) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        future = client.compute(in_tasks(frame().partitions[3], strikes, retry_delay=1000))
+        assert poll_for(strikes.calls)
+        future.cancel()
+        assert client.submit(int, "3").result(timeout=LONGEST_S) == 3
+
+
 def test_agents_end_with_their_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, whatever the time that they would wait for other tasks."""
     monkeypatch.setattr(task_agents, "LINGER_S", LONGEST_S)

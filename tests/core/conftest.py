@@ -49,13 +49,19 @@ class Desk:
         *,
         slots: int = 1,
         recovered: Callable[[MiniBatch], Any] = lambda _: None,
+        seed: str = "",
         **limits: Any,
     ) -> None:
         expected = plan if isinstance(plan, int) else None
         mini_batches = map(mini_batch, range(plan)) if isinstance(plan, int) else plan
         limits = {"allowed_failed_count": -1} | limits
         self.ledger = Ledger(
-            "job", mini_batches, Limits(**limits), recovered=recovered, expected=expected
+            "job",
+            mini_batches,
+            Limits(**limits),
+            recovered=recovered,
+            expected=expected,
+            seed=seed,
         )
         self.now_s = 0.0
         self.said: list[Action] = []

@@ -79,6 +79,7 @@ class LedgerMachine(RuleBasedStateMachine):
         known_yet=st.just(100) | st.integers(0, 10),
         done_before=st.sets(st.integers(0, 40), max_size=8),
         run_max_try=st.integers(1, 3),
+        retry_delay_s=st.sampled_from([0.0, 0.0, 20.0, None]),
         max_node_losses=st.integers(1, 3),
         error_threshold=st.just(-1) | st.integers(0, 12),
         allowed_failed_count=st.just(-1) | st.integers(0, 3),
@@ -111,6 +112,8 @@ class LedgerMachine(RuleBasedStateMachine):
             expected=count if known else None,
         )
         self.now_s = 0.0
+        self.due_s: dict[int, float] = {}
+        """Time before which no retry of a mini-batch begins."""
         self.slots: dict[SlotId, int | None] = {}
         self.flights: dict[int, dict[int, int]] = {}
         self.may_have_more = True
@@ -197,6 +200,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for mini_batch, attempt in lease.work:
             assert mini_batch.index not in out
             assert mini_batch.index not in self.settled
+            assert self.due_s.get(mini_batch.index, 0.0) <= self.now_s
             assert attempt >= self.attempts.get(mini_batch.index, 1)
             self.attempts[mini_batch.index] = attempt
         new = {one.mini_batch.index: one.attempt for one in lease.work}
@@ -249,6 +253,10 @@ class LedgerMachine(RuleBasedStateMachine):
             self.mini_batches_failed += 1
         else:
             assert self.charged[index] < self.limits.run_max_try
+            if action.charged:
+                grown_s = 0.5 * 2 ** (self.charged[index] - 1)
+                delay_s = self.limits.retry_delay_s
+                self.due_s[index] = self.now_s + (grown_s if delay_s is None else delay_s)
 
     def settle(self, index: int, how: str) -> None:
         """Check that this is the first and only end of a mini-batch."""
@@ -529,6 +537,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert standing.mini_batches.failed == self.mini_batches_failed
         assert standing.mini_batches.succeeded == committed + standing.recovered
         assert standing.items.failed == self.items_failed
+        assert 0 <= standing.delayed <= standing.waiting
+        assert (standing.retry_in_s is None) is (standing.delayed == 0)
         if self.end is None:
             assert standing.running == sum(map(len, self.flights.values()))
             begun = len(self.settled) + standing.recovered + standing.running + standing.waiting
@@ -576,7 +586,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.slots[good] = None
         self.known_yet = self.count
         self.tell(SlotAdded(good))
-        for _ in range(9 * self.count + 100):
+        for _ in range(9 * self.count + 200):
             if self.end is not None:
                 break
             if not self.busy():

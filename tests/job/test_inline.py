@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
@@ -411,3 +413,25 @@ def test_a_start_without_descriptors_puts_everything_back(
     thread.start()
     thread.join()
     assert "Completed" in (tmp_path / "two" / "logs" / "job_result.txt").read_text()
+
+
+def test_a_delayed_retry_really_waits(tmp_path: Path) -> None:
+    """Other mini-batches come first; then the thread sleeps until the retry is due, not longer."""
+    log = tmp_path / "log"
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        first = rows["n"].iloc[0]
+        with log.open("a") as file:
+            file.write(f"{first} {time.monotonic()}\n")
+        if first == 0 and len(log.read_text().splitlines()) < 6:
+            raise ConnectionError
+        return rows
+
+    result = _inline(ROWS[:3], run, job_dir=tmp_path / "job", retry_delay=0.3)
+    assert list(result.to_pandas()["n"]) == [0, 1, 2]
+    begun = [line.split() for line in log.read_text().splitlines()]
+    assert [n for n, _ in begun] == ["0", "1", "2", "0", "0", "0"]
+    times = [float(at_s) for n, at_s in begun if n == "0"]
+    waits = [after - before for before, after in pairwise(times)]
+    assert min(waits) >= 0.3
+    assert min(waits) < 0.45, "a turn of the loop takes a quarter of a second"

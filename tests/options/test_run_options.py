@@ -137,6 +137,11 @@ REFUSED: list[tuple[str, Any]] = [
     ("run_invocation_timeout", None),
     ("run_invocation_timeout", "60"),
     ("run_max_try", 0),
+    ("retry_delay", -1),
+    ("retry_delay", "a while"),
+    ("retry_delay", float("nan")),
+    ("retry_delay", True),
+    ("retry_delay", None),
     ("task_overhead_timeout", -1),
     ("first_task_creation_timeout", 0),
     ("progress_update_timeout", 0),
@@ -211,6 +216,9 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("run_invocation_timeout", 0.5, 0.5),
     ("run_invocation_timeout", 259_200, 259_200),
     ("run_max_try", np.int64(2), 2),
+    ("retry_delay", "exponential", "exponential"),
+    ("retry_delay", "2.5", 2.5),
+    ("retry_delay", np.int64(0), 0),
     ("allowed_failed_percent", np.float32(12.5), 12.5),
     ("error_threshold", -1, -1),
     ("encoding", "utf-16", "utf-16"),
@@ -540,8 +548,8 @@ UNCOMPARED = """
     source_directory secrets side_inputs logging_level
     node_count process_count_per_node gpus_per_process start_method agent_memory_limit
     store_requests
-    run_max_try allowed_failed_count allowed_failed_percent error_threshold max_node_losses
-    fail_on_timeout
+    run_max_try retry_delay allowed_failed_count allowed_failed_percent error_threshold
+    max_node_losses fail_on_timeout
     run_invocation_timeout task_overhead_timeout init_timeout shutdown_timeout
     first_task_creation_timeout progress_update_timeout no_workers_timeout
     output_file_size overwrite

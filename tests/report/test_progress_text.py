@@ -87,6 +87,18 @@ def test_what_happens_now(
     assert bool(said) == bool(why)
 
 
+def test_a_job_that_only_waits_for_retries_says_when_the_next_one_begins() -> None:
+    """However long ago something was settled; while others run, these are shown."""
+    delayed = {"delayed": 1, "retry_in_s": 7.6, "waiting": 1}
+    idle = (slot("idle", 1),)
+    assert now_text(seen(stood(3, slots=idle, **delayed), 1)) == "waiting for a retry in 8 s"
+    several = seen(stood(3, slots=idle, **delayed | {"delayed": 12}), 1)
+    assert now_text(several).endswith("in 8 s, 12 mini-batches wait for one")
+    assert View.of(several.record()).standing.retry_in_s == 7.6
+    others = seen(stood(3, slots=RUNNING, running=2, **delayed), 2)
+    assert now_text(others).startswith("mini-batch 5 runs for 30 s")
+
+
 def test_obstacles_of_the_cluster_stand_behind_the_reason() -> None:
     """They explain it, and are left out first in a narrow terminal."""
     look = stood(3, slots=STRAGGLER, quiet_s=50)._replace(obstacles=("1 of 4 slots waits",))

@@ -1,0 +1,46 @@
+"""The delay of a retry that follows a charged failure of the same mini-batch."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from daskprs._core.limits import Limits
+
+FIRST_S = 1.0
+"""Seconds of the first delay that grows; each further one is twice as long …"""
+LONGEST_S = 60.0
+"""… up to this."""
+DOUBLINGS = 6
+"""Number of doublings that reach the longest delay."""
+LEAST_SHARE = 0.5
+"""Smallest share of a delay that grows which a mini-batch waits. Mini-batches that have failed
+together, since a service had too many requests, do not come back together."""
+
+
+class RetryDelay:
+    """Computes delays. The same seed gives the same ones, in whatever order they are asked for.
+
+    Parameters
+    ----------
+    limits
+        The limits of the job.
+    seed
+        Decides the share of its delay that each mini-batch waits; another job has another one.
+
+    """
+
+    def __init__(self, limits: Limits, seed: str) -> None:
+        self._delay_s = limits.retry_delay_s
+        self._seed = seed
+
+    def seconds(self, index: int, tries: int) -> float:
+        """Return the delay after so many charged attempts at a mini-batch."""
+        if not tries:
+            return 0.0
+        if self._delay_s is not None:
+            return self._delay_s
+        whole_s: float = FIRST_S * 2.0 ** min(tries - 1, DOUBLINGS)
+        share = Random(f"{self._seed}:{index}:{tries}").uniform(LEAST_SHARE, 1.0)  # noqa: S311
+        return share * min(LONGEST_S, whole_s)

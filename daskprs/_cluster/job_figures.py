@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections import Counter
 from concurrent.futures import wait
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from daskprs._report.job_figures import figures_of, samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs._core.events import ProgressReported
+    from daskprs._report.job_figures import JobFigures
 
 FIGURES = "daskprs-figures"
 """The topic of the events that have figures."""
@@ -30,24 +31,6 @@ LAST_S = 2.0
 """Seconds that the end of a job waits until the scheduler has the last figures."""
 KEPT_S = 300.0
 """Seconds for which the last figures of a job stay: Prometheus comes by now and then."""
-
-
-class JobFigures(NamedTuple):
-    """The figures of a job on the scheduler's page."""
-
-    job: str
-    """The name of the job folder."""
-    job_dir: str
-    """Its path, since job folders in several places may have one name."""
-    unit: str
-    mini_batches: dict[str, int]
-    """By state."""
-    items: dict[str, int]
-    slots: dict[str, int]
-    """By what they do."""
-    planned: int | None
-    elapsed_s: float
-    since_settled_s: float
 
 
 # ---- in the driver ----
@@ -76,34 +59,13 @@ class FigureSender:
         if self._sent is not None:
             wait([self._sent], LAST_S)
         self._due_s = event.elapsed_s + EVERY_S
-        message = pickle.dumps(self._of(event))
+        message = pickle.dumps(figures_of(event, self._job_dir, self._unit))
         self._sent = asyncio.run_coroutine_threadsafe(
             self._client.scheduler.log_event(topic=FIGURES, msg=message),
             self._client.loop.asyncio_loop,
         )
         if is_last:
             wait([self._sent], LAST_S)
-
-    def _of(self, event: ProgressReported) -> JobFigures:
-        standing = event.standing
-        _, succeeded, failed = standing.mini_batches
-        _, items_succeeded, items_failed = standing.items
-        return JobFigures(
-            Path(self._job_dir).name,
-            self._job_dir,
-            self._unit,
-            {
-                "succeeded": succeeded,
-                "failed": failed,
-                "running": standing.running,
-                "waiting": standing.waiting,
-            },
-            {"succeeded": items_succeeded, "failed": items_failed},
-            dict(Counter(slot.phase for slot in event.slots)),
-            standing.mini_batches.total if standing.plan_complete else standing.expected,
-            event.elapsed_s,
-            event.since_progress_s,
-        )
 
 
 # ---- in the scheduler ----
@@ -144,21 +106,8 @@ class FigureCollector:
         self._shown = {path: one for path, one in self._shown.items() if one[0] >= since}
         gauges: dict[str, Any] = {}
 
-        def add(one: JobFigures, name: str, help_: str, value: float, **more: str) -> None:
-            name, labels = f"daskprs_job_{name}", {"job": one.job, "job_dir": one.job_dir, **more}
-            gauge = gauges.setdefault(name, GaugeMetricFamily(name, help_, labels=[*labels]))
-            gauge.add_metric([*labels.values()], value)
-
-        for _, one in self._shown.values():
-            for state, count in one.mini_batches.items():
-                add(one, "mini_batches", "Mini-batches, by state", count, state=state)
-            for state, count in one.items.items():
-                add(one, "items", "Rows or files", count, unit=one.unit, state=state)
-            for phase, count in one.slots.items():
-                add(one, "slots", "Slots, by what they do", count, phase=phase)
-            if one.planned is not None:
-                add(one, "mini_batches_planned", "Mini-batches of the plan", one.planned)
-            add(one, "elapsed_seconds", "Time since the work began", one.elapsed_s)
-            since_s = one.since_settled_s
-            add(one, "since_settled_seconds", "Time since a mini-batch was settled", since_s)
+        for _, figures in self._shown.values():
+            for name, help_, value, labels in samples(figures):
+                gauge = gauges.setdefault(name, GaugeMetricFamily(name, help_, labels=[*labels]))
+                gauge.add_metric([*labels.values()], value)
         yield from gauges.values()

@@ -134,8 +134,8 @@ class Job:
             if not has_begun(call.folder):  # else it is kept once it is not refused
                 keep_call(call.folder, call.kept)
             make_output_dir(call.output_dir)
-            exporters = exporters_of(call.folder, self._mlflow_run)
             options = call.options
+            exporters = exporters_of(call.folder, self._mlflow_run, options.metrics_file)
             heard = [self._control, *exporters.listeners]
             heard += listeners_of(
                 call.folder,

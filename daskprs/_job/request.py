@@ -33,7 +33,13 @@ from daskprs._inputs.source.input_file import is_url
 from daskprs._job.checked_output import checked_output, output_form
 from daskprs._job.inline_call import refuse_work_elsewhere
 from daskprs._options.output_path import in_terms_of
-from daskprs._options.rules import check_client, check_job_dir, current_client, working_directory
+from daskprs._options.rules import (
+    check_client,
+    check_job_dir,
+    current_client,
+    refuse_lost_metrics,
+    working_directory,
+)
 from daskprs._options.run_options import TABLE, Digest, RunOptions, is_place, output_alone
 from daskprs._options.site_defaults import default_job_dir, site_defaults
 from daskprs._report.humanize import counted, duration
@@ -180,6 +186,8 @@ def check_call(
         raise in_terms_of(options.named_output, error) from error
     if not options.resume:
         refuse_a_driver(folder)  # else the advice is to resume a job that is at work
+        # A resume may run on another machine: its job goes on, and says that it has no such file.
+        refuse_lost_metrics(options.metrics_file)
     refuse_an_old_folder(folder, options)
     kept = kept_call(
         data,

@@ -80,6 +80,7 @@ class _RareOptions(TypedDict, total=False):
     retain: Literal["results", "all"]
     resource_monitor_interval: float
     profiling_module: Literal["cProfile", "profile"] | None
+    metrics_file: str | PathLike[str] | None
     shared: bool
 
 

@@ -27,6 +27,8 @@ LONGEST_S = 259_200
 MOST_PERCENT = 100
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 EXPONENTIAL = "exponential"
+METRICS = ".prom"
+"""The end of the names of files that a node exporter reads."""
 PARTS = ("script", "input", "options")
 
 
@@ -250,6 +252,26 @@ def check_path(name: str, value: Any) -> Any:
     if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise refused(name, value, "a path")
     return value
+
+
+@working_directory()
+def check_metrics_file(name: str, value: Any) -> str:
+    """Return the absolute path of a file that a node exporter reads."""
+    text = str(value) if isinstance(value, (str, os.PathLike)) else ""
+    if not text.endswith(METRICS) or "\0" in text or "://" in text:
+        rule = f"the path of a file whose name ends with {METRICS}: a node exporter reads no others"
+        raise refused(name, value, rule)
+    return str(Path(text).absolute())
+
+
+def refuse_lost_metrics(path: str | os.PathLike[str] | None) -> None:
+    """Refuse a file of metrics that cannot be made: its folder may be misspelt."""
+    folder = None if path is None else Path(path).parent
+    if folder is None or (folder.is_dir() and os.access(folder, os.W_OK)):
+        return
+    why = "you may not write to" if folder.is_dir() else "there is no"
+    msg = f"{Option('metrics_file', str(path))}: {why} folder {folder}."
+    raise OptionError(msg)
 
 
 @working_directory()

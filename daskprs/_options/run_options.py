@@ -25,6 +25,7 @@ from daskprs._options.rules import (
     check_file_name,
     check_gpus,
     check_interval,
+    check_metrics_file,
     check_number,
     check_one_of,
     check_parts,
@@ -401,6 +402,10 @@ class RunOptions:
     profiling_module
         The Python module that profiles `run` in each process: ``"cProfile"`` or ``"profile"``. The
         profile is in ``logs/sys/node/<node>/<process>.profile``. Default: none.
+    metrics_file
+        A file for the metrics of the job, in the folder of text files of a Prometheus node
+        exporter. Its name ends with ``.prom``. It is replaced every five seconds and at the end of
+        the job, and it stays. Default: none.
     shared
         Make the job folder with the permissions that the umask allows. Without this option, only
         the owner may enter a new job folder. An `output_dir` outside of the job folder always has
@@ -562,6 +567,9 @@ class RunOptions:
     resource_monitor_interval: float = option(600, THE_JOB, check_interval, changes_results=False)
     profiling_module: Literal["cProfile", "profile"] | None = option(
         None, THE_JOB, changes_results=False
+    )
+    metrics_file: str | PathLike[str] | None = option(
+        None, THE_JOB, check_metrics_file, changes_results=False, is_site_default=False
     )
     shared: bool = option(False, THE_JOB, changes_results=False)
     progress: bool | None = option(

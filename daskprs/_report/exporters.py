@@ -6,7 +6,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs._report.metrics_file import MetricsFile
+
 if TYPE_CHECKING:
+    from os import PathLike
+
     from daskprs._folders.job_folder import JobFolder
     from daskprs._report.listeners import Listener
 
@@ -22,7 +26,9 @@ class Exporters(NamedTuple):
     """For each that was asked for and cannot be had, a sentence that says why."""
 
 
-def exporters_of(folder: JobFolder, mlflow_run: str | None) -> Exporters:
+def exporters_of(
+    folder: JobFolder, mlflow_run: str | None, metrics_file: str | PathLike[str] | None
+) -> Exporters:
     """Return the exporters that the environment and the caller ask for.
 
     Parameters
@@ -31,9 +37,13 @@ def exporters_of(folder: JobFolder, mlflow_run: str | None) -> Exporters:
         The job folder.
     mlflow_run
         The id of MLflow's run that was active in the caller; None without one.
+    metrics_file
+        The file for a node exporter; None without one.
 
     """
     found = Exporters([], [])
+    if metrics_file is not None:
+        found.listeners.append(MetricsFile(folder, metrics_file))
     signals = [signal for signal in SIGNALS if _goes_to_otlp(signal)]
     if signals:
         try:

@@ -66,6 +66,9 @@ REFUSED: list[tuple[str, Any]] = [
     ("secrets", {"A": "b"}),
     ("secrets", 3),
     ("shared", "yes"),
+    ("metrics_file", "scored.txt"),
+    ("metrics_file", "s3://bucket/scored.prom"),
+    ("metrics_file", 3),
     ("batch_format", "arrow"),
     ("logging_level", "LOUD"),
     ("logging_level", 20),
@@ -553,7 +556,7 @@ UNCOMPARED = """
     run_invocation_timeout task_overhead_timeout init_timeout shutdown_timeout
     first_task_creation_timeout progress_update_timeout no_workers_timeout
     output_file_size overwrite
-    resume accept_changes trust retain shared progress show_output
+    resume accept_changes trust retain metrics_file shared progress show_output
     profiling_module resource_monitor_interval
 """
 

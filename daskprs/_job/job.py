@@ -63,13 +63,15 @@ if TYPE_CHECKING:
     from daskprs._core.limits import Limits
     from daskprs._driver.ports import Slots
     from daskprs._job.request import CheckedCall
+    from daskprs._report.progress_bar import Display
 
 
 class Job:
     """A checked call of `parallel_run`.
 
     `surface` is its front end, Python or the command line, which words the next steps. By `control`
-    another thread reads the progress, and cancels the job.
+    another thread reads the progress, and cancels the job. `display` shows the job, in place of one
+    that the thread of the job would open.
     """
 
     def __init__(
@@ -77,9 +79,11 @@ class Job:
         call: CheckedCall,
         surface: Surface | None = None,
         control: JobControl | None = None,
+        display: Display | None = None,
     ) -> None:
         self._surface = surface or Surface()
         self._control = control or JobControl()
+        self._display = display
         self._call = call
         self._mlflow_run = active_mlflow_run()  # now: it is that of the caller's thread
         self._store: ResultStore | None = None
@@ -141,6 +145,7 @@ class Job:
                 call.folder,
                 progress=options.progress,
                 show_output=options.show_output and not self._is_inline,  # it is shown already
+                display=self._display,
             )
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)

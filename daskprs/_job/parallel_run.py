@@ -7,6 +7,7 @@ import atexit
 import concurrent.futures
 import contextvars
 import logging
+import sys
 import threading
 import time
 from functools import partial
@@ -26,6 +27,8 @@ from daskprs._job.result import RUNNING
 from daskprs._job.status import state_of
 from daskprs._options.rules import current_client
 from daskprs._report.html_table import table_of
+from daskprs._report.notebook import in_notebook
+from daskprs._report.progress_bar import display_for
 from daskprs._system.file_lock import held
 from daskprs._system.scarcity import explain
 from daskprs.errors import (
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from daskprs._job.frontend import Surface
     from daskprs._job.request import CheckedCall
     from daskprs._job.result import ParallelRunResult
+    from daskprs._report.progress_bar import Display
 
 __all__ = ["ParallelRun", "RunProgress"]
 
@@ -288,7 +292,8 @@ class _OwnJob:
         self._error: BaseException | None = None
         self._over: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._over.set_running_or_notify_cancel()  # no waiter can cancel it
-        work = partial(self._work, Job(call, surface, self._control), ahead)
+        job = Job(call, surface, self._control, _display_in_cell(call))
+        work = partial(self._work, job, ahead)
         within = contextvars.copy_context()  # the current client is a variable of it
         self._thread = threading.Thread(
             target=within.run, args=(work,), name="daskprs-run", daemon=True
@@ -428,6 +433,15 @@ class _OtherJob:
     def cancel(self) -> None:
         if self.folder.detached.exists() or holder(self.folder) is not None:
             detached.cancel(self.folder.path)
+
+
+def _display_in_cell(call: CheckedCall) -> Display | None:
+    """Return the output of the cell that starts a job; None where there is none to open now.
+
+    The cell may end before the thread of the job shows anything, and has no output then.
+    """
+    is_shown = call.options.progress is not False or call.options.show_output
+    return display_for(sys.stderr, call.folder) if is_shown and in_notebook() else None
 
 
 _own: set[_OwnJob] = set()

@@ -112,13 +112,20 @@ class Listeners:
 
 
 def listeners_of(
-    folder: JobFolder, *, progress: bool | None, show_output: bool = False
+    folder: JobFolder,
+    *,
+    progress: bool | None,
+    show_output: bool = False,
+    display: Display | None = None,
 ) -> list[Listener]:
-    """Return the listeners of a job; `LogFiles`, which flushes the files, comes last."""
+    """Return the listeners of a job; `LogFiles`, which flushes the files, comes last.
+
+    `display` is the one to show the job on, if there is one already.
+    """
     files, watch = LogFiles(), JobWatch()
     return [
         watch,
-        *_on_screen(folder, watch, progress=progress, show_output=show_output),
+        *_on_screen(folder, watch, display, progress=progress, show_output=show_output),
         ProgressFile(folder, watch),
         Loggers(folder),
         JobLogs(folder),
@@ -133,12 +140,17 @@ def listeners_of(
 
 
 def _on_screen(
-    folder: JobFolder, watch: JobWatch, *, progress: bool | None, show_output: bool
+    folder: JobFolder,
+    watch: JobWatch,
+    display: Display | None,
+    *,
+    progress: bool | None,
+    show_output: bool,
 ) -> Iterator[Listener]:
     """Yield the listeners with a display; output comes first, as progress ends the display."""
     if progress is False and not show_output:
         return
-    display = display_for(sys.stderr, folder)
+    display = display or display_for(sys.stderr, folder)
     if show_output:
         yield ShownOutput(display, folder)
     if progress is not False:

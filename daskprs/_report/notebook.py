@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import html
 import importlib
 import sys
@@ -31,7 +32,11 @@ def in_notebook() -> bool:
 
 
 class NotebookDisplay:
-    """One output of the running cell, as HTML, with text where HTML cannot be shown."""
+    """One output of the cell that runs now, as HTML, with text where HTML cannot be shown.
+
+    Later cells may run while it changes. Then a change is a message of the cell that runs, since
+    `nbconvert` drops those of a cell that has ended. The id of the output leads to its own cell.
+    """
 
     def __init__(self, folder: JobFolder) -> None:
         display: Any = importlib.import_module("IPython.display")
@@ -68,7 +73,9 @@ class NotebookDisplay:
         words = [] if self._view is None else [progress_text(self._view)]
         text = [*list(self._output)[-OUTPUT_LINES_OF_TEXT:], *self._said, *words]
         bundle = {"text/plain": "\n".join(text), "text/html": self._page()}
-        self._handle.update(bundle, raw=True)
+        # In a context of its own, where the kernel takes the cell that runs: the context of a job's
+        # thread is that of the cell which has started it.
+        contextvars.Context().run(self._handle.update, bundle, raw=True)
 
     def _page(self) -> str:
         """Return progress, messages and the place of the logs as a table, and the output below."""

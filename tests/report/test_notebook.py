@@ -34,6 +34,10 @@ result""",
     "daskprs.parallel_run(frame, run, mini_batch=32)",
     "def slow(rows):\n    while True:\n        pass",
     "daskprs.parallel_run(frame, slow, job_dir='slow', run_max_try=1, run_invocation_timeout=1)",
+    """started = daskprs.start(frame, lambda rows: rows, mini_batch_size=32, job_dir='started')
+started.job_dir.name""",
+    "[len(rows) for rows in started.iter_batches()]",
+    "started.result().status",
 )
 
 
@@ -102,6 +106,18 @@ def test_a_job_and_its_result_are_tables_with_links(notebook: Any) -> None:
     assert "<a href='job/failed.parquet' " in result.data["text/html"]
     (handle,) = outputs(notebook, "ParallelRun.of")
     assert "4 of 5 succeeded, 1 failed" in handle.data["text/html"]
+
+
+def test_the_cell_that_starts_a_job_shows_it_to_the_end(notebook: Any) -> None:
+    """Though the cell has ended long before; those that wait for the job show what they return."""
+    job, name = outputs(notebook, "daskprs.start(")
+    assert "5/5 mini-batches" in job.data["text/html"]
+    assert "<a href='started/logs' " in job.data["text/html"]
+    assert name.data["text/plain"] == "'started'"
+    (lengths,) = outputs(notebook, "iter_batches")
+    assert lengths.data["text/plain"] == "[4, 4, 4, 4, 4]"
+    (status,) = outputs(notebook, "started.result()")
+    assert status.data["text/plain"] == "'Completed'"
 
 
 def test_the_plan_numbers_its_mini_batches_once(notebook: Any) -> None:

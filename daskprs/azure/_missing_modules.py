@@ -133,7 +133,9 @@ def missing_modules(
             continue
         name = _missing_name(one, python)
         if name is not None:
-            missing.setdefault(name, MissingModule(name, file, one.line))
+            instead = stand_ins.instead_of(name.rpartition(".")[2]) if one.top == "azureml" else ""
+            hint = f": {instead}" if instead else ""
+            missing.setdefault(name, MissingModule(name, file, one.line, hint))
     for name, file, line in search.uses if python is not None and "azureml" in absent else ():
         if foreign_stand_ins.lacks(name):
             missing.setdefault(name, MissingModule(f"azureml.core.{name}", file, line, OURS_ALONE))

@@ -10,6 +10,7 @@ import pytest
 
 from daskprs.azure._missing_modules import missing_modules, refuse_missing_modules
 from daskprs.azure._stand_ins.here import StandIns
+from daskprs.azure.v1 import AutoMLConfig  # type: ignore[attr-defined]
 from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def test_what_is_missing_is_named_once_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "near.py").write_text("from beside import x\nfrom no_such_g import *\n")
     script = tmp_path / "entry.py"
     script.write_text(SCRIPT)
-    found = {(one.name, one.file.name, one.line) for one in missing_modules(script, tmp_path)}
+    missing = missing_modules(script, tmp_path)
+    found = {(one.name, one.file.name, one.line) for one in missing}
     assert found == {
         ("no_such_a", "entry.py", 1),
         ("no_such_b", "entry.py", 17),
@@ -86,6 +88,8 @@ def test_what_is_missing_is_named_once_with_its_place(tmp_path: Path) -> None:
         ("azureml.core.AutoMLConfig", "entry.py", 6),
         ("azureml.data.AutoML", "entry.py", 8),
     }
+    (search,) = (str(one) for one in missing if one.name.endswith("AutoMLConfig"))
+    assert search.endswith("line 6): " + AutoMLConfig.__instead__)
 
 
 def test_a_script_that_asks_for_a_workspace_is_told_what_to_do(tmp_path: Path) -> None:

@@ -125,7 +125,13 @@ def has(name: str, attribute: str) -> bool:
         return True
     module = types.ModuleType(name)
     StandIns().exec_module(module)
-    return hasattr(module, attribute)
+    return hasattr(module, attribute) and not instead_of(attribute)
+
+
+def instead_of(name: str) -> str:
+    """Return what to write instead of a name of the SDK that is not built; empty for others."""
+    found = getattr(importlib.import_module(SDK), name, None)
+    return str(getattr(found, "__instead__", ""))
 
 
 def install() -> StandIns:

@@ -15,6 +15,7 @@ from daskprs._suggest import nearest_of
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import F, Form, filled, without_effect, works
 from daskprs.azure._yaml_files.mistakes import refuse
+from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.environment import Environment, name_of_compute
 from daskprs.azure.v1.parameter import PipelineParameter, settled
 from daskprs.errors import OptionError
@@ -212,7 +213,7 @@ SAME_NAMES = [one for one in NAMES if one in TABLE and one != "source_directory"
 """Parameters that are options of a job by the same name; None means the default of the option."""
 
 
-class ParallelRunConfig:
+class ParallelRunConfig(Known):
     """The settings of an entry script's run; `ParallelRunStep` gives its input.
 
     Parameters, their order and their defaults are those of SDK v1. All but the environment, the

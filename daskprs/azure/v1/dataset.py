@@ -18,6 +18,7 @@ from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.input_file import is_url
 from daskprs._options.run_options import RunOptions
 from daskprs._suggest import WILDCARDS
+from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
 
@@ -49,7 +50,7 @@ def places_of(path: Any) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class DatasetConsumptionConfig:
+class DatasetConsumptionConfig(Known):
     """A dataset as an input of a step, by a name.
 
     Parameters
@@ -85,7 +86,7 @@ class DatasetConsumptionConfig:
         return replace(self, mode="hdfs")
 
 
-class AbstractDataset:
+class AbstractDataset(Known):
     """The input of `daskprs.parallel_run`, and the options for reading it."""
 
     unit = ""

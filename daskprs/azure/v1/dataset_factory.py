@@ -11,6 +11,7 @@ from daskprs._inputs.files.discover import discover
 from daskprs._inputs.files.partition_format import PartitionFormat
 from daskprs._suggest import nearest_of
 from daskprs.azure._mltable.form import ENCODINGS
+from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
 from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import UsageError
@@ -28,7 +29,7 @@ YEAR_FIRST = re.compile("%Y[-/.]?%m")
 """A date format that is recognized from the values."""
 
 
-class DataType:
+class DataType(Known):
     """The type of a column: made by its class methods."""
 
     def __init__(self, dtype: str) -> None:
@@ -107,7 +108,7 @@ def parquet_reading(types: Mapping[str, Any] | None, *, include_path: bool) -> d
     return {"include_path_column": include_path}
 
 
-class FileDatasetFactory:
+class FileDatasetFactory(Known):
     """Makes datasets of files."""
 
     @staticmethod
@@ -153,7 +154,7 @@ class FileDatasetFactory:
         return FileDatasetFactory.from_files(path)
 
 
-class TabularDatasetFactory:
+class TabularDatasetFactory(Known):
     """Makes datasets of tables."""
 
     @staticmethod
@@ -261,7 +262,7 @@ class TabularDatasetFactory:
         return made if workspace is None or name is None else made.register(workspace, name)
 
 
-class Dataset:
+class Dataset(Known):
     """Makes datasets, and finds those that were registered in a workspace."""
 
     File = FileDatasetFactory

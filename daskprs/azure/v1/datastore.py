@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs.azure.v1.absent import Known
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class DataPath(NamedTuple):
         return self
 
 
-class Datastore:
+class Datastore(Known):
     """A folder in place of a store in Azure.
 
     Parameters

@@ -9,6 +9,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure._registry import Registry
+from daskprs.azure.v1.absent import Known
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,11 +19,13 @@ if TYPE_CHECKING:
 
     from daskprs.azure.v1.workspace import Workspace
 
+KIND = "v1-environments"
+"""The kind of environments in the registry: SDK v2 keeps other values of its own."""
 DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
 DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubuntu20.04"
 
 
-class CondaDependencies:
+class CondaDependencies(Known):
     """Names of packages, without effect: scripts use those of the running Python."""
 
     def __init__(
@@ -57,7 +61,7 @@ class CondaDependencies:
     set_python_version = add_channel
 
 
-class Environment:
+class Environment(Known):
     """A name, and environment variables.
 
     Images, Docker, conda and Spark may be set, without effect. Scripts use the running Python, or
@@ -96,13 +100,22 @@ class Environment:
 
     @classmethod
     def get(cls, workspace: Workspace, name: str, version: str | None = None) -> Environment:
-        """Return an environment of that name; the workspace may have an interpreter for it."""
-        return cls(name, version=version)
+        """Return a registered environment, or one of any other name.
+
+        The workspace may have an interpreter for the name.
+        """
+        registry = Registry(workspace.root)
+        versions = registry.versions(KIND, name)
+        if not versions:
+            return cls(name, version=version)
+        number = registry.version(KIND, name, version, None)
+        variables = registry.record(KIND, name, number)["environment_variables"]
+        return cls(name, version=number, environment_variables=variables)
 
     @staticmethod
-    def list(workspace: Workspace) -> dict[str, Environment]:
-        """Return no environments: none is registered, and `get` returns any name."""
-        return {}
+    def list(workspace: Workspace) -> Environments:
+        """Return the registered environments by name; an index returns those of any name."""
+        return Environments(workspace)
 
     @classmethod
     def from_conda_specification(cls, name: str, *_: Any, **__: Any) -> Environment:
@@ -113,8 +126,27 @@ class Environment:
     from_docker_image = from_dockerfile = from_conda_specification
 
     def register(self, workspace: Workspace) -> Environment:
-        """Return this environment, without effect: environments are not registered here."""
+        """Keep the environment variables by the name, as a new version if they have changed."""
+        registry = Registry(workspace.root)
+        record = {"environment_variables": self.environment_variables}
+        versions = registry.versions(KIND, self.name)
+        last = Environment.get(workspace, self.name) if versions else None
+        if last is None or last.environment_variables != self.environment_variables:
+            registry.keep(KIND, self.name, None, record)
+        self.version = registry.versions(KIND, self.name)[-1]
         return self
+
+
+class Environments(dict[str, Environment]):
+    """The registered environments of a workspace; any other name is one, too."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        names = Registry(workspace.root).names(KIND)
+        super().__init__({name: Environment.get(workspace, name) for name in names})
+
+    def __missing__(self, name: str) -> Environment:
+        """Return an environment of any name: scripts use this Python, or the workspace's."""
+        return Environment(name)
 
 
 def way_to_python(environment: Any) -> str:
@@ -123,14 +155,14 @@ def way_to_python(environment: Any) -> str:
     return f"Workspace(…, environments={{{name!r}: 'PYTHON'}})"
 
 
-class DockerConfiguration:
+class DockerConfiguration(Known):
     """A setting without effect: scripts do not run in Docker here."""
 
     def __init__(self, use_docker: bool = False, **_: Any) -> None:
         self.use_docker = use_docker
 
 
-class RunConfiguration:
+class RunConfiguration(Known):
     """The environment of a `PythonScriptStep`."""
 
     def __init__(self, conda_dependencies: CondaDependencies | None = None, **_: Any) -> None:
@@ -140,11 +172,28 @@ class RunConfiguration:
             self.environment.python.conda_dependencies = conda_dependencies
 
 
+AzureMLException = UserErrorException = UsageError
+WebserviceException = ModelNotFoundException = UsageError
+"""Exceptions that notebooks catch for what a workspace does not have."""
+
+
 class ComputeTargetException(UsageError):  # noqa: N818 - the original's name
     """The exception that notebooks catch for a missing cluster; here every name exists."""
 
 
-class AmlCompute:
+class ComputeTargets(dict[str, "AmlCompute"]):
+    """The compute targets that were made; any other name is one, too."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__()
+        self._workspace = workspace
+
+    def __missing__(self, name: str) -> AmlCompute:
+        """Return a target of any name: it is only a name."""
+        return AmlCompute(self._workspace, name)
+
+
+class AmlCompute(Known):
     """A compute target by name.
 
     No cluster is created or queried: jobs run on this machine, or on the Dask cluster passed to
@@ -191,6 +240,10 @@ class AmlCompute:
         """Remove the target from its workspace."""
         if self.workspace is not None:
             self.workspace.compute_targets.pop(self.name, None)
+
+
+class ComputeInstance(AmlCompute):
+    """The same, under the name of a single machine."""
 
 
 ComputeTarget = AmlCompute

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.dataset import (
     AbstractDataset,
     DatasetConsumptionConfig,
@@ -31,7 +32,7 @@ INPUTS = (
 FRAMES = ("pandas.core.frame.DataFrame", "pandas.DataFrame")
 
 
-class DataReference:
+class DataReference(Known):
     """A path on a datastore as an input of a step.
 
     Parameters

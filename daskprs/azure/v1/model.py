@@ -12,6 +12,7 @@ from daskprs._suggest import nearest, nearest_of
 from daskprs.azure._registry import MODELS, Registry, copy
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._stand_ins.elsewhere import asset_of, assets_of_process, way_of_asset
+from daskprs.azure.v1.absent import Known
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Framework(StrEnum):
     TENSORFLOW = "TensorFlow"
 
 
-class Model:
+class Model(Known):
     """A registered model: a copy of a file or folder in the folder of a workspace.
 
     Scripts find it by ``Model.get_model_path(name)``, in steps that know its workspace.

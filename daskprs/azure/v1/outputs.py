@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from daskprs._inputs.files.partition_format import PartitionFormat
+from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.dataset import (
     AbstractDataset,
     DatasetConsumptionConfig,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class OutputDataset:
+class OutputDataset(Known):
     """A step's future output, as a dataset of a later step."""
 
     output: Output
@@ -107,7 +108,7 @@ def _pattern(file_extension: str | None) -> str:
     return f"**/*{file_extension}" if file_extension else ""
 
 
-class Output:
+class Output(Known):
     """A folder that a step writes."""
 
     def __init__(self, name: str, datastore: Datastore | None, path: str) -> None:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-import shutil
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
-from pathlib import Path
-from textwrap import indent
 from typing import TYPE_CHECKING, Any, overload
 
 from daskprs._core.ending import JobStatus
 from daskprs._job.result import RUNNING
-from daskprs._options.site_defaults import default_job_dir, site_defaults
+from daskprs._options.site_defaults import default_job_dir, job_root, site_defaults
 from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import held
-from daskprs.azure._pipeline_folder import PipelineFolder, write_record
+from daskprs.azure._pipeline_folder import RECORD, PipelineFolder, write_record
 from daskprs.azure._reuse import ReusableResults
-from daskprs.azure._stand_ins.step_run import metrics_in
-from daskprs.azure.v1.dataset import FileDataset
+from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.parameter import known_parameters
+from daskprs.azure.v1.pipeline_run import PipelineRun, StepRecord, StepRun
 from daskprs.azure.v1.published import refuse_publishing
 from daskprs.azure.v1.run import Run
 from daskprs.azure.v1.script_step import ScriptRunConfig
@@ -29,18 +27,14 @@ from daskprs.azure.v1.step import flat
 from daskprs.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from os import PathLike
+    from pathlib import Path
 
     from distributed import Client
 
-    from daskprs._job.result import ParallelRunResult
-    from daskprs.azure.v1.outputs import Output
     from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.workspace import Workspace
-
-COMPLETED = "Finished"
-
 
 SUBMIT_ARGUMENTS = ("pipeline_parameters", "regenerate_outputs", "overwrite", "client", "progress")
 WITHOUT_EFFECT = {
@@ -52,170 +46,7 @@ WITHOUT_EFFECT = {
 """Arguments that notebooks give to `Experiment.submit`, and that mean nothing here."""
 
 
-class OutputData:
-    """An output of a step, after a run.
-
-    Attributes
-    ----------
-    name : str
-        The name of the output.
-    path_on_datastore : str
-        The folder of the output, below the path that `download` gets.
-
-    """
-
-    def __init__(self, output: Output, run_id: str) -> None:
-        self.name = output.name
-        self.place = output.place
-        self.path_on_datastore = output.path_on_datastore(run_id)
-
-    def download(
-        self,
-        local_path: str | PathLike[str],
-        overwrite: bool | None = None,
-        show_progress: bool = True,
-    ) -> int:
-        """Copy the output into a folder, and return the number of its files."""
-        if self.place is None or not self.place.is_dir():
-            msg = f"the output {self.name!r} has written nothing."
-            raise UsageError(msg)
-        target = Path(local_path) / self.path_on_datastore
-        if target.exists() and not overwrite:
-            msg = f"{target} exists. Download with overwrite=True."
-            raise UsageError(msg)
-        shutil.copytree(self.place, target, dirs_exist_ok=True)
-        return sum(one.is_file() for one in target.rglob("*"))
-
-
-class _Ended:
-    """A run that is over: one that fails raises instead."""
-
-    def get_status(self, **_: Any) -> str:
-        """Return at once that the run is complete."""
-        return COMPLETED
-
-    wait_for_completion = get_status
-
-
-class StepRun(_Ended):
-    """A step that has run.
-
-    Attributes
-    ----------
-    name : str
-        The name of the step.
-    id : str
-        The value of ``{run-id}`` in the paths of the step's outputs.
-    folder : Path
-        Where its logs are.
-    result : ParallelRunResult or None
-        The result of a parallel step; None for a script step.
-    is_reused : bool
-        Whether the result of an identical earlier run was reused.
-
-    """
-
-    def __init__(
-        self, step: Any, folder: Path, run_id: str, result: ParallelRunResult | None
-    ) -> None:
-        self.name = step.name
-        self.id = run_id
-        self.folder = folder
-        self.result = result
-        self.is_reused = result is not None and result.job_dir != folder
-        self._outputs = {one.name: OutputData(one, run_id) for one in step.outputs}
-
-    def __repr__(self) -> str:
-        """Return a line with the status, and one for each output."""
-        reused = " (reused)" if self.is_reused else ""
-        outputs = [one for one in self._outputs.values() if one.place is not None]
-        lines = [f"{self.name}: {COMPLETED}{reused}"]
-        lines += [f"  {one.name}: {one.place}" for one in outputs]
-        return "\n".join([*lines, f"  folder: {self.folder}"])
-
-    def get_output_data(self, name: str) -> OutputData:
-        """Return an output by name.
-
-        Raises
-        ------
-        UsageError
-            When the step has no output of that name.
-
-        """
-        if name not in self._outputs:
-            known = nearest_of(name, [*self._outputs])
-            msg = f"the step {self.name!r} has no output {name!r}; {known}"
-            raise UsageError(msg)
-        return self._outputs[name]
-
-    def get_details(self) -> dict[str, Any]:
-        """Return the id, the status, and the outputs as datasets of files."""
-        written = [one for one in self._outputs.values() if one.place is not None]
-        datasets = [{"dataset": FileDataset([str(one.place)], {})} for one in written]
-        return {"runId": self.id, "status": COMPLETED, "outputDatasets": datasets}
-
-    def get_metrics(self, **_: Any) -> dict[str, Any]:
-        """Return the script's metrics; for a reused result, those of the run that made it."""
-        return metrics_in(self.folder if self.result is None else Path(self.result.job_dir))
-
-
-class PipelineRun(_Ended):
-    """A pipeline that has run.
-
-    Attributes
-    ----------
-    id : str
-        Its name.
-    folder : Path
-        Where the folders of its steps are.
-
-    """
-
-    def __init__(self, run_id: str, folder: Path, steps: list[StepRun]) -> None:
-        self.id = run_id
-        self.folder = folder
-        self._steps = steps
-
-    def __repr__(self) -> str:
-        """Return a line with the status, and the lines of each step."""
-        steps = indent("\n".join(map(repr, self._steps)), "  ")
-        return f"{self.id}: {COMPLETED}\n{steps}"
-
-    def find_step_run(self, name: str) -> list[StepRun]:
-        """Return the runs of the steps of this name."""
-        return [one for one in self._steps if one.name == name]
-
-    def get_steps(self) -> Iterator[StepRun]:
-        """Yield the runs of all steps, in order."""
-        return iter(self._steps)
-
-    def get_children(self) -> Iterator[StepRun]:
-        """Yield the runs of all steps, the last first."""
-        return reversed(self._steps)
-
-    def get_metrics(self, **_: Any) -> dict[str, Any]:
-        """Return the metrics that scripts logged to the parent of their runs."""
-        return metrics_in(self.folder)
-
-    def get_portal_url(self) -> str:
-        """Return the URI of the folder."""
-        return self.folder.as_uri()
-
-    publish_pipeline = refuse_publishing
-
-
-class RunDetails:
-    """The widget by which notebooks show a run."""
-
-    def __init__(self, run_instance: PipelineRun | StepRun) -> None:
-        self.run = run_instance
-
-    def show(self, **_: Any) -> PipelineRun | StepRun:
-        """Return the run, which is over, for the notebook to show."""
-        return self.run
-
-
-class Experiment:
+class Experiment(Known):
     """Runs pipelines and scripts here, and to their end.
 
     Parameters
@@ -235,6 +66,17 @@ class Experiment:
         """Return a run for this process to log to."""
         folder = default_job_dir(self.name, secrets.token_hex(4)).absolute()
         return Run(folder, self.workspace, experiment_name=self.name)
+
+    @classmethod
+    def list(cls, workspace: Workspace | None, *_: Any, **__: Any) -> builtins.list[Experiment]:
+        """Return the experiments that have runs in the root of jobs, by name."""
+        return [cls(workspace, name) for name in sorted({name for _, name in _runs()})]
+
+    def get_runs(self, *_: Any, **__: Any) -> Iterator[PipelineRun]:
+        """Yield the runs of this experiment in the root of jobs, the last first."""
+        for folder, name in _runs():
+            if name == self.name:
+                yield PipelineRun(self, folder.name, folder)
 
     @overload
     def submit(self, config: Pipeline, **given: Any) -> PipelineRun: ...
@@ -286,10 +128,9 @@ class Experiment:
         parent.create((), shared=bool(site_defaults().get("shared")))
         record = _RunRecord(parent, self.name)
         places = [record.folder_of(step.name) for step in steps]
-        runs: list[StepRun] = []
         with held(parent.lock, f"the folder {parent}"):
             for step, place in zip(steps, places, strict=True):
-                with record.running(place):
+                with record.running(place) as told:
                     result = step.execute(
                         place,
                         parameters=parameters,
@@ -300,10 +141,18 @@ class Experiment:
                         progress=progress,
                         **({"overwrite": True} if overwrite else {}),
                     )
-                runs.append(StepRun(step, place, parent.path.name, result))
-        if isinstance(config, ScriptRunConfig):
-            return runs[0]
-        return PipelineRun(parent.path.name, parent.path, runs)
+                    told.update(StepRecord.of(step, place, parent.path.name, result).values())
+        run = PipelineRun(self, parent.path.name, parent.path)
+        return next(run.get_steps()) if isinstance(config, ScriptRunConfig) else run
+
+
+def _runs() -> builtins.list[tuple[Path, str]]:
+    """Return the folder and the experiment of each run in the root of jobs, the last first."""
+    records = [PipelineFolder(one.parent).record for one in job_root().glob(f"*/{RECORD}")]
+    records.sort(key=lambda one: one.stat().st_mtime_ns, reverse=True)
+    return [
+        (one.parent.absolute(), str(json.loads(one.read_bytes())["pipeline"])) for one in records
+    ]
 
 
 class _RunRecord:
@@ -312,34 +161,35 @@ class _RunRecord:
     def __init__(self, parent: PipelineFolder, name: str) -> None:
         self._parent = parent
         self._name = name
-        self._steps: dict[str, dict[str, str]] = {}
+        self._steps: dict[str, dict[str, Any]] = {}
 
     def folder_of(self, name: str) -> Path:
         """Return a unique folder for a step; its name needs no quotes in a shell."""
         plain = re.sub(r"[^\w.-]+", "-", name)
         names = (plain if at == 0 else f"{plain}-{at}" for at in count())
         place = self._parent.step(next(one for one in names if one not in self._steps))
-        self._keep(place, "NotStarted")
+        self._keep(place, "NotStarted", name=name)
         return place
 
     @contextmanager
-    def running(self, place: Path) -> Iterator[None]:
-        """Record that a step runs, and how it has ended."""
+    def running(self, place: Path) -> Iterator[dict[str, Any]]:
+        """Record that a step runs, how it has ended, and what is put into the yielded dict."""
         self._keep(place, RUNNING)
+        told: dict[str, Any] = {}
         try:
-            yield
+            yield told
         except BaseException as error:  # else the record would say for ever that the step runs
             is_canceled = isinstance(error, KeyboardInterrupt)
             self._keep(place, JobStatus.CANCELED if is_canceled else JobStatus.FAILED)
             raise
-        self._keep(place, JobStatus.COMPLETED)
+        self._keep(place, JobStatus.COMPLETED, **told)
 
-    def _keep(self, place: Path, status: str) -> None:
-        self._steps[place.name] = {"status": str(status)}
+    def _keep(self, place: Path, status: str, **more: Any) -> None:
+        self._steps[place.name] = {**self._steps.get(place.name, {}), "status": str(status), **more}
         write_record(self._parent, self._name, self._steps)
 
 
-class Pipeline:
+class Pipeline(Known):
     """Steps, and the steps that they need.
 
     Parameters

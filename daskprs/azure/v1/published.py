@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from daskprs.azure.v1.absent import Known
 from daskprs.errors import UsageError
 
 
@@ -24,7 +25,7 @@ def refuse_publishing(*_: Any, **__: Any) -> NoReturn:
     raise UsageError(msg)
 
 
-class PublishedPipeline:
+class PublishedPipeline(Known):
     """A pipeline that was published, an endpoint of pipelines, or a schedule: there is none."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -48,7 +49,7 @@ class ScheduleRecurrence:
         """Accept any arguments: `Schedule.create` says what to do instead."""
 
 
-class InteractiveLoginAuthentication:
+class InteractiveLoginAuthentication(Known):
     """A login without effect: nothing here needs authentication."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -58,3 +59,8 @@ class InteractiveLoginAuthentication:
 
 
 ServicePrincipalAuthentication = MsiAuthentication = InteractiveLoginAuthentication
+AzureCliAuthentication = InteractiveLoginAuthentication
+
+
+def set_diagnostics_collection(*_: Any, **__: Any) -> None:
+    """Accept a choice without effect: nothing is sent anywhere."""

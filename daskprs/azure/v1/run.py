@@ -9,6 +9,7 @@ from daskprs._agent.foreign.entry_script import EntryScript
 from daskprs.azure._pipeline_folder import PipelineFolder, ScriptFolder
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._stand_ins.step_run import StepRun
+from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.dataset import dataset_of_record
 from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.workspace import Workspace
@@ -32,7 +33,7 @@ class RunExperiment(NamedTuple):
     workspace: Workspace
 
 
-class Run(StepRun):
+class Run(Known, StepRun):
     """A run, seen from its script: what it logs and uploads is kept in the folder of the step.
 
     Outside of a run, as in a notebook, the run is offline, and nothing is kept.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.inputs import outputs_in, parameters_in
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.parameter import PipelineParameter
 
 
-class PipelineStep:
+class PipelineStep(Known):
     """One step of a pipeline."""
 
     name: str

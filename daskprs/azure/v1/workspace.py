@@ -11,8 +11,10 @@ from daskprs._suggest import nearest_of
 from daskprs.azure._assets import given_places
 from daskprs.azure._registry import REGISTRY, write_text
 from daskprs.azure._run_place import RunPlace
+from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
 from daskprs.azure.v1.datastore import Datastore
+from daskprs.azure.v1.environment import ComputeTargets, Environments
 from daskprs.azure.v1.model import Model
 from daskprs.errors import UsageError
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs.azure._assets import NamedEnvironment
-    from daskprs.azure.v1.environment import AmlCompute
+    from daskprs.azure.v1.pipeline import Experiment
 
 DEFAULT_DATASTORE = "workspaceblobstore"
 CONFIG = ("config.json", ".azureml/config.json")
@@ -32,7 +34,7 @@ INSTEAD = (
 )
 
 
-class Workspace:
+class Workspace(Known):
     """A workspace with datastores, datasets, models and computes: a folder and names.
 
     Parameters
@@ -76,7 +78,7 @@ class Workspace:
         places = {DEFAULT_DATASTORE: self.root, **(datastores or {})}
         self.datastores = {name: Datastore.local(name, path) for name, path in places.items()}
         self._environments = given_places(None, environments=environments)
-        self.compute_targets: dict[str, AmlCompute] = {}
+        self.compute_targets = ComputeTargets(self)
         self._default = DEFAULT_DATASTORE
         self._in_memory: dict[str, AbstractDataset] = {}
         for one in self.datastores.values():
@@ -161,6 +163,18 @@ class Workspace:
         records = {unquote(file.stem): json.loads(file.read_text()) for file in files}
         kept = {name: dataset_of_record(one) for name, one in records.items()}
         return {**kept, **self._in_memory}
+
+    @property
+    def environments(self) -> Environments:
+        """The registered environments, by name; any other name is one, too."""
+        return Environments(self)
+
+    @property
+    def experiments(self) -> dict[str, Experiment]:
+        """The experiments that have runs in the root of jobs, by name."""
+        from daskprs.azure.v1.pipeline import Experiment  # it imports this module
+
+        return {one.name: one for one in Experiment.list(self)}
 
     def keep_dataset(self, name: str, dataset: AbstractDataset) -> None:
         """Register a dataset by name; a frame in memory only while this object lives."""

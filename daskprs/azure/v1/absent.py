@@ -1,0 +1,105 @@
+"""What SDK v1 has and is not built here: it can be imported, and its use says what to write."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs._suggest import nearest_of
+from daskprs.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FILE = Path(__file__).with_name("names.toml")
+ELSE = "leave out the cells that use it, or do the same in a PythonScriptStep"
+"""The next step for a name of no weight."""
+
+
+@cache
+def _content() -> tuple[frozenset[str], dict[str, str]]:
+    """Return the names that the SDK has, and the next step for some of them."""
+    found = tomllib.loads(FILE.read_text("utf-8"))
+    names = frozenset(name for group in found["names"].values() for name in group.split())
+    instead = {name: do for do, group in found["instead"].items() for name in group.split()}
+    return names, instead
+
+
+class NotBuiltError(UsageError, AttributeError):
+    """A use of what is not built here; an AttributeError, since `hasattr` and `getattr` ask."""
+
+
+def not_built(name: str) -> type[NotBuilt] | None:
+    """Return what stands for a public name of the SDK; None for a name that it does not have."""
+    if name not in _content()[0]:
+        return None
+    return type(name, (NotBuilt,), {"__instead__": _content()[1].get(name, ELSE)})
+
+
+def _refusal(name: str, next_step: str) -> NotBuiltError:
+    return NotBuiltError(f"{name} of Azure's SDK v1 is not available here: {next_step}.")
+
+
+class _Refusing(type):
+    """Refuses calls and attributes of a class."""
+
+    __instead__: str
+
+    def __call__(cls, *_: Any, **__: Any) -> Any:
+        raise _refusal(_original(cls), cls.__instead__)
+
+    def __getattr__(cls, attribute: str) -> Any:
+        if attribute.startswith("_"):  # what Python itself asks
+            raise AttributeError(attribute)
+        name = f"{_original(cls)}.{attribute}"
+        raise _refusal(name, cls.__instead__)
+
+
+class NotBuilt(Exception, metaclass=_Refusing):  # noqa: N818 - it stands for classes of all kinds
+    """Stands for a class or a function of the SDK that is not built here.
+
+    It is an exception, so that notebooks may name it after ``except``.
+    """
+
+    __instead__ = ELSE
+
+
+def _original(cls: type) -> str:
+    """Return the name that a class stands for, which a notebook may have made a subclass of."""
+    return cls.__mro__[cls.__mro__.index(NotBuilt) - 1].__name__
+
+
+class _Known(type):
+    """Refuses attributes of a class that the SDK has, or a notebook has misspelled."""
+
+    if not TYPE_CHECKING:  # type checkers see the attributes that there are
+
+        def __getattr__(cls, attribute: str) -> Any:
+            raise _unknown(cls, attribute, [])
+
+
+class Known(metaclass=_Known):
+    """The base of the classes that are built: other attributes are refused with a next step."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, attribute: str) -> Any:
+            if inspect.getattr_static(type(self), attribute, None) is not None:
+                return object.__getattribute__(self, attribute)  # the error of a property again
+            raise _unknown(type(self), attribute, vars(self))
+
+
+def _unknown(cls: type, attribute: str, more: Iterable[str]) -> AttributeError:
+    """Return the error for an attribute that is not built."""
+    if attribute.startswith("_"):  # what Python and notebooks themselves ask
+        return AttributeError(f"{cls.__name__} has no attribute {attribute!r}")
+    steps = _content()[1]
+    owners = [base.__name__ for base in cls.__mro__]
+    listed = next(
+        (steps[f"{one}.{attribute}"] for one in owners if f"{one}.{attribute}" in steps), ""
+    )
+    known = sorted(one for one in {*dir(cls), *more} if not one.startswith("_"))
+    return _refusal(f"{cls.__name__}.{attribute}", listed or nearest_of(attribute, known))

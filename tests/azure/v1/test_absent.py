@@ -1,0 +1,136 @@
+"""What SDK v1 has and is not built here: it can be imported, and its use says what to write."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskprs.azure import v1
+from daskprs.azure.v1 import (
+    AmlCompute,
+    Dataset,
+    Environment,
+    Experiment,
+    Model,
+    Pipeline,
+    PipelineRun,
+    PythonScriptStep,
+    Run,
+    UserErrorException,
+    Workspace,
+)
+from daskprs.azure.v1.absent import FILE, NotBuilt, NotBuiltError
+from daskprs.errors import UsageError
+
+CONTENT = tomllib.loads(FILE.read_text())
+LISTED = {name for group in CONTENT["names"].values() for name in group.split()}
+
+
+@pytest.fixture(autouse=True)
+def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand where a notebook stands."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_public_name_can_be_imported_and_is_refused_when_it_is_used() -> None:
+    """The next step for a name is that of the data file, also for a subclass in a notebook."""
+    assert set(v1.__all__) - {"VERSION"} <= LISTED
+    for name in sorted(LISTED - set(v1.__all__)):
+        absent: Any = getattr(v1, name)
+        assert issubclass(absent, NotBuilt), name
+        with pytest.raises(NotBuiltError, match=f"^{name} of Azure's SDK v1 is not available here"):
+            absent()
+        assert not hasattr(absent, "MAXIMIZE")
+    search: Any = v1.HyperDriveConfig  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"HyperDriveConfig\.x .*: write a table with a row for"):
+        _ = search.x
+    with pytest.raises(NotBuiltError, match=r"^AutoMLStep of Azure's .* PythonScriptStep"):
+        type("Mine", (v1.AutoMLStep,), {})()  # type: ignore[attr-defined]
+    with pytest.raises(ImportError, match="no_such_name"):
+        exec("from daskprs.azure.v1 import no_such_name")  # noqa: S102 - as a notebook does
+
+
+def test_the_next_steps_are_for_names_that_are_not_built() -> None:
+    """Each is listed; a method belongs to a class that is built, and which does not have it."""
+    for name in " ".join(CONTENT["instead"].values()).split():
+        owner, _, method = name.partition(".")
+        assert owner in LISTED, name
+        assert (owner in v1.__all__) == bool(method), name
+        assert not (method and hasattr(getattr(v1, owner), method)), name
+
+
+def test_other_attributes_say_what_there_is() -> None:
+    """In place of a bare AttributeError, which is still what `hasattr` sees."""
+    ws = Workspace(root="store")
+    Path("model.txt").write_text("m")
+    known: list[tuple[Any, str, str]] = [
+        (ws, "get_default_keyvault", r"Workspace\.get_default_keyvault .*os\.environ"),
+        (ws, "get_defult_datastore", "did you mean 'get_default_datastore'"),
+        (Model, "deploy", r"Model\.deploy .*daskprs serve"),
+        (Model.register(ws, "model.txt", "m"), "deploy", r"Model\.deploy .*daskprs serve"),
+        (Run.get_context(), "get_secret", r"get_secret .*os\.environ"),
+        (Dataset.Tabular, "from_sql_query", "from_sql_query .*register_pandas_dataframe"),
+        (Environment("e"), "build", r"Environment\.build .* scripts use the Python"),
+        (Experiment(ws, "e"), "archive", "remove the folders"),
+    ]
+    for one, attribute, told in known:
+        assert not hasattr(one, attribute)
+        with pytest.raises(UsageError, match=told):
+            getattr(one, attribute)
+    with pytest.raises(AttributeError, match="knows no workspace"):  # a property's own error
+        _ = Run.get_context().experiment
+    with pytest.raises(UserErrorException):
+        Dataset.get_by_name(ws, "none")
+
+
+def test_computes_and_environments_answer_by_any_name() -> None:
+    """Names of computes; environments with the variables that they were registered with."""
+    ws = Workspace(root="store")
+    assert "cpu" not in ws.compute_targets
+    assert isinstance(ws.compute_targets["cpu"], AmlCompute)
+    assert "cpu" in ws.compute_targets
+    assert (ws.environments["AzureML-Minimal"].name, [*ws.environments]) == ("AzureML-Minimal", [])
+    numbers = []
+    for value in ("1", "1", "2"):
+        one = Environment("mine", environment_variables={"A": value}).register(ws)
+        numbers.append(one.version)
+    assert numbers == ["1", "1", "2"]
+    again = Workspace(root="store")
+    assert again.environments["mine"].environment_variables == {"A": "2"}
+    assert Environment.list(again).keys() == {"mine"}
+    assert Environment.get(again, "mine", "1").environment_variables == {"A": "1"}
+    with pytest.raises(UsageError, match=r"no version 7 \(known: 1, 2\)"):
+        Environment.get(again, "mine", "7")
+
+
+def test_runs_are_found_again_with_their_logs_metrics_and_outputs() -> None:
+    """Those of a failed run, too."""
+    Path("say.py").write_text(
+        "import pathlib, sys\nfrom azureml.core import Run, Webservice\n"
+        "Run.get_context().log('n', 1)\npathlib.Path(sys.argv[1], 'a').write_text('b')\n"
+        "print('said')\nsys.exit(int(sys.argv[2]))\n"
+    )
+    ws = Workspace(root="store")
+
+    def submit(name: str, code: int) -> PipelineRun:
+        out = v1.PipelineData("out", datastore=ws.get_default_datastore())
+        step = PythonScriptStep("say.py", "say it", [out, code])
+        return Experiment(ws, name).submit(Pipeline(ws, [step]))
+
+    run = submit("good", 0)
+    with pytest.raises(Exception, match="exit code 3"):
+        submit("bad", 3)
+    assert [one.name for one in Experiment.list(ws)] == ["bad", "good"] == [*ws.experiments]
+    (found,) = ws.experiments["good"].get_runs()
+    assert repr(found) == repr(run) == repr(PipelineRun(Experiment(ws, "good"), run.id))
+    (step,) = found.get_children()
+    assert (found.status, step.get_metrics(), step.name) == ("Finished", {"n": 1}, "say it")
+    assert step.get_details_with_logs()["logFiles"] == {"azureml-logs/70_driver_log.txt": "said\n"}
+    assert step.get_output_data("out").download("there") == 1
+    (failed,) = ws.experiments["bad"].get_runs()
+    assert (failed.get_status(), next(failed.get_steps()).get_status()) == ("Failed", "Failed")
+    with pytest.raises(UsageError, match=r"no run 'good-1' in .*get_runs"):
+        PipelineRun(Experiment(ws, "good"), "good-1")

@@ -219,6 +219,22 @@ def test_a_model_may_be_a_single_file(home: Path) -> None:
     assert Path(str(result.output_file)).read_text() == "words.txt\n"
 
 
+def test_a_script_that_looks_for_the_model_elsewhere_is_told_what_the_folder_contains(
+    home: Path,
+) -> None:
+    """Published scripts expect the files of the model in the folder itself, or below its name."""
+    script = "import os\ndef init():\n    open(os.environ['AZUREML_MODEL_DIR'] + '/words.txt')\n"
+    (home / "script.py").write_text(script + "def run(files):\n    return files\n")
+    deployment = BatchDeployment(model="scoring/model", scoring_script="script.py")
+    with pytest.raises(daskprs.ParallelRunFailed) as caught:
+        deployment.invoke("data", progress=False)
+    assert str(caught.value).splitlines()[-1] == (
+        "AZUREML_MODEL_DIR is a folder that contains the model, which is model: "
+        "AZUREML_MODEL_DIR/model/words.txt. To load the model, the script joins both: "
+        "os.path.join(os.environ['AZUREML_MODEL_DIR'], 'model')."
+    )
+
+
 def test_a_kept_call_goes_on_with_the_model_of_the_job(home: Path) -> None:
     """The command that the failure ends with needs nothing else: the folder has no values."""
     driver = home / "scoring" / "code" / "driver.py"

@@ -614,6 +614,14 @@ def test_a_command_that_is_too_long_for_the_system_fails_its_step_alone() -> Non
     assert it.value.result.steps["b"].status == "Completed"
 
 
+def test_a_command_that_removes_the_folder_of_its_output_is_told_so() -> None:
+    """In Azure, the folder is a mount, which stays."""
+    text = 'jobs: {a: {command: "rm -rf ${{outputs.o}}; echo > ${{outputs.o}}/x", outputs: {o: }}}'
+    with pytest.raises(PipelineFailed, match=r"removed the folder of its output 'o'") as caught:
+        run(text)
+    assert "write: rm -rf ${{outputs.o}}/*" in str(caught.value)
+
+
 def test_an_output_that_was_not_written_is_told_to_who_needs_it() -> None:
     """By name of both steps, and the place."""
     text = """\

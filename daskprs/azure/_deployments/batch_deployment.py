@@ -18,13 +18,19 @@ from daskprs._options.site_defaults import default_job_dir
 from daskprs.azure._assets import given_places
 from daskprs.azure._deployments.deployment import changed, deployment_of
 from daskprs.azure._deployments.form import DeploymentSettings
-from daskprs.azure._deployments.model_folder import MODEL_DIR, contained, refuse_unservable
+from daskprs.azure._deployments.model_folder import (
+    FOLDER,
+    MODEL_DIR,
+    contained,
+    contents_told,
+    refuse_unservable,
+)
 from daskprs.azure._deployments.pipeline_deployment import refuse_other_kinds
 from daskprs.azure._file_kinds import is_of_pipeline
 from daskprs.azure._task import Task
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.mistakes import Mistake, refuse
-from daskprs.errors import InputError, Option, OptionError, YamlError
+from daskprs.errors import InputError, Option, OptionError, ParallelRunFailed, YamlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -311,7 +317,12 @@ class BatchDeployment:
             other_python=deployment.environment.way,
         )
         with _with_model(task, deployment, job) as whole:
-            return whole.run(progress=progress, surface=surface)
+            try:
+                return whole.run(progress=progress, surface=surface)
+            except ParallelRunFailed as error:
+                told = contents_told(JobFolder(job.path).path / FOLDER, str(error))
+                error.args = (f"{error}{told}", error.result)
+                raise
 
     def _source(self, data: str | PathLike[str], input_type: str | None) -> str:
         """Return the place of the files to score, if it is of the requested type."""

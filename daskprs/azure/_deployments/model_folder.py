@@ -115,3 +115,18 @@ def _link(path: str | Path, place: str | Path) -> None:
         os.link(os.path.realpath(path), place)
     except OSError:  # another file system, or another user's file
         shutil.copy2(path, place)
+
+
+def contents_told(folder: Path, error: str) -> str:
+    """Return a line on what the folder contains, for an error of a script that names the folder."""
+    if str(folder) not in error or not folder.is_dir():
+        return ""
+    files = sorted(one.relative_to(folder) for one in folder.rglob("*") if one.is_file())
+    shown = [f"{MODEL_DIR}/{one}" for one in files[:SHOWN]]
+    more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
+    (model,) = folder.iterdir()
+    return (
+        f"\n{MODEL_DIR} is a folder that contains the model, which is {model.name}: "
+        f"{', '.join(shown)}{more}. To load the model, the script joins both: "
+        f"os.path.join(os.environ[{MODEL_DIR!r}], {model.name!r})."
+    )

@@ -13,11 +13,17 @@ import pandas as pd
 from daskprs._inputs.files.path_columns import PATH
 from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.read_options import ReadOptions
+from daskprs.azure._mltable.content import read_mltable
+from daskprs.azure._mltable.form import Transformation
 from daskprs.azure._mltable.place import mltable_at
 from daskprs.errors import InputError
 
 if TYPE_CHECKING:
     from daskprs._inputs.source.source import TableSource
+
+
+STEPS = frozenset(Transformation.model_fields)
+"""The transformations that the file of a table may have, which are methods in the package."""
 
 
 def whole_table(data: Any, reading: ReadOptions) -> pd.DataFrame:
@@ -43,10 +49,44 @@ def whole_table(data: Any, reading: ReadOptions) -> pd.DataFrame:
 
 
 class LoadedTable:
-    """An MLTable, read when its rows are asked for."""
+    """An MLTable, read when its rows are asked for.
+
+    Attributes
+    ----------
+    path : str
+        The folder of the table.
+    paths : list of dict
+        The paths of its data, as they are written in its file: ``[{"file": "./a.csv"}]``.
+
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
+
+    @property
+    def paths(self) -> list[dict[str, str]]:
+        """The paths of its data, as they are written in its file."""
+        written = read_mltable(str(mltable_at(self.path))).document.content["paths"]
+        return [{str(kind): str(path) for kind, path in one.items()} for one in written]
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse what else the package has, with what to write.
+
+        Raises
+        ------
+        AttributeError
+            Always.
+
+        """
+        if name.startswith("_"):
+            raise AttributeError(name)
+        step = f"add - {name}: … to the transformations in {mltable_at(self.path)}, or "
+        msg = (
+            f"LoadedTable.{name}: the mltable package is not installed, and daskprs does not need "
+            f"it to read a table: {step if name in STEPS else ''}change the rows in pandas, after "
+            "to_pandas_dataframe()."
+        )
+        raise AttributeError(msg)
 
     def to_pandas_dataframe(self) -> pd.DataFrame:
         """Return all rows; for an MLTable that reads nothing, the paths of its files."""

@@ -34,6 +34,14 @@ class BatchEndpointDefaults(Entity):
 
     deployment_name: str | None = None
 
+    def __getitem__(self, name: str) -> Any:
+        """Return a key: notebooks also use the object as a dict."""
+        return getattr(self, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set a key."""
+        setattr(self, name, value)
+
 
 class BatchEndpoint(Entity):
     """An endpoint: a name for deployments, and the default one among them."""
@@ -60,7 +68,7 @@ class ModelBatchDeploymentSettings(Entity, form=DeploymentSettings):
 
 
 class ModelBatchDeployment(Entity, form=ModelDeployment):
-    """A deployment of a model, whose settings are an object of their own.
+    """A deployment of a model; settings are an object of their own, or keywords beside it.
 
     Its keys are those of [the file](../reference/azure-deployment-files.md).
     """

@@ -27,7 +27,7 @@ from daskprs.azure.v2.batch import (
 )
 from daskprs.azure.v2.component import FileComponent
 from daskprs.azure.v2.entity import Entity, as_yaml, plain
-from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs
+from daskprs.azure.v2.job import SCORE, SCORING, Job, kept, read_jobs
 from daskprs.azure.v2.node import bound
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.ports import GivenInput, Input, Output
@@ -205,7 +205,7 @@ class BatchEndpointOperations(Operations):
         place = place_of_output(next(iter(call.outputs.values()), None), call.changes, assets)
         deployment = FileDeployment.load(call.file, assets=assets)
         job.logs = [JobFolder(job.folder).logs]
-        job.children = [replace(job, name=f"{job.name}.batchscoring")]
+        job.children = [replace(job, name=f"{job.name}.{SCORING}")]
         with kept(self._registry, job):
             result = deployment.invoke(
                 str(data),

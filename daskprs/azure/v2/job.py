@@ -30,6 +30,8 @@ REFUSALS = (UsageError, JobFolderError)
 """The errors of a job that cannot start; a journal's are those of a job that has begun."""
 SCORE = "score"
 """The output of a deployment of a model."""
+SCORING = "batchscoring"
+"""The only step of a job of such a deployment."""
 
 
 @dataclass(repr=False)
@@ -111,6 +113,8 @@ class Job:
                 msg = f"the job {self.name} has not written its output {name!r}: {place}."
                 raise UsageError(msg)
             _copied(place, target / OUTPUTS / str(name))
+        if output == SCORE and [one.name for one in self.children] == [f"{self.name}.{SCORING}"]:
+            _copied(self.outputs[SCORE], target)  # notebooks read the file at either place
         if everything or output is None:
             for log in self.logs:
                 if log.exists():

@@ -139,6 +139,9 @@ class JobOperations(Operations):
     ) -> None:
         """Copy an output into ``named-outputs/<output_name>``, or the logs into ``artifacts``.
 
+        The output ``score`` of a job of a batch endpoint is also copied into `download_path`
+        itself, since published notebooks read it at either place.
+
         Parameters
         ----------
         name

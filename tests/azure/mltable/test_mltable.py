@@ -906,6 +906,13 @@ def test_scripts_load_an_mltable_without_its_package(tmp_path: Path) -> None:
     )
     assert rows.to_pandas_dataframe().to_dict("list") == {"n": [1, 2]}
     assert rows.show(1)["n"].tolist() == [1]
+    assert rows.paths == [{"pattern": "./*.csv"}]
+    with pytest.raises(
+        AttributeError, match=r"LoadedTable\.take: .*add - take: … to the .*MLTable"
+    ):
+        rows.take(1)
+    with pytest.raises(AttributeError, match=r"save: .* read a table: change the rows in pandas"):
+        rows.save("there")
     paths = package.load(mltable(tmp_path, "paths: [{pattern: ./*.csv}]\n", files))
     names = [Path(one).name for one in paths.to_pandas_dataframe()["Path"]]
     assert names == ["a.csv", "b.csv"]

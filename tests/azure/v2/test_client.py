@@ -407,13 +407,16 @@ def test_an_endpoint_scores_files_by_its_default_deployment(
         model=model,
         code_configuration=CodeConfiguration(code="src", scoring_script="square.py"),
         compute="batch-cluster",
-        settings=ModelBatchDeploymentSettings(mini_batch_size=1, output_file_name="scores.csv"),
+        mini_batch_size=3,
+        settings=ModelBatchDeploymentSettings(output_file_name="scores.csv"),
     )
     client.begin_create_or_update(deployment).result()
     with pytest.raises(UsageError, match="no default deployment \\(known: first\\)"):
         client.batch_endpoints.invoke("scoring", input=Input(path="data"))
     found = client.batch_endpoints.get("scoring")
-    found.defaults.deployment_name = deployment.name
+    found.defaults = {}
+    found.defaults["deployment_name"] = deployment.name
+    assert found.defaults.deployment_name == found.defaults["deployment_name"] == "first"
     client.batch_endpoints.begin_create_or_update(found).result()
     store = client.datastores.get_default()
     job = client.batch_endpoints.invoke(
@@ -437,6 +440,11 @@ def test_an_endpoint_scores_files_by_its_default_deployment(
     assert [one.name for one in client.batch_deployments.list_jobs("first", "scoring")] == [
         job.name
     ]
+    client.jobs.download(job.name, download_path="here", output_name="score")
+    assert {str(one) for one in Path("here").rglob("other.csv")} == {
+        "here/other.csv",
+        "here/named-outputs/score/other.csv",
+    }
     Path("src/fails.py").write_text("def init(): raise ValueError('gone')\ndef run(_): ...\n")
     with pytest.raises(ParallelRunFailed):
         client.batch_endpoints.invoke(

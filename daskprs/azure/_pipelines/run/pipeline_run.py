@@ -231,7 +231,8 @@ class PipelineRun:
             else:
                 why = process.why or f"it ended with exit code {code}"
                 log = self._folder.log(name)
-                self._fail(name, f"{why}. The end of {log}:\n{process.last_lines()}")
+                removed = _removed_told(process.step)
+                self._fail(name, f"{why}. The end of {log}:\n{process.last_lines()}{removed}")
             self._keep_record()
         return ended
 
@@ -316,6 +317,18 @@ class PipelineRun:
         elapsed_s = time.monotonic() - self._began_s
         status = FAILED if self._failures else status
         return PipelineResult(status, steps, outputs, self._folder.path, elapsed_s)
+
+
+def _removed_told(step: Step) -> str:
+    """Return a line on outputs whose folders a command has removed before it failed."""
+    if not isinstance(step.work, Command):
+        return ""
+    gone = [name for name, one in step.outputs.items() if not one.is_file and not one.path.exists()]
+    return "".join(
+        f"\nThe command has removed the folder of its output {name!r}, which is made before it "
+        f"starts. If the command empties the folder, write: rm -rf ${{{{outputs.{name}}}}}/*"
+        for name in gone
+    )
 
 
 def _versions_made(step: Step) -> dict[str, str]:

@@ -30,6 +30,13 @@ CALLED = {"init", "run", "shutdown"}
 SDK = "azure.ai.ml"
 NO_WORKSPACE = ": a step reaches no workspace here; give it data and models as inputs"
 OURS_ALONE = ": the Python of daskprs has it, and without azureml-core no other Python does"
+OFFLINE = ": only the run under the Python of daskprs has it, whatever another Python has installed"
+OF_WORKSPACE = frozenset({"experiment", "register_model"})
+"""Attributes of a run that need a workspace."""
+OF_FILES = (
+    ": a step of a pipeline file reaches no workspace here; give it data and models as inputs, and "
+    "let it write a model into an output, which is registered after the run"
+)
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
@@ -50,6 +57,8 @@ class MissingModule(NamedTuple):
     file: Path
     line: int
     hint: str = ""
+    is_importable: bool = False
+    """Whether the import itself works, so that only the use of the name fails."""
 
     def __str__(self) -> str:
         """Return it with its place."""
@@ -78,12 +87,19 @@ def refuse_missing_modules(
     search_path: Sequence[str] = (),
     python: str | None = None,
     other: str = "",
+    *,
+    with_importable: bool = True,
 ) -> None:
     """Refuse a script that imports modules that its Python lacks; name each with its place.
 
-    `other` says how the caller names another interpreter for the script.
+    `other` says how the caller names another interpreter for the script. `with_importable` also
+    refuses the import of names that only fail when they are used.
     """
-    missing = missing_modules(script, source_directory, search_path, python)
+    missing = [
+        one
+        for one in missing_modules(script, source_directory, search_path, python)
+        if with_importable or not one.is_importable
+    ]
     if missing:
         shown = "".join(f"\n  {one}" for one in missing)
         msg = (
@@ -116,8 +132,13 @@ def missing_modules(
     source_directory: Path,
     search_path: Sequence[str] = (),
     python: str | None = None,
+    *,
+    has_workspace: bool = True,
 ) -> list[MissingModule]:
     """Return the imports that would fail, each module once; folders are searched as by Python.
+
+    What a script does with its run counts, too, if that needs a workspace and its step has none, or
+    if another interpreter has no such run.
 
     Only imports that always run count: unconditional statements at the top level and in `init`,
     `run` and `shutdown`. A handler that goes on without the module, or `suppress`, makes an import
@@ -135,10 +156,18 @@ def missing_modules(
         if name is not None:
             instead = stand_ins.instead_of(name.rpartition(".")[2]) if one.top == "azureml" else ""
             hint = f": {instead}" if instead else ""
-            missing.setdefault(name, MissingModule(name, file, one.line, hint))
+            missing.setdefault(name, MissingModule(name, file, one.line, hint, bool(instead)))
     for name, file, line in search.uses if python is not None and "azureml" in absent else ():
         if foreign_stand_ins.lacks(name):
             missing.setdefault(name, MissingModule(f"azureml.core.{name}", file, line, OURS_ALONE))
+    for attribute, file, line in search.of_run:
+        name, hint = f"Run.get_context().{attribute}", ""
+        if not has_workspace and attribute in OF_WORKSPACE:
+            hint = OF_FILES
+        elif python is not None and foreign_stand_ins.lacks(f"Run.{attribute}"):
+            hint = OURS_ALONE if "azureml" in absent else OFFLINE
+        if hint:
+            missing.setdefault(name, MissingModule(name, file, line, hint))
     return [*missing.values()]
 
 
@@ -152,6 +181,8 @@ class _Search:
         """Imports of modules in none of the folders, and the files that they are in."""
         self.uses: list[tuple[str, Path, int]] = []
         """Attributes of classes of ``azureml``, as ``Model.list``, with their files and lines."""
+        self.of_run: list[tuple[str, Path, int]] = []
+        """Attributes of the script's run that are used whatever a condition says."""
 
     def read(self, file: Path, called: Collection[str] = ()) -> None:
         """Search the imports of a file; a file without readable code is its importer's problem."""
@@ -162,7 +193,9 @@ class _Search:
             tree = ast.parse(file.read_bytes(), str(file))
         except (OSError, SyntaxError, ValueError):
             return
-        self.uses += [(name, file, line) for name, line in _uses(tree)]
+        ours = _ours(tree)
+        self.uses += [(name, file, line) for name, line in _uses(tree, ours)]
+        self.of_run += [(name, file, line) for name, line in _uses_of_run(tree, ours)]
         for one in _imports(tree.body, called):
             root = self._root_of(one, file)
             if root is None:
@@ -229,22 +262,62 @@ def _missing_name(one: _Import, python: str | None) -> str | None:
     return None
 
 
-def _uses(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield the attributes of classes of ``azureml`` that a file uses, wherever it does.
-
-    A script that catches all errors would end without a word about what is lacking.
-    """
-    ours = {
+def _ours(tree: ast.Module) -> set[str]:
+    """Return the names that a file imports from ``azureml``."""
+    return {
         alias.name
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("azureml.")
         for alias in node.names
         if alias.asname in (None, alias.name)
     }
+
+
+def _uses(tree: ast.Module, ours: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Yield the attributes of classes of ``azureml`` that a file uses, wherever it does.
+
+    A script that catches all errors would end without a word about what is lacking.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in ours:
                 yield f"{name}.{attribute}", node.lineno
+
+
+def _uses_of_run(tree: ast.Module, ours: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Yield the attributes of the run that a file uses, except below a condition or in ``try``.
+
+    A condition may ask whether there is a run, or whether a model is to be registered.
+    """
+    if "Run" not in ours:
+        return
+    runs = {
+        ast.unparse(target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and _is_run(node.value)
+        for target in node.targets
+    }
+    for node in _without_conditions(tree):
+        match node:
+            case ast.Attribute(value=run, attr=attribute):
+                if _is_run(run) or ast.unparse(run) in runs:
+                    yield attribute, node.lineno
+
+
+def _is_run(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == "Run.get_context"
+
+
+def _without_conditions(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a tree that no condition stands before, but that of a program."""
+    yield node
+    for one in ast.iter_child_nodes(node):
+        if isinstance(one, ast.If | ast.IfExp | ast.BoolOp | ast.Try):
+            if isinstance(one, ast.If) and "__name__" in ast.unparse(one.test):
+                for inner in one.body:
+                    yield from _without_conditions(inner)
+        else:
+            yield from _without_conditions(one)
 
 
 def _imports(body: list[ast.stmt], called: Collection[str]) -> Iterator[_Import]:

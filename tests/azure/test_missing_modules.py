@@ -143,3 +143,25 @@ def test_what_another_interpreter_has_no_class_for_is_missing(tmp_path: Path) ->
     (one,) = missing_modules(tmp_path / "script.py", tmp_path, python=sys.executable)
     assert (one.name, one.line) == ("azureml.core.Model.list", 7)
     assert "line 7): the Python of daskprs has it" in str(one)
+
+
+def test_what_a_script_asks_of_its_run_is_looked_for_before_the_start(tmp_path: Path) -> None:
+    """Another interpreter has no registry, and a step of a file no workspace; conditions count."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from azureml.core import Run\nrun = Run.get_context()\nrun.log(run.id, 1)\n"
+        "if run.id:\n    run.get_secret('a')\n"
+        "try:\n    run.get_details_with_logs()\nexcept Exception: pass\n"
+        "def main():\n    run.register_model('m', 'outputs/m.pkl')\n"
+        "if __name__ == '__main__':\n    main()\n    Run.get_context().experiment.workspace\n"
+    )
+    assert missing_modules(script, tmp_path) == []
+    told = [str(one) for one in missing_modules(script, tmp_path, python=sys.executable)]
+    assert [one.split(":")[0] for one in told] == [
+        f"Run.get_context().register_model ({script}, line 10)",
+        f"Run.get_context().experiment ({script}, line 13)",
+    ]
+    assert "without azureml-core no other Python does" in told[0]
+    of_file = missing_modules(script, tmp_path, has_workspace=False)
+    assert [one.line for one in of_file] == [10, 13]
+    assert "into an output, which is registered after the run" in str(of_file[0])

@@ -227,7 +227,7 @@ class CommandStep:
     def _refuse_missing_modules(self, script: Path) -> None:
         environment = self._step.environment
         python = environment.python
-        missing = missing_modules(script, script.parent, python=python)
+        missing = missing_modules(script, script.parent, python=python, has_workspace=False)
         if missing:
             shown = ", ".join(map(str, missing))
             problem = f"{script.name} imports what {named(python)} does not have: {shown}"

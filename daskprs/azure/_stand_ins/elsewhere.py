@@ -290,6 +290,8 @@ def has(name: str, attribute: str) -> bool:
 def lacks(name: str) -> bool:
     """Say whether one of our classes does not have an attribute, as in ``Model.list``."""
     owner, _, attribute = name.partition(".")
+    if owner == "Run" and attribute in vars(OwnRun(None)):
+        return False
     return owner in NAMES and not hasattr(NAMES[owner], attribute)
 
 

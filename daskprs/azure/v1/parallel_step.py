@@ -203,6 +203,40 @@ class ParallelRunStep(PipelineStep):
             self.output.register_in(workspace)
         return result
 
+    def check(
+        self,
+        parameters: Mapping[str, Any],
+        workspace: Workspace | None,
+        client: Client | str | None = None,
+    ) -> None:
+        """Check the script and its options before the first step of a pipeline runs.
+
+        Raises
+        ------
+        UsageError
+            When an option or the script cannot be used, or the interpreter lacks its imports.
+
+        """
+        form = self.parallel_run_config.checked(parameters)
+        Task(
+            name=self.name,
+            data=None,
+            script=form.entry_script,
+            source_directory=None if form.source_directory is None else Path(form.source_directory),
+            options={
+                **self.parallel_run_config.options(parameters),
+                **self._python(form.environment, workspace),
+            },
+            client=client,
+            other_python=way_to_python(form.environment),
+        ).check(with_data=False)
+
+    @staticmethod
+    def _python(environment: Any, workspace: Workspace | None) -> dict[str, Any]:
+        """Return the option that names the interpreter of an environment, if it has one."""
+        python = None if workspace is None else workspace.environment(environment).python
+        return {} if python is None else {"python": python}
+
     def task(
         self,
         folder: Path,
@@ -228,12 +262,10 @@ class ParallelRunStep(PipelineStep):
             **dataset.reading,
             "arguments": flags.arguments,
             "side_inputs": {**models, **self._places(parameters)},
+            **self._python(form.environment, workspace),
         }
         if self.output is not None and self.output.overwrite:
             options["overwrite"] = True
-        environment = None if workspace is None else workspace.environment(form.environment)
-        if environment is not None and environment.python is not None:
-            options["python"] = environment.python
         return Task(
             name=self.name,
             data=dataset.data,

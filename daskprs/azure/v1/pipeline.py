@@ -123,8 +123,11 @@ class Experiment(Known):
             msg = f"submit: there is no argument {name!r}; {nearest_of(name, SUBMIT_ARGUMENTS)}"
             raise OptionError(msg)
         parameters = known_parameters(pipeline_parameters, config.parameters())
-        parent = PipelineFolder(default_job_dir(self.name, secrets.token_hex(4)))
+        workspace = getattr(config, "workspace", None) or self.workspace
         steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
+        for step in steps:
+            step.check(parameters, workspace, client)
+        parent = PipelineFolder(default_job_dir(self.name, secrets.token_hex(4)))
         parent.create((), shared=bool(site_defaults().get("shared")))
         record = _RunRecord(parent, self.name)
         places = [record.folder_of(step.name) for step in steps]
@@ -134,7 +137,7 @@ class Experiment(Known):
                     result = step.execute(
                         place,
                         parameters=parameters,
-                        workspace=getattr(config, "workspace", None) or self.workspace,
+                        workspace=workspace,
                         client=client,
                         parent=parent,
                         results=None if regenerate_outputs else ReusableResults(parent.results),

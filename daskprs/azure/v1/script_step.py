@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._options.site_defaults import default_job_dir
 from daskprs._suggest import nearest
+from daskprs.azure._missing_modules import refuse_missing_modules
 from daskprs.azure._pipeline_folder import PipelineFolder
 from daskprs.azure._pipelines.command_step import environment_of_process
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._step_logs import DRIVER_LOG
 from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
+from daskprs.azure.v1.environment import way_to_python
 from daskprs.azure.v1.inputs import (
     INPUTS,
     dataset_of,
@@ -30,7 +33,6 @@ from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import DaskprsError, OptionError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
 
     from daskprs.azure.v1.workspace import Workspace
@@ -115,6 +117,7 @@ class PythonScriptStep(PipelineStep):
 
         """
         parameters = known_parameters(pipeline_parameters, self.parameters())
+        self.check(parameters, None)
         folder = Path(job_dir or default_job_dir(Path(self.script_name).stem, secrets.token_hex(4)))
         self.execute(folder.absolute(), parameters=parameters, workspace=None)
 
@@ -129,9 +132,6 @@ class PythonScriptStep(PipelineStep):
     ) -> None:
         """Run the script in a folder, with its output in the folder's log."""
         script = self.source_directory / self.script_name
-        if not script.is_file():
-            msg = f"script_name: the file {str(script)!r} does not exist.{nearest(script, '.py')}"
-            raise OptionError(msg)
         run_id = (folder if parent is None else parent.path).name
         for one in self.outputs:
             one.place = one.place_of(run_id) or folder / "outputs" / one.name
@@ -143,6 +143,34 @@ class PythonScriptStep(PipelineStep):
         self._run_process([str(script), *words], place, self._python(workspace))
         for one in self.outputs:
             one.register_in(workspace)
+
+    def check(
+        self, parameters: Mapping[str, Any], workspace: Workspace | None, client: Any = None
+    ) -> None:
+        """Check what can be checked before the first step of a pipeline runs.
+
+        Raises
+        ------
+        OptionError
+            When the script does not exist.
+        ScriptError
+            When it imports or uses what its interpreter does not have.
+
+        """
+        del parameters, client
+        script = self.source_directory / self.script_name
+        if not script.is_file():
+            msg = f"script_name: the file {str(script)!r} does not exist.{nearest(script, '.py')}"
+            raise OptionError(msg)
+        given = getattr(self._environment, "environment_variables", {})
+        refuse_missing_modules(
+            script,
+            script.parent,
+            [*filter(None, given.get("PYTHONPATH", "").split(os.pathsep))],
+            self._python(workspace),
+            way_to_python(self._environment) if self._environment else "",
+            with_importable=False,
+        )
 
     def _python(self, workspace: Workspace | None) -> str | None:
         """Return the interpreter of the step's environment; None for this Python."""

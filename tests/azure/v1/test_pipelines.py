@@ -39,6 +39,7 @@ from daskprs.errors import (
     OptionError,
     OutputError,
     ParallelRunFailed,
+    ScriptError,
     UsageError,
 )
 
@@ -418,3 +419,34 @@ def test_runs_in_the_folder_of_the_scripts_are_no_change_of_the_scripts() -> Non
     pipeline = Pipeline(ws, steps=[step, script])
     reused = [next(pipeline.submit("e", progress=False).get_steps()).is_reused for _ in range(3)]
     assert reused == [False, False, True]  # the first run has written a file beside the script
+
+
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [
+        ("import no_such_module\ndef run(mini_batch): return mini_batch", "no_such_module"),
+        ("def runs(mini_batch): return mini_batch", "run"),
+        ("from azureml.core import Model\nModel.list(None)\ndef run(m): return m", "Model.list"),
+    ],
+)
+def test_what_a_later_step_cannot_do_is_told_before_the_first_step_runs(
+    later: str, told: str
+) -> None:
+    """Not after the training: neither of a parallel step, nor of a script under old pins."""
+    Path("code/first.py").write_text("open('has_run', 'w')\n")
+    Path("code/later.py").write_text(later)
+    ws = Workspace(root="store", environments={"old": sys.executable})
+    first = PythonScriptStep("first.py", source_directory="code")
+    environment = Environment("old" if "Model" in told else "e")
+    files = Dataset.File.from_files("text.txt")
+    last = ParallelRunStep(
+        "last", config(entry_script="later.py", environment=environment), [files]
+    )
+    runconfig = RunConfiguration()
+    runconfig.environment = environment
+    script = PythonScriptStep("later.py", source_directory="code", runconfig=runconfig)
+    for step in [last, *([script] if told != "run" else [])]:
+        step.run_after(first)
+        with pytest.raises(ScriptError, match=told):
+            Experiment(ws, "e").submit(Pipeline(ws, [step]))
+        assert not Path("code/has_run").exists()

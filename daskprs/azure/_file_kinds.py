@@ -41,10 +41,32 @@ def kind_of(content: Any) -> FileKind | None:
     """Return the kind of a file by its content; None when nothing in the file tells its kind."""
     if not isinstance(content, dict):
         return None
-    schema = _schema_of(content)
-    named = [kind for kind in KINDS if schema in kind.schemas.split()]
+    named = _named_by_schema(content)
+    own = _OF_TYPES.get(str(content.get("type")), ())
+    if named and own and not any(kind.name in own for kind in named):
+        named = [kind for kind in KINDS if kind.name in own]  # Azure goes by the type, too
+    is_asset = isinstance(content.get("spec"), str)  # asset.yaml of a registry
+    if not named and (is_asset or (not own and _is_of_others(content))):
+        return None
     fitting = (kind for kind in named or KINDS if kind.fits(content))
     return next(fitting, named[0] if named else None)
+
+
+def contradiction(content: dict[str, Any]) -> str | None:
+    """Return the warning about a ``$schema`` that names another kind than ``type``."""
+    own = _OF_TYPES.get(str(content.get("type")), ())
+    named = [kind.name for kind in _named_by_schema(content)]
+    if not named or not own or any(name in own for name in named):
+        return None
+    return (
+        f"the schema is that of another kind ({named[0]}), and type is {content['type']!r}: "
+        "daskprs goes by the type, as Azure does"
+    )
+
+
+def _named_by_schema(content: dict[str, Any]) -> list[FileKind]:
+    schema = _schema_of(content)
+    return [kind for kind in KINDS if schema in kind.schemas.split()]
 
 
 def is_of_component(content: Any) -> bool:
@@ -103,6 +125,21 @@ def _is_table(content: dict[str, Any]) -> bool:
     return content.get("type") == "mltable" or (
         isinstance(paths, list) and any(isinstance(one, dict) for one in paths)
     )
+
+
+def _is_of_others(content: dict[Any, Any]) -> bool:
+    """Say whether a file without a schema of Azure's has the keys of another system."""
+    jobs, trigger = content.get("jobs"), content.get("trigger")
+    is_workflow = "jobs" in content and ("on" in content or True in content)  # GitHub; on: is true
+    is_build = (
+        isinstance(jobs, list)
+        or any(key in content for key in ("stages", "steps", "pool", "extends"))
+        or isinstance(trigger, str | list)
+        or (isinstance(trigger, dict) and not trigger.keys().isdisjoint(("branches", "paths")))
+    )  # Azure DevOps
+    is_deployed = "apiVersion" in content or isinstance(content.get("image"), dict)  # Helm
+    is_composed = isinstance(content.get("services"), dict) and "command" not in content  # Compose
+    return is_workflow or is_build or is_deployed or is_composed
 
 
 ONLINE = (
@@ -302,3 +339,14 @@ KINDS = (
     FileKind("MLTable", "", _is_table, MLTABLE),
 )
 """Kinds of files, in the order in which they are tried."""
+
+_OF_TYPES = {
+    "pipeline": ("pipeline", "batch deployment of a pipeline"),
+    "command": ("component", "command job"),
+    "parallel": ("component",),
+    "sweep": ("sweep job",),
+    "spark": ("Spark job or component",),
+    "automl": ("AutoML job",),
+    "model": ("batch deployment of a model",),
+}
+"""The names of the kinds of files that may have a type, of types that tell the kind."""

@@ -10,7 +10,7 @@ from daskprs._agent.script.checked_script import check_script
 from daskprs.azure._deployments.deployment import SCRIPT, deployment_of
 from daskprs.azure._deployments.model_folder import missing_packages
 from daskprs.azure._deployments.pipeline_deployment import pipeline_deployment_of
-from daskprs.azure._file_kinds import KINDS, PIPELINE, FileKind, Use, kind_of
+from daskprs.azure._file_kinds import KINDS, PIPELINE, FileKind, Use, contradiction, kind_of
 from daskprs.azure._missing_modules import missing_modules, named, way_out
 from daskprs.azure._mltable.form import MLTableForm
 from daskprs.azure._mltable.place import located
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ROOT = "parallel_run_config"
 TABLE = "MLTable"
+OF_COMPONENTS = ("is_deterministic", "output_data")
 
 
 class Verdict(NamedTuple):
@@ -91,10 +92,13 @@ def _verdict(
             refuse([Mistake(check.document.place(()), "", "it is not a mapping of keys")])
         kind = _kind_of(check)
         name = kind.name
+        if told := contradiction(check.document.content):
+            at = check.document.place(("$schema",))
+            warnings.append(str(Mistake(at, "$schema", told, is_warning=True)))
         if kind.use is not Use.RUN:
-            told = Mistake(check.document.place(()), "", kind.told(place.name))
-            refuse([told] if kind.use is Use.REFUSED else [])
-            return Verdict(name, [], [str(told)], is_checked=False)
+            use = Mistake(check.document.place(()), "", kind.told(place.name))
+            refuse([use] if kind.use is Use.REFUSED else [])
+            return Verdict(name, [], [str(use), *warnings], is_checked=False)
         CHECKS[name](check)
     except UsageError as error:
         return Verdict(name, str(error).splitlines(), warnings)
@@ -114,7 +118,7 @@ def _kind_of(check: Check) -> FileKind:
     place = SourceLocation(check.document.name, 1, 1)
     keys = ", ".join(map(repr, check.document.content))
     problem = (
-        f"this file is of no known kind: its keys are {keys}. A pipeline has jobs, a "
+        f"this is not one of these files: its keys are {keys}. A pipeline has jobs, a "
         "parallel or command component a type, a batch deployment a model or a "
         "code_configuration, an MLTable paths, a config of SDK v1 the key parallel_run_config. "
         "A $schema tells the kind, too."
@@ -165,6 +169,21 @@ def _check_pipeline_deployment(check: Check) -> None:
 def _check_pipeline(check: Check) -> None:
     is_component = "pipelineComponent" in str(check.document.content.get("$schema"))
     _check_pipeline_at(check.path, check, with_inputs=not is_component)
+    _warn_of_keys_of_components(check)
+
+
+def _warn_of_keys_of_components(check: Check) -> None:
+    """Warn about keys that work in a step here, and that Azure only takes in a component."""
+    jobs = check.document.content.get("jobs")
+    for name, step in jobs.items() if isinstance(jobs, dict) else ():
+        for key in OF_COMPONENTS if isinstance(step, dict) and "component" not in step else ():
+            if key in step:
+                loc: Loc = ("jobs", name, key)
+                place = check.document.place(loc, of_key=True)
+                problem = (
+                    "Azure only takes this key in the file of a component, and refuses it here"
+                )
+                check.warnings.append(str(Mistake(place, dotted(loc), problem, is_warning=True)))
 
 
 def _check_pipeline_at(

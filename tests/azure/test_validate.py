@@ -202,7 +202,7 @@ def validate(*words: str) -> Result:
             ],
         ),
         ("undeployed.yml", ["2:12: component"]),
-        ("strange.yml", ["1:1: this file is of no known kind"]),
+        ("strange.yml", ["1:1: this is not one of these files"]),
         ("list.yml", ["1:1: it is not a mapping of keys"]),
     ],
 )
@@ -371,6 +371,12 @@ SCHEMA = "$schema: https://azuremlschemas.azureedge.net/latest/{}.schema.json\n"
         ("on: {push: {}}\njobs: {}\n", "", 1),
         ("paths: {train: a}\n", "", 1),
         ("model: m\ntask: embeddings\n", "", 1),
+        ("trigger: [main]\njobs: [{job: a}]\n", "", 1),
+        ("pool: {vmImage: u}\nsteps: [{script: a}]\n", "", 1),
+        ("apiVersion: v2\nname: a\ndependencies: [{name: b}]\n", "", 1),
+        ("image: {repository: a, tag: b}\n", "", 1),
+        ("name: a\nversion: 1\ntype: model\nspec: spec.yaml\n", "", 1),
+        ("services: {a: {image: b}}\n", "", 1),
     ],
 )
 def test_kinds_of_files_are_told_apart(text: str, kind: str, told: int) -> None:
@@ -383,6 +389,44 @@ def test_kinds_of_files_are_told_apart(text: str, kind: str, told: int) -> None:
     shown = validate("made.yml").stdout
     assert line in shown
     assert ("nothing is wrong" in shown) == (kind == "batch endpoint")
+
+
+@pytest.mark.parametrize(
+    ("change", "warned"),
+    [
+        ({"outputs": {"o": {"type": "uri_folder", "mode": "mount"}}}, "outputs.mode"),
+        ({"inputs": {"n": {"value": 3}}}, ""),
+        ({"is_deterministic": False}, "5:5: warning: jobs.a.is_deterministic: Azure only"),
+        ({"$schema": "commandComponent"}, r"\$schema: the schema is that of another kind \(comp"),
+        ({"$schema": "environment"}, r"schema is .* kind \(environment\), and type is 'pipeline'"),
+    ],
+)
+def test_what_the_loaders_of_the_sdk_take_is_taken(change: dict[str, Any], warned: str) -> None:
+    """What they refuse and is done here is a warning; a type counts more than a schema."""
+    step = {"type": "command", "command": "echo", **change}
+    schema = {"$schema": SCHEMA.split()[1].format(step.pop("$schema", "pipelineJob"))}
+    content = {"type": "pipeline", "jobs": {"a": step}}
+    Path("made.yml").write_text(yaml.safe_dump({**content, **schema}))
+    verdict = verdict_on("made.yml", Assets())
+    assert (verdict.kind, verdict.wrong) == ("pipeline", [])
+    assert re.search(warned, "\n".join(verdict.warnings))
+
+
+def test_keys_that_only_components_have(home: Path) -> None:
+    """`is_deterministic` of a pipeline, and `output_data` of a parallel step."""
+    text = "$schema: https://s/pipeline{}.schema.json\njobs: {{a: {{command: echo}}}}\n"
+    (home / "p.yml").write_text(text.format("Component") + "is_deterministic: false\n")
+    assert verdict_on("p.yml", Assets()).wrong == []
+    (home / "p.yml").write_text(text.format("Job") + "is_deterministic: false\n")
+    (wrong,) = verdict_on("p.yml", Assets()).wrong
+    assert "is_deterministic: only a component has this key" in wrong
+    (home / "q.yml").write_text(
+        "type: parallel\ninputs: {d: {type: uri_folder}}\noutputs: {o: {type: uri_file}}\n"
+        "input_data: ${{inputs.d}}\noutput_data: ${{outputs.o}}\n"
+        "task: {type: run_function, code: src, entry_script: score.py}\n"
+    )
+    verdict = verdict_on("q.yml", Assets())
+    assert (verdict.wrong, ["output_data" in one for one in verdict.warnings]) == ([], [True])
 
 
 def test_what_is_no_batch_deployment_is_told_by_its_name() -> None:

@@ -60,6 +60,8 @@ def lowered(given: Any) -> Any:
 Mode = Literal[
     "ro_mount", "rw_mount", "download", "upload", "direct", "eval_mount", "eval_download"
 ]
+OutputMode = Literal[Mode, "mount"]
+"""Azure also takes an older name of ``rw_mount``, for outputs alone."""
 LoggingLevel = Annotated[
     Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(lowered)
 ]
@@ -131,14 +133,26 @@ class OutputForm(Form):
 
     type: PathType | None = works(None)
     path: str | None = works(None, note="the place of the output; default: the folder of the run")
-    mode: Mode | None = without_effect(IN_PLACE)
+    mode: OutputMode | None = without_effect(IN_PLACE)
     description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     name: str | None = without_effect("no asset is registered")
     version: str | None = without_effect("no asset is registered")
 
 
+def without_value_key(given: Any) -> Any:
+    """Return the value of ``{value: 3}``, an older way to give ``3``; anything else as it is."""
+    if isinstance(given, dict) and [*given] == ["value"] and not isinstance(given["value"], dict):
+        return given["value"]
+    return given
+
+
 Inputs = dict[
-    str, Annotated[Annotated[InputForm, MAPPING] | Annotated[Scalar | None, PLAIN], BY_SHAPE]
+    str,
+    Annotated[
+        Annotated[InputForm, MAPPING] | Annotated[Scalar | None, PLAIN],
+        BY_SHAPE,
+        BeforeValidator(without_value_key),
+    ],
 ]
 Outputs = dict[
     str, Annotated[Annotated[OutputForm, MAPPING] | Annotated[str | None, PLAIN], BY_SHAPE]
@@ -287,6 +301,7 @@ class ParallelForm(StepForm):
     retry_settings: RetryForm | None = works(None)
     resources: ResourcesForm | None = works(None)
     append_row_to: str | None = works(None, note="the same as `task.append_row_to`")
+    output_data: Any = without_effect("`task.append_row_to` names the output that receives rows")
 
     @model_validator(mode="before")
     @classmethod
@@ -361,6 +376,22 @@ class PipelineForm(PipelineJobForm):
     """A pipeline job with its steps."""
 
     jobs: dict[str, Any] = works(note="steps, by name")
+    is_deterministic: bool | None = works(
+        None, note="only of a component: if false, each step runs again"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_component(cls, given: Any) -> Any:
+        """Refuse the key in a job, as Azure does."""
+        is_set = isinstance(given, dict) and "is_deterministic" in given
+        if is_set and "pipelinecomponent" not in str(given.get("$schema")).lower():
+            msg = (
+                "is_deterministic: only a component has this key, and this file is a job. "
+                "settings.force_rerun: true lets each step run again"
+            )
+            raise ValueError(msg)
+        return given
 
 
 class ComponentJobForm(PipelineJobForm):

@@ -120,7 +120,9 @@ class PipelinePorts:
             name: self._input(name, port, given.inputs.get(name))
             for name, port in (form.inputs or {}).items()
         }
-        fresh = bool(settings and settings.force_rerun)
+        fresh = bool(settings and settings.force_rerun) or (
+            getattr(form, "is_deterministic", None) is False
+        )
         run = values.folder.path.name
         self.parent = Parent("", self.inputs, store_of(settings) or STORE, fresh, run)
         self.outputs = {

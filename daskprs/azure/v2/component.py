@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs._suggest import nearest_of
 from daskprs.azure._file_kinds import kind_of
 from daskprs.azure._pipelines.component import kind_of_step
+from daskprs.azure._pipelines.forms import without_value_key
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.mistakes import Mistake, refuse
 from daskprs.azure.v2.entities import PipelineJobSettings
@@ -245,7 +246,8 @@ def load_job(source: str | os.PathLike[str]) -> PipelineJob:
         vars(file).update(inputs={}, outputs={})
     job = PipelineJob(file, {})
     for name, value in given.items():
-        one = {"type": None, **value} if isinstance(value, dict) else value
+        plainly = without_value_key(value)
+        one = {"type": None, **plainly} if isinstance(plainly, dict) else plainly
         made = Input.from_mapping(f"inputs.{name}", one)
         if isinstance(made, Input):
             made.start_from(file.folder)

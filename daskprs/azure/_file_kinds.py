@@ -45,8 +45,7 @@ def kind_of(content: Any) -> FileKind | None:
     own = _OF_TYPES.get(str(content.get("type")), ())
     if named and own and not any(kind.name in own for kind in named):
         named = [kind for kind in KINDS if kind.name in own]  # Azure goes by the type, too
-    is_asset = isinstance(content.get("spec"), str)  # asset.yaml of a registry
-    if not named and (is_asset or (not own and _is_of_others(content))):
+    if not named and (isinstance(content.get("spec"), str) or not own) and other_system(content):
         return None
     fitting = (kind for kind in named or KINDS if kind.fits(content))
     return next(fitting, named[0] if named else None)
@@ -127,19 +126,25 @@ def _is_table(content: dict[str, Any]) -> bool:
     )
 
 
-def _is_of_others(content: dict[Any, Any]) -> bool:
-    """Say whether a file without a schema of Azure's has the keys of another system."""
+def other_system(content: dict[Any, Any]) -> str | None:
+    """Return what a file is that has the keys of another system, and no schema of Azure's."""
     jobs, trigger = content.get("jobs"), content.get("trigger")
-    is_workflow = "jobs" in content and ("on" in content or True in content)  # GitHub; on: is true
-    is_build = (
+    if "jobs" in content and ("on" in content or True in content):  # YAML 1.1 reads on as true
+        return "a workflow of GitHub"
+    if (
         isinstance(jobs, list)
         or any(key in content for key in ("stages", "steps", "pool", "extends"))
         or isinstance(trigger, str | list)
         or (isinstance(trigger, dict) and not trigger.keys().isdisjoint(("branches", "paths")))
-    )  # Azure DevOps
-    is_deployed = "apiVersion" in content or isinstance(content.get("image"), dict)  # Helm
-    is_composed = isinstance(content.get("services"), dict) and "command" not in content  # Compose
-    return is_workflow or is_build or is_deployed or is_composed
+    ):
+        return "a pipeline of Azure DevOps"
+    if "apiVersion" in content or isinstance(content.get("image"), dict):
+        return "a file of Kubernetes or Helm"
+    if isinstance(content.get("spec"), str):
+        return "an asset.yaml of a registry"
+    if isinstance(content.get("services"), dict) and "command" not in content:
+        return "a file of Docker Compose"
+    return None
 
 
 ONLINE = (

@@ -10,7 +10,15 @@ from daskprs._agent.script.checked_script import check_script
 from daskprs.azure._deployments.deployment import SCRIPT, deployment_of
 from daskprs.azure._deployments.model_folder import missing_packages
 from daskprs.azure._deployments.pipeline_deployment import pipeline_deployment_of
-from daskprs.azure._file_kinds import KINDS, PIPELINE, FileKind, Use, contradiction, kind_of
+from daskprs.azure._file_kinds import (
+    KINDS,
+    PIPELINE,
+    FileKind,
+    Use,
+    contradiction,
+    kind_of,
+    other_system,
+)
 from daskprs.azure._missing_modules import missing_modules, named, way_out
 from daskprs.azure._mltable.form import MLTableForm
 from daskprs.azure._mltable.place import located
@@ -116,6 +124,9 @@ def _kind_of(check: Check) -> FileKind:
     if kind is not None:
         return kind
     place = SourceLocation(check.document.name, 1, 1)
+    other = other_system(check.document.content)
+    if other is not None:
+        raise YamlError(str(Mistake(place, "", f"this is not one of these files: it is {other}")))
     keys = ", ".join(map(repr, check.document.content))
     problem = (
         f"this is not one of these files: its keys are {keys}. A pipeline has jobs, a "

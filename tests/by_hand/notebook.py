@@ -2,7 +2,7 @@
 
 ``python -m tests.by_hand.notebook [--skip REGEX]... NOTEBOOK...``, from a clone of the repository
 that has them. Each runs in a process of its own, in its folder. Cells that match a REGEX are left
-out, and so are lines of IPython; ``%%writefile`` writes.
+out, and so are lines of IPython; ``%%writefile`` writes, also to a path with variables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def code_of(notebook: Path, skipped: list[str]) -> str:
             continue
         if found := WRITEFILE.match(text):
             name, body = found[1], text[found.end() :]
-            script.append(f"__import__('pathlib').Path({name!r}).write_text({body!r})")
+            path = f"__import__('string').Template({name!r}).safe_substitute(globals())"
+            script.append(f"__import__('pathlib').Path({path}).write_text({body!r})")
             continue
         for pattern, new in CHANGES.items():
             text = re.sub(pattern, new, text)

@@ -151,6 +151,19 @@ class StepRun:
         """Copy an artifact to a path, or by its name into the working directory."""
         shutil.copy2(self._artifact(name), output_file_path or Path(name).name)
 
+    def download_files(
+        self,
+        prefix: str | None = None,
+        output_directory: str | os.PathLike[str] | None = None,
+        **_: Any,
+    ) -> None:
+        """Copy the artifacts whose names begin with a prefix into a folder, by their names."""
+        for name in self.get_file_names():
+            if name.startswith(prefix or ""):
+                place = Path(output_directory or ".", name)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                self.download_file(name, place)
+
     def _artifact(self, name: str) -> Path:
         """Return the path for an artifact, and make its folder."""
         if self._folder is None or ".." in Path(name).parts:

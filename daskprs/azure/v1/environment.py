@@ -6,8 +6,11 @@ for environments.
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from daskprs.azure._registry import Registry
 from daskprs.azure.v1.absent import Known
@@ -34,6 +37,7 @@ class CondaDependencies(Known):
         packages: Iterable[str] = (),
     ) -> None:
         self.packages = list(packages)
+        self._of_pip: set[str] = set()
 
     @classmethod
     def create(
@@ -45,10 +49,28 @@ class CondaDependencies(Known):
         pin_sdk_version: bool = True,
     ) -> CondaDependencies:
         """Return dependencies with these package names."""
-        return cls(packages=[*(conda_packages or ()), *(pip_packages or ())])
+        made = cls(packages=conda_packages or ())
+        for one in pip_packages or ():
+            made.add_pip_package(one)
+        return made
+
+    def serialize_to_string(self) -> str:
+        """Return the names as the text of a conda file."""
+        conda: list[Any] = [one for one in self.packages if one not in self._of_pip]
+        pip = [one for one in self.packages if one in self._of_pip]
+        text: str = yaml.safe_dump({"dependencies": [*conda, *([{"pip": pip}] if pip else [])]})
+        return text
+
+    def save_to_file(
+        self, base_directory: str | PathLike[str], conda_file_path: str = "conda_dependencies.yml"
+    ) -> str:
+        """Write the names as a conda file, and return its name."""
+        Path(base_directory, conda_file_path).write_text(self.serialize_to_string())
+        return conda_file_path
 
     def add_pip_package(self, pip_package: str) -> None:
         """Add a name."""
+        self._of_pip.add(pip_package)
         self.packages.append(pip_package)
 
     def add_conda_package(self, conda_package: str) -> None:
@@ -233,8 +255,13 @@ class AmlCompute(Known):
         """Return at once: there is nothing to wait for."""
 
     def get_status(self) -> Any:
-        """Return an object whose `serialize` gives the name and location of the target."""
-        return SimpleNamespace(serialize=lambda: {"name": self.name, "location": "local"})
+        """Return the state of one node, this machine; `serialize` gives its name and location."""
+        return SimpleNamespace(
+            allocation_state="Steady",
+            current_node_count=1,
+            target_node_count=1,
+            serialize=lambda: {"name": self.name, "location": "local"},
+        )
 
     def delete(self) -> None:
         """Remove the target from its workspace."""

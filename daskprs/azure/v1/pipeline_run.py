@@ -16,7 +16,7 @@ from daskprs.azure._pipeline_status import pipeline_state_of
 from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.dataset import FileDataset
 from daskprs.azure.v1.published import refuse_publishing
-from daskprs.azure.v1.run import Run
+from daskprs.azure.v1.run import Run, logs_in
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 COMPLETED = "Finished"
 WORDS = {JobStatus.COMPLETED.value: COMPLETED}
 """Statuses in the words of SDK v1, where these differ."""
-LOGS = ("azureml-logs/*.txt", "logs/*.txt", "logs/user/**/*.txt")
-"""The logs of a step that `get_details_with_logs` shows."""
-SHOWN_BYTES = 1_000_000
-"""Bytes of each log that it shows, at most: the last."""
 
 
 class OutputData(Known):
@@ -149,6 +145,15 @@ class _EndedRun(Known):
         """Copy a file that its script has uploaded."""
         self._seen_by_scripts().download_file(name, output_file_path)
 
+    def download_files(
+        self,
+        prefix: str | None = None,
+        output_directory: str | PathLike[str] | None = None,
+        **_: Any,
+    ) -> None:
+        """Copy the files that its script has uploaded, or those with a prefix, into a folder."""
+        self._seen_by_scripts().download_files(prefix, output_directory)
+
     def register_model(self, model_name: str, model_path: str | None = None, **more: Any) -> Any:
         """Register a file that its script has uploaded, or a local one, as a model."""
         return self._seen_by_scripts().register_model(model_name, model_path, **more)
@@ -159,14 +164,7 @@ class _EndedRun(Known):
 
     def get_details_with_logs(self) -> dict[str, Any]:
         """Return the details, with the text of each log: ``logFiles`` has them by name."""
-        return {**self.get_details(), "logFiles": dict(self._logs())}
-
-    def _logs(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and the text of each log, of a long one the end."""
-        for file in sorted({one for pattern in LOGS for one in self.folder.glob(pattern)}):
-            with file.open("rb") as log:
-                log.seek(max(0, file.stat().st_size - SHOWN_BYTES))
-                yield str(file.relative_to(self.folder)), log.read().decode("utf-8", "replace")
+        return {**self.get_details(), "logFiles": logs_in(self.folder)}
 
     def get_portal_url(self) -> str:
         """Return the URI of the folder."""

@@ -24,6 +24,10 @@ OF_FILES = (
     "model, as an input, and let the script take its path as an argument."
 )
 """The next step for a script that looks up data or models in a workspace."""
+LOGS = ("azureml-logs/*.txt", "logs/*.txt", "logs/user/**/*.txt")
+"""The logs of a run that `get_details_with_logs` shows."""
+SHOWN_BYTES = 1_000_000
+"""Bytes of each log that it shows, at most: the last."""
 
 
 class RunExperiment(NamedTuple):
@@ -108,6 +112,11 @@ class Run(Known, StepRun):
         found = path if artifact is None or not artifact.exists() else artifact
         return Model.register(self.experiment.workspace, found, model_name, **more)
 
+    def get_details_with_logs(self) -> dict[str, Any]:
+        """Return the details, with the text of each log: ``logFiles`` has them by name."""
+        logs = {} if self._folder is None else logs_in(self._folder)
+        return {**self.get_details(), "logFiles": logs}
+
     def _name(self) -> str:
         """Return the name of the experiment, which the record of a pipeline's run holds."""
         if self._experiment_name is None and self._folder is not None:
@@ -120,3 +129,13 @@ class Run(Known, StepRun):
 
 class _OfflineRun(Run):
     """The run of a process without one; scripts compare the name of its class."""
+
+
+def logs_in(folder: Path) -> dict[str, str]:
+    """Return the text of each log in the folder of a run by its name, of a long one the end."""
+    found = {}
+    for file in sorted({one for pattern in LOGS for one in folder.glob(pattern)}):
+        with file.open("rb") as log:
+            log.seek(max(0, file.stat().st_size - SHOWN_BYTES))
+            found[str(file.relative_to(folder))] = log.read().decode("utf-8", "replace")
+    return found

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from daskprs._options.site_defaults import default_job_dir
 from daskprs._suggest import nearest
 from daskprs.azure._missing_modules import refuse_missing_modules
-from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipeline_folder import PipelineFolder, ScriptFolder
 from daskprs.azure._pipelines.command_step import environment_of_process
+from daskprs.azure._registry import copy
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._step_logs import DRIVER_LOG
 from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     from daskprs.azure.v1.workspace import Workspace
 
+OUTPUTS = "outputs"
+"""The folder beside a script whose new files become artifacts of the run, as in Azure."""
 SHOWN_LINES = 20
 """Lines of a failed script's output that an error shows."""
 
@@ -184,6 +187,7 @@ class PythonScriptStep(PipelineStep):
         variables = {**given, **place.variables()}
         log = place.folder / DRIVER_LOG
         log.parent.mkdir(parents=True, exist_ok=True)
+        before = self._written()
         with log.open("wb") as file:
             done = subprocess.run(  # noqa: S603 - it is the user's script
                 [python or sys.executable, *words],
@@ -193,12 +197,21 @@ class PythonScriptStep(PipelineStep):
                 stderr=subprocess.STDOUT,
                 check=False,
             )
+        for name, version in self._written().items():
+            if version != before.get(name):
+                copy(self.source_directory / name, ScriptFolder(folder).artifacts / name)
         if done.returncode:
             lines = log.read_text("utf-8", "replace").splitlines()[-SHOWN_LINES:]
             shown = "\n".join(f"  {line}" for line in lines)
             failed = f"the step {self.name!r} has failed: exit code {done.returncode}."
             msg = f"{failed}\n{shown}\nAll of it: {log}"
             raise DaskprsError(msg)
+
+    def _written(self) -> dict[str, int]:
+        """Return the files in the script's folder ``outputs``, which Azure uploads, with times."""
+        root = self.source_directory
+        files = (one for one in (root / OUTPUTS).rglob("*") if one.is_file())
+        return {str(one.relative_to(root)): one.stat().st_mtime_ns for one in files}
 
     def _records(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the named inputs: datasets, or paths of mounted files."""

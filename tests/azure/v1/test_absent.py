@@ -134,3 +134,21 @@ def test_runs_are_found_again_with_their_logs_metrics_and_outputs() -> None:
     assert (failed.get_status(), next(failed.get_steps()).get_status()) == ("Failed", "Failed")
     with pytest.raises(UsageError, match=r"no run 'good-1' in .*get_runs"):
         PipelineRun(Experiment(ws, "good"), "good-1")
+
+
+def test_what_a_script_writes_into_outputs_is_uploaded() -> None:
+    """As in Azure; what was there before is not."""
+    Path("src/outputs").mkdir(parents=True)
+    Path("src/outputs/old").write_text("old")
+    Path("src/train.py").write_text("open('outputs/m.pkl', 'w').write('m')\n")
+    ws = Workspace(root="store")
+    assert Experiment(ws, "e").start_logging().get_details_with_logs()["logFiles"] == {}
+    assert ws.compute_targets["cpu"].get_status().allocation_state == "Steady"
+    run = Experiment(ws, "train").submit(v1.ScriptRunConfig("src", "train.py"))
+    assert run.get_file_names() == ["outputs/m.pkl"]
+    run.download_files(prefix="outputs", output_directory="down")
+    assert Path("down/outputs/m.pkl").read_text() == "m"
+    assert run.register_model("m", "outputs/m.pkl").path.read_text() == "m"
+    packages = v1.CondaDependencies.create(pip_packages=["a"], conda_packages=["b=1"])
+    assert packages.save_to_file(".") == "conda_dependencies.yml"
+    assert Path("conda_dependencies.yml").read_text() == "dependencies:\n- b=1\n- pip:\n  - a\n"

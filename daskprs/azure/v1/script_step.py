@@ -199,7 +199,7 @@ class PythonScriptStep(PipelineStep):
             )
         for name, version in self._written().items():
             if version != before.get(name):
-                copy(self.source_directory / name, ScriptFolder(folder).artifacts / name)
+                copy(self.source_directory / name, ScriptFolder(place.folder).artifacts / name)
         if done.returncode:
             lines = log.read_text("utf-8", "replace").splitlines()[-SHOWN_LINES:]
             shown = "\n".join(f"  {line}" for line in lines)

@@ -52,7 +52,7 @@ def parallel_run(
     run_max_try: int = default(3),
     allowed_failed_count: int = default(0),
     # Times
-    run_invocation_timeout: float = default(60),
+    run_invocation_timeout: float | str = default(60),
     # Output
     output: str | PathLike[str] | None = None,
     include_columns: Sequence[str] | None = None,

@@ -16,7 +16,7 @@ from daskprs._inputs.files.path_columns import PathValues, TypedFilesTable
 from daskprs._inputs.parquet import SchemaOfAll
 from daskprs._inputs.source.input_file import files_fingerprint
 from daskprs._inputs.source.read_options import BINARY, refuse_options
-from daskprs.errors import DaskprsError, InputError, LoadError, Option
+from daskprs.errors import DaskprsError, InputError, LoadError, Option, OptionError
 from daskprs.readers import Piece
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class InstalledFormatSource(TypedFilesTable):
         refuse_options(reading, BINARY, f"{format_.suffix} files, which have types of their own")
         super().__init__(files, reading)
         self._format = format_
-        self._size = reading.size_bytes
+        self._size_bytes = _bytes_of(reading, format_)
         self._as_arrow = reading.as_arrow
         of_all = SchemaOfAll(self._paths.of_files, reading.dtypes, as_arrow=self._as_arrow)
         nullable: set[str] = set()
@@ -148,7 +148,7 @@ class InstalledFormatSource(TypedFilesTable):
         index = 0
         for place, file in enumerate(self._files):
             if place not in self._pieces:
-                self._pieces[place] = self._format.pieces(file, self._size)
+                self._pieces[place] = self._format.pieces(file, self._size_bytes)
             for piece in self._pieces[place]:
                 yield MiniBatch(
                     index=index,
@@ -164,6 +164,10 @@ class InstalledFormatSource(TypedFilesTable):
         """Return how many mini-batches there are, once all files have been cut."""
         whole = len(self._pieces) == len(self._files)
         return sum(map(len, self._pieces.values())) if whole else None
+
+    def usual_rows(self) -> float | None:
+        """Return how many rows the first part has."""
+        return next((one.items for one in self.mini_batches()), None)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""
@@ -242,6 +246,14 @@ class InstalledFormatReader:
 
     def close(self) -> None:
         """Do nothing: each part opens its file."""
+
+
+def _bytes_of(reading: ReadOptions, format_: InstalledFormat) -> int:
+    """Return the bytes of a part; a reader does not cut by rows."""
+    if reading.size.unit == "rows":
+        told = f": {format_} cuts its files by bytes. Give a size such as '10 MB'."
+        raise OptionError(Option("mini_batch_size", reading.mini_batch_size), told)
+    return reading.size.amount
 
 
 def _take(of_all: SchemaOfAll, file: InputFile, declared: pa.Schema) -> None:

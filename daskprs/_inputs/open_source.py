@@ -119,7 +119,7 @@ def _open_frame(frame: Any, reading: ReadOptions) -> Source:
         check_columns(reading.columns, list(frame.columns), "columns")
         frame = frame[list(reading.columns)]
     frame = with_given_types(frame, reading.dtypes)
-    size = reading.size_bytes
+    size = reading.size
     source: FrameSource | ObjectFrameSource
     if reading.as_arrow:
         check_columns_fit(reading.batch_format, [str(label) for label in frame.columns])
@@ -144,7 +144,7 @@ def _open_arrow(table: Any, reading: ReadOptions) -> Source:
         check_columns(reading.columns, table.column_names, "columns")
         table = table.select(list(reading.columns))
     check_columns_fit(reading.batch_format, table.column_names)
-    size = reading.size_bytes
+    size = reading.size
     source = source_of_table(table, size, reading.dtypes, as_arrow=reading.as_arrow)
     _check_polars_holds(source.schema, reading)
     names = source.schema.names if reading.as_arrow else list(source.meta().columns)
@@ -155,7 +155,7 @@ def _open_stream(data: Any, reading: ReadOptions, *, is_lazy: bool = False) -> S
     from daskprs._inputs.frames.arrow_stream import open_lazy, open_stream
 
     check_options(reading, "frame")
-    size = reading.size_bytes
+    size = reading.size
     source = (open_lazy if is_lazy else open_stream)(data, size, reading)
     check_columns_fit(reading.batch_format, source.schema.names)
     _check_polars_holds(source.schema, reading)

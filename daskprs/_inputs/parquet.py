@@ -70,7 +70,7 @@ class RowGroups:
     """
 
     def __init__(self, footers: Iterable[Any], reading: ReadOptions) -> None:
-        self._size = reading.size_bytes
+        self._size = reading.size
         groups = [one for at, footer in enumerate(footers) for one in _of_footer(at, footer)]
         if reading.partitions is not None:
             reading.partitions.check(len(groups))
@@ -102,8 +102,13 @@ class RowGroups:
         """Return how many mini-batches there are."""
         return sum(-(-group.rows // self._rows_of(group)) for group in self._groups)
 
+    def usual_rows(self) -> float | None:
+        """Return how many rows the first slice has."""
+        first = self._groups[0] if self._groups else None
+        return None if first is None else min(self._rows_of(first), first.rows)
+
     def _rows_of(self, group: RowGroup) -> int:
-        return max(1, group.rows * self._size // max(1, group.size_bytes))
+        return self._size.rows_of(group.rows, group.size_bytes)
 
 
 def _of_footer(file: int, footer: Any) -> Iterator[RowGroup]:
@@ -357,6 +362,10 @@ class ParquetSource(TypedFilesTable):
     def count(self) -> int:
         """Return how many mini-batches there are."""
         return self._groups.count()
+
+    def usual_rows(self) -> float | None:
+        """Return how many rows the first slice has."""
+        return self._groups.usual_rows()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""

@@ -164,6 +164,8 @@ class Job:
             self._input = JobInput(call, self._cluster, stack, listeners)
             with report, self._control.prepares():
                 call.source.begin(self._input)
+            if note := self._input.note_on_size():
+                listeners.tell(MessageLogged("notice", worded(note, self._surface.option)))
             self._store = store = self._open_store(epoch, listeners)
             stack.callback(store.close)
             keep_call(call.folder, call.kept)
@@ -207,7 +209,7 @@ class Job:
         remote = call.remote
         if remote is not None:
             remote.begin(call.folder.upload, overwrite=options.overwrite)
-        records, timeout_s = call.folder.uploads, options.task_overhead_timeout
+        records, timeout_s = call.folder.uploads, options.limits().load_timeout_s
         return ResultStore(
             call.folder,
             epoch,
@@ -296,7 +298,7 @@ class Job:
                 self._input.sizes(expected, store),
             )
         )
-        within_s = call.options.first_task_creation_timeout
+        within_s = self._limits.first_task_creation_timeout_s
         ledger = Ledger(
             call.job_id,
             with_first_item_deadline(self._input.plan(store), within_s),
@@ -366,7 +368,7 @@ class Job:
         with ExitStack() as writers:
 
             def new_writers(attempts: Path) -> Executor:
-                timeout_s = self._call.options.task_overhead_timeout
+                timeout_s = self._limits.load_timeout_s
                 made = PartWriters(client, self._call.folder, attempts, timeout_s, say)
                 return writers.enter_context(made)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from daskprs._agent.protocol.messages import INLINE
 from daskprs._core.events import MessageLogged
+from daskprs._inputs.source.sizes import bare_bytes
 from daskprs._output.journal.recovery import RUNS
+from daskprs._report.humanize import counted
+from daskprs.errors import Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._inputs.collections.source import CollectionSource
     from daskprs._inputs.keys.partition_keys import ShuffledKeySource
+    from daskprs._inputs.source.source import TableSource
     from daskprs._job.job_cluster import JobCluster
     from daskprs._job.request import CheckedCall
     from daskprs._output.store import ResultStore
@@ -62,15 +66,15 @@ class JobInput:
         if options.start_method == INLINE:
             source.prepare(self.scratch)
             return
-        client = self._cluster.keep(self._job)
+        client, limits = self._cluster.keep(self._job), options.limits()
         from daskprs._cluster.key_exchange import KeyExchange
 
         exchange = KeyExchange(
             client,
             options.environment_variables,
             options.process_count_per_node,
-            options.task_overhead_timeout,
-            options.no_workers_timeout,
+            limits.load_timeout_s,
+            limits.no_workers_timeout_s,
         )
         self._job.callback(exchange.close)
         source.bring_together(self.scratch, exchange.run)
@@ -97,7 +101,7 @@ class JobInput:
                 from daskprs._cluster.partition_feed import PartitionFeed
 
                 with closing(PartitionFeed(source, self._call.job_id)) as feed:
-                    feed.describe(client, unknown, options.no_workers_timeout)
+                    feed.describe(client, unknown, options.limits().no_workers_timeout_s)
         self.known_before = source.compare(extends=RUNS[options.resume] == "what is new")
 
     # ---- what the job asks for ----
@@ -117,6 +121,21 @@ class JobInput:
         if self.staged is not None:
             self.staged.settle(filter(is_settled, plan()))
         return plan()
+
+    def note_on_size(self) -> str:
+        """Return a note on a size in bytes that looks like a number of rows (after `begin`)."""
+        source, size = self._call.source, self._call.options.mini_batch_size
+        amount = bare_bytes(size)
+        if source.unit != "row" or not amount:
+            return ""
+        rows, so_many = cast("TableSource", source).usual_rows(), ""
+        if rows is not None:
+            about = f"about {counted(round(rows), 'row')}" if rows >= 1 else "less than one row"
+            so_many = f", {about} of this table"
+        return (
+            f"{Option('mini_batch_size', size)} is a number of bytes{so_many}. Write "
+            f"'{amount} rows' for so many rows, or '{amount} B' for bytes without this note."
+        )
 
     def sizes(self, expected: int | None, store: ResultStore) -> dict[int, int] | None:
         """Return the sizes of the mini-batches to be run, where finding them out costs little."""

@@ -66,10 +66,9 @@ def partitions_of(data: Any, options: RunOptions) -> InputPartitions:
     reading = replace(options.reading(), batch_format=options.batch_format)
     frame = _frame_of(data, as_arrow=reading.as_arrow)
     if frame is not None:
-        size = reading.size_bytes
-        row_bytes = frame.memory_usage(deep=True).sum() / max(1, len(frame))
+        size_bytes = int(frame.memory_usage(deep=True).sum())
         with dask.config.set({"dataframe.convert-string": False}):
-            rows = max(1, int(size / max(1, row_bytes)))
+            rows = reading.size.rows_of(max(1, len(frame)), max(len(frame), size_bytes))
             data = dd.from_pandas(frame.reset_index(drop=True), chunksize=rows, sort=False)
         reading = replace(reading, mini_batch_size=None)
     kind, meta = kind_of(data), None
@@ -142,6 +141,11 @@ def _is_read_once(data: Any) -> bool:
     package, name = type(data).__module__.partition(".")[0], type(data).__name__
     is_frame = package in ("pandas", "polars", "pyarrow") and name in FRAMES
     return not is_frame and (hasattr(data, "__arrow_c_stream__") or name == "LazyFrame")
+
+
+def holds_delayed(data: Any) -> bool:
+    """Return whether data is Delayed objects or futures, whose frames only `meta` announces."""
+    return _is_collection(data) and kind_of(data) == "delayed"
 
 
 def _is_collection(data: Any) -> bool:

@@ -24,9 +24,9 @@ from daskprs._job.request import absolute_paths
 from daskprs._lazy.committed_job import JobCall, read_part, run_job
 from daskprs._lazy.committed_parts import NAME, frame_of_parts
 from daskprs._lazy.lazy_call import LazyCall
-from daskprs._lazy.lazy_input import partitions_of, plan_of
+from daskprs._lazy.lazy_input import holds_delayed, partitions_of, plan_of
 from daskprs._lazy.partition_run import run_numbered, run_partition
-from daskprs._lazy.result_form import ResultForm
+from daskprs._lazy.result_form import ResultForm, schema_of_meta
 from daskprs._options.rules import check_job_dir, check_one_of
 from daskprs._options.run_options import OUTPUT, TABLE, RunOptions
 from daskprs._options.site_defaults import default_job_dir, site_defaults
@@ -69,6 +69,7 @@ def map_batches(
     script: str | PathLike[str] | Callable[..., Any] | Any,
     *,
     schema: Any = None,
+    meta: Mapping[str, Any] | Any | None = None,
     collection: Literal["dataframe", "bag"] = "dataframe",
     committed: bool = True,
     on_error: OnError = "raise",
@@ -98,6 +99,10 @@ def map_batches(
     schema
         The columns of the result and their types, as `parallel_run` takes them: an Arrow schema,
         types by column name, or a frame without rows. Needed for a DataFrame.
+    meta
+        The same in Dask's form, as ``map_partitions`` takes it: a frame, or names with types, where
+        ``object`` means text. For Delayed objects and futures, it is about their frames, as for
+        ``from_delayed``, and `schema` is about the result.
     collection
         ``"dataframe"``, or ``"bag"``: of the elements of lists and arrays, and of rows of frames as
         dicts.
@@ -127,7 +132,11 @@ def map_batches(
 
     """
     check_one_of("raise", "drop")("on_error", on_error)
-    given = {**options} if schema is None else {**options, "schema": schema}
+    given: dict[str, Any] = {**options} if schema is None else {**options, "schema": schema}
+    if meta is not None and holds_delayed(data):
+        given["meta"] = meta
+    elif meta is not None:
+        given["schema"] = schema_of_meta(meta, schema, collection)
     if committed:
         return _of_a_job(data, script, collection, on_error, job_dir, given)
     if job_dir is not None:

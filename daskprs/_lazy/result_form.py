@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
+from dask.dataframe.dispatch import make_meta
 from dask.dataframe.utils import clear_known_categories
 from pandas.api.types import union_categoricals
 
@@ -87,6 +89,34 @@ class ResultForm(NamedTuple):
         ]
         filled = [frame for frame in frames if len(frame)]
         return _together(filled, number) if filled else taken.copy()
+
+
+def schema_of_meta(meta: Any, schema: Any, collection: str) -> pd.DataFrame:
+    """Return a frame without rows that has the columns of Dask's `meta`.
+
+    Raises
+    ------
+    OptionError
+        When `meta` is not the form of a frame, or beside a `schema` or a Bag.
+
+    """
+    other = Option("schema") if schema is not None else Option("collection", collection)
+    if schema is not None or collection == "bag":
+        why = "which says the same here" if schema is not None else "whose items have no columns"
+        msg = f"{Option('meta', meta)}: not with {other}, {why}."
+        raise OptionError(msg)
+    made = None
+    with suppress(Exception):  # whatever Dask and pandas raise for it
+        made = make_meta(meta)
+    if not isinstance(made, pd.DataFrame):
+        msg = (
+            f"{Option('meta', meta)}: the result is a DataFrame. Give a frame without rows, a "
+            "mapping of column names to types, or a list of names and types, such as "
+            "[('id', 'int64'), ('score', 'float64')]."
+        )
+        raise OptionError(msg)
+    texts = [name for name in made if pd.api.types.is_object_dtype(made[name])]
+    return made.iloc[:0].astype(dict.fromkeys(texts, "str"))
 
 
 def _together(frames: list[pd.DataFrame], number: int) -> pd.DataFrame:

@@ -56,7 +56,6 @@ class _RareOptions(TypedDict, total=False):
     logging_level: str
     input_type: InputType
     partition_format: str | None
-    meta: Mapping[str, Any] | Any | None
     delimiter: str | None
     header: Header | None
     encoding: str
@@ -71,14 +70,14 @@ class _RareOptions(TypedDict, total=False):
     error_threshold: int
     max_node_losses: int
     fail_on_timeout: bool
-    task_overhead_timeout: float
-    init_timeout: float | None
-    shutdown_timeout: float
-    first_task_creation_timeout: float
-    progress_update_timeout: float | None
-    no_workers_timeout: float | None
+    task_overhead_timeout: float | str
+    init_timeout: float | str | None
+    shutdown_timeout: float | str
+    first_task_creation_timeout: float | str
+    progress_update_timeout: float | str | None
+    no_workers_timeout: float | str | None
     retain: Literal["results", "all"]
-    resource_monitor_interval: float
+    resource_monitor_interval: float | str
     profiling_module: Literal["cProfile", "profile"] | None
     metrics_file: str | PathLike[str] | None
     shared: bool
@@ -98,6 +97,7 @@ class MoreOptions(_RareOptions, total=False):
 
     """
 
+    meta: Mapping[str, Any] | Any | None
     output_action: Literal["append_row", "summary_only"]
     output_format: OutputFormat
     append_row_file_name: str
@@ -129,6 +129,6 @@ class LazyOptions(_RareOptions, total=False):
     start_method: Literal["fork", "spawn", "inline"]
     run_max_try: int
     allowed_failed_count: int
-    run_invocation_timeout: float
+    run_invocation_timeout: float | str
     include_columns: Sequence[str] | None
     show_output: bool

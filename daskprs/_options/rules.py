@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs._inputs.source.sizes import parse_bytes
+from daskprs._inputs.source.sizes import parse_bytes, size_in_one_form
 from daskprs._system.hidden_values import HiddenValues
 from daskprs._system.interpreter import NoInterpreter, interpreter_at
 from daskprs.errors import JobFolderError, Option, OptionError, UsageError
@@ -132,11 +132,16 @@ def check_number(least: int) -> Callable[[str, Any], Any]:
     return rule
 
 
+IN_WORDS = 'in words as Dask has them, such as "90s", "5m" or "2 hours"'
+
+
 def check_seconds(name: str, value: Any) -> Any:
-    """Reject values other than a timeout in seconds."""
-    if not _is_number(value) or not 0 < value <= LONGEST_S:
-        raise refused(name, value, f"a number of seconds above 0, at most {LONGEST_S}")
-    return _plain(value)
+    """Return a timeout in seconds; reject values other than one."""
+    seconds = _seconds(value)
+    if seconds is None or not 0 < seconds <= LONGEST_S:
+        rule = f"a number of seconds above 0, at most {LONGEST_S}, or a time {IN_WORDS}"
+        raise refused(name, value, rule)
+    return seconds
 
 
 def check_delay(name: str, value: Any) -> Any:
@@ -153,10 +158,24 @@ def check_delay(name: str, value: Any) -> Any:
 
 
 def check_interval(name: str, value: Any) -> Any:
-    """Reject values other than an interval in seconds, or 0 for none."""
-    if not _is_number(value) or (value != 0 and not 1 <= value <= LONGEST_S):
-        raise refused(name, value, f"0, or a number of seconds from 1 to {LONGEST_S}")
-    return _plain(value)
+    """Return an interval in seconds, or 0 for none; reject other values."""
+    seconds = _seconds(value)
+    if seconds is None or (seconds != 0 and not 1 <= seconds <= LONGEST_S):
+        rule = f"0, or a number of seconds from 1 to {LONGEST_S}, or a time {IN_WORDS}"
+        raise refused(name, value, rule)
+    return seconds
+
+
+def _seconds(value: Any) -> int | float | None:
+    """Return seconds that are a number or words; None for anything else."""
+    if isinstance(value, str):
+        from dask.utils import parse_timedelta
+
+        try:
+            value = parse_timedelta(value, default="seconds")
+        except (KeyError, ValueError, IndexError):
+            return None
+    return _plain(value) if _is_number(value) else None
 
 
 def check_percent(name: str, value: Any) -> Any:
@@ -457,6 +476,13 @@ def named_paths(name: str, value: Any) -> dict[str, str] | None:
 def check_size(name: str, value: Any) -> Any:
     """Reject values other than a size; a number becomes a Python number, text stays unchanged."""
     size = parse_bytes(value, name)
+    return value if isinstance(value, str) else size
+
+
+def check_mini_batch_size(name: str, value: Any) -> Any:
+    """Reject values other than a size or a count; a number becomes a Python number."""
+    del name
+    size = size_in_one_form(value)
     return value if isinstance(value, str) else size
 
 

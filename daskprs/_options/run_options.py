@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from daskprs import _plugins
 from daskprs._core.limits import Limits
 from daskprs._inputs.source.read_options import BatchFormat, Header, InputType, ReadOptions
-from daskprs._inputs.source.sizes import parse_bytes
+from daskprs._inputs.source.sizes import parse_bytes, size_in_one_form
 from daskprs._options.output_path import TABULAR, check_output, meant_by, split, suffix_of
 from daskprs._options.rules import (
     EXPONENTIAL,
@@ -26,6 +26,7 @@ from daskprs._options.rules import (
     check_gpus,
     check_interval,
     check_metrics_file,
+    check_mini_batch_size,
     check_number,
     check_one_of,
     check_parts,
@@ -89,7 +90,7 @@ ALIASES = {
     **dict.fromkeys(("timeout_s", "task_timeout"), "run_invocation_timeout"),
     **dict.fromkeys(
         ("batch_size", "chunk_size", "chunksize"),
-        "mini_batch_size (bytes of a table, or a number of files)",
+        'mini_batch_size (such as "100 rows", "10 MB" or "20 files")',
     ),
     **dict.fromkeys(("retries", "max_restarts"), "run_max_try (tries, one more than retries)"),
 }
@@ -224,9 +225,10 @@ class RunOptions:
         have the suffix of one kind of table, and files if no path has such a suffix. A mixture is
         an error.
     mini_batch_size
-        For tables, a size in bytes, or with a unit (``"10 MB"``; units are powers of 1024). For
-        files, a number of files. Without this option, each partition of a dask collection is one
-        mini-batch. Default: 1 MB, or 10 files.
+        For tables, ``"100 rows"``, or a size such as ``"10 MB"`` (units are powers of 1024; a
+        number alone means bytes). For files, ``"20 files"`` or ``20``; for other objects,
+        ``"20 items"``. Without this option, each partition of a dask collection is one mini-batch.
+        Default: 1 MB, or 10 files.
     partition_keys
         Names of columns, which may be whole numbers (``[0]``) in a frame. Each combination of their
         values that occurs is one mini-batch, with all its rows in input order. For files, these are
@@ -312,7 +314,8 @@ class RunOptions:
         allow failures. Batch deployments set this option.
     run_invocation_timeout
         Seconds for one call of `run`, including the time to iterate over its result. After this
-        time the agent is killed, and the attempt fails.
+        time the agent is killed, and the attempt fails. Like all times, it may be in words, such as
+        ``"5m"`` or ``"2 hours"``.
     task_overhead_timeout
         Seconds for loading one mini-batch. With `partition_keys`, the limit also applies to each
         step that brings the rows of a key together: dealing out a piece of the table, and gathering
@@ -459,7 +462,7 @@ class RunOptions:
         "INFO", SCRIPT, check_one_of(*LEVELS, any_case=True), changes_results=False, is_of_task=True
     )
     input_type: InputType = option("auto", INPUT)
-    mini_batch_size: int | str | None = option(None, INPUT, check_size, is_of_task=True)
+    mini_batch_size: int | str | None = option(None, INPUT, check_mini_batch_size, is_of_task=True)
     partition_keys: Sequence[str | int] | str | None = option(None, INPUT, labels)
     partition_format: str | None = option(None, INPUT, check_text)
     columns: Sequence[str] | None = option(None, INPUT, names)
@@ -502,23 +505,27 @@ class RunOptions:
     error_threshold: int = option(-1, FAILURES, check_number(-1), changes_results=False)
     max_node_losses: int = option(3, FAILURES, check_number(1), changes_results=False)
     fail_on_timeout: bool = option(False, FAILURES, changes_results=False)
-    run_invocation_timeout: float = option(
+    run_invocation_timeout: float | str = option(
         60, TIMES, check_seconds, changes_results=False, is_of_task=True
     )
-    task_overhead_timeout: float = option(
+    task_overhead_timeout: float | str = option(
         600, TIMES, check_seconds, changes_results=False, is_of_task=True
     )
-    init_timeout: float | None = option(
+    init_timeout: float | str | None = option(
         None, TIMES, check_seconds, changes_results=False, is_of_task=True
     )
-    shutdown_timeout: float = option(
+    shutdown_timeout: float | str = option(
         30, TIMES, check_seconds, changes_results=False, is_of_task=True
     )
-    first_task_creation_timeout: float = option(600, TIMES, check_seconds, changes_results=False)
-    progress_update_timeout: float | None = option(
+    first_task_creation_timeout: float | str = option(
+        600, TIMES, check_seconds, changes_results=False
+    )
+    progress_update_timeout: float | str | None = option(
         None, TIMES, check_seconds, changes_results=False
     )
-    no_workers_timeout: float | None = option(None, TIMES, check_seconds, changes_results=False)
+    no_workers_timeout: float | str | None = option(
+        None, TIMES, check_seconds, changes_results=False
+    )
     output: str | PathLike[str] | None = option(None, OUTPUT, check_output, is_site_default=False)
     output_action: Literal["append_row", "summary_only"] = option(
         "append_row", OUTPUT, is_site_default=False
@@ -564,7 +571,9 @@ class RunOptions:
         False, THE_JOB, changes_results=False, is_of_one_run=True, is_site_default=False
     )
     retain: Literal["results", "all"] = option("results", THE_JOB, changes_results=False)
-    resource_monitor_interval: float = option(600, THE_JOB, check_interval, changes_results=False)
+    resource_monitor_interval: float | str = option(
+        600, THE_JOB, check_interval, changes_results=False
+    )
     profiling_module: Literal["cProfile", "profile"] | None = option(
         None, THE_JOB, changes_results=False
     )
@@ -734,7 +743,7 @@ class RunOptions:
         """
         values = {name: self[name] for name, row in TABLE.items() if row.changes_results}
         if self.mini_batch_size is not None:
-            values["mini_batch_size"] = parse_bytes(self.mini_batch_size, "mini_batch_size")
+            values["mini_batch_size"] = size_in_one_form(self.mini_batch_size)
         if self.output is not None:  # a resume may write to another folder
             name = TABLE["append_row_file_name"].default
             values |= {"output": self.output_name, "append_row_file_name": name}
@@ -759,8 +768,8 @@ class RunOptions:
     def limits(self) -> Limits:
         """Return the limits of the job."""
         run, load = float(self.run_invocation_timeout), float(self.task_overhead_timeout)
-        init = 3 * run + 30 if self.init_timeout is None else self.init_timeout
-        stall = self.progress_update_timeout
+        init = 3 * run + 30 if self.init_timeout is None else float(self.init_timeout)
+        stall, wait = self.progress_update_timeout, self.no_workers_timeout
         memory = self.agent_memory_limit
         return Limits(
             run_max_try=self.run_max_try,
@@ -775,10 +784,10 @@ class RunOptions:
             run_timeout_s=run,
             load_timeout_s=load,
             init_timeout_s=init,
-            shutdown_timeout_s=self.shutdown_timeout,
-            first_task_creation_timeout_s=self.first_task_creation_timeout,
-            progress_update_timeout_s=2 * (load + run) + init if stall is None else stall,
-            no_workers_timeout_s=self.no_workers_timeout,
+            shutdown_timeout_s=float(self.shutdown_timeout),
+            first_task_creation_timeout_s=float(self.first_task_creation_timeout),
+            progress_update_timeout_s=2 * (load + run) + init if stall is None else float(stall),
+            no_workers_timeout_s=None if wait is None else float(wait),
             agent_memory_bytes=None
             if memory is None
             else parse_bytes(memory, "agent_memory_limit"),

@@ -444,7 +444,7 @@ def test_what_only_tables_have_is_refused(option: str) -> None:
         form_of_arrays(reading)
     with pytest.raises(OptionError, match=f"{option}=.*: not for a collection of objects"):
         form_of_objects(reading, is_bag=False)
-    with pytest.raises(OptionError, match="for objects it is a count, such as 10"):
+    with pytest.raises(OptionError, match="for items it is a count, such as 10"):
         form_of_objects(ReadOptions(mini_batch_size="10 MB"), is_bag=True)
 
 

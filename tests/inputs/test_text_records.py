@@ -79,6 +79,26 @@ def test_a_record_belongs_to_the_range_it_starts_in(body: bytes, size: int, seed
 
 
 @pytest.mark.usefixtures("_chunks")
+@given(
+    body=st.text(alphabet='a,"\n\r ', max_size=60).map(str.encode),
+    rows=st.integers(1, 4),
+    begin=st.integers(0, 3),
+)
+def test_ranges_by_rows_have_so_many_rows(body: bytes, rows: int, begin: int) -> None:
+    """All but the last; blank records count nowhere, and nothing is lost."""
+    dialect = Dialect(",", "utf-8", multi_line=True)
+    begin = min(begin, len(body))
+    records = TextRecords(InMemory(body), begin, dialect.new_scan)  # type: ignore[arg-type]
+    ranges = list(records.cut_rows(rows, dialect.blanks))
+    assert [count for _, _, count in ranges[:-1]] == [rows] * (len(ranges) - 1)
+    for start, stop, count in ranges:
+        assert len(dialect.starts_of_rows(records.between(start, stop).body)) == count
+    bounds = [begin, *(stop for _, stop, _ in ranges)]
+    assert [start for start, _, _ in ranges] == bounds[:-1]
+    assert dialect.is_blank(body[bounds[-1] :])
+
+
+@pytest.mark.usefixtures("_chunks")
 @given(body=TEXT, size=st.integers(1, 20))
 def test_a_stream_is_cut_at_record_ends(body: bytes, size: int) -> None:
     """Its pieces are the whole, and each begins where a record does."""

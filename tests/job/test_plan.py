@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import dask.array as da
+import dask.bag as db
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import daskprs
+from daskprs import OptionError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +37,117 @@ def test_a_plan_shows_what_would_be_run(tmp_path: Path) -> None:
     assert list(table.columns) == ["mini_batch", "label", "items", "size_bytes"]
     assert table["size_bytes"].sum() == size
     assert table["items"].isna().all()  # text is not read for a plan
+
+
+@pytest.mark.parametrize("form", ["frame", "csv", "csv.gz", "jsonl", "parquet", "object", "arrow"])
+def test_a_table_is_cut_by_rows(form: str, tmp_path: Path) -> None:
+    """Each mini-batch but the last has so many, whatever their bytes, and the plan knows them."""
+    path, data = tmp_path / f"table.{form}", FRAME
+    match form:
+        case "csv" | "csv.gz":
+            blank_lines = FRAME.to_csv(index=False).replace("t7\n", "t7\n  \n\n")
+            opened = gzip.open if form == "csv.gz" else open
+            with opened(path, "wt") as file:
+                file.write(blank_lines)
+        case "jsonl":
+            path.write_text(FRAME.to_json(orient="records", lines=True).replace("\n", "\n \n"))
+        case "parquet":
+            FRAME.to_parquet(path)
+        case "object":
+            data = FRAME.assign(text=[{"n"} for _ in range(50)])
+        case "arrow":
+            data = pa.Table.from_pandas(FRAME).to_reader(max_chunksize=7)
+    shown = daskprs.plan(path if path.exists() else data, mini_batch_size="20 Rows")
+    assert [one.items for one in shown] == [20, 20, 10]
+    assert [one.row_lower_bound for one in shown] == [0, 20, 40]
+    assert len(shown) == 3
+    rows = shown.to_dask_dataframe().compute(scheduler="sync")
+    assert rows["number"].tolist() == [*range(50)]
+
+
+def test_rows_of_text_have_numbers_where_it_is_cut_by_rows(tmp_path: Path) -> None:
+    """The scan counts them: `run` and the output get the number of each row."""
+    for name, part in (("a", FRAME[:25]), ("b", FRAME[25:])):
+        part.to_csv(tmp_path / f"{name}.csv", index=False)
+    result = daskprs.parallel_run(
+        str(tmp_path / "*.csv"),
+        lambda rows, context: rows.assign(first=context.global_row_index_lower_bound),
+        mini_batch_size="10 rows",
+        include_columns=["row_number"],
+        start_method="inline",
+        progress=False,
+        job_dir=tmp_path / "job",
+    ).to_pandas()
+    assert result["row_number"].tolist() == [*range(50)]
+    assert sorted(set(result["first"])) == [0, 10, 20, 25, 35, 45]
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "said"),
+    [
+        ("table", "20 files", "for a table it is a number of bytes"),
+        ("table", "20 items", "or of rows, such as"),
+        ("files", "20 rows", 'such as 10 or "10 files"'),
+        ("files", "1 KB", 'such as 10 or "10 files"'),
+        ("bag", "20 files", 'such as 10 or "10 items"'),
+    ],
+)
+def test_a_size_of_another_kind_of_input_is_refused(
+    given: str, size: str, said: str, tmp_path: Path
+) -> None:
+    """The message has the spelling that this kind takes."""
+    (tmp_path / "a.bin").touch()
+    bag = db.from_sequence(range(3))
+    data = {"table": FRAME, "files": tmp_path, "bag": bag}[given]
+    with pytest.raises(OptionError, match=said):
+        daskprs.plan(data, mini_batch_size=size)
+
+
+def test_partitions_and_blocks_are_cut_by_rows_and_items() -> None:
+    """A partition is cut, and not joined to the next."""
+    frame = dd.from_pandas(FRAME, npartitions=2)
+    block = da.from_array(np.arange(50), chunks=25)
+    bag = db.from_sequence(range(50), npartitions=2)
+    for data, size in ((frame, "20 rows"), (block, "20 rows"), (bag, "20 items")):
+        shown = daskprs.plan(data, mini_batch_size=size)
+        assert [one.items for one in shown] == [20, 5, 20, 5]
+
+
+@pytest.mark.parametrize(
+    ("size", "note"),
+    [
+        (100, "mini_batch_size=100 is a number of bytes, about {} of this table. Write '100 rows'"),
+        (1, "mini_batch_size=1 is a number of bytes, {} of this table. Write '1 rows' for"),
+        ("100 B", ""),
+        ("10 rows", ""),
+        (1024, ""),
+    ],
+)
+@pytest.mark.parametrize("form", ["frame", "csv"])
+def test_a_size_that_may_be_meant_as_rows_gets_a_note(
+    size: int | str, note: str, form: str, tmp_path: Path
+) -> None:
+    """It says how many rows that is, with both spellings."""
+    FRAME.to_csv(tmp_path / "table.csv", index=False)
+    data = FRAME if form == "frame" else tmp_path / "table.csv"
+    daskprs.parallel_run(
+        data,
+        len_of_rows,
+        mini_batch_size=size,
+        start_method="inline",
+        progress=False,
+        job_dir=tmp_path / "job",
+    )
+    log = (tmp_path / "job" / "logs" / "sys" / "master_role.txt").read_text()
+    rows = {("frame", 100): "5 rows", ("csv", 100): "15 rows", ("frame", 1): "about 1 row"}
+    told = note.format(rows.get((form, int(size)), "less than one row")) if note else ""
+    assert told in log
+    assert ("is a number of bytes" in log) == bool(note)
+
+
+def len_of_rows(rows: pd.DataFrame) -> list[int]:
+    """Return the number of rows."""
+    return [len(rows)]
 
 
 def test_a_table_goes_to_a_dask_dataframe_and_back(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import dask.dataframe as dd
 import pandas as pd
 import pytest
 
+import daskprs
 from daskprs._lazy.result_form import ResultForm
 from daskprs._output.rows.given_schema import schema_text
 from daskprs._output.rows.typed_rows import TypedPiece
-from daskprs.errors import ReturnTypeError
+from daskprs.errors import OptionError, ReturnTypeError
 
 SIZES = pd.CategoricalDtype(["small", "large", "huge"], ordered=True)
 
@@ -35,3 +39,38 @@ def test_ordered_categories_that_differ_are_refused() -> None:
     other = pd.CategoricalDtype(["tiny", "small"], ordered=True)
     with pytest.raises(ReturnTypeError, match=r"partition 3: the categories of .* 'size' differ"):
         form.partition([(0, sizes(SIZES, "small")), (1, sizes(other, "tiny"))], 3)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"n": "i8", "text": object, "score": "f8"},
+        [("n", "int64"), ("text", "object"), ("score", float)],
+        pd.DataFrame({"n": [1], "text": ["a"], "score": [0.5]}),
+    ],
+    ids=["mapping", "pairs", "frame"],
+)
+def test_meta_announces_the_result_as_in_dask(meta: object) -> None:
+    """In the forms of `map_partitions`; objects of its frames are text."""
+    frame = dd.from_pandas(pd.DataFrame({"n": [1, 2]}), npartitions=2)
+    lazy = daskprs.map_batches(frame, lambda rows: rows, meta=meta)  # type: ignore[arg-type]
+    schema = {"n": "int64", "text": "str", "score": "float64"}
+    same = daskprs.map_batches(frame, lambda rows: rows, schema=schema)
+    assert lazy.dtypes.to_dict() == same.dtypes.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("meta", "others", "said"),
+    [
+        (("n", "f8"), {}, "the result is a DataFrame. Give a frame without rows"),
+        ({"n": "f8"}, {"schema": {"n": "f8"}}, "not with schema"),
+        ({"n": "f8"}, {"collection": "bag"}, "not with collection='bag'"),
+    ],
+)
+def test_meta_that_announces_no_frame_is_refused(
+    meta: object, others: dict[str, Any], said: str
+) -> None:
+    """The message names the form that the result has."""
+    frame = dd.from_pandas(pd.DataFrame({"n": [1, 2]}), npartitions=2)
+    with pytest.raises(OptionError, match=said):
+        daskprs.map_batches(frame, lambda rows: rows, meta=meta, **others)  # type: ignore[arg-type]

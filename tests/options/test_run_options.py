@@ -79,6 +79,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("mini_batch_size", 0),
     ("mini_batch_size", -5),
     ("mini_batch_size", "-5"),
+    ("mini_batch_size", "0 rows"),
+    ("mini_batch_size", "ten rows"),
     ("mini_batch_size", 1.5),
     ("mini_batch_size", True),
     ("partition_keys", []),
@@ -138,7 +140,9 @@ REFUSED: list[tuple[str, Any]] = [
     ("run_invocation_timeout", float("inf")),
     ("run_invocation_timeout", float("nan")),
     ("run_invocation_timeout", None),
-    ("run_invocation_timeout", "60"),
+    ("run_invocation_timeout", "60 moons"),
+    ("run_invocation_timeout", ""),
+    ("run_invocation_timeout", "4 days"),
     ("run_max_try", 0),
     ("retry_delay", -1),
     ("retry_delay", "a while"),
@@ -214,10 +218,14 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("partition_keys", [0, np.int64(1), "0"], (0, 1, "0")),
     ("partition_keys", ["store", "brand"], ("store", "brand")),
     ("mini_batch_size", "10 kB", "10 kB"),
+    ("mini_batch_size", "100 rows", "100 rows"),
     ("mini_batch_size", np.int64(10), 10),
     ("agent_memory_limit", np.uint32(1 << 31), 1 << 31),
     ("run_invocation_timeout", 0.5, 0.5),
     ("run_invocation_timeout", 259_200, 259_200),
+    ("run_invocation_timeout", "1m", 60),
+    ("run_invocation_timeout", "1.5 hours", 5400),
+    ("resource_monitor_interval", "0", 0),
     ("run_max_try", np.int64(2), 2),
     ("retry_delay", "exponential", "exponential"),
     ("retry_delay", "2.5", 2.5),
@@ -354,7 +362,7 @@ def test_parallel_run_spells_out_what_people_use_with_the_defaults_of_the_table(
 
 def test_each_option_has_the_type_of_the_table_wherever_it_is_typed() -> None:
     """Type checkers see one type, in a signature and behind `more`."""
-    of_lazy = [name for name in OPTIONS if name not in {*NOT_OF_JOBS, "schema"}]
+    of_lazy = [name for name in OPTIONS if name not in {*NOT_OF_JOBS, "schema", "meta"}]
     having: dict[Any, list[str]] = {
         daskprs.parallel_run: SPELLED,
         MoreOptions: [name for name in OPTIONS if name not in SPELLED] + ["survive"],

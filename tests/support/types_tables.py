@@ -34,6 +34,7 @@ from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.batch_format import BatchForm, batch_form
 from daskprs._inputs.source.pieces import PartitionSlice
 from daskprs._inputs.source.read_options import BatchFormat, ReadOptions
+from daskprs._inputs.source.sizes import Size
 from daskprs.errors import InputError, LoadError, class_name
 from tests.support.filled_page import filled
 
@@ -181,7 +182,7 @@ def _of_value(name: str, form: StagingForm, value: Any) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         whole = staged(value, 0, form, Path(folder))
         (got,) = _read(whole, Path(folder))
-        cut = staged(value, 0, replace(form, size=1), Path(folder))
+        cut = staged(value, 0, replace(form, size=Size(1)), Path(folder))
         pieces = len(cut.description.sizes_bytes)
         return [
             name,

@@ -229,7 +229,7 @@ class CollectionSource(TableSource):
             "kind": f"dask {self._collection.kind}",
             "columns": names,
             "format": self.form.batch_format,
-            "size": self.form.size if self.is_cut else None,
+            "size": self.form.size.told if self.is_cut else None,
         }
 
     def where(self, mini_batch: MiniBatch) -> Where:

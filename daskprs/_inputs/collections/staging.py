@@ -32,7 +32,6 @@ from daskprs._inputs.collections.staged_reader import (
     append_reader,
     checksum_of,
 )
-from daskprs._inputs.collections.staging_form import WHOLE
 from daskprs._inputs.frames.caller_frame import (
     DIGEST_BYTES,
     DIGEST_THREADS,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
 
     from daskprs._folders.row_labels import Numbers
     from daskprs._inputs.collections.staging_form import StagingForm
+    from daskprs._inputs.source.sizes import Size
 
 ROWS_OF = {
     ("numpy", "ndarray"),
@@ -183,13 +183,13 @@ def _written(value: Any, form: StagingForm, path: Path) -> _Written:
             return _write_array(value, form.size, path)
     if _is_rows(value):
         if type(value) is np.ndarray and _is_plain(value.dtype):
-            return _write_plain_array(value, form.size, path)
-        return _write_pickles(value, len(value), form.size, path)
+            return _write_plain_array(value, form.size.amount, path)
+        return _write_pickles(value, len(value), form.size.amount, path)
     if form.kind == "bag" or hasattr(value, "__next__"):
         value = list(value)
     if type(value) in (list, tuple):
-        return _write_pickles(value, len(value), form.size, path)
-    return _write_pickles(value, 1, WHOLE, path)
+        return _write_pickles(value, len(value), form.size.amount, path)
+    return _write_pickles(value, 1, 1, path)
 
 
 def _is_rows(value: Any) -> bool:
@@ -274,11 +274,11 @@ def _write_arrow(source: FrameSource, path: Path) -> _Written:
     return _Written(slices, bounds, np.array(sizes, np.int64), source.digest)
 
 
-def _write_labelled(table: pa.Table, size_bytes: int, path: Path) -> _Written:
+def _write_labelled(table: pa.Table, size: Size, path: Path) -> _Written:
     """Write a table of a frame without a digest, in a tenth of the time of a small one."""
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
-    bounds = _bounds(len(table), max(1, size_bytes * len(table) // max(1, table.nbytes)))
+    bounds = _bounds(len(table), size.rows_of(len(table), table.nbytes))
     sizes = np.diff(bounds) * table.nbytes // len(table)
     return _Written(ArrowSlices(LabelledFrames(), path.stat().st_size), bounds, sizes, "")
 
@@ -286,7 +286,7 @@ def _write_labelled(table: pa.Table, size_bytes: int, path: Path) -> _Written:
 # ---- arrays ----
 
 
-def _write_array(value: Any, size_bytes: int, path: Path) -> _Written:
+def _write_array(value: Any, size: Size, path: Path) -> _Written:
     """Write a block of an array: NumPy's own, a masked or sparse one."""
     if isinstance(value, np.memmap):
         value = np.asarray(value)
@@ -294,11 +294,10 @@ def _write_array(value: Any, size_bytes: int, path: Path) -> _Written:
         msg = f"it is a {class_name(type(value))} where a block of an array was announced."
         raise InputError(msg)
     if type(value) is np.ndarray and _is_plain(value.dtype):
-        step = size_bytes * max(1, len(value)) // max(1, value.nbytes)
-        return _write_plain_array(value, max(1, step), path)
+        step = size.rows_of(max(1, len(value)), value.nbytes)
+        return _write_plain_array(value, step, path)
     rows = int(value.shape[0])
-    step = WHOLE if size_bytes == WHOLE else _rows_of_size(value, size_bytes)
-    return _write_pickles(value, rows, step, path)
+    return _write_pickles(value, rows, _rows_of_size(value, size), path)
 
 
 def _is_plain(dtype: np.dtype[Any]) -> bool:
@@ -336,13 +335,13 @@ def _write_plain_array(value: np.ndarray[Any, Any], step: int, path: Path) -> _W
 # ---- pickles ----
 
 
-def _rows_of_size(value: Any, size_bytes: int) -> int:
+def _rows_of_size(value: Any, size: Size) -> int:
     """Return how many rows have about this size as pickles; the first rows are the sample."""
-    if size_bytes == WHOLE:
-        return WHOLE
-    count = min(len(value), SAMPLE_ROWS)
+    if size.unit == "rows":
+        return size.amount
+    count = min(value.shape[0], SAMPLE_ROWS)
     sample = _pickle(_slice(value, 0, count), 0)
-    return max(1, size_bytes * max(1, count) // len(sample))
+    return size.rows_of(max(1, count), len(sample))
 
 
 def _write_pickles(

@@ -12,13 +12,13 @@ from daskprs._inputs.source.batch_format import check_columns_fit, check_polars_
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.given_types import any_arrow_type_of, check_cast, given_type
 from daskprs._inputs.source.read_options import check_options
-from daskprs._inputs.source.sizes import count_per_mini_batch, parse_bytes
+from daskprs._inputs.source.sizes import Size, count_per_mini_batch, size_of_table
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
     from daskprs._inputs.source.read_options import BatchFormat, ReadOptions
 
-WHOLE = 1 << 62
+WHOLE = Size(1 << 62, "rows")
 """The size of a mini-batch that takes a whole partition."""
 
 
@@ -27,8 +27,8 @@ class StagingForm:
     """The announced kind of partitions, and how they are cut; `staged` follows it."""
 
     kind: Literal["frame", "array", "objects", "bag"]
-    size: int = WHOLE
-    """Bytes of a mini-batch, or items where the partitions are objects."""
+    size: Size = WHOLE
+    """The size of a mini-batch; its rows are items where the partitions are objects."""
     meta: pd.DataFrame | None = None
     """The columns and types of every partition, if they are frames."""
     batch_format: BatchFormat = "pandas"
@@ -72,7 +72,7 @@ def form_of_frames(meta: pd.DataFrame, reading: ReadOptions) -> StagingForm:
     size = reading.mini_batch_size
     return StagingForm(
         "frame",
-        WHOLE if size is None else parse_bytes(size, "mini_batch_size"),
+        WHOLE if size is None else size_of_table(size),
         meta,
         reading.batch_format,
         reading.keep_labels,
@@ -92,12 +92,12 @@ def form_of_arrays(reading: ReadOptions) -> StagingForm:
     """Return the form of partitions that are blocks of an array; an option may not fit."""
     check_options(reading, "array")
     size = reading.mini_batch_size
-    return StagingForm("array", WHOLE if size is None else parse_bytes(size, "mini_batch_size"))
+    return StagingForm("array", WHOLE if size is None else size_of_table(size))
 
 
 def form_of_objects(reading: ReadOptions, *, is_bag: bool) -> StagingForm:
     """Return the form of partitions that may be anything; those of a Bag are iterables."""
     check_options(reading, "objects")
     size = reading.mini_batch_size
-    count = WHOLE if size is None else count_per_mini_batch(size, "objects")
+    count = WHOLE if size is None else Size(count_per_mini_batch(size, "items"), "rows")
     return StagingForm("bag" if is_bag else "objects", count)

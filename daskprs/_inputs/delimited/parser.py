@@ -76,7 +76,12 @@ class Dialect(NamedTuple):
 
     def is_blank(self, record: bytes) -> bool:
         """Say whether pandas leaves a line out."""
-        return not record.strip(b" \t\r\n".replace(self.delimiter.encode(), b""))
+        return not record.strip(self.blanks)
+
+    @property
+    def blanks(self) -> bytes:
+        """The bytes of the lines that pandas leaves out."""
+        return b" \t\r\n".replace(self.delimiter.encode(), b"")
 
 
 class DelimitedParser:

@@ -32,7 +32,8 @@ class DelimitedSource(TextSource):
         dialect = _dialect(files, reading)
         mode = reading.header or "all_files_same_headers"
         headers = headers_of(files, dialect, reading, mode)
-        super().__init__(files, reading, [header.begin for header in headers], dialect.new_scan)
+        begins = [header.begin for header in headers]
+        super().__init__(files, reading, begins, dialect.new_scan, dialect.blanks)
         names = [name for header in headers for name in header.names]
         dtypes = _dtypes(names, reading)
         kept = kept_as_text(dtypes)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs._inputs.source.read_options import ReadOptions
+    from daskprs._inputs.source.sizes import Size
 
 ROWS_AT_ONCE = 8_192
 """Rows of a batch in the file: the same rows make the same file, however they have come."""
@@ -55,7 +56,7 @@ class StreamSource(SlicedFrame):
         self,
         schema: pa.Schema,
         open_batches: Callable[[], Iterable[pa.RecordBatch]],
-        size_bytes: int,
+        size: Size,
         reading: ReadOptions,
     ) -> None:
         super().__init__(0, 1)
@@ -72,7 +73,7 @@ class StreamSource(SlicedFrame):
         self.schema = pa.schema([pa.field(one.name, _value_type(one.type)) for one in fields])
         with_dtypes(self.schema, reading.dtypes, ())  # refuses a type that does not exist
         self._open = open_batches
-        self._size = size_bytes
+        self._size = size
         self._reading = reading
         self._nulls = dict.fromkeys(kept, 0)
         self._bytes = 0
@@ -84,7 +85,7 @@ class StreamSource(SlicedFrame):
         self._total = self._bytes = 0
         written = write_arrow(path, self.schema, self._counted())
         self._path = str(path)
-        self._rows = max(1, int(self._size * max(1, self._total) / max(1, self._bytes)))
+        self._rows = self._size.rows_of(max(1, self._total), self._bytes)
         self._form = self._form_of_all()
         told = "\n".join([*self._form.described(), written])
         self.digest = hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:24]
@@ -179,7 +180,7 @@ def _of_even_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
-def open_stream(data: Any, size_bytes: int, reading: ReadOptions) -> StreamSource:
+def open_stream(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
     """Return the source of an object that exports an Arrow stream, which is consumed once.
 
     Raises
@@ -189,7 +190,7 @@ def open_stream(data: Any, size_bytes: int, reading: ReadOptions) -> StreamSourc
 
     """
     if isinstance(data, pa.RecordBatchReader):
-        return StreamSource(data.schema, lambda: data, size_bytes, reading)
+        return StreamSource(data.schema, lambda: data, size, reading)
     try:
         stream = pa.RecordBatchReader.from_stream(data)
     except Exception as error:  # the same
@@ -198,10 +199,10 @@ def open_stream(data: Any, size_bytes: int, reading: ReadOptions) -> StreamSourc
             f"columns: {type(error).__name__}: {error}"
         )
         raise InputError(msg) from error
-    return StreamSource(stream.schema, lambda: stream, size_bytes, reading)
+    return StreamSource(stream.schema, lambda: stream, size, reading)
 
 
-def open_lazy(data: Any, size_bytes: int, reading: ReadOptions) -> StreamSource:
+def open_lazy(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
     """Return the source of a lazy frame of polars, which computes it batch by batch.
 
     Raises
@@ -217,7 +218,7 @@ def open_lazy(data: Any, size_bytes: int, reading: ReadOptions) -> StreamSource:
     except pl.exceptions.PolarsError as error:
         msg = f"data: the lazy frame cannot be computed: {type(error).__name__}: {error}"
         raise InputError(msg) from error
-    return StreamSource(schema, lambda: _computed(data), size_bytes, reading)
+    return StreamSource(schema, lambda: _computed(data), size, reading)
 
 
 def _computed(lazy: Any) -> Iterator[pa.RecordBatch]:

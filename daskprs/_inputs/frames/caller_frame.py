@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from daskprs._folders.row_labels import Numbers
+    from daskprs._inputs.source.sizes import Size
 
 ROWS_IN_A_BATCH = 65_536
 """Rows of a record batch of the file: it is written in pieces, never as a second copy."""
@@ -111,6 +112,10 @@ class SlicedFrame(TableSource):
         """Return how many mini-batches there are."""
         return -(-self._total // self._rows)
 
+    def usual_rows(self) -> float | None:
+        """Return how many rows a mini-batch has (after `prepare`)."""
+        return min(self._rows, self._total)
+
     @property
     def bounds(self) -> Numbers:
         """The row at which each mini-batch begins, and the end."""
@@ -143,9 +148,10 @@ class FrameSource(SlicedFrame):
     kind = "frame"
     keeps_nan = True
 
-    def __init__(self, table: pa.Table, size_bytes: int, form: TableForm) -> None:
-        self._row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
-        super().__init__(table.num_rows, max(1, int(size_bytes / self._row_bytes)))
+    def __init__(self, table: pa.Table, size: Size, form: TableForm) -> None:
+        rows = max(1, table.num_rows)
+        self._row_bytes = max(1.0, table.nbytes / rows)
+        super().__init__(table.num_rows, size.rows_of(rows, max(rows, table.nbytes)))
         self._table = table.replace_schema_metadata(None)
         self.needed_bytes = table.nbytes
         self._path = ""
@@ -299,13 +305,13 @@ def _digest(buffers: list[Any]) -> bytes:
     return digest.digest()
 
 
-def source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource | None:
+def source_of_frame(frame: pd.DataFrame, size: Size) -> FrameSource | None:
     """Return the source of a frame, if Arrow gives back the very same frame; else None."""
     exact = exact_table(frame)
-    return None if exact is None else FrameSource(exact[0], size_bytes, exact[1])
+    return None if exact is None else FrameSource(exact[0], size, exact[1])
 
 
-def arrow_source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource:
+def arrow_source_of_frame(frame: pd.DataFrame, size: Size) -> FrameSource:
     """Return the source of a frame that gives Arrow tables; labels become text.
 
     A column that no type of Arrow holds is an `InputError`.
@@ -320,12 +326,12 @@ def arrow_source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource:
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise InputError("data: ", *no_arrow(label, error)) from error
         raise
-    return FrameSource(table, size_bytes, AsArrow(table.schema))
+    return FrameSource(table, size, AsArrow(table.schema))
 
 
 def source_of_table(
     table: pa.Table,
-    size_bytes: int,
+    size: Size,
     dtypes: Mapping[str, Any] | None = None,
     *,
     as_arrow: bool = False,
@@ -341,7 +347,7 @@ def source_of_table(
     if as_arrow:
         types = OneType(_typed(table, schema, dtypes or {}), frozenset(), frozenset(dtypes or ()))
         table = cast(table.unify_dictionaries(), types, "data", InputError)
-        return FrameSource(table, size_bytes, AsArrow(types.schema))
+        return FrameSource(table, size, AsArrow(types.schema))
     labels = None
     if len(set(schema.names)) < len(schema):
         labels = pd.Index(schema.names)
@@ -356,7 +362,7 @@ def source_of_table(
     except pa.ArrowException as error:
         msg = f"data: pandas cannot hold this table: {error}"
         raise InputError(msg) from error
-    return FrameSource(table, size_bytes, to_pandas)
+    return FrameSource(table, size, to_pandas)
 
 
 def _typed(table: pa.Table, schema: pa.Schema, dtypes: Mapping[str, Any]) -> pa.Schema:
@@ -380,10 +386,10 @@ class ObjectFrameSource(SlicedFrame):
     kind = "object frame"
     file_name = "frame.pickles"
 
-    def __init__(self, frame: pd.DataFrame, size_bytes: int) -> None:
+    def __init__(self, frame: pd.DataFrame, size: Size) -> None:
         sample = frame.iloc[:SAMPLE_ROWS]
-        mean = len(_pickled(sample, 0)) / max(1, len(sample))
-        super().__init__(len(frame), max(1, int(size_bytes / mean)))
+        sample_bytes = len(_pickled(sample, 0))
+        super().__init__(len(frame), size.rows_of(max(1, len(sample)), sample_bytes))
         self._frame = frame
         self._meta: pd.DataFrame = pickle.loads(  # a slice would hold the memory of all rows
             pickle.dumps(frame.iloc[:0].reset_index(drop=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from daskprs._inputs.source.sizes import parse_bytes
+from daskprs._inputs.source.sizes import Size, size_of_table
 from daskprs._system.store_calls import STORE_REQUESTS
 from daskprs.errors import InputError, Option, OptionError
 
@@ -56,7 +56,7 @@ class ReadOptions:
 
     input_type: InputType = "auto"
     mini_batch_size: int | str | None = None
-    """Bytes for tables (None: 1 MB), files for file input (None: 10); `sizes` resolves it."""
+    """Bytes or rows of tables (None: 1 MB), files for file input (None: 10): see `sizes`."""
     partition_keys: tuple[str, ...] = ()
     partition_format: str | None = None
     columns: tuple[str, ...] | None = None
@@ -102,11 +102,11 @@ class ReadOptions:
         return self.batch_format in ("pyarrow", "polars")
 
     @property
-    def size_bytes(self) -> int:
-        """The bytes of a table that are loaded at a time: a mini-batch, unless keys make those."""
+    def size(self) -> Size:
+        """How much of a table is loaded at a time: a mini-batch, unless keys make those."""
         if self.mini_batch_size is None:
-            return KEYED_BYTES if self.partition_keys else DEFAULT_BYTES
-        return parse_bytes(self.mini_batch_size, "mini_batch_size")
+            return Size(KEYED_BYTES if self.partition_keys else DEFAULT_BYTES)
+        return size_of_table(self.mini_batch_size)
 
 
 _CELLS = ("delimiter", "csv_options")

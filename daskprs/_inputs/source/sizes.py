@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import re
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from daskprs.errors import Option, OptionError
 
 UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 DEFAULT_FILES = 10
+LEAST_BYTES = 1024
+"""A bare number below this, for a table, was probably meant as a number of rows."""
 _FORM = re.compile(r"(\d+)\s*(b|kb|mb|gb)?", re.IGNORECASE)
+_COUNT = re.compile(r"(\d+)\s*(row|file|item)s?", re.IGNORECASE)
 RULE = "a whole number above 0, with or without a unit of 1024: B, KB, MB or GB"
+RULE_OF_MINI_BATCHES = f'{RULE}; or a number of rows or files, such as "100 rows" or "20 files"'
+OPTION = "mini_batch_size"
+
+
+class Size(NamedTuple):
+    """How much of a table makes a mini-batch: a number of bytes, or of rows."""
+
+    amount: int
+    unit: Literal["bytes", "rows"] = "bytes"
+
+    def rows_of(self, rows: int, size_bytes: int) -> int:
+        """Return how many rows make a mini-batch, if this many rows have this many bytes."""
+        if self.unit == "rows":
+            return self.amount
+        return max(1, self.amount * rows // max(1, size_bytes))
+
+    @property
+    def told(self) -> int | str:
+        """The size as a JSON value: bytes as a number."""
+        return self.amount if self.unit == "bytes" else f"{self.amount} rows"
 
 
 def parse_bytes(value: Any, option: str) -> int:
@@ -20,16 +43,57 @@ def parse_bytes(value: Any, option: str) -> int:
     The value of the option is a number, NumPy's too, or text such as ``"10 MB"``: digits and a
     unit, in any case.
     """
+    size = _bytes(value)
+    if size <= 0:
+        raise _refused(value, option, RULE)
+    return size
+
+
+def _bytes(value: Any) -> int:
+    """Return a size in bytes; 0 for anything else."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     match = _FORM.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is not None:
-        size = int(match[1]) * UNITS[(match[2] or "").lower()]
-    else:
-        size = int(value) if whole else 0
-    if size <= 0:
-        msg = f"{Option(option, value)}: must be {RULE}."
-        raise OptionError(msg)
-    return size
+        return int(match[1]) * UNITS[(match[2] or "").lower()]
+    return int(value) if whole else 0
+
+
+def _counted(value: Any) -> tuple[int, str] | None:
+    """Return the number and the word of a size such as ``"100 rows"``; None for another size."""
+    match = _COUNT.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if match is None else (int(match[1]), f"{match[2].lower()}s")
+
+
+def _refused(value: Any, option: str, rule: str) -> OptionError:
+    return OptionError(Option(option, value), f": must be {rule}.")
+
+
+def size_in_one_form(value: Any) -> int | str:
+    """Return a size of mini-batches such that equal sizes are equal: bytes or a count, or rows."""
+    count, word = _counted(value) or (_bytes(value), "")
+    if count <= 0:
+        raise _refused(value, OPTION, RULE_OF_MINI_BATCHES)
+    return f"{count} rows" if word == "rows" else count
+
+
+def size_of_table(value: int | str) -> Size:
+    """Return the size of the mini-batches of a table; a number of files is refused."""
+    counted = _counted(value)
+    if counted is None:
+        return Size(parse_bytes(value, OPTION))
+    if counted[1] != "rows":
+        told = (
+            ': for a table it is a number of bytes, such as "10 MB", or of rows, such as '
+            '"100 rows". To get paths of files instead, say '
+        )
+        raise OptionError(Option(OPTION, value), told, Option("input_type", "files"), ".")
+    return Size(counted[0], "rows")
+
+
+def bare_bytes(value: int | str | None) -> int:
+    """Return a size without a unit that is so small that it may be meant as rows; else 0."""
+    is_bare = value is not None and str(value).strip().isdigit()
+    return int(value) if is_bare and value is not None and int(value) < LEAST_BYTES else 0
 
 
 def files_per_mini_batch(value: int | str | None) -> int:
@@ -37,11 +101,12 @@ def files_per_mini_batch(value: int | str | None) -> int:
     return DEFAULT_FILES if value is None else count_per_mini_batch(value, "files")
 
 
-def count_per_mini_batch(value: int | str, items: str) -> int:
-    """Return how many items make a mini-batch; a size in bytes is refused."""
+def count_per_mini_batch(value: int | str, things: Literal["files", "items"]) -> int:
+    """Return how many files or items make a mini-batch; an item may be a row; bytes are refused."""
     if isinstance(value, str) and value.strip().isdigit():
         value = int(value)
-    if isinstance(value, str):
-        shown = Option("mini_batch_size", value)
-        raise OptionError(shown, f": for {items} it is a count, such as 10.")
-    return parse_bytes(value, "mini_batch_size")
+    count, word = _counted(value) or (0, "")
+    if isinstance(value, str) and word != things and (things, word) != ("items", "rows"):
+        told = f': for {things} it is a count, such as 10 or "10 {things}".'
+        raise OptionError(Option(OPTION, value), told)
+    return count or parse_bytes(value, OPTION)

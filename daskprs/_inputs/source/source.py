@@ -151,6 +151,10 @@ class TableSource(Source, Protocol):
         """Columns that come from paths, not from the files themselves."""
         return []
 
+    def usual_rows(self) -> float | None:
+        """Return about how many rows a mini-batch has (after `prepare`), where that is known."""
+        return None
+
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
         """Return the values of these columns for a mini-batch."""
         del mini_batch

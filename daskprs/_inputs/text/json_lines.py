@@ -53,6 +53,7 @@ FITTING: dict[Any, set[type]] = {
 }
 """Types of JSON values that fit each column type."""
 DECODER = json.JSONDecoder()
+BLANKS = b" \t\n\r\x0b\f"
 TOO_DEEP = "nested too deeply to be read:"
 
 
@@ -64,7 +65,7 @@ class JsonLinesSource(TextSource):
     """
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
-        super().__init__(files, reading, [0] * len(files), LineScan)
+        super().__init__(files, reading, [0] * len(files), LineScan, BLANKS)
         sample = pd.DataFrame(_sampled(files, reading.encoding))
         check_columns(list(reading.dtypes), list(sample.columns), "dtypes")
         wanted = self._paths.of_files

@@ -238,6 +238,30 @@ def _ends_of(cells: Cells, breaks: Positions) -> Positions:
     return breaks + 1
 
 
+class _RowFlags:
+    """Says which records of chunks that follow each other are rows: not those of blanks alone."""
+
+    def __init__(self, blanks: bytes) -> None:
+        self._blanks = blanks
+        self._is_blank = np.zeros(256, bool)
+        self._is_blank[list(blanks)] = True
+        self.is_open = False
+        """Whether the record that has not ended yet is a row."""
+
+    def __call__(self, chunk: bytes, ends: Positions) -> Flags:
+        """Return a flag for each record that has ended in a chunk."""
+        cells = np.frombuffer(chunk, np.uint8)
+        starts = np.concatenate([np.zeros(1, np.int64), ends])
+        stops = np.append(ends, len(chunk))
+        flags = starts < stops
+        flags[flags] = ~self._is_blank[cells[starts[flags]]]
+        for place in np.flatnonzero((starts < stops) & ~flags):  # few records begin with a blank
+            flags[place] = bool(chunk[starts[place] : stops[place]].strip(self._blanks))
+        flags[0] |= self.is_open
+        self.is_open = bool(flags[-1])
+        return flags[:-1]
+
+
 NewScan = Callable[[], LineScan]
 
 
@@ -315,6 +339,50 @@ class TextRecords:
             raise short
         if at > start:
             yield start, at
+
+    def cut_rows(
+        self, rows: int, blanks: bytes, first: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, int, int]]:
+        """Yield ranges of whole records with so many rows each, and how many; the last has fewer.
+
+        A record of `blanks` alone is no row. The rows start from `first` up to, not including,
+        `end`; None stands for the end of the file. A file that is cut short raises `EndsEarly`
+        after all whole ranges.
+        """
+        start = at = ended = self._first_start(first)
+        stop = None if end is None else self._first_start(end)
+        scan, is_row = self._new_scan(), _RowFlags(blanks)
+        short: EndsEarly | None = None
+        found = 0
+        while short is None and (stop is None or at < stop):
+            wanted = CHUNK_BYTES if stop is None else min(CHUNK_BYTES, stop - at)
+            try:
+                chunk = self.file.read(at, wanted)
+            except EndsEarly as error:
+                chunk, short = error.body, error
+            if not chunk:
+                break
+            ends = scan.ends(chunk)
+            flags = is_row(chunk, ends)
+            totals = found + np.cumsum(flags)
+            # The first record end at which so many rows are behind, and twice as many, and so on.
+            for place in np.searchsorted(totals, np.arange(rows, found + flags.sum() + 1, rows)):
+                last = at + int(ends[place])
+                yield start, last, rows
+                start = last
+            found = (found + int(flags.sum())) % rows
+            ended = at + int(ends[-1]) if len(ends) else ended
+            at += len(chunk)
+            self._refuse_endless(ended, at)
+        if short is not None:
+            raise short
+        found += is_row.is_open
+        if at > start and found:
+            yield start, at, found
+
+    def count_rows(self, body: bytes, blanks: bytes) -> int:
+        """Return how many of some whole records are rows."""
+        return int(_RowFlags(blanks)(body, self._new_scan().ends(body)).sum())
 
     def ended_before(self, stop: int) -> bytes:
         """Return the records that have ended before `stop`, from the first one on."""

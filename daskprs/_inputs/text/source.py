@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._core.mini_batch import MiniBatch, Where
@@ -10,7 +12,7 @@ from daskprs._inputs.files.path_columns import FilesTable, PathValues
 from daskprs._inputs.source.input_file import files_fingerprint
 from daskprs._inputs.text.file import EndsEarly, TextFile, size_of
 from daskprs._inputs.text.records import CHUNK_BYTES, NewScan, Records, TextRecords
-from daskprs.errors import LoadError
+from daskprs.errors import DaskprsError, LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
     from daskprs._inputs.source.input_file import InputFile
     from daskprs._inputs.source.read_options import ReadOptions
+
+
+SAMPLE_BYTES = 64 << 10
+"""The beginning of the text that shows how long rows are."""
 
 
 class TextFiles(NamedTuple):
@@ -31,6 +37,8 @@ class TextFiles(NamedTuple):
     new_scan: NewScan
     carried: list[PathValues]
     """The values that the path of each file carries."""
+    by_rows: bool
+    """Whether ranges are cut at record ends, by a number of rows."""
 
     def open(self, place: int) -> TextRecords:
         """Open a file; the caller closes it."""
@@ -49,8 +57,29 @@ class TextPiece(NamedTuple):
     """Why the range cannot be read: the file is cut short behind `stop`."""
 
 
+class RowCuts:
+    """The ranges of a file, cut by rows, in few bytes: there may be millions."""
+
+    def __init__(self) -> None:
+        self._bounds = array("q")
+        self.rows = array("q")
+        """The rows of each range."""
+
+    def add(self, start: int, stop: int, rows: int) -> None:
+        """Add a range."""
+        self._bounds.extend((start, stop))
+        self.rows.append(rows)
+
+    def pieces(self, place: int) -> Iterator[tuple[TextPiece, int]]:
+        """Yield the ranges of the file of a number, and their rows."""
+        for start, stop, rows in zip(self._bounds[::2], self._bounds[1::2], self.rows, strict=True):
+            yield TextPiece(place, start, stop), rows
+
+
 class TextSource(FilesTable):
     """Cuts text into byte ranges; a row belongs to the range that it starts in.
+
+    `blanks` are the bytes whose records are no rows, if they have no others.
 
     A format is a subclass that knows where the records of each file begin and how they end.
     """
@@ -61,44 +90,66 @@ class TextSource(FilesTable):
         reading: ReadOptions,
         begins: list[int],
         new_scan: NewScan,
+        blanks: bytes,
     ) -> None:
-        self._size = reading.size_bytes
+        self._size = reading.size
+        self._blanks = blanks
+        self._cuts: dict[int, RowCuts] = {}
+        """The ranges of the files that have been scanned: a plan is asked for more than once."""
+        by_rows = self._size.unit == "rows"
+        # Lines that are left out show themselves only when they are parsed.
+        self.numbers_rows = by_rows and not reading.drop_invalid_lines
         super().__init__(files, reading)
         self._encoding = reading.encoding
         carried = [self._paths.of_file(file.path) for file in files]
-        self._text = TextFiles(list(files), begins, reading.encoding, new_scan, carried)
+        self._text = TextFiles(list(files), begins, reading.encoding, new_scan, carried, by_rows)
         self._partitions = reading.partitions
         self._firsts = self._number_partitions()
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield byte ranges; those of a stream while it is read."""
-        index = 0
+        index = first = 0
         for place, file in enumerate(self._files):
-            for piece in self._pieces(place):
+            for piece, rows in self._pieces(place):
                 _, start, stop, _ = piece
                 yield MiniBatch(
                     index=index,
                     piece=piece,
                     identity=f"{file.identity}|{start}-{stop}",
+                    items=rows if self.numbers_rows else None,
                     size_bytes=stop - start,
+                    row_lower_bound=first if self.numbers_rows else None,
                     label=f"{file.name}, bytes {start}-{stop}",
                 )
                 index += 1
+                first += rows or 0
 
     def count(self) -> int | None:
-        """Return the number of ranges; None if a stream would have to be read."""
+        """Return the number of ranges; None if a file would have to be read."""
+        if self._text.by_rows:
+            is_known = len(self._cuts) == len(self._files)
+            return sum(len(cuts.rows) for cuts in self._cuts.values()) if is_known else None
         total = 0
         for place in range(len(self._files)):
             wholes = self._wholes(place)
             if wholes is None:
                 return None
-            total += sum(-(-(stop - start) // self._size) for start, stop in wholes)
+            total += sum(-(-(stop - start) // self._size.amount) for start, stop in wholes)
         return total
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, and which of its bytes."""
         place, start, stop, _ = mini_batch.piece
         return Where(paths=(self._files[place].path,), bytes=(start, stop))
+
+    def usual_rows(self) -> float | None:
+        """Return how many rows have the size of a mini-batch, by the first rows of the input."""
+        with suppress(DaskprsError, OSError), closing(self._text.open(0).file) as file:
+            records = TextRecords(file, self._text.begins[0], self._text.new_scan)
+            body = records.ended_before(self._text.begins[0] + SAMPLE_BYTES)
+            rows = records.count_rows(body, self._blanks)
+            return self._size.amount * rows / len(body) if rows else None
+        return None
 
     @abstractmethod
     def reader(self) -> TextReader:
@@ -116,23 +167,56 @@ class TextSource(FilesTable):
             "types of paths": self._paths.types(),
         }
 
-    def _pieces(self, place: int) -> Iterator[TextPiece]:
-        """Yield the ranges of a file; if it is cut short, the last range has the reason."""
-        wholes = self._wholes(place)
+    def _pieces(self, place: int) -> Iterator[tuple[TextPiece, int | None]]:
+        """Yield the ranges of a file, and their rows; a file cut short gives the last a reason."""
+        wholes, size = self._wholes(place), self._size.amount
+        if self._text.by_rows:
+            wanted = [(0, None)] if wholes is None or self._partitions is None else wholes
+            yield from self._pieces_of_rows(place, wanted)
+            return
         if wholes is not None:
             for first, end in wholes:
-                for start in range(first, end, self._size):
-                    yield TextPiece(place, start, min(start + self._size, end))
+                for start in range(first, end, size):
+                    yield TextPiece(place, start, min(start + size, end)), None
             return
         records = self._text.open(place)
         behind = self._text.begins[place]
         try:
             with records.file.unchanged():
-                for start, stop in records.cut(self._size):
-                    yield TextPiece(place, start, stop)
+                for start, stop in records.cut(size):
+                    yield TextPiece(place, start, stop), None
                     behind = stop
         except EndsEarly as short:
-            yield TextPiece(place, behind, short.end, str(short))
+            yield TextPiece(place, behind, short.end, str(short)), None
+        finally:
+            records.file.close()
+
+    def _pieces_of_rows(
+        self, place: int, wholes: Sequence[tuple[int, int | None]]
+    ) -> Iterator[tuple[TextPiece, int | None]]:
+        """Yield the ranges of a file that have so many rows, while it is scanned for record ends.
+
+        The rows of a range that is cut short are not known.
+        """
+        if place in self._cuts:
+            yield from self._cuts[place].pieces(place)
+            return
+        cuts = RowCuts()
+        records = self._text.open(place)
+        behind = self._text.begins[place]
+        try:
+            with records.file.unchanged():
+                for first, end in wholes:
+                    for start, stop, rows in records.cut_rows(
+                        self._size.amount, self._blanks, first, end
+                    ):
+                        cuts.add(start, stop, rows)
+                        yield TextPiece(place, start, stop), rows
+                        behind = stop
+        except EndsEarly as short:
+            yield TextPiece(place, behind, short.end, str(short)), None
+        else:
+            self._cuts[place] = cuts
         finally:
             records.file.close()
 
@@ -233,7 +317,7 @@ class TextReader(ABC):
             msg = f"{self._line_at(stop)}{broken.removeprefix(opened.file.path)}"
             raise LoadError(msg)
         with opened.file.unchanged():
-            if opened.file.is_stream:
+            if opened.file.is_stream or self._text.by_rows:
                 records = opened.between(start, stop)
             else:
                 records = opened.starting_in(start, stop)

@@ -102,6 +102,10 @@ class DeltaSource(TableSource):
         """Return how many mini-batches there are."""
         return self._groups.count()
 
+    def usual_rows(self) -> float | None:
+        """Return how many rows the first slice has."""
+        return self._groups.usual_rows()
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on: no file of a version ever changes."""
         return {

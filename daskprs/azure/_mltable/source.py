@@ -139,6 +139,10 @@ class MLTableSource(TableSource):
         """Return how many mini-batches there are, where no step counts rows."""
         return None if self._counted else self._base.count()
 
+    def usual_rows(self) -> float | None:
+        """Return about how many rows a piece has before any of them is left out."""
+        return self._base.usual_rows()
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on: the transformations, and the files."""
         return {

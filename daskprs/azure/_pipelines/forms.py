@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from daskprs._inputs.source.sizes import parse_bytes
+from daskprs._inputs.source.sizes import size_in_one_form
 from daskprs._options.rules import LONGEST_S
 from daskprs.azure._yaml_files.form import (
     BY_SHAPE,
@@ -69,7 +69,7 @@ LoggingLevel = Annotated[
 
 def _size(given: str) -> str:
     try:
-        parse_bytes(given, "mini_batch_size")
+        size_in_one_form(given)
     except OptionError as error:
         raise ValueError(str(error)) from error
     return given

@@ -16,7 +16,7 @@ SHOWN = 3
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a sentence with the nearest known name, for the end of a message; empty without."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]}?" if near else ""
 
 

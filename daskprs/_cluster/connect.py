@@ -10,6 +10,7 @@ import time
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from socket import gaierror
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask
@@ -173,8 +174,7 @@ def check_scheduler(client: str) -> None:
         if limit:
             msg = f"The scheduler at {address} cannot be asked whether it is there: {error}. "
             raise AgentError(msg + limit) from error
-        because = "" if error.__cause__ is None else f" ({error.__cause__})"
-        why = f"{str(error) or type(error).__name__}{because}"
+        why = _why_unreachable(error, address)
     else:
         if kind == "Scheduler":
             return
@@ -184,6 +184,20 @@ def check_scheduler(client: str) -> None:
         Option("client", client),
         f": no Dask scheduler can be reached: {why.rstrip('.')}. {advice}",
     )
+
+
+def _why_unreachable(error: Exception, address: str) -> str:
+    """Return in a word why nothing answers at an address, or what Dask says."""
+    causes, cause = [], error.__cause__
+    while cause is not None:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    if any(isinstance(one, gaierror) for one in causes):
+        return f"the host of {address} has no address: its name is not known here"
+    if any("Connection refused" in f"{one}" for one in (error, *causes)):
+        return f"nothing listens at {address}: the connection was refused"
+    because = f" ({causes[0]})" if causes and str(causes[0]) else ""
+    return f"{str(error) or type(error).__name__}{because}"
 
 
 def _ask_in_a_loop(address: str, timeout_s: float, answer: Future[str]) -> None:

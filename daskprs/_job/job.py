@@ -164,7 +164,7 @@ class Job:
             self._input = JobInput(call, self._cluster, stack, listeners)
             with report, self._control.prepares():
                 call.source.begin(self._input)
-            if note := self._input.note_on_size():
+            for note in filter(None, (self._input.note_on_size(), self._input.note_on_delimiter())):
                 listeners.tell(MessageLogged("notice", worded(note, self._surface.option)))
             self._store = store = self._open_store(epoch, listeners)
             stack.callback(store.close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
+from daskprs._agent.child.missing_columns import delimiter_in
 from daskprs._agent.protocol.messages import INLINE
 from daskprs._core.events import MessageLogged
 from daskprs._inputs.source.sizes import bare_bytes
@@ -135,6 +136,19 @@ class JobInput:
         return (
             f"{Option('mini_batch_size', size)} is a number of bytes{so_many}. Write "
             f"'{amount} rows' for so many rows, or '{amount} B' for bytes without this note."
+        )
+
+    def note_on_delimiter(self) -> str:
+        """Return a note on a table whose only column looks like several."""
+        columns = getattr(self._call.source, "columns", None)
+        if self._call.options.delimiter is not None or columns is None or len(columns) != 1:
+            return ""
+        delimiter = delimiter_in(str(columns[0]))
+        if not delimiter:
+            return ""
+        return (
+            f"the table has one column, {columns[0]!r}. If these are several, give the "
+            f"{Option('delimiter')} {delimiter!r}."
         )
 
     def sizes(self, expected: int | None, store: ResultStore) -> dict[int, int] | None:

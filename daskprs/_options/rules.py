@@ -48,6 +48,9 @@ def check_client(client: Any, *, blocks: bool = True) -> Any:
     """
     if isinstance(client, str) and client.endswith(SCHEDULER_FILE):
         return str(Path(client).absolute())
+    if getattr(client, "status", None) == "closed":
+        msg = f"client: it is closed, {client!r}. Make a new distributed.Client."
+        raise OptionError(msg)
     if client is None or isinstance(client, str) or type(client).__name__ == "Client":
         if blocks:
             _refuse_own_loop(current_client() if client is None else client)

@@ -82,6 +82,7 @@ ALIASES = {
             "num_cpus",
             "num_proc",
             "concurrency",
+            "max_concurrency",
         ),
         "process_count_per_node",
     ),
@@ -89,12 +90,19 @@ ALIASES = {
     **dict.fromkeys(("by", "groupby"), "partition_keys"),
     **dict.fromkeys(("timeout_s", "task_timeout"), "run_invocation_timeout"),
     **dict.fromkeys(
-        ("batch_size", "chunk_size", "chunksize"),
+        ("batch_size", "batch_rows", "rows_per_batch", "chunk_size", "chunksize"),
         'mini_batch_size (such as "100 rows", "10 MB" or "20 files")',
     ),
     **dict.fromkeys(("retries", "max_restarts"), "run_max_try (tries, one more than retries)"),
 }
 """Names of options in other libraries and files, and ours for them."""
+
+OF_CALLERS = dict.fromkeys(
+    ("rate_limit", "rate", "rps", "qps", "requests_per_second", "max_requests_per_second"),
+    "A limit of calls per second belongs into run(). process_count_per_node says how many calls "
+    "of run() there are at a time",
+)
+"""Names of options elsewhere that have no counterpart here, and what to do instead."""
 
 OF_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
 OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
@@ -682,8 +690,9 @@ class RunOptions:
         """Return options by name; an unknown name is an error with the nearest known one."""
         for name in given:
             if name not in TABLE:
-                alias = ALIASES.get(name)
+                alias, instead = ALIASES.get(name), OF_CALLERS.get(name)
                 hint = f" Did you mean {alias}?" if alias else did_you_mean(name, TABLE)
+                hint = f" {instead}." if instead else hint
                 msg = f"{name}: there is no such option.{hint}"
                 raise OptionError(msg)
         return cls(**given)

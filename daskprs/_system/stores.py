@@ -49,3 +49,17 @@ def open_store(url: str) -> tuple[Any, str]:
                 raise ImportError(msg) from error
         raise
     return filesystem, place
+
+
+def no_bucket(filesystem: Any, place: str) -> str:
+    """Return a sentence about the bucket of a path if the store has none of its name, else ''."""
+    protocols = filesystem.protocol
+    names = {protocols} if isinstance(protocols, str) else {*protocols}
+    bucket = place.strip("/").partition("/")[0]
+    if names.isdisjoint(name for extra in STORE_EXTRAS for name in extra.protocols) or not bucket:
+        return ""
+    try:
+        is_there = filesystem.exists(bucket)
+    except Exception:  # noqa: BLE001 - each store has errors of its own
+        return ""
+    return "" if is_there else f" There is no bucket {bucket!r} in this store."

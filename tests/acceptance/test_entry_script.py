@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
@@ -424,6 +425,77 @@ def test_a_script_that_cannot_run_is_refused_before_anything_starts(
     with pytest.raises(UsageError, match=message):
         daskprs.parallel_run(FRAME, script, job_dir=tmp_path / "job", progress=False)
     assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize(("name", "text"), [("pandas.py", ""), ("queue.py", "import queue\n")])
+def test_a_script_with_the_name_of_a_package_is_refused(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    """It would be imported in place of the package."""
+    (tmp_path / name).write_text(f"{text}def run(rows):\n    return rows\n")
+    with pytest.raises(UsageError, match=r"has the name of the package .* Rename it"):
+        daskprs.parallel_run(FRAME, tmp_path / name, job_dir=tmp_path / "job", progress=False)
+    assert not (tmp_path / "job").exists()
+
+
+OF_MAIN = """
+import functools
+import multiprocessing
+
+import pandas as pd
+
+import daskprs
+
+@functools.lru_cache(maxsize=7)
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+@functools.singledispatch
+def shown(value):
+    return f"object {value}"
+
+@shown.register
+def _(value: list):
+    return [shown(one) for one in value]
+
+@shown.register
+def _(value: int):
+    return f"int {value}"
+
+def double(value):
+    return 2 * value
+
+def run(rows):
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        doubled = pool.map(double, rows["n"].tolist())
+    return [[fibonacci(40), fibonacci.cache_parameters()["maxsize"], shown([1, "a"]), doubled]]
+
+if __name__ == "__main__":
+    result = daskprs.parallel_run(pd.DataFrame({"n": [1, 2]}), run, progress=False)
+    print(result.to_pandas(ignore_index=True)["result"][0])
+"""
+
+
+@pytest.mark.processes
+def test_functions_that_pickle_by_name_are_in_the_main_of_an_agent(tmp_path: Path) -> None:
+    """Caches, generic functions, and what a pool in `run` is to call."""
+    (tmp_path / "program.py").write_text(OF_MAIN)
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "[102334155, 7, ['int 1', 'object a'], [2, 4]]\n", done.stderr
+
+
+@pytest.mark.parametrize("text", ["Error: no model", "x" * 300])
+def test_a_text_from_run_is_shown(tmp_path: Path, text: str) -> None:
+    """Some scripts return the error that they have caught."""
+    with pytest.raises(ParallelRunFailed, match=f"returned a str, '{text[:200]}'…?. Return a"):
+        daskprs.parallel_run(FRAME, lambda _: text, job_dir=tmp_path / "job", progress=False)
 
 
 def test_an_output_file_that_exists_is_refused_or_replaced_at_the_end(tmp_path: Path) -> None:

@@ -302,6 +302,9 @@ def test_what_is_not_there_or_cannot_be_reached_is_said(store: ObjectStore, tmp_
     done = daskprs(store, tmp_path, "s3://inputs/nothing.csv", ROWS)
     assert done.returncode == 2
     assert "there is nothing at 's3://inputs/nothing.csv'" in done.stderr
+    done = daskprs(store, tmp_path, "s3://no-such-bucket/a.csv", ROWS)
+    assert done.returncode == 2
+    assert "There is no bucket 'no-such-bucket' in this store" in done.stderr
     nobody = ObjectStore("http://127.0.0.1:9")
     done = daskprs(nobody, tmp_path, "s3://inputs/csv", ROWS)
     assert done.returncode == 2

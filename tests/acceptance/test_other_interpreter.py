@@ -90,7 +90,7 @@ ENDS = {
     "leaves": r"returncode 7 .*os._exit",
     "exits": r"SystemExit: sys.exit\(3\) was called",
     "nothing": r"RUN_NULL_RETURN",
-    "text": r"ReturnTypeError: run\(\) returned a str\.",
+    "text": r"ReturnTypeError: run\(\) returned a str, '",
 }
 FINE = {"finds", "yields"}
 

@@ -6,6 +6,7 @@ import argparse
 import errno
 import socket
 import subprocess
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,12 @@ import pytest
 
 from daskprs._agent.child.failure import may_pass
 from daskprs._agent.child.fatal_errors import is_fatal
+from daskprs._agent.child.missing_columns import hint_at_columns
 from daskprs._agent.child.pandas_changes import hint_at_pandas
 from daskprs._agent.foreign.raised import RaisedElsewhere, message_of, record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class ModelServerError(ConnectionError):
@@ -174,3 +179,28 @@ def test_what_an_older_pandas_took_is_told(line: str, is_explained: bool) -> Non
     if hint:
         assert hint.startswith(f"This is pandas {pd.__version__}, which refuses")
         assert "python='/path/to/python'" in hint
+
+
+COLUMNS = pd.DataFrame({"price": [1], "town": ["Ulm"]})
+
+
+@pytest.mark.parametrize(
+    ("ask", "hint"),
+    [
+        (lambda: COLUMNS["pirce"], "The columns are 'price', 'town'."),
+        (lambda: COLUMNS[["price", "x"]], "The columns are 'price', 'town'."),
+        (lambda: COLUMNS.groupby("x").sum(), "The columns are 'price', 'town'."),
+        (lambda: COLUMNS.apply(lambda row: row["x"], axis=1), "The columns are 'price', 'town'."),
+        (lambda: pd.DataFrame({"a;b": []})["a"], "only column is 'a;b'. Say delimiter=';'"),
+        (lambda: pd.DataFrame({"a\tb": []})["a"], r"Say delimiter='\t'"),
+        (lambda: COLUMNS.loc[7], ""),
+        (lambda: {"a": 1}["b"], ""),
+    ],
+)
+def test_a_missing_column_is_answered_with_the_columns(ask: Callable[[], Any], hint: str) -> None:
+    """Those of the frame that pandas has looked into; other keys are none of its business."""
+    with pytest.raises(KeyError) as raised:
+        ask()
+    found = hint_at_columns(raised.value)
+    assert hint in found
+    assert bool(found) == bool(hint)

@@ -90,12 +90,22 @@ def test_a_client_of_the_running_event_loop_is_refused_and_works_from_a_thread(
     pd.testing.assert_frame_equal(asyncio.run(work()), rows)
 
 
+def test_a_closed_client_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    """It cannot be opened again."""
+    with LocalCluster(**IN_PROCESS) as cluster, Client(cluster, set_as_default=False) as client:
+        pass
+    frame = pd.DataFrame({"n": [1]})
+    with pytest.raises(OptionError, match=r"client: it is closed, .*Make a new distributed.Client"):
+        daskprs.parallel_run(frame, lambda rows: rows, client=client, job_dir=tmp_path / "job")
+    assert not list(tmp_path.iterdir())
+
+
 IN_TIME_S = 60.0
 UNREACHABLE = [
     ("localhost", "missing port number in address 'localhost'"),
     ("127.0.0.1", "missing port number in address '127.0.0.1'"),
     ("foo://x:1", "unknown address scheme 'foo'"),
-    ("tcp://127.0.0.1:1", "Timed out trying to connect to tcp://127.0.0.1:1"),
+    ("tcp://127.0.0.1:1", "nothing listens at tcp://127.0.0.1:1: the connection was refused"),
 ]
 
 
@@ -105,7 +115,7 @@ UNREACHABLE = [
         [(command, *case) for command, case in product(["run", "submit"], UNREACHABLE)],
         suite=[
             ("run", "foo://x:1", "unknown address scheme 'foo'"),
-            ("submit", "tcp://127.0.0.1:1", "Timed out trying to connect to tcp://127.0.0.1:1"),
+            ("submit", "tcp://127.0.0.1:1", "nothing listens at tcp://127.0.0.1:1"),
         ],
     ),
 )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import itertools
+import lzma
 import pickle
 import tracemalloc
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -297,6 +301,63 @@ def test_what_is_no_integer_among_those_beyond_64_bits_is_named(
 
 
 LINES = [b"%d,%d\n" % (number, number * 7919 % 10007) for number in range(300)]
+
+
+def zipped(**members: bytes) -> bytes:
+    """Return an archive."""
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return body.getvalue()
+
+
+PACKED = {
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zip": lambda body: zipped(table=body),
+    ".zst": lambda body: bytes(pa.compress(body, codec="zstd", asbytes=True)),
+}
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_compressed_text_is_read_where_python_can(tmp_path: Path, suffix: str) -> None:
+    """By the suffix behind that of the table."""
+    frame = pd.DataFrame({"a": range(9_000), "b": "text"})
+    body = frame.to_csv(index=False).encode()
+    (tmp_path / f"1.csv{suffix}").write_bytes(PACKED[suffix](body))
+    source = open_source(str(tmp_path), ReadOptions(mini_batch_size="2 KB"))
+    assert len([*source.mini_batches()]) > 40
+    pd.testing.assert_frame_equal(together(source), pd.read_csv(io.BytesIO(body)))
+
+
+OTHERWISE = {
+    "gzip without its suffix": ("1.csv", GZIP, "compressed, as .gz files are"),
+    "bzip2 without its suffix": ("1.csv", bz2.compress(b"a\n1\n"), "compressed, as .bz2 files"),
+    "no gzip": ("1.csv.gz", b"a,b\n1,x\n", r"begins with b'a,b\\n1,x\\n', and not as .gz files do"),
+    "zip as gzip": ("1.csv.gz", zipped(a=b"a\n"), "begins as .zip files do, and not as .gz"),
+    "an archive of two": ("1.csv.zip", zipped(a=b"a\n", b=b"b\n"), "has one file in it, and this"),
+    "half an archive": ("1.csv.zip", zipped(a=b"a\n")[:40], "cannot be read beyond byte 0"),
+    "xz cut short": ("1.csv.xz", lzma.compress(b"a,b\n" * 9)[:40], "the xz stream ends early"),
+    "UTF-16": ("1.csv", "a,b\n1,2\n".encode("utf-16"), "UTF-16. Say encoding='utf-16'"),
+    "UTF-16 without a mark": ("1.csv", "a,b\n1,2\n".encode("utf-16-le"), "encoding='utf-16'"),
+    "JSON in UTF-16": ("1.jsonl", '{"a": 1}\n'.encode("utf-16"), "encoding='utf-16'"),
+}
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_text_that_is_something_else_is_named(tmp_path: Path, case: str) -> None:
+    """The message says what it is, and what to do."""
+    name, body, message = OTHERWISE[case]
+    (tmp_path / name).write_bytes(body)
+    with pytest.raises((InputError, LoadError), match=message):
+        together(open_source(str(tmp_path), ReadOptions()))
+
+
+def test_a_name_of_a_column_may_begin_as_a_packed_file_does(tmp_path: Path) -> None:
+    """Letters alone are no sign."""
+    (tmp_path / "1.csv").write_text("BZhour,PAR1\n1,2\n")
+    assert list(together(open_source(str(tmp_path), ReadOptions()))) == ["BZhour", "PAR1"]
 
 
 @pytest.mark.parametrize(

@@ -334,6 +334,8 @@ def test_a_name_of_another_format_is_refused_before_a_job_begins(tmp_path: Path)
         ("run_invocation_time_out", "run_invocation_timeout"),
         ("max_try", "run_max_try"),
         ("partition_key", "partition_keys"),
+        ("batch_rows", "mini_batch_size"),
+        ("concurrency", "process_count_per_node"),
     ],
 )
 def test_an_unknown_option_is_answered_with_the_nearest_name(unknown: str, nearest: str) -> None:
@@ -344,9 +346,11 @@ def test_an_unknown_option_is_answered_with_the_nearest_name(unknown: str, neare
 
 def test_what_resembles_nothing_gets_no_suggestion() -> None:
     """A far-fetched guess would lead astray."""
-    with pytest.raises(OptionError) as error:
-        RunOptions.from_names(zzz=1)
-    assert "Did you mean" not in str(error.value)
+    for name, instead in (("zzz", ""), ("rps", "belongs into run"), ("rate_limit", "into run()")):
+        with pytest.raises(OptionError) as error:
+            RunOptions.from_names(**{name: 1})
+        assert "Did you mean" not in str(error.value)
+        assert instead in str(error.value)
 
 
 def test_parallel_run_spells_out_what_people_use_with_the_defaults_of_the_table() -> None:

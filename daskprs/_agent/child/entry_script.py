@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cloudpickle import cloudpickle
 
 from daskprs._agent.child.package_folders import add_packages
+from daskprs._agent.child.wrapped_functions import name_in_main
 from daskprs._agent.foreign.entry_script import (
     EntryScript,
     begin_script,
@@ -21,6 +22,7 @@ from daskprs._agent.foreign.entry_script import (
 from daskprs._agent.foreign.main import THREADS_GRACE_S, threads_left
 from daskprs._agent.foreign.run_call import RunCall, signature_of
 from daskprs._agent.foreign.stand_ins import LateStandIns
+from daskprs._agent.protocol.messages import INLINE
 from daskprs._output.rows.own_classes import classes_come_from
 from daskprs._system import masks
 from daskprs.errors import ScriptError
@@ -95,7 +97,10 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     classes_come_from(script.source_directory)
     add_packages(script)
     begin_script(script.name, job.arguments, job.logging_level, script.source_directory)
-    return ScriptFunctions(_imported(script), script.name, any_second=script.any_second)
+    imported = _imported(script)
+    if script.pickled is not None and job.start_method != INLINE:
+        name_in_main(imported)
+    return ScriptFunctions(imported, script.name, any_second=script.any_second)
 
 
 def description_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any]:

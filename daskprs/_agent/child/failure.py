@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._agent.child.beside_script import hint_at_script
 from daskprs._agent.child.fatal_errors import is_fatal
+from daskprs._agent.child.missing_columns import hint_at_columns
 from daskprs._agent.child.package_folders import hint_at_packages
 from daskprs._agent.child.pandas_changes import hint_at_pandas
 from daskprs._agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
@@ -63,7 +64,7 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
     text = job.script.as_written(text)
     retryable = not isinstance(error, NOT_RETRYABLE)
     of_script = (hint(error, job.script) for hint in (hint_at_script, hint_at_packages))
-    hints = (_limit(error), hint_at_pandas(error), *of_script)
+    hints = (_limit(error), hint_at_columns(error), hint_at_pandas(error), *of_script)
     more = "".join(f". {mask(one)}" for one in hints if one)
     message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
     text = _shortened(mask(text), TRACEBACK_CHARS)

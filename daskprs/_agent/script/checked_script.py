@@ -14,13 +14,16 @@ import re
 import sys
 import traceback
 import types
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from daskprs._agent.child.entry_script import takes_one
+from daskprs._agent.child.wrapped_functions import reduced
 from daskprs._agent.protocol.messages import ScriptSpec, SourceText
 from daskprs._agent.script.own_modules import OwnModules
 from daskprs._agent.script.snapshot import (
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import LinkedFile, PackageFolder
 
+OF_AGENTS = {"cloudpickle", "dask", "daskprs", "distributed", "numpy", "pandas", "pyarrow"}
+"""Packages that agents import for themselves."""
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
 NAMELESS = "<dynamic-code>"
@@ -283,6 +288,7 @@ def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:
             msg = f"the entry script {str(path)!r} does not exist.{nearest(path, '.py')}"
         raise ScriptError(msg)
     path = path.resolve()
+    _refuse_name_of_package(path)
     _check_source(path, elsewhere)
     root = root or path.parent
     if not path.is_relative_to(root):
@@ -328,6 +334,37 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
     own = OwnModules(script, root)
     pickled, sources = _pickled(script, name, own)
     return CheckedScript(name, root, pickled=pickled, sources=sources, packages=own.packages)
+
+
+def _refuse_name_of_package(path: Path) -> None:
+    """Refuse a script that agents, or it itself, would import in place of a package."""
+    name, imported = path.stem, set[str]()
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError, OSError):
+        imported = _imports(ast.parse(path.read_bytes()))
+    if name in OF_AGENTS or (name in imported and _is_elsewhere(name, path.parent)):
+        msg = (
+            f"the entry script {path} has the name of the package {name}, and `import {name}` "
+            "would import the script: its folder is the first that is searched. Rename it."
+        )
+        raise ScriptError(msg)
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    """Return the packages that a script imports by name."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                found |= {one.name.partition(".")[0] for one in names}
+            case ast.ImportFrom(module=str(module), level=0):
+                found.add(module.partition(".")[0])
+    return found
+
+
+def _is_elsewhere(name: str, folder: Path) -> bool:
+    """Say whether a module of this name is built in, or lies in another folder of the path."""
+    others = [one for one in sys.path if Path(one).resolve() != folder]
+    return name in sys.builtin_module_names or PathFinder.find_spec(name, others) is not None
 
 
 def _check_source(path: Path, elsewhere: bool) -> None:  # noqa: FBT001
@@ -406,7 +443,8 @@ class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is 
             make, arguments = self.dispatch_table[types.CodeType](value)
             named = (value.co_filename if one == NAMELESS else one for one in arguments)
             return make, tuple(named)
-        return super().reducer_override(value)
+        by_name = reduced(value)
+        return super().reducer_override(value) if by_name is None else by_name
 
 
 def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, tuple[SourceText, ...]]:

@@ -16,7 +16,7 @@ from daskprs._inputs.files.listing import counted_pages, current_listing
 from daskprs._inputs.source.input_file import InputFile, is_url
 from daskprs._suggest import nearest
 from daskprs._system.store_calls import STORE_REQUESTS, at_once, each_in_order, takes_several
-from daskprs._system.stores import open_store
+from daskprs._system.stores import no_bucket, open_store
 from daskprs.errors import InputError
 
 if TYPE_CHECKING:
@@ -286,11 +286,14 @@ def _remote(given: InStore, requests: int) -> MatchedFiles:
         with counted_pages(filesystem, current_listing()):
             found, root, is_one_file = _found(filesystem, place, requests)
     except FileNotFoundError as error:
-        msg = f"there is nothing at {url!r}."
+        msg = f"there is nothing at {url!r}.{no_bucket(filesystem, place)}"
         raise InputError(msg) from error
     except Exception as error:  # each store has errors of its own
         msg = f"{url!r} cannot be read: {error}"
         raise InputError(msg) from error
+    if not found and (told := no_bucket(filesystem, place)):
+        msg = f"there is nothing at {url!r}.{told}"
+        raise InputError(msg)
     files = FileList()
     for name in sorted(found):
         info = found.pop(name)  # a kilobyte

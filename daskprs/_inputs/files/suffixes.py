@@ -11,7 +11,19 @@ from daskprs.errors import InputError, Option
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}
+"""Compressions of text, by the suffix behind that of the table."""
+MAGIC = {
+    b"\x1f\x8b": ".gz",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"BZh": ".bz2",
+    b"\xfd7zXZ\0": ".xz",
+    b"PK\x03\x04": ".zip",
+    b"PAR1\x15": ".parquet",
+}
+"""The first bytes of files that are no plain text, and the suffix that such a file has."""
+BLOCK_OF_BZ2 = b"1AY&SY"
+"""What follows the mark and the level in a .bz2 file; a text may begin with the mark alone."""
 
 
 class TableKind(Enum):
@@ -55,8 +67,14 @@ def mixed_kinds(examples: Iterable[str]) -> str:
 
 
 def compression_of(path: str) -> str | None:
-    """Return ``gzip`` or ``zstd``, by the suffix of a name, or None."""
+    """Return the compression, such as ``gzip``, by the suffix of a name, or None."""
     return COMPRESSIONS.get(path[path.rfind(".") :])
+
+
+def magic_of(head: bytes) -> str:
+    """Return the suffix of files that begin with these bytes; empty for plain text."""
+    found = next((suffix for mark, suffix in MAGIC.items() if head.startswith(mark)), "")
+    return "" if found == ".bz2" and head[4:] != BLOCK_OF_BZ2 else found
 
 
 def kind_of_all(paths: Iterable[str], *, strict: bool) -> TableKind | None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import codecs
+import zlib
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, cast
+from lzma import LZMAError, LZMAFile
+from typing import IO, TYPE_CHECKING, Any, cast
+from zipfile import BadZipFile, ZipFile
 
 import pyarrow as pa
 
 from daskprs._inputs.files.file_versions import refuse_changed, refuse_changed_after_error
-from daskprs._inputs.files.suffixes import compression_of
+from daskprs._inputs.files.suffixes import MAGIC, compression_of, magic_of, suffix_of
 from daskprs._inputs.source.input_file import READ_AHEAD_BYTES, open_binary
-from daskprs.errors import InputChanged, InputError, LoadError
+from daskprs.errors import InputChanged, InputError, LoadError, Option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +27,8 @@ BYTEWISE = {
 }
 """Encodings in which a byte below 128 is always that very character."""
 SKIP_BYTES = 1 << 20
+HEAD_BYTES = 10
+"""First bytes of a file that show what it is."""
 WHOLE_BYTES = 4 << 20
 """An input up to this size is its own sample."""
 
@@ -165,10 +170,23 @@ class TextFile:
     def _stream(self, raw: IO[bytes]) -> IO[bytes]:
         compression = compression_of(self.path)
         if compression is not None:
-            raw = cast("IO[bytes]", _Decompressed(raw, self.path, compression))
+            self._refuse_other_bytes(raw)
+            opened = _Unpacked if compression in ("xz", "zip") else _Decompressed
+            raw = cast("IO[bytes]", opened(raw, self.path, compression))
         if _is_bytewise(self._encoding):
             return raw
         return cast("IO[bytes]", _Utf8(raw, self.path, self._encoding))
+
+    def _refuse_other_bytes(self, raw: IO[bytes]) -> None:
+        """Refuse a file that is not compressed in the way that its suffix says."""
+        head, suffix = raw.read(HEAD_BYTES), suffix_of(self.path)
+        raw.seek(0)
+        expected = next((mark for mark, one in MAGIC.items() if one == suffix), b"")
+        if not head.startswith(expected[: len(head)]):
+            own = magic_of(head)
+            what = f"it begins as {own} files do" if own else f"it begins with {head!r}"
+            msg = f"{self.path}: {what}, and not as {suffix} files do. Rename it."
+            raise LoadError(msg)
 
 
 @contextmanager
@@ -176,11 +194,78 @@ def opened_to_sample(file: InputFile, encoding: str) -> Iterator[TextFile]:
     """Open a file while the job is planned: what cannot be read is an `InputError`."""
     text = TextFile(file, encoding)
     try:
+        _refuse_other_text(text)
         yield text
     except (LoadError, OSError) as error:
         raise InputError(str(error)) from error
     finally:
         text.close()
+
+
+def _refuse_other_text(text: TextFile) -> None:
+    """Refuse bytes that are compressed, or text of two bytes for each character."""
+    if text.is_stream:
+        return
+    head = text.read(0, HEAD_BYTES)
+    if own := magic_of(head):
+        what = "a Parquet file" if own == ".parquet" else f"compressed, as {own} files are"
+        msg = f"{text.path}: it is {what}. Rename it so that its suffix says so: {own}."
+        raise InputError(msg)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:4]:
+        msg = f"{text.path}: it looks like text in UTF-16. Say "
+        raise InputError(msg, Option("encoding", "utf-16"), ".")
+
+
+class _Unpacked:
+    """The bytes of a compressed file that Python itself reads, one piece at a time."""
+
+    def __init__(self, raw: IO[bytes], path: str, compression: str) -> None:
+        self._path = path
+        self._compression = compression
+        self._at = 0
+        try:
+            self._file = _lzma(raw) if compression == "xz" else _only_member(raw, path)
+        except BadZipFile as error:
+            raise LoadError(self._unreadable(error)) from error
+
+    def read(self, length: int) -> bytes:
+        try:
+            piece: bytes = self._file.read1(min(length, SKIP_BYTES))
+        except EOFError:
+            msg = (
+                f"{self._path}: the {self._compression} stream ends early, after {self._at} bytes "
+                "of text: the file was cut short. Copy it again, or compress it anew."
+            )
+            raise EndsEarly(msg) from None
+        except (LZMAError, BadZipFile, zlib.error, RuntimeError, NotImplementedError) as error:
+            raise LoadError(self._unreadable(error)) from error
+        self._at += len(piece)
+        return piece
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _unreadable(self, error: Exception) -> str:
+        return f"{self._path}: it cannot be read beyond byte {self._at} of its text: {error}"
+
+
+def _lzma(raw: IO[bytes]) -> Any:
+    return LZMAFile(raw)
+
+
+def _only_member(raw: IO[bytes], path: str) -> Any:
+    """Open the only file in an archive, as pandas does."""
+    archive = ZipFile(raw)
+    names = [one.filename for one in archive.infolist() if not one.is_dir()]
+    names = [name for name in names if not name.startswith("__MACOSX/")]
+    if len(names) != 1:
+        msg = f"{path}: a .zip file of a table has one file in it, and this one {len(names)}."
+        raise LoadError(msg)
+    try:
+        return archive.open(names[0])
+    except (RuntimeError, NotImplementedError) as error:  # it has a password, say
+        msg = f"{path}: {error}"
+        raise LoadError(msg) from error
 
 
 class _Counted:

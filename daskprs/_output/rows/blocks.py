@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Block: TypeAlias = "pd.DataFrame | pa.Table"
 CELLS_AT_ONCE = 100_000
 """Cells of each piece in which an Arrow table becomes frames, as many as `to_csv` itself uses."""
+SHOWN_CHARS = 200
 FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
 ALLOWED = (
     "a pandas or polars DataFrame or Series, a list, a tuple, a NumPy array, a dict of arrays, an "
@@ -163,5 +164,9 @@ def with_numbers(table: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
 
 def not_rows(result: Any) -> ReturnTypeError:
     """Return the error for a result that cannot be rows."""
-    msg = f"run() returned a {class_name(type(result))}. Return {ALLOWED}."
+    shown = ""
+    if isinstance(result, str):  # some scripts return the error that they have caught
+        cut = "…" if len(result) > SHOWN_CHARS else ""
+        shown = f", {result[:SHOWN_CHARS]!r}{cut}"
+    msg = f"run() returned a {class_name(type(result))}{shown}. Return {ALLOWED}."
     return ReturnTypeError(msg + how_to_convert(result))

@@ -1,0 +1,51 @@
+"""A column that a script asks pandas for and that is not there: the columns that there were."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any
+
+MOST_NAMES = 30
+MARKS = {";": ";", "\t": r"\t", "|": "|"}
+"""Delimiters that leave a table of one column if nobody names them, and how they are written."""
+
+
+def hint_at_columns(error: BaseException) -> str:
+    """Return a sentence with the columns of the frame that lacks a name; else an empty text."""
+    pandas: Any = sys.modules.get("pandas")
+    if pandas is None or not isinstance(error, KeyError):
+        return ""
+    try:
+        return _of_frame(_names_at(error, pandas), error.args[0])
+    except Exception:  # noqa: BLE001 - names may be objects of a person, whose repr() may raise
+        return ""
+
+
+def delimiter_in(name: str) -> str:
+    """Return the delimiter, as it is written, that is in the name of an only column; else ''."""
+    return next((written for mark, written in MARKS.items() if mark in name), "")
+
+
+def _names_at(error: KeyError, pandas: Any) -> list[Any]:
+    """Return the columns of the frame, or labels of the row, in the innermost calls of pandas."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if "pandas" not in frame.f_code.co_filename or frame.f_code.co_name == "xs":
+            continue
+        for name in ("self", "obj"):
+            value = frame.f_locals.get(name)
+            if isinstance(value, pandas.DataFrame):
+                return list(value.columns)
+            if isinstance(value, pandas.Series) and value.index.inferred_type == "string":
+                return list(value.index)
+    return []
+
+
+def _of_frame(names: list[Any], key: Any) -> str:
+    if not names or key in names:
+        return ""
+    shown = ", ".join(map(repr, names[:MOST_NAMES]))
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    told = f"The columns are {shown}{more}" if len(names) > 1 else f"The only column is {shown}"
+    delimiter = delimiter_in(str(names[0])) if len(names) == 1 else ""
+    return f"{told}. Say delimiter='{delimiter}' for this text." if delimiter else f"{told}."

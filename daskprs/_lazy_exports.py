@@ -26,6 +26,6 @@ def lazy_exports(
         return value
 
     def names() -> list[str]:
-        return sorted({*namespace, *homes})
+        return sorted({*homes, *(name for name in namespace if name.startswith("__"))})
 
     return find, names

@@ -79,6 +79,17 @@ class WithArguments(Grouped):
 class Commands(PluginCommands):
     """All commands; where `run` is given another file than a script, a plugin may take over."""
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the whole first sentence of each command, over several lines if need be."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        sentences = [
+            (name, " ".join((command.help or "").partition("\n\n")[0].split()))
+            for name, command in found
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(sentences)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

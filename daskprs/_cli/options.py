@@ -61,7 +61,7 @@ def dashed(word: str) -> str:
     return name if name in DASHED else word  # click asks for values too, and append_row is one
 
 
-CONTEXT = {"token_normalize_func": dashed, "max_content_width": 100}
+CONTEXT = {"token_normalize_func": dashed, "max_content_width": 200}
 
 
 def stacked(*adds: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -191,6 +191,13 @@ class Grouped(click.Command):
 
     heading_of_others: str | None = None
     """Under which options are shown that no heading names: those of plugins."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the command is for, examples, and then its options, which are many."""
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        self.format_epilog(ctx, formatter)
+        self.format_options(ctx, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options that the command has, heading by heading."""

@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+import daskprs
 from daskprs._cli import main
 from daskprs._cli.options import HEADINGS
 from daskprs._options.run_options import RunOptions
@@ -258,15 +259,30 @@ def test_signals_are_as_before() -> None:
 
 @pytest.mark.parametrize("command", ["run", "plan", "resume", "retry-failed"])
 def test_the_help_has_every_option_under_a_heading(command: str) -> None:
-    """With examples and exit codes after them."""
+    """Behind the examples and exit codes."""
     shown = call(command, "--help").stdout
     for option in main.commands[command].params:
         if isinstance(option, click.Option):
             assert re.search(rf"^  (-\w, )?{option.opts[0]}\b", shown, re.MULTILINE), option.name
     headings = re.findall(r"^ *(\w[\w ]*):$", shown, re.MULTILINE)
-    assert headings[0] in ("Script", "Input")
-    assert headings[-2:] == ["Examples", "Exit codes"]
+    assert headings[2] in ("Script", "Input")
+    assert headings[:2] == ["Examples", "Exit codes"]
     assert "Options" not in headings
+
+
+def test_the_help_of_a_command_begins_with_examples() -> None:
+    """Its options, which are many, come behind; the list of commands has whole sentences."""
+    shown = call("run", "--help").stdout
+    assert shown.index("Examples:") < shown.index("--source-directory")
+    listed = " ".join(call("--help").stdout.split())
+    for name, command in main.commands.items():
+        sentence = " ".join((command.help or "").partition("\n\n")[0].split())
+        assert f"{name} {sentence}" in listed
+
+
+def test_dir_has_public_names_alone() -> None:
+    """What a notebook completes."""
+    assert [name for name in dir(daskprs) if not name.startswith("__")] == daskprs.__all__
 
 
 def test_the_headings_of_the_help_are_those_of_the_documentation() -> None:

@@ -39,3 +39,5 @@ class Surface:
     """Returns an option that a message names."""
     resume: Callable[..., str] = arguments_to_resume
     """Returns the words that resume the job in a folder and accept a changed part of the job."""
+    has_shown: bool = False
+    """Whether the output of the steps of a pipeline was shown, so that no message repeats it."""

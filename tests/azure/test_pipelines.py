@@ -340,6 +340,18 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> str:
     return FAILS.replace("|| exit 7\n", "|| exit 7\n    outputs: {o: }\n")
 
 
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_command_shows_the_output_of_a_failed_step_once(home: Path, *, quiet: bool) -> None:
+    """Either while the step runs, or in the message at the end."""
+    del home
+    write(pipeline_yml="jobs: {bad: {command: echo about to fail; exit 7}}\n")
+    words = [sys.executable, "-m", "daskprs", "run", "pipeline.yml", *["--quiet"] * quiet]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 42
+    assert done.stderr.count("about to fail") == 1
+    assert "The step 'bad' failed: it ended with exit code 7." in done.stderr
+
+
 def test_a_failure_is_told_and_a_resume_keeps_what_is_completed(failing: str, home: Path) -> None:
     """The message has the exit code and the end of the log; what needs the step is not started."""
     lines: list[str] = []

@@ -33,7 +33,11 @@ def pipeline_command(ctx: click.Context) -> Surface:
     def resume(job_dir: Path, accept: str = "") -> str:
         return shlex.join([*words, "--resume", "--job-dir", str(job_dir), *accepting(accept)])
 
-    return Surface(lambda option: PIPELINE_SPELLING.get(option.name) or flagged(option), resume)
+    return Surface(
+        lambda option: PIPELINE_SPELLING.get(option.name) or flagged(option),
+        resume,
+        has_shown=not ctx.params.get("quiet"),
+    )
 
 
 def _repeated(ctx: click.Context) -> Iterator[str]:

@@ -231,8 +231,10 @@ class PipelineRun:
             else:
                 why = process.why or f"it ended with exit code {code}"
                 log = self._folder.log(name)
-                removed = _removed_told(process.step)
-                self._fail(name, f"{why}. The end of {log}:\n{process.last_lines()}{removed}")
+                told = f"{why}. The end of {log}:\n{process.last_lines()}"
+                if self._surface.has_shown:
+                    told = f"{why}. Its output is above, behind [{name}], and in {log}."
+                self._fail(name, told + _removed_told(process.step))
             self._keep_record()
         return ended
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from math import isnan
 from numbers import Integral, Real
 from pathlib import Path
@@ -148,16 +148,14 @@ def check_seconds(name: str, value: Any) -> Any:
 
 
 def check_delay(name: str, value: Any) -> Any:
-    """Reject values other than seconds from 0 on, or the word for a delay that grows."""
+    """Return a delay in seconds, 0 for none, or the word for one that grows; reject others."""
     if value == EXPONENTIAL:
         return value
-    seconds = value
-    with suppress(TypeError, ValueError):
-        seconds = float(value) if isinstance(value, str) else value  # the command line gives text
-    if not _is_number(seconds) or not 0 <= seconds <= LONGEST_S:
-        rule = f"a number of seconds from 0 to {LONGEST_S}, or {EXPONENTIAL!r}"
+    seconds = _seconds(value)
+    if seconds is None or not 0 <= seconds <= LONGEST_S:
+        rule = f"a number of seconds from 0 to {LONGEST_S}, a time {IN_WORDS}, or {EXPONENTIAL!r}"
         raise refused(name, value, rule)
-    return _plain(seconds)
+    return seconds
 
 
 def check_interval(name: str, value: Any) -> Any:

@@ -229,6 +229,7 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("run_max_try", np.int64(2), 2),
     ("retry_delay", "exponential", "exponential"),
     ("retry_delay", "2.5", 2.5),
+    ("retry_delay", "1m", 60),
     ("retry_delay", np.int64(0), 0),
     ("allowed_failed_percent", np.float32(12.5), 12.5),
     ("error_threshold", -1, -1),

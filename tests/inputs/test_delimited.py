@@ -331,7 +331,33 @@ def test_compressed_text_is_read_where_python_can(tmp_path: Path, suffix: str) -
     pd.testing.assert_frame_equal(together(source), pd.read_csv(io.BytesIO(body)))
 
 
+@pytest.mark.parametrize("between", [b"", bytes(4), bytes(8)])
+def test_all_streams_of_an_xz_file_are_read(tmp_path: Path, between: bytes) -> None:
+    """The format allows padding between streams and at the end."""
+    body = lzma.compress(b"a\n1\n") + between + lzma.compress(b"2\n3\n") + between
+    (tmp_path / "1.csv.xz").write_bytes(body)
+    read = together(open_source(str(tmp_path), ReadOptions()))
+    assert read["a"].tolist() == [1, 2, 3]
+
+
+def test_a_zst_file_may_begin_with_a_frame_to_be_skipped(tmp_path: Path) -> None:
+    """Programs that compress with several threads write one."""
+    packed = bytes(pa.compress(b"a\n1\n", codec="zstd", asbytes=True))
+    (tmp_path / "1.csv.zst").write_bytes(b"\x50\x2a\x4d\x18\x04\0\0\0size" + packed)
+    assert together(open_source(str(tmp_path), ReadOptions()))["a"].tolist() == [1]
+
+
 OTHERWISE = {
+    "xz with rubbish behind it": (
+        "1.csv.xz",
+        lzma.compress(b"a\n1\n") + b"AAAA" + lzma.compress(b"2\n"),
+        "cannot be read beyond byte 4",
+    ),
+    "xz with two zeros behind it": (
+        "1.csv.xz",
+        lzma.compress(b"a\n1\n") + bytes(2),
+        "2 zeros stand behind a stream",
+    ),
     "gzip without its suffix": ("1.csv", GZIP, "compressed, as .gz files are"),
     "bzip2 without its suffix": ("1.csv", bz2.compress(b"a\n1\n"), "compressed, as .bz2 files"),
     "no gzip": ("1.csv.gz", b"a,b\n1,x\n", r"begins with b'a,b\\n1,x\\n', and not as .gz files do"),

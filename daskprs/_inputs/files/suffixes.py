@@ -22,6 +22,8 @@ MAGIC = {
     b"PAR1\x15": ".parquet",
 }
 """The first bytes of files that are no plain text, and the suffix that such a file has."""
+SKIPPABLE_OF_ZST = b"\x2a\x4d\x18"
+"""What follows the first byte of a .zst file that begins with a frame to be skipped (pzstd)."""
 BLOCK_OF_BZ2 = b"1AY&SY"
 """What follows the mark and the level in a .bz2 file; a text may begin with the mark alone."""
 
@@ -69,6 +71,14 @@ def mixed_kinds(examples: Iterable[str]) -> str:
 def compression_of(path: str) -> str | None:
     """Return the compression, such as ``gzip``, by the suffix of a name, or None."""
     return COMPRESSIONS.get(path[path.rfind(".") :])
+
+
+def begins_as(suffix: str, head: bytes) -> bool:
+    """Say whether files of a compression may begin with these bytes."""
+    if suffix == ".zst" and head[1:4] == SKIPPABLE_OF_ZST:
+        return True
+    mark = next((mark for mark, one in MAGIC.items() if one == suffix), b"")
+    return head.startswith(mark[: len(head)])
 
 
 def magic_of(head: bytes) -> str:

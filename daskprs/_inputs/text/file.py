@@ -5,14 +5,14 @@ from __future__ import annotations
 import codecs
 import zlib
 from contextlib import contextmanager
-from lzma import LZMAError, LZMAFile
+from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
 from typing import IO, TYPE_CHECKING, Any, cast
 from zipfile import BadZipFile, ZipFile
 
 import pyarrow as pa
 
 from daskprs._inputs.files.file_versions import refuse_changed, refuse_changed_after_error
-from daskprs._inputs.files.suffixes import MAGIC, compression_of, magic_of, suffix_of
+from daskprs._inputs.files.suffixes import begins_as, compression_of, magic_of, suffix_of
 from daskprs._inputs.source.input_file import READ_AHEAD_BYTES, open_binary
 from daskprs.errors import InputChanged, InputError, LoadError, Option
 
@@ -181,8 +181,7 @@ class TextFile:
         """Refuse a file that is not compressed in the way that its suffix says."""
         head, suffix = raw.read(HEAD_BYTES), suffix_of(self.path)
         raw.seek(0)
-        expected = next((mark for mark, one in MAGIC.items() if one == suffix), b"")
-        if not head.startswith(expected[: len(head)]):
+        if not begins_as(suffix, head):
             own = magic_of(head)
             what = f"it begins as {own} files do" if own else f"it begins with {head!r}"
             msg = f"{self.path}: {what}, and not as {suffix} files do. Rename it."
@@ -224,7 +223,7 @@ class _Unpacked:
         self._compression = compression
         self._at = 0
         try:
-            self._file = _lzma(raw) if compression == "xz" else _only_member(raw, path)
+            self._file = _XzStreams(raw) if compression == "xz" else _only_member(raw, path)
         except BadZipFile as error:
             raise LoadError(self._unreadable(error)) from error
 
@@ -249,8 +248,48 @@ class _Unpacked:
         return f"{self._path}: it cannot be read beyond byte {self._at} of its text: {error}"
 
 
-def _lzma(raw: IO[bytes]) -> Any:
-    return LZMAFile(raw)
+class _XzStreams:
+    """The text of all streams of an .xz file.
+
+    Python's own `LZMAFile` takes for the end of a file whatever behind a stream is no beginning of
+    another: padding by zeros, which the format allows, and damage.
+    """
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._stream = LZMADecompressor(FORMAT_XZ)
+        self._ahead = b""
+        """Bytes of the file that belong to the stream that has begun."""
+
+    def read1(self, length: int) -> bytes:
+        """Return some bytes of text; none at the end of the file."""
+        while not self._stream.eof or self._begins_another():
+            packed = b""
+            if self._stream.needs_input:
+                packed, self._ahead = self._ahead or self._raw.read(SKIP_BYTES), b""
+                if not packed:
+                    raise EOFError
+            if piece := self._stream.decompress(packed, length):
+                return piece
+        return b""
+
+    def _begins_another(self) -> bool:
+        """Begin the next stream, behind padding of four zeros each; say whether there is one."""
+        rest, zeros = self._stream.unused_data, 0
+        while True:
+            begin = rest.lstrip(b"\0")
+            zeros += len(rest) - len(begin)
+            if begin or not (rest := self._raw.read(SKIP_BYTES)):
+                break
+        if zeros % 4:
+            msg = f"{zeros} zeros stand behind a stream, and padding has four or a multiple"
+            raise LZMAError(msg)
+        if begin:
+            self._stream, self._ahead = LZMADecompressor(FORMAT_XZ), begin
+        return bool(begin)
+
+    def close(self) -> None:
+        """Do nothing: the raw file is closed by its owner."""
 
 
 def _only_member(raw: IO[bytes], path: str) -> Any:

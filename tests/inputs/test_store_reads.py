@@ -18,10 +18,13 @@ import pytest
 from fsspec.asyn import get_loop
 
 from benchmarks.slow_store import SlowStore, slow_store
+from daskprs._core.mini_batch import MiniBatch
 from daskprs._inputs.files import source as files_source
 from daskprs._inputs.files.discover import discover
 from daskprs._inputs.files.source import FilesReader, FilesSource
+from daskprs._inputs.frames.inline_data import FarReader
 from daskprs._inputs.source.read_options import ReadOptions
+from daskprs._inputs.source.source import PathsReader
 from daskprs._system.store_calls import at_once, each_in_order, takes_several
 from daskprs.errors import InputChanged, InputError, LoadError
 from tests.support.far_files import FarFiles
@@ -29,7 +32,6 @@ from tests.support.far_files import FarFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs._core.mini_batch import MiniBatch
 
 NAMES = [f"in/{number:02}.bin" for number in range(12)]
 
@@ -308,3 +310,10 @@ def test_a_mini_batch_of_a_large_file_reads_a_part_of_it(s3: SlowStore, tmp_path
     assert "0" not in told(s3, "-c", READS).split()
     for path in ("large/p/x.parquet", "large/c/x.csv"):
         assert 0 < s3.largest[path] < 8 << 20 < len(s3.objects[path])
+
+
+def test_a_node_without_the_job_folder_asks_the_same_of_a_reader_of_paths() -> None:
+    """Else a file that changes while `run` reads it would not be noticed there."""
+    reader = FarReader(FilesReader())
+    assert isinstance(reader, PathsReader)
+    assert reader.has_room(MiniBatch(0, ((), (), ()), "identity", 0))

@@ -75,6 +75,10 @@ class FarReader:
                     raise LoadError(_not_seen(path))
         return data
 
+    def has_room(self, mini_batch: MiniBatch) -> bool:
+        """Say whether files that are fetched have room while `run` reads others."""
+        return not isinstance(self._reader, PathsReader) or self._reader.has_room(mini_batch)
+
     def check(self, mini_batch: MiniBatch) -> None:
         """Compare files that `run` reads by itself with the plan."""
         if isinstance(self._reader, PathsReader):

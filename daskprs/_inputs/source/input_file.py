@@ -82,9 +82,10 @@ def of_each_file(
 ) -> Generator[T]:
     """Yield what work gives of each file, in order; many are read at once where a store allows it.
 
-    The store of the first file decides, since nearly always it is that of all.
+    Files of several stores are read one by one.
     """
-    if requests > 1 and len(files) > 1 and is_url(files[0].path):
+    stores = {file.path.partition("://")[0] for file in files}
+    if requests > 1 and len(files) > 1 and len(stores) == 1 and is_url(files[0].path):
         filesystem, _ = open_store(files[0].path)
         if takes_several(filesystem, "cat_file"):
             yield from each_in_order(work, files, requests)

@@ -183,9 +183,10 @@ def check_call(
     try:
         place = checked_output(output_folder, folder, options, form, lenient=lenient)
     except OutputError as error:
-        raise in_terms_of(options.named_output, error) from error
+        raise in_terms_of(options.named_output, error) from None
     if not options.resume:
         refuse_a_driver(folder)  # else the advice is to resume a job that is at work
+    if not has_begun(folder):
         # A resume may run on another machine: its job goes on, and says that it has no such file.
         refuse_lost_metrics(options.metrics_file)
     refuse_an_old_folder(folder, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from itertools import groupby
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
     from daskprs._report.job_figures import Sample
 
+LOG = logging.getLogger("daskprs.driver")
 EVERY_S = 5.0
 RUNNING = "Running"
 STATUSES = (RUNNING, *(status.value for status in JobStatus))
@@ -49,6 +51,8 @@ class MetricsFile:
         self._unit = ""
         self._stood: ProgressReported | None = None
         self._due_s = -math.inf
+        self._is_told = False
+        """Whether a write that failed was logged."""
 
     def tell(self, event: Event) -> None:
         """Write the file if that is due; the input may be prepared for hours before progress."""
@@ -58,6 +62,8 @@ class MetricsFile:
             case ProgressReported():
                 self._stood = event
             case JobEnded(ending, standing, elapsed_s):
+                waiting = standing.waiting + standing.running  # it was cut short
+                standing = standing._replace(running=0, waiting=waiting)
                 self._stood = ProgressReported(standing, (), elapsed_s, math.nan)
                 self._end(ending.status.value)
                 return
@@ -66,7 +72,13 @@ class MetricsFile:
             case _:
                 return
         if time.monotonic() >= self._due_s:
-            self._write()
+            try:
+                self._write()
+            except OSError as error:  # the next time may be better: the file must not end here
+                self._due_s = time.monotonic() + EVERY_S
+                if not self._is_told:
+                    LOG.warning("the metrics file %s cannot be written: %s", self._path, error)
+                self._is_told = True
 
     def close(self) -> None:
         """Write that the job failed, if it did before it had begun."""

@@ -12,6 +12,7 @@ import pytest
 
 import daskprs
 from daskprs._core.ending import JobStatus
+from daskprs._core.events import MessageLogged
 from daskprs._folders.job_folder import JobFolder
 from daskprs._report.job_figures import sample
 from daskprs._report.metrics_file import MetricsFile, open_metrics
@@ -124,6 +125,21 @@ def test_a_file_that_cannot_be_written_does_not_fail_the_job(tmp_path: Path) -> 
     log = JobFolder(tmp_path / "job").master_log.read_text()
     assert "|WARNING|" in log
     assert "MetricsFile has stopped, the job goes on: FileNotFoundError" in log
+
+
+def test_a_write_that_fails_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job goes on, so the file must not say that it has failed."""
+    monkeypatch.setattr("daskprs._report.metrics_file.EVERY_S", 0.0)
+    place = tmp_path / "metrics"
+    file = MetricsFile(JobFolder(place / "job"), place / "job.prom")
+    file.tell(MessageLogged("info", "one"))
+    file.tell(MessageLogged("info", "two"))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    place.mkdir()
+    file.tell(MessageLogged("info", "three"))
+    assert metrics(place / "job.prom")['status{status="Running"}'] == 1
 
 
 def test_a_resume_by_the_command_line_writes_the_same_file(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from daskprs._job.leftovers import drop_leftovers
 from daskprs._job.prestart import agent_count
 from daskprs._job.request import keep_call, refuse_an_old_folder
 from daskprs._job.result import JobEnd, ParallelRunResult
+from daskprs._options.output_path import in_terms_of
 from daskprs._output.journal.recovery import RUNS, Resumption
 from daskprs._output.publish.output_file import make_output_dir
 from daskprs._output.store import ResultStore
@@ -166,7 +167,10 @@ class Job:
                 call.source.begin(self._input)
             for note in filter(None, (self._input.note_on_size(), self._input.note_on_delimiter())):
                 listeners.tell(MessageLogged("notice", worded(note, self._surface.option)))
-            self._store = store = self._open_store(epoch, listeners)
+            try:
+                self._store = store = self._open_store(epoch, listeners)
+            except OutputError as error:
+                raise in_terms_of(call.options.named_output, error) from None
             stack.callback(store.close)
             keep_call(call.folder, call.kept)
             return self._run(store, listeners)

@@ -107,7 +107,8 @@ def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:
         rows.index = index
         return
     why = matcher.misfit if index is None else f"the index of the input has no pickle ({index})"
-    _warn_of_numbers(why, "Let run() keep the index of mini_batch", 5)
+    step = "Let run() keep the index of mini_batch, or set include_columns=['row_number']"
+    _warn_of_numbers(why, step, 5)
 
 
 def warn_of_lost_labels(folder: JobFolder, count: int) -> None:

@@ -213,3 +213,24 @@ def test_an_output_may_be_in_a_bucket(tmp_path: Path) -> None:
         names = store.names("rows")
         assert "out/scores/_manifest.json" in names
         assert len(names) == 3
+
+
+def test_times_have_one_form_in_the_whole_file(tmp_path: Path) -> None:
+    """In a mini-batch of midnights, pandas would write dates; then the column is text for it."""
+    hours = pd.date_range("2024-01-01", periods=48, freq="12h")
+    frame = pd.DataFrame(
+        {"when": hours, "there": hours.tz_localize("UTC"), "took": hours - hours[0]}
+    )
+    frame.loc[3] = None
+    result = daskprs.parallel_run(
+        frame,
+        lambda rows: rows,
+        mini_batch_size="1 rows",
+        output=tmp_path / "x.csv",
+        job_dir=tmp_path / "job",
+        start_method="inline",
+    )
+    read = pd.read_csv(result.output_file, parse_dates=["when", "there"])
+    read["took"] = pd.to_timedelta(read["took"])
+    pd.testing.assert_frame_equal(read, frame, check_dtype=False)
+    pd.testing.assert_frame_equal(result.to_pandas(), frame)

@@ -123,6 +123,8 @@ class TextRows:
                 self._frame(column_of(elements))
 
     def _frame(self, frame: pd.DataFrame) -> None:
+        if self._spec.tabular:
+            frame = _with_times_in_full(frame)
         if len(frame):
             self._note_columns(frame)
         try:
@@ -162,6 +164,28 @@ class TextRows:
             self._text.write(lines)
         except UnicodeEncodeError as error:
             raise _not_utf8(error) from error
+
+
+def _with_times_in_full(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame whose times are text in the one form of their type.
+
+    pandas leaves out the part that is zero in all rows of a frame. Of mini-batches, some would have
+    dates and some times, and `read_csv` would take such a column for text.
+    """
+    found = frame
+    for place, dtype in enumerate(frame.dtypes):
+        kind = getattr(dtype, "kind", "")
+        if kind not in ("M", "m"):
+            continue
+        column = frame.iloc[:, place]
+        if kind == "M":
+            text = pa.array(column, from_pandas=True).cast(pa.string()).to_pandas()
+            text.index = column.index
+        else:
+            text = column.map(str, na_action="ignore").astype(object)
+        found = frame.copy(deep=False) if found is frame else found
+        found.isetitem(place, text)
+    return found
 
 
 def _is_plain(kind: type) -> bool:

@@ -146,6 +146,11 @@ class JobInput:
         delimiter = delimiter_in(str(columns[0]))
         if not delimiter:
             return ""
+        # Its import of pandas takes a third of a second.
+        from daskprs._inputs.delimited.source import DelimitedSource
+
+        if not isinstance(self._call.source, DelimitedSource):
+            return ""
         return (
             f"the table has one column, {columns[0]!r}. If these are several, give the "
             f"{Option('delimiter')} {delimiter!r}."

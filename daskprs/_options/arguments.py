@@ -65,7 +65,7 @@ class _RareOptions(TypedDict, total=False):
     node_count: int | None
     agent_memory_limit: int | str | None
     store_requests: int
-    retry_delay: float | Literal["exponential"]
+    retry_delay: float | str
     allowed_failed_percent: float
     error_threshold: int
     max_node_losses: int

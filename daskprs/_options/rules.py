@@ -174,7 +174,7 @@ def _seconds(value: Any) -> int | float | None:
 
         try:
             value = parse_timedelta(value, default="seconds")
-        except (KeyError, ValueError, IndexError):
+        except (KeyError, ValueError, IndexError, OverflowError):
             return None
     return _plain(value) if _is_number(value) else None
 

@@ -505,7 +505,7 @@ class RunOptions:
         STORE_REQUESTS, PROCESSES, check_number(1), changes_results=False, is_of_task=True
     )
     run_max_try: int = option(3, FAILURES, check_number(1), changes_results=False, is_of_task=True)
-    retry_delay: float | Literal["exponential"] = option(
+    retry_delay: float | str = option(
         0, FAILURES, check_delay, changes_results=False, is_of_task=True
     )
     allowed_failed_count: int = option(0, FAILURES, check_number(-1), changes_results=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 MOST_NAMES = 30
@@ -29,8 +30,9 @@ def delimiter_in(name: str) -> str:
 
 def _names_at(error: KeyError, pandas: Any) -> list[Any]:
     """Return the columns of the frame, or labels of the row, in the innermost calls of pandas."""
+    own = str(Path(pandas.__file__).parent)
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if "pandas" not in frame.f_code.co_filename or frame.f_code.co_name == "xs":
+        if not frame.f_code.co_filename.startswith(own) or frame.f_code.co_name == "xs":
             continue
         for name in ("self", "obj"):
             value = frame.f_locals.get(name)

@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 
 MAIN = "__main__"
 CACHED = type(functools.lru_cache(len))
+NAMED = (CACHED, types.FunctionType, type)
+"""What pickles by name; any other object may do whatever when it is asked for its module."""
 
 
 def reduced(value: Any) -> tuple[Any, ...] | None:
     """Return how such a function of `__main__` is pickled; None for anything else."""
-    if getattr(value, "__module__", None) != MAIN:
+    if not isinstance(value, (CACHED, types.FunctionType)) or value.__module__ != MAIN:
         return None
     if isinstance(value, CACHED):
         given = value.cache_parameters()
         return _cached, (given["maxsize"], given["typed"]), value.__wrapped__, None, None, _fill
-    if isinstance(value, types.FunctionType) and hasattr(value, "registry"):
+    if hasattr(value, "registry"):
         registry = getattr(value, "registry", None)
         if isinstance(registry, types.MappingProxyType) and hasattr(value, "dispatch"):
             kinds = [*registry.items()]
@@ -79,7 +81,7 @@ def name_in_main(script: Any) -> None:
     main = sys.modules[MAIN]
     for function in _functions_of(script):
         for name, value in list(function.__globals__.items()):
-            if getattr(value, "__module__", None) == MAIN and not hasattr(main, name):
+            if isinstance(value, NAMED) and value.__module__ == MAIN and not hasattr(main, name):
                 setattr(main, name, value)
         if function.__module__ == MAIN and not hasattr(main, function.__name__):
             setattr(main, function.__name__, function)

@@ -10,6 +10,8 @@ from daskprs.errors import Option, OptionError
 
 UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 DEFAULT_FILES = 10
+MOST = 1 << 62
+"""No input has as many rows or files."""
 LEAST_BYTES = 1024
 """A bare number below this, for a table, was probably meant as a number of rows."""
 _FORM = re.compile(r"(\d+)\s*(b|kb|mb|gb)?", re.IGNORECASE)
@@ -61,7 +63,7 @@ def _bytes(value: Any) -> int:
 def _counted(value: Any) -> tuple[int, str] | None:
     """Return the number and the word of a size such as ``"100 rows"``; None for another size."""
     match = _COUNT.fullmatch(value.strip()) if isinstance(value, str) else None
-    return None if match is None else (int(match[1]), f"{match[2].lower()}s")
+    return None if match is None else (min(int(match[1]), MOST), f"{match[2].lower()}s")
 
 
 def _refused(value: Any, option: str, rule: str) -> OptionError:

@@ -15,6 +15,7 @@ from pyarrow import csv
 
 from daskprs._options.site_defaults import site_defaults
 from daskprs._system.linux import adopt_orphans
+from daskprs._system.nvml import gpu_usage
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite that runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start is interrupted
@@ -45,6 +46,9 @@ csv.read_csv(io.BytesIO(b"a\n1\n"))
 
 # Workers that are processes of their own are forked from one that has imported Dask.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
+# NVML keeps two pipes from its first use on, where there is a GPU.
+gpu_usage()
 
 # Where there is a GPU, each process with a worker would keep its device files open.
 dask.config.set({"distributed.diagnostics.nvml": False})

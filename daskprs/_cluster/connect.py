@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("daskprs.cluster")
 T = TypeVar("T", Client, LocalCluster)
-WAIT_FOR_FILE_S = 5.0
 LOOPBACK = "127.0.0.1:0"
 IN_PROCESS = {
     "processes": False,
@@ -106,7 +105,7 @@ def scheduler_address(client: str) -> str:
     """Return an address: the one given, or the one in a scheduler file.
 
     A batch script starts its scheduler in the background, and a job in the next line. So a file
-    that is not there yet has some seconds to come (Dask's own client waits for ever).
+    that is not there yet may come within Dask's connect timeout (its own client waits for ever).
 
     Raises
     ------
@@ -117,7 +116,7 @@ def scheduler_address(client: str) -> str:
     if not client.endswith(SCHEDULER_FILE):
         return client
     timeout_s = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
-    end = time.monotonic() + min(WAIT_FOR_FILE_S, timeout_s)
+    end = time.monotonic() + timeout_s
     while not _is_written(Path(client)) and time.monotonic() < end:
         time.sleep(0.05)
     try:

@@ -39,5 +39,6 @@ class WorkerTimer:
         if self._client.nthreads():
             self._seen_s = now_s
         elif now_s - self._seen_s > self._timeout_s:
-            option = Option("no_workers_timeout", self._timeout_s)
+            seconds = self._timeout_s
+            option = Option("no_workers_timeout", int(seconds) if seconds % 1 == 0 else seconds)
             raise DaskprsError("there was no worker for more than ", option, " s.")

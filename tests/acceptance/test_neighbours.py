@@ -50,7 +50,7 @@ SEEING = """
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FILES = sorted(str(path.relative_to(HERE)) for path in HERE.rglob("*.*"))
+FILES = sorted(str(path.relative_to(HERE)) for path in HERE.rglob("*.*") if path.suffix != ".pyc")
 
 def run(paths):
     return [" ".join(FILES)] * len(paths)

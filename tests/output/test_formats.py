@@ -327,7 +327,10 @@ def test_other_types_are_refused_with_what_is_allowed(result: Any) -> None:
     """The error names the type with its package, and all that may be returned."""
     package = type(result).__module__.partition(".")[0]
     name = type(result).__name__ if package == "builtins" else f"{package}.{type(result).__name__}"
-    with pytest.raises(ReturnTypeError, match=rf"returned a {name}\. Return a pandas or polars"):
+    shown = f", {result!r}" if isinstance(result, str) else ""
+    with pytest.raises(
+        ReturnTypeError, match=rf"returned a {name}{shown}\. Return a pandas or polars"
+    ):
         format_result(result, SPEC)
 
 

@@ -366,7 +366,7 @@ def _awaited(control: socket.socket) -> tuple[Order, list[int]]:
             order = Order(*pickle.loads(packet))
             until = time.monotonic() + PATIENCE_S
             while os.getppid() != order.owner:
-                if time.monotonic() > until:  # the owner has ended meanwhile
+                if time.monotonic() > until or not _lives(order.owner):
                     os._exit(1)
                 time.sleep(0.0002)
             control.send(str(os.getpid()).encode())
@@ -375,6 +375,14 @@ def _awaited(control: socket.socket) -> tuple[Order, list[int]]:
         os.waitpid(between, 0)
         for fd in fds:
             os.close(fd)
+
+
+def _lives(pid: int) -> bool:
+    """Say whether a process is there, and has not just ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
 
 
 def _take_on(order: Order, fds: list[int]) -> None:

@@ -93,7 +93,10 @@ def column_of(values: list[Any]) -> pd.DataFrame:
     kinds: set[type[Any]] = {type(value) for value in values}
     kind = kinds.pop() if len(kinds) == 1 else object
     if kind in (int, float, bool, str):
-        series = pd.Series(values)
+        try:
+            series = pd.Series(values)
+        except UnicodeEncodeError:  # half of a pair of surrogates is no text for Arrow
+            series = pd.Series(values, dtype="object")
     elif issubclass(kind, np.generic) and not issubclass(kind, np.void):
         series = pd.Series(np.array(values))
     else:

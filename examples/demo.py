@@ -65,8 +65,7 @@ def make(script: Path, folder: Path) -> None:
 def run(what: list[str], folder: Path, name: str, arguments: Sequence[str] = ()) -> None:
     """Run a job by the command line, and show the command."""
     words = ["daskprs", "run", *what, "--job-dir", str(folder / "job")]
-    words += ["--output-dir", str(folder / "output"), "--append-row-file-name", name]
-    words += ["--append-row-dataframe-header", "--append-row-dataframe-sep", ","]
+    words += ["--output", str(folder / "output" / name)]
     words += ["--", *arguments] if arguments else []
     print(f"$ {shlex.join(words)}\n", flush=True)
     subprocess.run([sys.executable, "-m", *words], check=True)

@@ -36,7 +36,7 @@ class RetryDelay:
         self._seed = seed
 
     def seconds(self, index: int, tries: int) -> float:
-        """Return the delay after so many charged attempts at a mini-batch."""
+        """Return the delay after a number of charged attempts at a mini-batch."""
         if not tries:
             return 0.0
         if self._delay_s is not None:

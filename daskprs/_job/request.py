@@ -32,7 +32,7 @@ from daskprs._inputs.source.included import PATH, Included, included_columns
 from daskprs._inputs.source.input_file import is_url
 from daskprs._job.checked_output import checked_output, output_form
 from daskprs._job.inline_call import refuse_work_elsewhere
-from daskprs._options.output_path import in_terms_of
+from daskprs._options.output_path import in_terms_of, output_alone
 from daskprs._options.rules import (
     check_client,
     check_job_dir,
@@ -40,7 +40,7 @@ from daskprs._options.rules import (
     refuse_lost_metrics,
     working_directory,
 )
-from daskprs._options.run_options import TABLE, Digest, RunOptions, is_place, output_alone
+from daskprs._options.run_options import TABLE, Digest, RunOptions, is_place
 from daskprs._options.site_defaults import default_job_dir, site_defaults
 from daskprs._report.humanize import counted, duration
 from daskprs._report.listeners import report_listing

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs._options.rules import refused, working_directory
-from daskprs.errors import Option, OutputError
+from daskprs.errors import Option, OptionError, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,3 +90,13 @@ def in_terms_of(output: str | None, error: OutputError) -> OutputError:
 
     twice = f"{Option('output')} or {Option('output')}"
     return OutputError(error.worded(named).replace(twice, f"{Option('output')}"))
+
+
+def output_alone(output: object, *beside: Option) -> OptionError:
+    """Return the error for options that say what `output` says."""
+    names = ", ".join(f"{one}" for one in beside)
+    msg = (
+        f"{Option('output', output)}: not with {names}. The path says where the output is, and its "
+        "suffix in which form. Give that alone, or the others alone."
+    )
+    return OptionError(msg)

@@ -14,7 +14,15 @@ from daskprs import _plugins
 from daskprs._core.limits import Limits
 from daskprs._inputs.source.read_options import BatchFormat, Header, InputType, ReadOptions
 from daskprs._inputs.source.sizes import parse_bytes, size_in_one_form
-from daskprs._options.output_path import TABULAR, check_output, meant_by, split, suffix_of
+from daskprs._options.names_elsewhere import hint_at
+from daskprs._options.output_path import (
+    TABULAR,
+    check_output,
+    meant_by,
+    output_alone,
+    split,
+    suffix_of,
+)
 from daskprs._options.rules import (
     EXPONENTIAL,
     LEVELS,
@@ -49,7 +57,6 @@ from daskprs._options.rules import (
     variables,
 )
 from daskprs._output.spec import OutputFormat  # noqa: TC001 - the same
-from daskprs._suggest import did_you_mean
 from daskprs._system.masks import Mask, mask_of
 from daskprs._system.store_calls import STORE_REQUESTS
 from daskprs._system.user_key import keyed_digest
@@ -65,45 +72,6 @@ SCRIPT, INPUT, PROCESSES, FAILURES, TIMES, OUTPUT, THE_JOB = GROUPS = (
     "The job",
 )
 """The headings under which help and documentation show the options, in this order."""
-ALIASES = {
-    "mini_batch_error_threshold": "allowed_failed_count",
-    "max_concurrency_per_instance": "process_count_per_node",
-    "instance_count": "node_count",
-    "max_retries": "run_max_try (tries, one more than retries)",
-    "timeout": "run_invocation_timeout",
-    "output_file_name": "append_row_file_name",
-    "program_arguments": "arguments",
-    **dict.fromkeys(
-        (
-            "n_jobs",
-            "num_workers",
-            "max_workers",
-            "n_workers",
-            "num_cpus",
-            "num_proc",
-            "concurrency",
-            "max_concurrency",
-        ),
-        "process_count_per_node",
-    ),
-    "verbose": "progress",
-    **dict.fromkeys(("by", "groupby"), "partition_keys"),
-    **dict.fromkeys(("timeout_s", "task_timeout"), "run_invocation_timeout"),
-    **dict.fromkeys(
-        ("batch_size", "batch_rows", "rows_per_batch", "chunk_size", "chunksize"),
-        'mini_batch_size (such as "100 rows", "10 MB" or "20 files")',
-    ),
-    **dict.fromkeys(("retries", "max_restarts"), "run_max_try (tries, one more than retries)"),
-}
-"""Names of options in other libraries and files, and ours for them."""
-
-OF_CALLERS = dict.fromkeys(
-    ("rate_limit", "rate", "rps", "qps", "requests_per_second", "max_requests_per_second"),
-    "A limit of calls per second belongs into run(). process_count_per_node says how many calls "
-    "of run() there are at a time",
-)
-"""Names of options elsewhere that have no counterpart here, and what to do instead."""
-
 OF_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
 OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
 """Options that only text has, and those that only a data set has."""
@@ -690,10 +658,7 @@ class RunOptions:
         """Return options by name; an unknown name is an error with the nearest known one."""
         for name in given:
             if name not in TABLE:
-                alias, instead = ALIASES.get(name), OF_CALLERS.get(name)
-                hint = f" Did you mean {alias}?" if alias else did_you_mean(name, TABLE)
-                hint = f" {instead}." if instead else hint
-                msg = f"{name}: there is no such option.{hint}"
+                msg = f"{name}: there is no such option.{hint_at(name, TABLE)}"
                 raise OptionError(msg)
         return cls(**given)
 
@@ -808,16 +773,6 @@ class RunOptions:
         empty: dict[str, Any] = {"partition_keys": (), "dtypes": {}, "csv_options": {}}
         filled = {name: values[name] or empty[name] for name in empty}
         return ReadOptions(**{**values, **filled}, store_requests=self.store_requests)
-
-
-def output_alone(output: object, *beside: Option) -> OptionError:
-    """Return the error for options that say what `output` says."""
-    names = ", ".join(f"{one}" for one in beside)
-    msg = (
-        f"{Option('output', output)}: not with {names}. The path says where the output is, and its "
-        "suffix in which form. Give that alone, or the others alone."
-    )
-    return OptionError(msg)
 
 
 def refuse_short_secret(name: str, value: str) -> None:

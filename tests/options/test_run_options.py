@@ -347,7 +347,11 @@ def test_an_unknown_option_is_answered_with_the_nearest_name(unknown: str, neare
 
 def test_what_resembles_nothing_gets_no_suggestion() -> None:
     """A far-fetched guess would lead astray."""
-    for name, instead in (("zzz", ""), ("rps", "belongs into run"), ("rate_limit", "into run()")):
+    for name, instead in (
+        ("zzz", ""),
+        ("rps", "Limit the calls per second in run()"),
+        ("rate_limit", "in run()"),
+    ):
         with pytest.raises(OptionError) as error:
             RunOptions.from_names(**{name: 1})
         assert "Did you mean" not in str(error.value)

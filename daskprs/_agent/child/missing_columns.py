@@ -9,7 +9,7 @@ from typing import Any
 
 MOST_NAMES = 30
 MARKS = {";": ";", "\t": r"\t", "|": "|"}
-"""Delimiters that leave a table of one column if nobody names them, and how they are written."""
+"""The other delimiters of tables, and how an option writes each."""
 
 
 def hint_at_columns(error: BaseException) -> str:

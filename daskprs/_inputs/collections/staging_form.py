@@ -12,13 +12,13 @@ from daskprs._inputs.source.batch_format import check_columns_fit, check_polars_
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.given_types import any_arrow_type_of, check_cast, given_type
 from daskprs._inputs.source.read_options import check_options
-from daskprs._inputs.source.sizes import Size, count_per_mini_batch, size_of_table
+from daskprs._inputs.source.sizes import MOST, Size, count_per_mini_batch, size_of_table
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
     from daskprs._inputs.source.read_options import BatchFormat, ReadOptions
 
-WHOLE = Size(1 << 62, "rows")
+WHOLE = Size(MOST, "rows")
 """The size of a mini-batch that takes a whole partition."""
 
 

@@ -21,7 +21,7 @@ MAGIC = {
     b"PK\x03\x04": ".zip",
     b"PAR1\x15": ".parquet",
 }
-"""The first bytes of files that are no plain text, and the suffix that such a file has."""
+"""The first bytes of compressed files and of Parquet files, and their suffixes."""
 SKIPPABLE_OF_ZST = b"\x2a\x4d\x18"
 """What follows the first byte of a .zst file that begins with a frame to be skipped (pzstd)."""
 BLOCK_OF_BZ2 = b"1AY&SY"

@@ -251,8 +251,8 @@ class _Unpacked:
 class _XzStreams:
     """The text of all streams of an .xz file.
 
-    Python's own `LZMAFile` takes for the end of a file whatever behind a stream is no beginning of
-    another: padding by zeros, which the format allows, and damage.
+    Python's own `LZMAFile` stops without an error if another stream does not follow at once. The
+    rows behind padding by zeros, which the format allows, or behind damage would be lost.
     """
 
     def __init__(self, raw: IO[bytes]) -> None:

@@ -343,11 +343,11 @@ class TextRecords:
     def cut_rows(
         self, rows: int, blanks: bytes, first: int = 0, end: int | None = None
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield ranges of whole records with so many rows each, and how many; the last has fewer.
+        """Yield ranges of whole records with the same number of rows; the last may have fewer.
 
-        A record of `blanks` alone is no row. The rows start from `first` up to, not including,
-        `end`; None stands for the end of the file. A file that is cut short raises `EndsEarly`
-        after all whole ranges.
+        A range is its start, its stop, and the number of its rows. A record of `blanks` alone is
+        not a row. The rows start from `first` up to, not including, `end`; None is the end of the
+        file. A file that is cut short raises `EndsEarly` after all whole ranges.
         """
         start = at = ended = self._first_start(first)
         stop = None if end is None else self._first_start(end)

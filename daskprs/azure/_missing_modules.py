@@ -195,7 +195,7 @@ class _Search:
             return
         ours = _ours(tree)
         self.uses += [(name, file, line) for name, line in _uses(tree, ours)]
-        self.of_run += [(name, file, line) for name, line in _uses_of_run(tree, ours)]
+        self.of_run += [(name, file, line) for name, line in _uses_of_run(tree, ours, called)]
         for one in _imports(tree.body, called):
             root = self._root_of(one, file)
             if root is None:
@@ -284,40 +284,55 @@ def _uses(tree: ast.Module, ours: Collection[str]) -> Iterator[tuple[str, int]]:
                 yield f"{name}.{attribute}", node.lineno
 
 
-def _uses_of_run(tree: ast.Module, ours: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Yield the attributes of the run that a file uses, except below a condition or in ``try``.
+def _uses_of_run(
+    tree: ast.Module, ours: Collection[str], called: Collection[str]
+) -> list[tuple[str, int]]:
+    """Return the attributes of the run that a file always uses, by line.
 
     A condition may ask whether there is a run, or whether a model is to be registered.
     """
     if "Run" not in ours:
-        return
+        return []
     runs = {
         ast.unparse(target)
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign) and _is_run(node.value)
         for target in node.targets
     }
-    for node in _without_conditions(tree):
-        match node:
-            case ast.Attribute(value=run, attr=attribute):
-                if _is_run(run) or ast.unparse(run) in runs:
-                    yield attribute, node.lineno
+    found = {
+        (node.lineno, node.attr)
+        for node in _always_run(tree, {*called, "__init__"})
+        if isinstance(node, ast.Attribute)
+        and (_is_run(node.value) or ast.unparse(node.value) in runs)
+    }
+    return [(attribute, line) for line, attribute in sorted(found)]
 
 
 def _is_run(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and ast.unparse(value.func) == "Run.get_context"
 
 
-def _without_conditions(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree that no condition stands before, but that of a program."""
-    yield node
-    for one in ast.iter_child_nodes(node):
-        if isinstance(one, ast.If | ast.IfExp | ast.BoolOp | ast.Try):
-            if isinstance(one, ast.If) and "__name__" in ast.unparse(one.test):
-                for inner in one.body:
-                    yield from _without_conditions(inner)
-        else:
-            yield from _without_conditions(one)
+def _always_run(tree: ast.Module, called: Collection[str]) -> Iterator[ast.AST]:
+    """Yield the nodes that run whatever a condition says, also those of functions called so."""
+    functions: dict[str, list[ast.stmt]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.setdefault(node.name, []).extend(node.body)
+    waiting: list[ast.AST] = [tree, *(one for name in called for one in functions.pop(name, ()))]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.If() if "__name__" in ast.unparse(node.test):
+                waiting += node.body
+                continue
+            case ast.If() | ast.IfExp() | ast.BoolOp() | ast.Try() | ast.Match():
+                continue
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                waiting += functions.pop(name, ())
+        yield node
+        waiting += ast.iter_child_nodes(node)
 
 
 def _imports(body: list[ast.stmt], called: Collection[str]) -> Iterator[_Import]:

@@ -165,3 +165,27 @@ def test_what_a_script_asks_of_its_run_is_looked_for_before_the_start(tmp_path: 
     of_file = missing_modules(script, tmp_path, has_workspace=False)
     assert [one.line for one in of_file] == [10, 13]
     assert "into an output, which is registered after the run" in str(of_file[0])
+
+
+def test_what_a_script_asks_of_its_run_in_functions_that_need_not_run_is_its_own(
+    tmp_path: Path,
+) -> None:
+    """A condition may stand where the function is called; methods and `__init__` count as well."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from azureml.core import Run\nrun = Run.get_context()\n"
+        "def register():\n    run.register_model('m', 'outputs/m.pkl')\n"
+        "def never():\n    return run.experiment\n"
+        "match run.id:\n    case 'a': run.experiment\n"
+        "if run.id:\n    register()\n"
+    )
+    assert missing_modules(script, tmp_path, has_workspace=False) == []
+    script.write_text(
+        "from azureml.core import Run\nclass Training:\n"
+        "    def __init__(self):\n        self.run = Run.get_context()\n"
+        "        self.run.experiment\n"
+        "    def end(self):\n        self.run.register_model('m', 'm')\n"
+        "Training().end()\n"
+    )
+    found = missing_modules(script, tmp_path, has_workspace=False)
+    assert [one.line for one in found] == [5, 7]

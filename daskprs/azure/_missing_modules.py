@@ -11,7 +11,9 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +40,9 @@ OF_FILES = (
     "let it write a model into an output, which is registered after the run"
 )
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
-
+INSTALLS = re.compile(r"\bpip3?\b\W+(main\W+)?install\b")
+PROGRAMS = {"system", "run", "call", "check_call", "check_output", "Popen", "main"}
+"""Functions by which scripts call pip."""
 
 LONGEST_ANSWER_S = 60
 FINDS = """
@@ -142,8 +146,9 @@ def missing_modules(
 
     Only imports that always run count: unconditional statements at the top level and in `init`,
     `run` and `shutdown`. A handler that goes on without the module, or `suppress`, makes an import
-    optional. Modules in these folders are searched, too. All other modules are looked up by the
-    interpreter `python`, or by this one.
+    optional, and so does a change of ``sys.path`` or a call of pip before it. Modules in these
+    folders are searched, too. All other modules are looked up by the interpreter `python`, or by
+    this one.
     """
     search = _Search([str(source_directory), *search_path])
     search.read(script, CALLED)
@@ -177,6 +182,8 @@ class _Search:
     def __init__(self, folders: Sequence[str]) -> None:
         self._folders = folders
         self._seen: set[Path] = set()
+        self._has_added = False
+        """Whether the script has changed ``sys.path`` or called pip by now."""
         self.outside: list[tuple[_Import, Path]] = []
         """Imports of modules in none of the folders, and the files that they are in."""
         self.uses: list[tuple[str, Path, int]] = []
@@ -196,10 +203,13 @@ class _Search:
         ours = _ours(tree)
         self.uses += [(name, file, line) for name, line in _uses(tree, ours)]
         self.of_run += [(name, file, line) for name, line in _uses_of_run(tree, ours, called)]
+        first_added = min(_added_modules(tree), default=math.inf)
         for one in _imports(tree.body, called):
+            self._has_added |= one.line >= first_added
             root = self._root_of(one, file)
             if root is None:
-                self.outside.append((one, file))
+                if one.top == "azureml" or not self._has_added:
+                    self.outside.append((one, file))
                 continue
             ways = [root := root / name for name in one.module.split(".") if name]
             for path in (*ways, *(root / name for name in one.names)):
@@ -333,6 +343,17 @@ def _always_run(tree: ast.Module, called: Collection[str]) -> Iterator[ast.AST]:
                 waiting += functions.pop(name, ())
         yield node
         waiting += ast.iter_child_nodes(node)
+
+
+def _added_modules(tree: ast.Module) -> Iterator[int]:
+    """Yield the lines that use ``sys.path`` or call pip: it is not known what they add."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="sys"), attr="path"):
+                yield node.lineno
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in PROGRAMS:
+                if INSTALLS.search(ast.unparse(node)):
+                    yield node.lineno
 
 
 def _imports(body: list[ast.stmt], called: Collection[str]) -> Iterator[_Import]:

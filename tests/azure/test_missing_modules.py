@@ -189,3 +189,24 @@ def test_what_a_script_asks_of_its_run_in_functions_that_need_not_run_is_its_own
     )
     found = missing_modules(script, tmp_path, has_workspace=False)
     assert [one.line for one in found] == [5, 7]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "import sys\nsys.path.append('../common')\n",
+        "import os\nos.system('pip install no_such_a')\n",
+        "import subprocess as s, sys\ns.run([sys.executable, '-m', 'pip', 'install', 'a'])\n",
+        "import pip\npip.main(['install', 'a'])\n",
+    ],
+)
+def test_modules_that_a_script_makes_known_itself_are_not_missing(
+    tmp_path: Path, change: str
+) -> None:
+    """Nor are those of the files that it imports then; the names of Azure's SDK are known."""
+    script = tmp_path / "train.py"
+    (tmp_path / "beside.py").write_text("import no_such_b\n")
+    script.write_text(f"import no_such_c\n{change}import no_such_a, beside\n")
+    assert [one.name for one in missing_modules(script, tmp_path)] == ["no_such_c"]
+    script.write_text(f"{change}from azureml.core import NoSuchName\n")
+    assert [one.name for one in missing_modules(script, tmp_path)] == ["azureml.core.NoSuchName"]

@@ -166,10 +166,11 @@ class PythonScriptStep(PipelineStep):
             msg = f"script_name: the file {str(script)!r} does not exist.{nearest(script, '.py')}"
             raise OptionError(msg)
         given = getattr(self._environment, "environment_variables", {})
+        more = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
         refuse_missing_modules(
             script,
             script.parent,
-            [*filter(None, given.get("PYTHONPATH", "").split(os.pathsep))],
+            [str(self.source_directory / one) for one in more],
             self._python(workspace),
             way_to_python(self._environment) if self._environment else "",
             with_importable=False,

@@ -450,3 +450,15 @@ def test_what_a_later_step_cannot_do_is_told_before_the_first_step_runs(
         with pytest.raises(ScriptError, match=told):
             Experiment(ws, "e").submit(Pipeline(ws, [step]))
         assert not Path("code/has_run").exists()
+
+
+def test_a_relative_python_path_of_a_script_starts_from_its_working_directory() -> None:
+    """Not from that of the notebook."""
+    Path("code/lib").mkdir()
+    Path("code/lib/beside.py").write_text("")
+    Path("code/uses.py").write_text("import beside\n")
+    runconfig = RunConfiguration()
+    runconfig.environment.environment_variables["PYTHONPATH"] = "lib"
+    ws = Workspace(root="store")
+    run = Experiment(ws, "e").submit(ScriptRunConfig("code", "uses.py", run_config=runconfig))
+    assert run.get_status() == "Finished"

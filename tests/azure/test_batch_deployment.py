@@ -235,6 +235,28 @@ def test_a_script_that_looks_for_the_model_elsewhere_is_told_what_the_folder_con
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("raise ValueError(folder + '/model/words.txt: no words')", False),
+        ("open(folder + '/cache', 'w'); open(folder + '/words.txt')", True),
+        ("open(folder)", True),
+    ],
+)
+def test_only_a_script_that_looks_elsewhere_is_told_where_the_model_is(
+    home: Path, body: str, *, is_told: bool
+) -> None:
+    """It may also have written into the folder, or name a file of the model that it has found."""
+    (home / "script.py").write_text(
+        f"import os\ndef init():\n    folder = os.environ['AZUREML_MODEL_DIR']\n    {body}\n"
+        "def run(files):\n    return files\n"
+    )
+    deployment = BatchDeployment(model="scoring/model", scoring_script="script.py")
+    with pytest.raises(daskprs.ParallelRunFailed) as caught:
+        deployment.invoke("data", progress=False)
+    assert ("contains the model, which is model: " in str(caught.value)) == is_told
+
+
 def test_a_kept_call_goes_on_with_the_model_of_the_job(home: Path) -> None:
     """The command that the failure ends with needs nothing else: the folder has no values."""
     driver = home / "scoring" / "code" / "driver.py"

@@ -320,8 +320,9 @@ class BatchDeployment:
             try:
                 return whole.run(progress=progress, surface=surface)
             except ParallelRunFailed as error:
-                told = contents_told(JobFolder(job.path).path / FOLDER, str(error))
-                error.args = (f"{error}{told}", error.result)
+                if deployment.model is not None:
+                    model = job.path / FOLDER / deployment.model.name
+                    error.args = (f"{error}{contents_told(model, str(error))}", error.result)
                 raise
 
     def _source(self, data: str | PathLike[str], input_type: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,14 +118,19 @@ def _link(path: str | Path, place: str | Path) -> None:
         shutil.copy2(path, place)
 
 
-def contents_told(folder: Path, error: str) -> str:
-    """Return a line on what the folder contains, for an error of a script that names the folder."""
-    if str(folder) not in error or not folder.is_dir():
+def contents_told(model: Path, error: str) -> str:
+    """Return a line on the folder of a model, for an error of a script that looks elsewhere.
+
+    Such an error names that folder itself, or a path in it that does not exist.
+    """
+    folder = model.parent
+    named = re.findall(rf"{re.escape(str(folder))}[^\s'\"]*", error)
+    places = [Path(one.rstrip(".,:;)")) for one in named]
+    if not any(one == folder or not one.exists() for one in places):
         return ""
-    files = sorted(one.relative_to(folder) for one in folder.rglob("*") if one.is_file())
-    shown = [f"{MODEL_DIR}/{one}" for one in files[:SHOWN]]
-    more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
-    (model,) = folder.iterdir()
+    found = sorted(one.relative_to(folder) for one in (model, *model.rglob("*")) if one.is_file())
+    shown = [f"{MODEL_DIR}/{one}" for one in found[:SHOWN]]
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return (
         f"\n{MODEL_DIR} is a folder that contains the model, which is {model.name}: "
         f"{', '.join(shown)}{more}. To load the model, the script joins both: "

@@ -25,7 +25,7 @@ from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import IO
 
 
@@ -36,7 +36,11 @@ class BatchEndpointDefaults(Entity):
 
     def __getitem__(self, name: str) -> Any:
         """Return a key: notebooks also use the object as a dict."""
-        return getattr(self, name)
+        return {one: getattr(self, one) for one in self.keys()}[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the keys; ``in`` asks for them, too."""
+        return iter(self.keys())
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Set a key."""

@@ -417,6 +417,10 @@ def test_an_endpoint_scores_files_by_its_default_deployment(
     found.defaults = {}
     found.defaults["deployment_name"] = deployment.name
     assert found.defaults.deployment_name == found.defaults["deployment_name"] == "first"
+    assert "deployment_name" in found.defaults
+    assert dict(found.defaults) == {"deployment_name": "first"}
+    with pytest.raises(KeyError):
+        found.defaults["values"]
     client.batch_endpoints.begin_create_or_update(found).result()
     store = client.datastores.get_default()
     job = client.batch_endpoints.invoke(

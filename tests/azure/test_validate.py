@@ -417,9 +417,13 @@ def test_keys_that_only_components_have(home: Path) -> None:
     text = "$schema: https://s/pipeline{}.schema.json\njobs: {{a: {{command: echo}}}}\n"
     (home / "p.yml").write_text(text.format("Component") + "is_deterministic: false\n")
     assert verdict_on("p.yml", Assets()).wrong == []
-    (home / "p.yml").write_text(text.format("Job") + "is_deterministic: false\n")
-    (wrong,) = verdict_on("p.yml", Assets()).wrong
-    assert "is_deterministic: only a component has this key" in wrong
+    component = "type: pipeline\njobs: {a: {command: echo}}\nis_deterministic: false\n"
+    (home / "p.yml").write_text(component)
+    assert verdict_on("p.yml", Assets()).wrong == []  # `load_component` needs no schema
+    (home / "p.yml").write_text(text.format("Job") + "is_deterministic: false\nname: [1]\n")
+    wrong, other = verdict_on("p.yml", Assets()).wrong
+    assert "p.yml:3:19: is_deterministic: only a component has this key" in wrong
+    assert "p.yml:4:7: name: " in other
     (home / "q.yml").write_text(
         "type: parallel\ninputs: {d: {type: uri_folder}}\noutputs: {o: {type: uri_file}}\n"
         "input_data: ${{inputs.d}}\noutput_data: ${{outputs.o}}\n"

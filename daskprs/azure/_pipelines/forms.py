@@ -9,6 +9,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -380,15 +381,14 @@ class PipelineForm(PipelineJobForm):
         None, note="only of a component: if false, each step runs again"
     )
 
-    @model_validator(mode="before")
+    @field_validator("is_deterministic")
     @classmethod
-    def _of_component(cls, given: Any) -> Any:
-        """Refuse the key in a job, as Azure does."""
-        is_set = isinstance(given, dict) and "is_deterministic" in given
-        if is_set and "pipelinecomponent" not in str(given.get("$schema")).lower():
+    def _of_component(cls, given: Any, others: ValidationInfo) -> Any:
+        """Refuse the key in a job, as Azure does; a file without a schema may be a component."""
+        if "pipelinejob" in str(others.data.get("schema_url")).lower():
             msg = (
-                "is_deterministic: only a component has this key, and this file is a job. "
-                "settings.force_rerun: true lets each step run again"
+                "only a component has this key, and this file is a job. settings.force_rerun: true "
+                "lets each step run again"
             )
             raise ValueError(msg)
         return given

@@ -167,8 +167,11 @@ class _RunRecord:
         self._steps: dict[str, dict[str, Any]] = {}
 
     def folder_of(self, name: str) -> Path:
-        """Return a unique folder for a step; its name needs no quotes in a shell."""
-        plain = re.sub(r"[^\w.-]+", "-", name)
+        """Return a unique folder for a step; its name needs no quotes in a shell.
+
+        Nor does it begin as names of ours do: the folder of such a step has another name.
+        """
+        plain = re.sub(r"[^\w.-]+|(?<=^pipeline)\.", "-", name)
         names = (plain if at == 0 else f"{plain}-{at}" for at in count())
         place = self._parent.step(next(one for one in names if one not in self._steps))
         self._keep(place, "NotStarted", name=name)

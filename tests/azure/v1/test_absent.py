@@ -136,6 +136,16 @@ def test_runs_are_found_again_with_their_logs_metrics_and_outputs() -> None:
         PipelineRun(Experiment(ws, "good"), "good-1")
 
 
+def test_a_script_may_be_called_as_files_of_ours() -> None:
+    """The folder of its step gets another name, in which its metrics are found."""
+    Path("pipeline.py").write_text(
+        "from azureml.core import Run\nRun.get_context().log('n', 1)\nprint('said')\n"
+    )
+    run = Experiment(Workspace(root="store"), "e").submit(v1.ScriptRunConfig(".", "pipeline.py"))
+    assert (run.name, run.get_metrics()) == ("pipeline.py", {"n": 1})
+    assert run.get_details_with_logs()["logFiles"]
+
+
 def test_what_a_script_writes_into_outputs_is_uploaded() -> None:
     """As in Azure; what was there before is not."""
     Path("src/outputs").mkdir(parents=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from typing import TYPE_CHECKING, Any, overload
@@ -15,7 +15,7 @@ from daskprs._job.result import RUNNING
 from daskprs._options.site_defaults import default_job_dir, job_root, site_defaults
 from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import held
-from daskprs.azure._pipeline_folder import RECORD, PipelineFolder, write_record
+from daskprs.azure._pipeline_folder import RECORD, PipelineFolder, read_record, write_record
 from daskprs.azure._reuse import ReusableResults
 from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.parameter import known_parameters
@@ -24,7 +24,7 @@ from daskprs.azure.v1.published import refuse_publishing
 from daskprs.azure.v1.run import Run
 from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
-from daskprs.errors import OptionError, UsageError
+from daskprs.errors import JobFolderError, OptionError, UsageError
 
 if TYPE_CHECKING:
     import builtins
@@ -125,6 +125,9 @@ class Experiment(Known):
         parameters = known_parameters(pipeline_parameters, config.parameters())
         workspace = getattr(config, "workspace", None) or self.workspace
         steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
+        if not steps:
+            msg = "submit: the pipeline has no steps. Give it some: Pipeline(ws, steps=[…])."
+            raise UsageError(msg)
         for step in steps:
             step.check(parameters, workspace, client)
         parent = PipelineFolder(default_job_dir(self.name, secrets.token_hex(4)))
@@ -150,12 +153,18 @@ class Experiment(Known):
 
 
 def _runs() -> builtins.list[tuple[Path, str]]:
-    """Return the folder and the experiment of each run in the root of jobs, the last first."""
-    records = [PipelineFolder(one.parent).record for one in job_root().glob(f"*/{RECORD}")]
-    records.sort(key=lambda one: one.stat().st_mtime_ns, reverse=True)
-    return [
-        (one.parent.absolute(), str(json.loads(one.read_bytes())["pipeline"])) for one in records
-    ]
+    """Return the folder and the experiment of each run in the root of jobs, the last first.
+
+    Runs that cannot be read, such as those of another version, are left out.
+    """
+    found = []
+    for place in job_root().glob(f"*/{RECORD}"):
+        folder = PipelineFolder(place.parent)
+        with suppress(JobFolderError, OSError):  # it may be removed meanwhile
+            if read_record(folder) is not None:
+                name = str(json.loads(folder.record.read_bytes())["pipeline"])
+                found.append((folder.record.stat().st_mtime_ns, folder.path, name))
+    return [(path, name) for _, path, name in sorted(found, reverse=True)]
 
 
 class _RunRecord:

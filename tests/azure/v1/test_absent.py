@@ -146,6 +146,19 @@ def test_a_script_may_be_called_as_files_of_ours() -> None:
     assert run.get_details_with_logs()["logFiles"]
 
 
+def test_a_run_that_cannot_be_read_hides_no_others() -> None:
+    """One of another version, or one that was cut short."""
+    for name, text in (("old", '{"pipeline": "old", "version": 1, "steps": {}}'), ("cut", "{")):
+        Path("daskprs-jobs", name).mkdir(parents=True)
+        Path("daskprs-jobs", name, "pipeline.json").write_text(text)
+    Path("say.py").write_text("print('said')\n")
+    ws = Workspace(root="store")
+    run = Experiment(ws, "good").submit(v1.ScriptRunConfig(".", "say.py"))
+    assert run.get_status() == "Finished"
+    assert [*ws.experiments] == ["good"]
+    assert [one.id for one in Experiment(ws, "good").get_runs()] == [run.id]
+
+
 def test_what_a_script_writes_into_outputs_is_uploaded() -> None:
     """As in Azure; what was there before is not."""
     Path("src/outputs").mkdir(parents=True)
@@ -158,6 +171,8 @@ def test_what_a_script_writes_into_outputs_is_uploaded() -> None:
     assert run.get_file_names() == ["outputs/m.pkl"]
     run.download_files(prefix="outputs", output_directory="down")
     assert Path("down/outputs/m.pkl").read_text() == "m"
+    with pytest.raises(UsageError, match="the pipeline has no steps"):
+        Experiment(ws, "e").submit(Pipeline(ws, []))
     assert run.register_model("m", "outputs/m.pkl").path.read_text() == "m"
     packages = v1.CondaDependencies.create(pip_packages=["a"], conda_packages=["b=1"])
     assert packages.save_to_file(".") == "conda_dependencies.yml"

@@ -40,16 +40,19 @@ def not_built(name: str) -> type[NotBuilt] | None:
 
 
 def _refusal(name: str, next_step: str) -> NotBuiltError:
-    return NotBuiltError(f"{name} of Azure's SDK v1 is not available here: {next_step}.")
+    end = "" if next_step.endswith("?") else "."
+    return NotBuiltError(f"{name} of Azure's SDK v1 is not available here: {next_step}{end}")
 
 
 class _Refusing(type):
-    """Refuses calls and attributes of a class."""
+    """Refuses calls, attributes and items of a class."""
 
     __instead__: str
 
     def __call__(cls, *_: Any, **__: Any) -> Any:
         raise _refusal(_original(cls), cls.__instead__)
+
+    __getitem__ = __iter__ = __call__
 
     def __getattr__(cls, attribute: str) -> Any:
         if attribute.startswith("_"):  # what Python itself asks

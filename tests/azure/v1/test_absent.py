@@ -49,6 +49,10 @@ def test_every_public_name_can_be_imported_and_is_refused_when_it_is_used() -> N
         _ = search.x
     with pytest.raises(NotBuiltError, match=r"^AutoMLStep of Azure's .* PythonScriptStep"):
         type("Mine", (v1.AutoMLStep,), {})()  # type: ignore[attr-defined]
+    with pytest.raises(NotBuiltError, match=r"^ViewType of Azure's"):
+        v1.ViewType["ALL"]  # type: ignore[attr-defined]
+    with pytest.raises(NotBuiltError, match=r"^ViewType of Azure's"):
+        list(v1.ViewType)  # type: ignore[attr-defined]
     with pytest.raises(ImportError, match="no_such_name"):
         exec("from daskprs.azure.v1 import no_such_name")  # noqa: S102 - as a notebook does
 
@@ -68,7 +72,7 @@ def test_other_attributes_say_what_there_is() -> None:
     Path("model.txt").write_text("m")
     known: list[tuple[Any, str, str]] = [
         (ws, "get_default_keyvault", r"Workspace\.get_default_keyvault .*os\.environ"),
-        (ws, "get_defult_datastore", "did you mean 'get_default_datastore'"),
+        (ws, "get_defult_datastore", r"did you mean 'get_default_datastore'\?$"),
         (Model, "deploy", r"Model\.deploy .*daskprs serve"),
         (Model.register(ws, "model.txt", "m"), "deploy", r"Model\.deploy .*daskprs serve"),
         (Run.get_context(), "get_secret", r"get_secret .*os\.environ"),

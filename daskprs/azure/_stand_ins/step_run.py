@@ -149,7 +149,12 @@ class StepRun:
         self, name: str, output_file_path: str | os.PathLike[str] | None = None, **_: Any
     ) -> None:
         """Copy an artifact to a path, or by its name into the working directory."""
-        shutil.copy2(self._artifact(name), output_file_path or Path(name).name)
+        artifact = self._artifact(name)
+        if not artifact.is_file():
+            known = ", ".join(self.get_file_names()) or "none"
+            msg = f"{self!r} has no artifact {name!r} (known: {known})."
+            raise self.refused(msg)
+        shutil.copy2(artifact, output_file_path or Path(name).name)
 
     def download_files(
         self,

@@ -176,6 +176,8 @@ def test_what_a_script_writes_into_outputs_is_uploaded() -> None:
     run.download_files(prefix="outputs", output_directory="down")
     assert Path("down/outputs/m.pkl").read_text() == "m"
     with pytest.raises(UsageError, match="the pipeline has no steps"):
+    with pytest.raises(UsageError, match=r"has no artifact 'm.pkl' \(known: outputs/m.pkl\)"):
+        run.download_file("m.pkl")
         Experiment(ws, "e").submit(Pipeline(ws, []))
     assert run.register_model("m", "outputs/m.pkl").path.read_text() == "m"
     packages = v1.CondaDependencies.create(pip_packages=["a"], conda_packages=["b=1"])

@@ -121,7 +121,13 @@ class Environment(Known):
         return f"Environment({self.name!r})"
 
     @classmethod
-    def get(cls, workspace: Workspace, name: str, version: str | None = None) -> Environment:
+    def get(
+        cls,
+        workspace: Workspace,
+        name: str,
+        version: str | None = None,
+        label: str | None = None,
+    ) -> Environment:
         """Return a registered environment, or one of any other name.
 
         The workspace may have an interpreter for the name.
@@ -130,7 +136,7 @@ class Environment(Known):
         versions = registry.versions(KIND, name)
         if not versions:
             return cls(name, version=version)
-        number = registry.version(KIND, name, version, None)
+        number = registry.version(KIND, name, version, label)
         variables = registry.record(KIND, name, number)["environment_variables"]
         return cls(name, version=number, environment_variables=variables)
 
@@ -251,7 +257,7 @@ class AmlCompute(Known):
         """Return the given settings of a cluster."""
         return sizes
 
-    def wait_for_completion(self, **_: Any) -> None:
+    def wait_for_completion(self, *_: Any, **__: Any) -> None:
         """Return at once: there is nothing to wait for."""
 
     def get_status(self) -> Any:

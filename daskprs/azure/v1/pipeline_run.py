@@ -116,7 +116,7 @@ class _EndedRun(Known):
     _status: str
     _workspace: Workspace | None = None
 
-    def get_status(self, **_: Any) -> str:
+    def get_status(self, *_: Any, **__: Any) -> str:
         """Return at once how the run has ended: `submit` waits for the end, and raises errors."""
         return WORDS.get(self._status, self._status)
 

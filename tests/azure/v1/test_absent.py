@@ -106,6 +106,7 @@ def test_computes_and_environments_answer_by_any_name() -> None:
     assert again.environments["mine"].environment_variables == {"A": "2"}
     assert Environment.list(again).keys() == {"mine"}
     assert Environment.get(again, "mine", "1").environment_variables == {"A": "1"}
+    assert Environment.get(again, "mine", label="latest").version == "2"
     with pytest.raises(UsageError, match=r"no version 7 \(known: 1, 2\)"):
         Environment.get(again, "mine", "7")
 
@@ -158,7 +159,7 @@ def test_a_run_that_cannot_be_read_hides_no_others() -> None:
     Path("say.py").write_text("print('said')\n")
     ws = Workspace(root="store")
     run = Experiment(ws, "good").submit(v1.ScriptRunConfig(".", "say.py"))
-    assert run.get_status() == "Finished"
+    assert run.wait_for_completion(True) == "Finished"  # as notebooks do
     assert [*ws.experiments] == ["good"]
     assert [one.id for one in Experiment(ws, "good").get_runs()] == [run.id]
 

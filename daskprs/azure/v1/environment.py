@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from daskprs.azure._environments.conda_packages import python_versions
 from daskprs.azure._registry import Registry
+from daskprs.azure._yaml_files.document import Document
 from daskprs.azure.v1.absent import Known
 from daskprs.errors import UsageError
 
@@ -29,15 +31,25 @@ DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubun
 
 
 class CondaDependencies(Known):
-    """Names of packages, without effect: scripts use those of the running Python."""
+    """The content of a conda file, without effect: scripts use the packages of the running Python.
+
+    Parameters
+    ----------
+    conda_dependencies_file_path : path, optional
+        A conda file, to which the other names are added.
+    packages : list, optional
+        Names of packages.
+
+    """
 
     def __init__(
         self,
         conda_dependencies_file_path: str | PathLike[str] | None = None,
         packages: Iterable[str] = (),
     ) -> None:
-        self.packages = list(packages)
-        self._of_pip: set[str] = set()
+        self._file = conda_dependencies_file_path
+        self._python: str | None = None
+        self._names: dict[str, list[str]] = {"channels": [], "conda": [*packages], "pip": []}
 
     @classmethod
     def create(
@@ -50,37 +62,49 @@ class CondaDependencies(Known):
     ) -> CondaDependencies:
         """Return dependencies with these package names."""
         made = cls(packages=conda_packages or ())
-        for one in pip_packages or ():
-            made.add_pip_package(one)
+        made._names["pip"] += pip_packages or ()
+        made._python = python_version
         return made
 
     def serialize_to_string(self) -> str:
         """Return the names as the text of a conda file."""
-        conda: list[Any] = [one for one in self.packages if one not in self._of_pip]
-        pip = [one for one in self.packages if one in self._of_pip]
-        text: str = yaml.safe_dump({"dependencies": [*conda, *([{"pip": pip}] if pip else [])]})
+        found = {} if self._file is None else Document.read(self._file).content
+        content = dict(found) if isinstance(found, dict) else {}
+        below = content.pop("dependencies", None) or []
+        conda = [one for one in below if isinstance(one, str)] + self._names["conda"]
+        pip = [one for of in below if isinstance(of, dict) for one in of.get("pip") or []]
+        pip += self._names["pip"]
+        if self._python is not None:
+            conda = [one for one in conda if python_versions(one) is None]
+            conda.insert(0, f"python={self._python}")
+        channels = [*(content.pop("channels", None) or []), *self._names["channels"]]
+        whole = {**content, **({"channels": channels} if channels else {})}
+        whole["dependencies"] = [*conda, *([{"pip": pip}] if pip else [])]
+        text: str = yaml.safe_dump(whole, sort_keys=False)
         return text
 
     def save_to_file(
         self, base_directory: str | PathLike[str], conda_file_path: str = "conda_dependencies.yml"
     ) -> str:
         """Write the names as a conda file, and return its name."""
-        Path(base_directory, conda_file_path).write_text(self.serialize_to_string())
+        Path(base_directory, conda_file_path).write_text(self.serialize_to_string(), "utf-8")
         return conda_file_path
 
     def add_pip_package(self, pip_package: str) -> None:
         """Add a name."""
-        self._of_pip.add(pip_package)
-        self.packages.append(pip_package)
+        self._names["pip"].append(pip_package)
 
     def add_conda_package(self, conda_package: str) -> None:
         """Add a name."""
-        self.packages.append(conda_package)
+        self._names["conda"].append(conda_package)
 
-    def add_channel(self, *_: Any, **__: Any) -> None:
-        """Accept a channel, or a version of Python, without effect."""
+    def add_channel(self, channel: str) -> None:
+        """Add a channel."""
+        self._names["channels"].append(channel)
 
-    set_python_version = add_channel
+    def set_python_version(self, version: str) -> None:
+        """Set the version of Python in the conda file."""
+        self._python = version
 
 
 class Environment(Known):

@@ -176,11 +176,31 @@ def test_what_a_script_writes_into_outputs_is_uploaded() -> None:
     assert run.get_file_names() == ["outputs/m.pkl"]
     run.download_files(prefix="outputs", output_directory="down")
     assert Path("down/outputs/m.pkl").read_text() == "m"
-    with pytest.raises(UsageError, match="the pipeline has no steps"):
     with pytest.raises(UsageError, match=r"has no artifact 'm.pkl' \(known: outputs/m.pkl\)"):
         run.download_file("m.pkl")
+    with pytest.raises(UsageError, match="the pipeline has no steps"):
         Experiment(ws, "e").submit(Pipeline(ws, []))
     assert run.register_model("m", "outputs/m.pkl").path.read_text() == "m"
     packages = v1.CondaDependencies.create(pip_packages=["a"], conda_packages=["b=1"])
     assert packages.save_to_file(".") == "conda_dependencies.yml"
     assert Path("conda_dependencies.yml").read_text() == "dependencies:\n- b=1\n- pip:\n  - a\n"
+
+
+def test_a_conda_file_has_all_that_a_notebook_has_named() -> None:
+    """Also what a given file has; a package may be one of pip and of conda."""
+    packages = v1.CondaDependencies.create(None, ["a", "b"], ["b"], python_version="3.11")
+    assert packages.serialize_to_string() == (
+        "dependencies:\n- python=3.11\n- b\n- pip:\n  - a\n  - b\n"
+    )
+    Path("conda.yml").write_text(
+        "name: mine\nchannels: [main]\ndependencies: [python=3.9, pip, {pip: [a]}]\n"
+    )
+    packages = v1.CondaDependencies(conda_dependencies_file_path="conda.yml")
+    packages.set_python_version("3.12")
+    packages.add_channel("conda-forge")
+    packages.add_conda_package("b")
+    packages.add_pip_package("c")
+    assert packages.serialize_to_string() == (
+        "name: mine\nchannels:\n- main\n- conda-forge\n"
+        "dependencies:\n- python=3.12\n- pip\n- b\n- pip:\n  - a\n  - c\n"
+    )

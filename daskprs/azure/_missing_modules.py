@@ -161,7 +161,8 @@ def missing_modules(
         if name is not None:
             instead = stand_ins.instead_of(name.rpartition(".")[2]) if one.top == "azureml" else ""
             hint = f": {instead}" if instead else ""
-            missing.setdefault(name, MissingModule(name, file, one.line, hint, bool(instead)))
+            is_importable = bool(instead) and python is None
+            missing.setdefault(name, MissingModule(name, file, one.line, hint, is_importable))
     for name, file, line in search.uses if python is not None and "azureml" in absent else ():
         if foreign_stand_ins.lacks(name):
             missing.setdefault(name, MissingModule(f"azureml.core.{name}", file, line, OURS_ALONE))

@@ -210,3 +210,12 @@ def test_modules_that_a_script_makes_known_itself_are_not_missing(
     assert [one.name for one in missing_modules(script, tmp_path)] == ["no_such_c"]
     script.write_text(f"{change}from azureml.core import NoSuchName\n")
     assert [one.name for one in missing_modules(script, tmp_path)] == ["azureml.core.NoSuchName"]
+
+
+def test_names_that_are_not_built_can_only_be_imported_under_our_python(tmp_path: Path) -> None:
+    """Another interpreter has no stand-ins for them, and the import itself would fail."""
+    script = tmp_path / "train.py"
+    script.write_text("from azureml.core import Webservice\n")
+    refuse_missing_modules(script, tmp_path, with_importable=False)
+    with pytest.raises(ScriptError, match=r"azureml\.core\.Webservice"):
+        refuse_missing_modules(script, tmp_path, python=sys.executable, with_importable=False)

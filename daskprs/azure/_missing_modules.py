@@ -64,6 +64,11 @@ class MissingModule(NamedTuple):
     is_importable: bool = False
     """Whether the import itself works, so that only the use of the name fails."""
 
+    @property
+    def is_nowhere(self) -> bool:
+        """Whether no package has it: the hint says what to write instead."""
+        return self.is_importable or self.hint in (OF_FILES, OFFLINE)
+
     def __str__(self) -> str:
         """Return it with its place."""
         hint = NO_WORKSPACE if self.name.startswith(SDK) else self.hint
@@ -93,24 +98,25 @@ def refuse_missing_modules(
     other: str = "",
     *,
     with_importable: bool = True,
+    has_workspace: bool = True,
 ) -> None:
     """Refuse a script that imports modules that its Python lacks; name each with its place.
 
     `other` says how the caller names another interpreter for the script. `with_importable` also
-    refuses the import of names that only fail when they are used.
+    refuses the import of names that only fail when they are used. `has_workspace` is that of
+    `missing_modules`.
     """
-    missing = [
-        one
-        for one in missing_modules(script, source_directory, search_path, python)
-        if with_importable or not one.is_importable
-    ]
+    found = missing_modules(
+        script, source_directory, search_path, python, has_workspace=has_workspace
+    )
+    missing = [one for one in found if with_importable or not one.is_importable]
     if missing:
         shown = "".join(f"\n  {one}" for one in missing)
         msg = (
             f"the entry script {script.name} imports what {named(python)} does not have:{shown}\n"
-            f"{way_out(python, other)}"
+            f"{way_out(python, other, missing)}"
         )
-        raise ScriptError(msg)
+        raise ScriptError(msg.rstrip())
 
 
 def named(python: str | None) -> str:
@@ -118,8 +124,10 @@ def named(python: str | None) -> str:
     return f"this Python ({sys.executable})" if python is None else f"the Python {python}"
 
 
-def way_out(python: str | None, other: str) -> str:
-    """Return the next step where modules are missing."""
+def way_out(python: str | None, other: str, missing: Iterable[MissingModule] | None = None) -> str:
+    """Return the next step where modules are missing; empty if no package has what is missing."""
+    if missing is not None and all(one.is_nowhere for one in missing):
+        return ""
     install = "Install the packages that bring these modules"
     if python is not None:
         return f"{install} there: {python} -m pip install PACKAGE."

@@ -163,11 +163,12 @@ def _check_deployment(check: Check) -> None:
         loc: Loc = ("model",)
         use = "to serve it takes"
         missing = missing_packages(found.model, python) if found.model is not None else []
+        way = way_out(python, environment.way)
     else:
         loc, use, root = SCRIPT, "it imports", found.source_directory
-        missing = [str(one) for one in missing_modules(root / found.script, root, python=python)]
-    problem = f"{use} what {named(python)} does not have: {', '.join(missing)}. "
-    problem += way_out(python, environment.way)
+        modules = missing_modules(root / found.script, root, python=python)
+        missing, way = [*map(str, modules)], way_out(python, environment.way, modules)
+    problem = f"{use} what {named(python)} does not have: {', '.join(missing)}. {way}".rstrip()
     refuse([Mistake(document.place(loc), dotted(loc), problem)] if missing else [])
 
 

@@ -212,6 +212,17 @@ def test_modules_that_a_script_makes_known_itself_are_not_missing(
     assert [one.name for one in missing_modules(script, tmp_path)] == ["azureml.core.NoSuchName"]
 
 
+def test_no_package_is_named_where_none_has_what_is_missing(tmp_path: Path) -> None:
+    """The line on what is missing says what to write instead."""
+    script = tmp_path / "train.py"
+    script.write_text("from azureml.core import Run\nRun.get_context().experiment\n")
+    with pytest.raises(ScriptError, match=r"registered after the run$"):
+        refuse_missing_modules(script, tmp_path, other="--environment", has_workspace=False)
+    script.write_text("import no_such_a\n" + script.read_text())
+    with pytest.raises(ScriptError, match=r"registered after the run\nInstall the packages"):
+        refuse_missing_modules(script, tmp_path, has_workspace=False)
+
+
 def test_names_that_are_not_built_can_only_be_imported_under_our_python(tmp_path: Path) -> None:
     """Another interpreter has no stand-ins for them, and the import itself would fail."""
     script = tmp_path / "train.py"

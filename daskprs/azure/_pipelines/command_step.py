@@ -231,7 +231,8 @@ class CommandStep:
         if missing:
             shown = ", ".join(map(str, missing))
             problem = f"{script.name} imports what {named(python)} does not have: {shown}"
-            self._wrong(f"{problem}. {way_out(python, environment.way)}", "command")
+            way = way_out(python, environment.way, missing)
+            self._wrong(f"{problem}. {way}".rstrip(), "command")
 
     def _wrong(self, problem: object, *way: str) -> None:
         self.mistakes.append(self._step.source.mistake(str(problem), *way))

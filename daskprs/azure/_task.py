@@ -51,6 +51,8 @@ class Task:
     """Datastore folders; they do not count as source, though they lie beside the script."""
     other_python: str = ""
     """The option by which the caller names another interpreter for the script, for a message."""
+    has_workspace: bool = True
+    """Whether scripts reach a workspace; those of pipeline files do not."""
 
     def with_variables(self, more: Mapping[str, str]) -> Task:
         """Return this task with more environment variables for its agents."""
@@ -102,6 +104,7 @@ class Task:
                 [*filter(None, more)],
                 None if options.python is None else str(options.python),
                 self.other_python,
+                has_workspace=self.has_workspace,
             )
 
     def run_options(self, **changes: Any) -> RunOptions:

@@ -433,6 +433,21 @@ def test_keys_that_only_components_have(home: Path) -> None:
     assert (verdict.wrong, ["output_data" in one for one in verdict.warnings]) == ([], [True])
 
 
+def test_a_script_of_a_parallel_step_reaches_no_workspace_either(home: Path) -> None:
+    """It is refused before the first step, as that of a command."""
+    (home / "src/score.py").write_text(
+        "from azureml.core import Run\ndef init():\n    Run.get_context().experiment\n"
+        "def run(mini_batch):\n    return mini_batch\n"
+    )
+    task = {"type": "run_function", "code": "src", "entry_script": "score.py"}
+    step = {"type": "parallel", "input_data": "${{inputs.d}}", "mini_batch_size": "1", "task": task}
+    step["inputs"] = {"d": {"type": "uri_folder", "path": "src"}}
+    (home / "w.yml").write_text(yaml.safe_dump({"jobs": {"a": step}}))
+    told = "\n".join(verdict_on("w.yml", Assets()).wrong)
+    assert "Run.get_context().experiment (" in told
+    assert told.endswith("which is registered after the run")
+
+
 def test_what_is_no_batch_deployment_is_told_by_its_name() -> None:
     """Instead of each of its keys."""
     Path("online.yml").write_text("endpoint_name: a\nmodel: m\ninstance_type: x\n")

@@ -75,6 +75,7 @@ class ParallelStep:
             client=self._wiring.given.client,
             assets=self._wiring.given.assets,
             other_python=environment.way,
+            has_workspace=False,
         )
 
     # ---- what the keys refer to ----

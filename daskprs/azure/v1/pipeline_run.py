@@ -16,7 +16,7 @@ from daskprs.azure._pipeline_status import pipeline_state_of
 from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.dataset import FileDataset
 from daskprs.azure.v1.published import refuse_publishing
-from daskprs.azure.v1.run import Run, logs_in
+from daskprs.azure.v1.run import Run
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class _EndedRun(Known):
 
     def get_details_with_logs(self) -> dict[str, Any]:
         """Return the details, with the text of each log: ``logFiles`` has them by name."""
-        return {**self.get_details(), "logFiles": logs_in(self.folder)}
+        return {**self._seen_by_scripts().get_details_with_logs(), **self.get_details()}
 
     def get_portal_url(self) -> str:
         """Return the URI of the folder."""

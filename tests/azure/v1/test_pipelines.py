@@ -417,8 +417,11 @@ def test_runs_in_the_folder_of_the_scripts_are_no_change_of_the_scripts() -> Non
     script = PythonScriptStep("join.py", arguments=["--lines", "code", "--whole", "."])
     Path("code/join.py").rename("join.py")
     pipeline = Pipeline(ws, steps=[step, script])
-    reused = [next(pipeline.submit("e", progress=False).get_steps()).is_reused for _ in range(3)]
+    runs = [next(pipeline.submit("e", progress=False).get_steps()) for _ in range(3)]
+    reused = [one.is_reused for one in runs]
     assert reused == [False, False, True]  # the first run has written a file beside the script
+    logs = [one.get_details_with_logs()["logFiles"] for one in runs[1:]]
+    assert logs[0] == logs[1] != {}
 
 
 @pytest.mark.parametrize(

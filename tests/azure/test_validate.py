@@ -433,6 +433,14 @@ def test_keys_that_only_components_have(home: Path) -> None:
     assert (verdict.wrong, ["output_data" in one for one in verdict.warnings]) == ([], [True])
 
 
+def test_a_command_may_import_a_name_that_is_not_built(home: Path) -> None:
+    """The import works, and only a use of the name would fail."""
+    (home / "src/train.py").write_text("from azureml.core import Keyvault, Run\n")
+    step = {"type": "command", "code": "src", "command": "python train.py"}
+    (home / "w.yml").write_text(yaml.safe_dump({"jobs": {"a": step}}))
+    assert verdict_on("w.yml", Assets()).wrong == []
+
+
 def test_a_script_of_a_parallel_step_reaches_no_workspace_either(home: Path) -> None:
     """It is refused before the first step, as that of a command."""
     (home / "src/score.py").write_text(

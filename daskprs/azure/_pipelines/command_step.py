@@ -227,7 +227,8 @@ class CommandStep:
     def _refuse_missing_modules(self, script: Path) -> None:
         environment = self._step.environment
         python = environment.python
-        missing = missing_modules(script, script.parent, python=python, has_workspace=False)
+        found = missing_modules(script, script.parent, python=python, has_workspace=False)
+        missing = [one for one in found if not one.is_importable]
         if missing:
             shown = ", ".join(map(str, missing))
             problem = f"{script.name} imports what {named(python)} does not have: {shown}"

@@ -68,8 +68,8 @@ def parallel_run(
 
     Agent processes call the script's ``run(mini_batch)``, in parallel. The output has the rows of
     exactly one successful attempt at each mini-batch, in input order. It appears as a whole, or not
-    at all. ``help(daskprs.RunOptions)`` describes all options. A ``default(3)`` is 3, unless Dask's
-    config has another default under ``daskprs:``.
+    at all. ``help(daskprs.RunOptions)`` says more about each option. A ``default(3)`` is 3, unless
+    Dask's config has another default under ``daskprs:``.
 
     Parameters
     ----------
@@ -98,7 +98,51 @@ def parallel_run(
         The file to write, or its URL: ``"scores.parquet"``, ``.csv``, ``.jsonl`` or ``.arrow``;
         ``"scores"`` is a folder of Parquet files. Default: none. The result has the rows.
     **more
-        The other options, by name. An unknown name is refused, with the nearest known one.
+        The options below after "Also", by name.
+
+    Other Parameters
+    ----------------
+    Script
+        source_directory: The folder that the script imports from.
+        arguments: Arguments for the script.
+        environment_variables: Environment variables of the agents, set before their first import.
+        side_inputs: Other files and folders that the script reads, such as a model, by name.
+        batch_format: The type of the mini-batches of a table.
+        Also: python, secrets, logging_level.
+    Input
+        mini_batch_size: For tables, ``"100 rows"``, or a size such as ``"10 MB"``.
+        partition_keys: Columns that divide the rows: a mini-batch for each combination of values.
+        columns: The columns to read, in this order.
+        dtypes: Types of columns, by name.
+        Also: input_type, partition_format, meta, delimiter, header, encoding, support_multi_line,
+        csv_options, include_path_column.
+    Processes
+        process_count_per_node: The number of agent processes on each node.
+        gpus_per_process: The number of GPUs of each agent process: a whole number, or a fraction.
+        start_method: How the agents start.
+        Also: node_count, agent_memory_limit, store_requests.
+    Failures
+        run_max_try: The largest number of charged attempts at one mini-batch.
+        allowed_failed_count: The number of mini-batches that may fail.
+        Also: retry_delay, allowed_failed_percent, error_threshold, max_node_losses,
+        fail_on_timeout.
+    Times
+        run_invocation_timeout: Seconds for one call of `run`.
+        Also: task_overhead_timeout, init_timeout, shutdown_timeout, first_task_creation_timeout,
+        progress_update_timeout, no_workers_timeout.
+    Output
+        include_columns: Columns of the input that the output has before the columns from `run`.
+        schema: The columns and types of the output rows.
+        overwrite: Replace an existing output file.
+        Also: output_action, output_format, append_row_file_name, append_row_dataframe_header,
+        append_row_dataframe_sep, output_file_size, output_partition_by, output_single_file,
+        keep_rows.
+    The job
+        resume: Continue the job in `job_dir`.
+        progress: Show progress.
+        show_output: While the job runs, show what `run` prints, each line with its mini-batch.
+        Also: accept_changes, trust, retain, resource_monitor_interval, profiling_module,
+        metrics_file, shared.
 
     Returns
     -------
@@ -165,6 +209,10 @@ def _like(
     def with_parameters(function: Callable[..., ParallelRun]) -> Callable[P, ParallelRun]:
         signature = inspect.signature(call).replace(return_annotation="ParallelRun")
         function.__signature__ = signature  # type: ignore[attr-defined]
+        own, other = inspect.getdoc(function), inspect.getdoc(call)
+        if own and other:  # `python -OO` has none
+            sections = other[other.index("Parameters\n") : other.index("Returns\n")]
+            function.__doc__ = own.replace("Returns\n", f"{sections}Returns\n", 1)
         return function
 
     return with_parameters

@@ -215,7 +215,24 @@ def plan(
     """Return the mini-batches that `parallel_run` would make of an input.
 
     The parameters are `data` and the options of `parallel_run` that say how the input is read and
-    cut into mini-batches.
+    cut into mini-batches. ``help(daskprs.RunOptions)`` says more about each option.
+
+    Other Parameters
+    ----------------
+    Input
+        input_type: What the input is: ``"table"``, ``"files"``, or ``"auto"``.
+        mini_batch_size: For tables, ``"100 rows"``, or a size such as ``"10 MB"``.
+        partition_keys: Columns that divide the rows: a mini-batch for each combination of values.
+        partition_format: The form of paths that contain values.
+        columns: The columns to read, in this order.
+        dtypes: Types of columns, by name.
+        meta: The columns of the frames in a list of Delayed objects or futures.
+        delimiter: The character between the fields of delimited text.
+        header: Which files have a header line.
+        encoding: The encoding of text input.
+        support_multi_line: Whether a quoted field may contain line breaks.
+        csv_options: How cells of delimited text are read.
+        include_path_column: Add the path of each row's file as the column `Path`.
 
     Returns
     -------

@@ -177,7 +177,7 @@ class RunOptions:
         the input is files, it needs pandas, or the package of another `batch_format`. The script
         must be a file. Default: the interpreter of the workers.
     environment_variables
-        Environment variables that are set in the agents before their first import. Thread counts
+        Environment variables of the agents, set before their first import. Thread counts
         (``OMP_NUM_THREADS`` and similar variables) follow the agent's share of the cores unless
         they are set here. The job folder keeps the names, and a keyed digest of each value, but not
         the values: a resume takes these from its caller.
@@ -197,18 +197,19 @@ class RunOptions:
     logging_level
         Level of the root logger in the agents.
     input_type
-        ``"table"``, ``"files"``, or ``"auto"``. With ``"auto"``, the input is a table if all paths
-        have the suffix of one kind of table, and files if no path has such a suffix. A mixture is
-        an error.
+        What the input is: ``"table"``, ``"files"``, or ``"auto"``. With ``"auto"``, the input is a
+        table if all paths have the suffix of one kind of table, and files if no path has such a
+        suffix. A mixture is an error.
     mini_batch_size
         For tables, ``"100 rows"``, or a size such as ``"10 MB"`` (units are powers of 1024; a
         number alone means bytes). For files, ``"20 files"`` or ``20``; for other objects,
         ``"20 items"``. Without this option, each partition of a dask collection is one mini-batch.
         Default: 1 MB, or 10 files.
     partition_keys
-        Names of columns, which may be whole numbers (``[0]``) in a frame. Each combination of their
-        values that occurs is one mini-batch, with all its rows in input order. For files, these are
-        names from `partition_format`. This option cannot be combined with `mini_batch_size`.
+        Columns that divide the rows: a mini-batch for each combination of values. It has all rows
+        of the combination, in input order. In a frame, the names of columns may be whole numbers
+        (``[0]``). For files, these are names from `partition_format`. This option cannot be
+        combined with `mini_batch_size`.
     partition_format
         The form of paths that contain values, as in ``"{user}/{season}/{genre}.wav"``. The values
         become the last columns.
@@ -250,7 +251,7 @@ class RunOptions:
         script has loaded a library that can use a GPU, or opened a GPU, by the end of its first
         mini-batch; 0 if not.
     start_method
-        ``"fork"``: agents are forked from a process that has imported pandas and pyarrow once.
+        How the agents start. ``"fork"``: from a process that has imported pandas and pyarrow once.
         ``"spawn"``: each agent is a fresh interpreter, for libraries that do not survive a fork.
         ``"inline"``: the script works in the process and thread of the call, for debugging. No
         timeout ends it, and it uses no cluster.

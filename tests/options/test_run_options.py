@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import MISSING, fields
@@ -36,7 +37,7 @@ from tests.support import options_page
 OWN_PARAMETERS = ("data", "script", "client", "job_dir", "output_dir", "detach")
 MOST_NAMES = 30
 """Names in the signature of `parallel_run`: what most users need. Others are behind `more`."""
-LINES_OF_A_SCREEN = 80
+LINES_OF_HELP = 125
 OPTIONS = {field.name: field for field in fields(RunOptions)}
 SPELLED = [name for name in inspect.signature(daskprs.parallel_run).parameters if name in OPTIONS]
 OTHERWISE_ON_THE_COMMAND_LINE = {
@@ -395,13 +396,25 @@ def test_the_options_describe_each_of_them_in_the_order_of_the_table() -> None:
     assert all(field.default is not MISSING for field in OPTIONS.values())
 
 
-def test_the_help_of_parallel_run_fits_a_screen() -> None:
+def test_the_help_of_parallel_run_fits_a_screen_and_a_half() -> None:
     """As a notebook shows it: a line for each parameter, and the docstring."""
     signature = inspect.signature(daskprs.parallel_run)
     lines = [*map(str, signature.parameters.values()), "*", "parallel_run(", ")", "Docstring:"]
     lines += (inspect.getdoc(daskprs.parallel_run) or "").splitlines()
-    assert len(lines) <= LINES_OF_A_SCREEN
+    assert len(lines) <= LINES_OF_HELP
     assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("call", [daskprs.parallel_run, daskprs.start])
+def test_the_help_of_a_call_names_every_option(call: Any) -> None:
+    """The common ones have a line with their meaning each, below their group."""
+    told = inspect.getdoc(call) or ""
+    groups = dict(re.findall(r"^(\S.*)\n((?:    .*\n)+)", told, re.MULTILINE))
+    for name, row in TABLE.items():
+        if name != "output":  # among the parameters
+            assert re.search(rf"\b{name}\b", groups[row.group]), name
+        if name in SPELLED and name != "output":
+            assert re.search(rf"^    {name}: \w.*\.$", groups[row.group], re.MULTILINE), name
 
 
 @pytest.mark.parametrize(("name", "value"), dict(REFUSED).items())
@@ -436,12 +449,15 @@ def test_a_plan_takes_every_option_of_the_input() -> None:
     assert spelled == {"data": inspect.Parameter.empty, **of_input, "unknown": spelled["unknown"]}
 
 
-def test_the_pages_of_options_and_of_python_are_made_from_the_table() -> None:
+def test_the_pages_and_docstrings_with_options_are_made_from_the_table() -> None:
     """``python -m tests.support.options_page`` writes them anew after the table has changed."""
     page, api = options_page.PAGE.read_text(), options_page.API_PAGE.read_text()
     anew = "run .venv/bin/python -m tests.support.options_page"
     assert page == options_page.written(page), anew
     assert api == options_page.written_api(api), anew
+    for call in options_page.CALLS:
+        source = options_page.source_of(call).read_text()
+        assert source == options_page.written_source(source, call), anew
 
 
 def test_options_are_listed_in_one_table() -> None:

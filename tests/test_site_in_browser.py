@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.browser import CHROMIUM, VIEWS, Browser, served, wrong_with
+from tests.support.browser import CHROMIUM, VIEWS, Browser, View, served, wrong_with
 from tests.support.cloning import copy_clone
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ FAULTY = """<!doctype html><meta name="viewport" content="width=device-width">
 <script>console.error("oh no")</script><script src="http://192.0.2.1/far.js" async></script>
 """
 SEARCH = "document.querySelector('.md-search__button').click()"
+BEYOND = """[...document.querySelectorAll(".md-content table")]
+    .map(one => one.getBoundingClientRect().right).filter(right => right > innerWidth)"""
+"""The right ends of tables that one has to scroll to."""
 BOX = "document.activeElement?.shadowRoot"
 """The search is an element of its own, with a tree of its own."""
 FOUND = f"{BOX}.textContent.includes('took longer than run_invocation_timeout')"
@@ -52,6 +55,15 @@ def test_some_pages_show_all_that_is_on_them(site: Path, tmp_path: Path) -> None
             line for page in SOME for line in wrong_with(browser, address, page, tmp_path)
         ] == []
     assert len(list(tmp_path.glob("*.png"))) == len(SOME) * len(VIEWS)
+
+
+@pytest.mark.parametrize("width", [400, 500, 700])
+def test_tables_of_options_do_not_run_off_the_screen(site: Path, width: int) -> None:
+    """Their cells stand below each other on a phone, and in a narrow window of a desktop."""
+    with served(site) as address, Browser() as browser:
+        browser.open(f"{address}reference/options.html", View(width, 900, "light"))
+        browser.wait_for("document.querySelectorAll('.md-content table').length > 5")
+        assert browser.value(BEYOND) == []
 
 
 @pytest.mark.long

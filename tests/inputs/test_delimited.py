@@ -446,9 +446,35 @@ def test_an_integer_beyond_the_samples_that_does_not_fit_is_named(tmp_path: Path
     piece = next(one for one in source.mini_batches() if one.piece[2] > 5_600_004)
     with pytest.raises(
         LoadError, match=r"line 1400002: column 'a' holds '1.5', which does not fit"
-    ):
+    ) as caught:
         reader.load(piece)
+    assert "say dtypes={'a': ...} (--dtype a=TYPE on the command line)" in str(caught.value)
     reader.close()
+
+
+@pytest.mark.parametrize(
+    ("ends", "other"), [(".csv", b"1.5,2\n"), (".jsonl", b'{"a": 1.5, "b": 2}\n')]
+)
+def test_compressed_text_is_sampled_as_plain_text_is(
+    tmp_path: Path, ends: str, other: bytes
+) -> None:
+    """All files of a small input are samples as a whole: the size of their text counts."""
+    head, line = (b"a,b\n", b"1,2\n") if ends == ".csv" else (b"", b'{"a": 1, "b": 2}\n')
+    for place in range(10):
+        body = head + line * 20_000 + (other if place == 6 else b"")
+        (tmp_path / f"{place}{ends}.gz").write_bytes(gzip.compress(body))
+    one = open_source(str(tmp_path / f"6{ends}.gz"), ReadOptions())
+    assert list(one.meta().dtypes) == ["float64", "int64"]
+    several = open_source(str(tmp_path), ReadOptions())
+    assert list(several.meta().dtypes) == ["float64", "int64"]
+
+
+def test_as_many_bytes_of_a_large_compressed_file_are_sampled(tmp_path: Path) -> None:
+    """They lie at its beginning, since its end costs all that is before."""
+    body = b"a,b\n" + b"1,2\n" * 150_000 + b"1.5,2\n" + b"1,2\n" * 1_400_000
+    (tmp_path / "1.csv.gz").write_bytes(gzip.compress(body))
+    source = open_source(str(tmp_path), ReadOptions())
+    assert list(source.meta().dtypes) == ["float64", "int64"]
 
 
 def test_a_reader_travels_and_keeps_little(tmp_path: Path) -> None:

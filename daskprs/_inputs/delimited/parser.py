@@ -22,6 +22,7 @@ from pyarrow import csv as arrow_csv
 
 from daskprs._inputs.delimited.null_words import DEFAULT, EMPTY, NULLS, NullWords
 from daskprs._inputs.delimited.schema import BOOL_OR_NULL, TEXT
+from daskprs._inputs.source.given_types import way_to_type
 from daskprs._inputs.text.records import CR, LF, RecordScan
 
 if TYPE_CHECKING:
@@ -350,7 +351,7 @@ def _bad_cell(parser: DelimitedParser, cells: list[str], names: Sequence[str]) -
             shown = repr(value[:SHOWN]) if value else "nothing"
             return (
                 f"column {name!r} holds {shown}, which does not fit {parser.schema[name].kind}. "
-                f"The types are fixed by samples before the start: say dtypes={{{name!r}: ...}} if "
-                "it is another one."
+                f"The types are fixed by samples before the start: say {way_to_type(name)} if it "
+                "is another one."
             )
     return None

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 FILES = 8
 PART_BYTES = 256 << 10
 """Bytes that are read at the beginning of a file, in its middle and at its end."""
+PARTS = 3
+"""The number of these parts; as many bytes are read at the beginning of a compressed file."""
 
 
 class SampledRows(NamedTuple):
@@ -81,9 +83,11 @@ class Sampler:
         begin = self._headers[place].begin
         with opened_to_sample(self._files[place], self._encoding) as text:
             records = TextRecords(text, begin, self._dialect.new_scan)
+            # Of a stream, the middle and the end cost all that is before them.
+            part_bytes = PARTS * PART_BYTES if text.is_stream else PART_BYTES
             try:
                 head = records.starting_in(
-                    begin, begin + (WHOLE_BYTES if self._is_small else PART_BYTES)
+                    begin, begin + (WHOLE_BYTES if self._is_small else part_bytes)
                 )
                 behind = begin + len(head.body)
                 is_whole = not text.read(behind, 1)

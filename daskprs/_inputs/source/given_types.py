@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,13 @@ from daskprs.errors import InputError, Option, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+
+def way_to_type(name: str, dtype: str | None = None) -> str:
+    """Return how to give a column a type, for messages of agents: they know no front end."""
+    of_python = "..." if dtype is None else repr(dtype)
+    of_shell = shlex.quote(f"{name}={dtype or 'TYPE'}")
+    return f"dtypes={{{name!r}: {of_python}}} (--dtype {of_shell} on the command line)"
 
 
 def pandas_type(name: str, dtype: Any, option: str = "dtypes") -> Any:

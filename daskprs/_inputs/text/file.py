@@ -31,6 +31,8 @@ HEAD_BYTES = 10
 """First bytes of a file that show what it is."""
 WHOLE_BYTES = 4 << 20
 """An input up to this size is its own sample."""
+STREAMS = 32
+"""Streams that are read to find the size of their text; each is a request to a store."""
 
 
 def size_of(file: InputFile, encoding: str) -> int | None:
@@ -40,10 +42,34 @@ def size_of(file: InputFile, encoding: str) -> int | None:
 
 
 def is_small(files: Sequence[InputFile], encoding: str) -> bool:
-    """Say whether an input is so small that its sample is the whole input."""
+    """Say whether an input is so small that its sample is the whole input.
+
+    Compressed text counts by the bytes of the text, as plain text does.
+    """
     sizes = [size_of(file, encoding) for file in files]
-    known = [size for size in sizes if size is not None]
-    return len(known) == len(sizes) and sum(known) <= WHOLE_BYTES
+    left = WHOLE_BYTES - sum(size for size in sizes if size is not None)
+    streams = [file for file, size in zip(files, sizes, strict=True) if size is None]
+    if len(streams) > STREAMS or sum(file.size_bytes or 0 for file in streams) > left:
+        return False
+    for file in streams:
+        if (size := _size_of_stream(file, encoding, left)) is None:
+            return False
+        left -= size
+    return left >= 0
+
+
+def _size_of_stream(file: InputFile, encoding: str, most: int) -> int | None:
+    """Return the bytes of the text of a stream; None for more than `most`, or unreadable ones."""
+    text = TextFile(file, encoding)
+    try:
+        size = len(text.read(0, most + 1))
+    except EndsEarly as short:
+        size = short.end
+    except (LoadError, OSError):  # who samples the file says so
+        return None
+    finally:
+        text.close()
+    return size if size <= most else None
 
 
 def encoding_of_bytes(encoding: str) -> str:

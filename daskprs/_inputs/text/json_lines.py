@@ -19,6 +19,7 @@ from daskprs._inputs.source.given_types import (
     converted,
     converted_text,
     is_moment,
+    way_to_type,
 )
 from daskprs._inputs.text.file import (
     WHOLE_BYTES,
@@ -152,8 +153,8 @@ class JsonLinesReader(TextReader):
         if unknown and len(self._selected) == len(self._dtypes):
             msg = (
                 f"{self._line_at(at)}: the key {unknown[0]!r} was in no sample, so that it is not "
-                f"a column. Say dtypes={{{unknown[0]!r}: ...}} after it has come up early, or name "
-                "the wanted keys by columns=."
+                f"a column. Say {way_to_type(unknown[0])} after it has come up early, or name the "
+                "wanted keys by columns=."
             )
             raise LoadError(msg)
         return row
@@ -164,10 +165,10 @@ class JsonLinesReader(TextReader):
             name = self._first_misfit(row) if isinstance(row, dict) else None
             if name is not None and isinstance(row, dict):
                 advice = (
-                    f"Give it another type in dtypes, or say dtypes={{{name!r}: 'object'}} and "
+                    f"Give it another type in dtypes, or say {way_to_type(name, OBJECT)} and "
                     "convert the column in run()."
                     if name in self._given
-                    else f"Say dtypes={{{name!r}: ...}} if it is another type."
+                    else f"Say {way_to_type(name)} if it is another type."
                 )
                 return LoadError(
                     f"{self._line_at(at)}: column {name!r} holds {row.get(name)!r}, which does not "

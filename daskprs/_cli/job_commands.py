@@ -23,6 +23,7 @@ from daskprs._cli.options import (
     Grouped,
     client,
     command_line,
+    flag_of,
     given,
     options,
     stacked,
@@ -53,6 +54,8 @@ OF_A_LATER_RUN = [
 ]
 """Options that may differ when a job is resumed: they change no result."""
 OF_A_RESUME = ("accept_changes", "trust")
+OF_THE_JOB = {f"--{flag_of(name)}" for name in OF_A_RUN if TABLE[name].changes_results}
+"""Flags of `run` whose values a later run takes from the job: others would give other rows."""
 AFTER_RESUME = """\b
 Examples:
   daskprs resume daskprs-jobs/score-20270115-080000-1a2b3c4d
@@ -104,6 +107,19 @@ class OfALaterRun(Grouped):
             for name, dotted in files.items()
         ]
         return [*super().get_params(ctx), *added]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say of an option of `run` that only a new job takes another value."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in OF_THE_JOB:
+                raise
+            msg = (
+                f"{error.option_name}: the job goes on with the value that it began with, since "
+                "another one may give other rows. Start a new job: daskprs run."
+            )
+            raise click.UsageError(msg, ctx) from None
 
 
 _of_a_later_run = stacked(

@@ -105,7 +105,7 @@ SECRETS = click.option(
 
 def _option(name: str) -> Callable[[Any], Any]:
     """Return the command line's form of an option, by the type of its values."""
-    row, flag, text = TABLE[name], f"--{_flag(name)}", help_of(name)
+    row, flag, text = TABLE[name], f"--{flag_of(name)}", help_of(name)
     kind, *others = (one for one in row.types if one is not NoneType)
     if get_origin(kind) is Mapping:
         *short, metavar = PAIRS.get(name, TYPES)
@@ -123,7 +123,7 @@ def _option(name: str) -> Callable[[Any], Any]:
     return click.option(flag, name, type=kind if is_number else str, help=text)
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
     """Return the name of a flag, without its two dashes."""
     flag = TABLE[name].flag if name in TABLE else ""
     return (flag or name).replace("_", "-")
@@ -154,7 +154,7 @@ def help_of(name: str) -> str:
 def _plain(code: str) -> str:
     """Return code in a help text: the flag of an option that has one, else the code itself."""
     has_flag = code in {*OF_A_RUN, "resume", "job_dir", "output_dir"}
-    return f"--{_flag(code)}" if has_flag else code
+    return f"--{flag_of(code)}" if has_flag else code
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = [part.strip() for part in found[name].split(",")]
         elif kind is Mapping:
             words = found[name]
-            found[name] = pairs(f"--{_flag(name)}", words)
+            found[name] = pairs(f"--{flag_of(name)}", words)
             if "na_values" in found[name] and name == "csv_options":
                 found[name]["na_values"] = [
                     word.partition("=")[2] for word in words if word.startswith("na_values=")
@@ -216,7 +216,7 @@ def flagged(option: Option) -> str:
     """Return an option in a message as a flag."""
     if option == ("resume", "extend"):
         return "--extend"
-    name = _flag(option.name)
+    name = flag_of(option.name)
     if option.value is True:
         return f"--{name}"
     if option.value is False:

@@ -126,6 +126,16 @@ def test_a_change_is_accepted_by_name(work: Path) -> None:
     assert output(work) == "a\nmended\n"
 
 
+@pytest.mark.parametrize("command", ["resume", "retry-failed"])
+def test_an_option_that_a_later_run_cannot_change_is_no_unknown_one(command: str) -> None:
+    """A mended delimiter gives other rows, as a new job does."""
+    refused = call(command, "job", "--delimiter", ";")
+    assert refused.exit_code == 2
+    assert "--delimiter: the job goes on with the value that it began with" in refused.stderr
+    assert "Start a new job: daskprs run." in refused.stderr
+    assert "No such option" in call(command, "job", "--delimitr", ";").stderr
+
+
 def test_a_job_goes_on_on_a_cluster_that_is_named(work: Path) -> None:
     """And not on the one that it was called with, which has gone."""
     assert call(*RUN, *OPTIONS).exit_code == 42

@@ -70,7 +70,7 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
     joined = one_frame(pieces if matcher is None else matcher.passed(pieces))
     rows = no_rows(folder, history.schema) if joined is None else joined
     if labels is not None and matcher is not None:
-        _label(rows, labels, matcher)
+        _label(rows, labels, matcher, history.included)
     return rows
 
 
@@ -99,7 +99,9 @@ def _columns_in(file: Path, folder: JobFolder) -> pd.DataFrame:
     return pd.DataFrame() if joined is None else joined
 
 
-def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:
+def _label(
+    rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher, included: tuple[str, ...]
+) -> None:
     """Give returned rows the labels of their input rows, or warn that they have none."""
     places = matcher.finish()
     index = None if places is None else labels.of(places)
@@ -107,7 +109,10 @@ def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:
         rows.index = index
         return
     why = matcher.misfit if index is None else f"the index of the input has no pickle ({index})"
-    step = "Let run() keep the index of mini_batch, or set include_columns=['row_number']"
+    instead = "set include_columns=['row_number']"
+    if included:
+        instead = f"match the rows by {', '.join(map(repr, included))}, which they have"
+    step = f"Let run() keep the index of mini_batch, or {instead}"
     _warn_of_numbers(why, step, 5)
 
 

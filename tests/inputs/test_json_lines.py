@@ -80,6 +80,19 @@ def test_keys_that_nobody_wants_need_not_be_known(tmp_path: Path) -> None:
     assert list(got["a"]) == list(range(50))
 
 
+def test_a_key_that_comes_up_late_matters_only_without_columns(tmp_path: Path) -> None:
+    """Also to `columns` that name all keys of the samples: the message names that option."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2}\n{"a":3}          \n')
+    found = path.stat()
+    sources = [open_source(path, ReadOptions(columns=columns)) for columns in (None, ("a",))]
+    path.write_text('{"a": 1}\n{"a": 2}\n{"a":3, "late":4}\n')
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with pytest.raises(LoadError, match="name the wanted keys by columns="):
+        together(sources[0])
+    assert list(together(sources[1])["a"]) == [1, 2, 3]
+
+
 def nested(depth: int) -> str:
     """Return a row with a list of lists."""
     return f'{{"k": 1, "a": {"[" * depth}{"]" * depth}}}'

@@ -93,6 +93,11 @@ def total(mini_batch: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"x": [mini_batch["x"].sum()]})
 
 
+def twice(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    """Return two rows for each."""
+    return pd.concat([mini_batch, mini_batch])[["x"]]
+
+
 def odd_but_no_17(mini_batch: pd.DataFrame) -> pd.DataFrame:
     """Return some rows, unless one of them cannot be done."""
     assert 17 not in set(mini_batch["x"])
@@ -181,6 +186,18 @@ def test_rows_that_cannot_be_told_apart_are_numbered_with_a_warning(
     assert warned[0].filename == __file__
     assert_index_equal(rows.index, pd.RangeIndex(len(rows)))
     assert_frame_equal(result.to_pandas(ignore_index=True), rows)
+
+
+def test_included_columns_match_rows_that_lack_labels(tmp_path: Path) -> None:
+    """The warning advises the option only to those who have not set it."""
+    for included, step in [
+        (None, r"or set include_columns=\['row_number'\]"),
+        (["text", "row_number"], "or match the rows by 'text', 'row_number', which they have"),
+    ]:
+        folder = tmp_path / str(included)
+        result = run(FILTERED, twice, folder, include_columns=included)
+        with pytest.warns(UserWarning, match=step):
+            result.to_pandas()
 
 
 @pytest.mark.parametrize(

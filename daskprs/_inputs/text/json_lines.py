@@ -75,6 +75,7 @@ class JsonLinesSource(TextSource):
         self._dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
         self._given = frozenset(reading.dtypes)
         self._selected = list(wanted or names)
+        self._takes_all = wanted is None
         self._drops_invalid = reading.drop_invalid_lines
         self.columns = self._paths.names_with(self._selected)
         texts = [name for name in self._selected if str(self._dtypes[name]) == "str"]
@@ -92,12 +93,16 @@ class JsonLinesSource(TextSource):
             self._dtypes,
             self._selected,
             self._given,
+            takes_all=self._takes_all,
             drops_invalid=self._drops_invalid,
         )
 
 
 class JsonLinesReader(TextReader):
-    """Parses the lines of a range; leaves out lines that are not JSON, if it `drops_invalid`."""
+    """Parses the lines of a range; leaves out lines that are not JSON, if it `drops_invalid`.
+
+    If it `takes_all` keys, one that is no column is an error.
+    """
 
     def __init__(
         self,
@@ -106,9 +111,11 @@ class JsonLinesReader(TextReader):
         selected: list[str],
         given: frozenset[str],
         *,
+        takes_all: bool,
         drops_invalid: bool,
     ) -> None:
         super().__init__(text)
+        self._takes_all = takes_all
         self._encoding = encoding_of_bytes(text.encoding)
         self._dtypes = dtypes
         self._selected = selected
@@ -150,7 +157,7 @@ class JsonLinesReader(TextReader):
             msg = f"{self._line_at(at)}: {row} {line[:SHOWN]!r}"
             raise LoadError(msg)
         unknown = [name for name in row if name not in self._dtypes]
-        if unknown and len(self._selected) == len(self._dtypes):
+        if unknown and self._takes_all:
             msg = (
                 f"{self._line_at(at)}: the key {unknown[0]!r} was in no sample, so that it is not "
                 f"a column. Say {way_to_type(unknown[0])} after it has come up early, or name the "

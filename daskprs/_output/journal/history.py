@@ -150,9 +150,18 @@ class History:
     @property
     def schema(self) -> str | None:
         """The schema that the call of the last epoch gives, as text."""
-        options = self._fingerprints.get(self.epoch, {}).get("options", {})
-        schema: str | None = options.get("schema")
+        schema: str | None = self._options.get("schema")
         return schema
+
+    @property
+    def included(self) -> tuple[str, ...]:
+        """The columns of the input that the call of the last epoch adds to the rows."""
+        return tuple(self._options.get("include_columns") or ())
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = self._fingerprints.get(self.epoch, {}).get("options", {})
+        return options
 
     @property
     def plans(self) -> int:

@@ -90,6 +90,7 @@ def checked_output(
         is_folder = form.is_dataset and not form.single_file
         remote = (RemoteParts if is_folder else RemoteOutput)(str(output_dir), name)
         remote.check(folder.upload, overwrite=options.overwrite)
+        remote.check_bucket()
     elif target is not None and not options.resume:
         check_output_file(target, overwrite=options.overwrite, is_dataset=form.is_dataset)
     return CheckedOutput(place, target, remote, _checked_name(target, options, lenient=lenient))

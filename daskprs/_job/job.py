@@ -319,7 +319,10 @@ class Job:
         except InputChanged as error:
             ending = _ended(ledger, INPUT_HAS_CHANGED)._replace(failure=input_changed(error))
         except DaskprsError as error:
-            reason = call.mask.text(error.worded(self._surface.option))
+            told = error
+            if isinstance(error, OutputError):
+                told = in_terms_of(call.options.named_output, error)
+            reason = call.mask.text(told.worded(self._surface.option))
             ending = _ended(ledger, reason)
         except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result
             limit = explain(error)

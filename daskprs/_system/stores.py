@@ -52,14 +52,21 @@ def open_store(url: str) -> tuple[Any, str]:
 
 
 def no_bucket(filesystem: Any, place: str) -> str:
-    """Return a sentence about the bucket of a path if the store has none of its name, else ''."""
+    """Return a sentence about the bucket of a path if the store has none of its name, else ''.
+
+    Some users may write to a bucket and not ask for it: s3fs says of such a one that it does not
+    exist, and of its files that they may not be listed.
+    """
     protocols = filesystem.protocol
     names = {protocols} if isinstance(protocols, str) else {*protocols}
     bucket = place.strip("/").partition("/")[0]
     if names.isdisjoint(name for extra in STORE_EXTRAS for name in extra.protocols) or not bucket:
         return ""
     try:
-        is_there = filesystem.exists(bucket)
+        if not filesystem.exists(bucket):
+            filesystem.ls(bucket)
+    except FileNotFoundError:
+        return f" There is no bucket {bucket!r} in this store."
     except Exception:  # noqa: BLE001 - each store has errors of its own
         return ""
-    return "" if is_there else f" There is no bucket {bucket!r} in this store."
+    return ""

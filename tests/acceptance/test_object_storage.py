@@ -176,6 +176,22 @@ def test_parts_are_uploaded_while_the_job_runs_and_a_failed_one_leaves_none_of_t
     assert not (tmp_path / "job" / "uploads").exists()
 
 
+REMOVES = """
+import urllib.error
+import urllib.request
+
+def init():
+    try:
+        request = urllib.request.Request({url!r}, None, {headers!r}, method="DELETE")
+        urllib.request.urlopen(request).close()
+    except urllib.error.HTTPError as error:
+        error.close()  # another process has removed it
+
+def run(rows):
+    return rows
+"""
+
+
 @pytest.mark.long
 def test_an_upload_that_fails_is_a_warning_before_the_job_ends(
     store: ObjectStore, tmp_path: Path
@@ -183,13 +199,19 @@ def test_an_upload_that_fails_is_a_warning_before_the_job_ends(
     """The job goes on, and its resume uploads what it has made."""
     words = ["--mini-batch-size", "500", "--output-dir", "s3://not-yet/x"]
     words += ["--output-format", "jsonl", "--output-file-size", "1 KB"]
-    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *words)
+    script = REMOVES.format(url=f"{store.endpoint}/not-yet", headers=SIGNED)
+    done = daskprs(store, tmp_path, "s3://inputs/csv", script, *words)
+    assert done.returncode == 2
+    assert "--output-dir s3://not-yet/x: There is no bucket 'not-yet'" in done.stderr
+    assert not (tmp_path / "job").exists()
+    store.put("not-yet")
+    done = daskprs(store, tmp_path, "s3://inputs/csv", script, *words)
     assert done.returncode == 42, done.stderr
     log = (tmp_path / "job" / "logs" / "sys" / "master_role.txt").read_text()
     warning = log.index("a part file could not be uploaded to s3://not-yet/x/parallel_run_step.")
     assert warning < log.index("job Failed: the output cannot be uploaded to s3://not-yet/x/")
     store.put("not-yet")
-    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *words, "--resume")
+    done = daskprs(store, tmp_path, "s3://inputs/csv", script, *words, "--resume")
     assert done.returncode == 0, done.stderr
     told = json.loads(store.get("not-yet/x/parallel_run_step.jsonl/_manifest.json"))
     assert told["rows"] == len(FRAME)
@@ -279,17 +301,19 @@ def test_an_upload_that_fails_is_made_up_for_by_a_resume(
 ) -> None:
     """The file lies finished in the job folder; then it is uploaded, and the next time left."""
     target = ["--output-dir", "s3://later/x", "--append-row-file-name", "rows.txt"]
-    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *target)
+    store.put("later")
+    script = REMOVES.format(url=f"{store.endpoint}/later", headers=SIGNED)
+    done = daskprs(store, tmp_path, "s3://inputs/csv", script, *target)
     assert done.returncode == 42, done.stderr
     assert "the output cannot be uploaded to s3://later/x/rows.txt" in done.stderr + done.stdout
     assert (tmp_path / "job" / "output" / "rows.txt").read_bytes() == LINES
     store.put("later")
     for _ in range(2):
-        done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *target, "--resume")
+        done = daskprs(store, tmp_path, "s3://inputs/csv", script, *target, "--resume")
         assert done.returncode == 0, done.stderr
         assert store.get("later/x/rows.txt") == LINES
     (tmp_path / "job" / "upload.json").unlink()  # now it could be anybody's
-    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *target, "--resume")
+    done = daskprs(store, tmp_path, "s3://inputs/csv", script, *target, "--resume")
     assert done.returncode == 2
     assert "s3://later/x/rows.txt exists" in done.stderr
 

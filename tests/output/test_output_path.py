@@ -116,6 +116,15 @@ def test_messages_name_the_option_of_the_call() -> None:
     with pytest.raises(OutputError, match=r"^output='.*/a\.csv/b\.csv': .*/a\.csv is not a folder"):
         scored(output="a.csv/b.csv")
     scored(output="a.csv", overwrite=True)
+    filesystem = fsspec.filesystem("memory")
+
+    def beside(rows: pd.DataFrame) -> pd.DataFrame:
+        filesystem.pipe_file("/bucket/a.csv", b"of another job")
+        return rows
+
+    with pytest.raises(ParallelRunFailed, match=r"write elsewhere by another output\."):
+        scored(beside, output="memory://bucket/a.csv")
+    filesystem.rm("/bucket", recursive=True)
     lines = scored(output_dir="lines")
     with pytest.raises(OptionError, match=r"^to_pandas: .* output='rows\.csv' \(or \.parquet"):
         lines.to_pandas()
@@ -188,7 +197,7 @@ def test_an_output_may_be_a_url(name: str) -> None:
 
 
 IN_A_BUCKET = """
-import pandas as pd, daskprs
+import os, pandas as pd, daskprs, daskprs.errors
 
 if __name__ == "__main__":
     for name in ("scores.csv", "scores"):
@@ -197,12 +206,22 @@ if __name__ == "__main__":
         result = daskprs.parallel_run(frame, list_of, output=url, progress=False)
         assert result.output_file == url
         assert list(result.to_pandas()["result"]) == ["007", "008"]
+        for overwrite in (False, True):
+            try:
+                given = {"output": f"s3://lacking/{name}", "overwrite": overwrite, "job_dir": "job"}
+                daskprs.parallel_run(frame, list_of, **given)
+            except daskprs.errors.OutputError as error:
+                there_is_none = "There is no bucket 'lacking' in this store. Create the bucket"
+                assert str(error).startswith(f"output='s3://lacking/{name}': {there_is_none}")
+            else:
+                raise AssertionError
+        assert not os.path.exists("job")
 """.replace("list_of", "lambda rows: list(rows['id'])")
 
 
 @pytest.mark.processes
 def test_an_output_may_be_in_a_bucket(tmp_path: Path) -> None:
-    """A file is there as a whole, and a folder with its manifest."""
+    """A file is there as a whole, and a folder with its manifest; a bucket has to exist."""
     pytest.importorskip("s3fs")
     pytest.importorskip("moto")
     with object_store(tmp_path / "log") as store:

@@ -258,7 +258,7 @@ def test_two_jobs_cannot_write_the_same_output_file(tmp_path: Path) -> None:
 def test_an_output_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     """Here a file is where the folder should be."""
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(OutputError, match=r"output_dir: .* cannot be written"):
+    with pytest.raises(OutputError, match=r"output_dir='.*' cannot be written"):
         finish(tmp_path)
 
 

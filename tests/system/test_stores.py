@@ -12,7 +12,7 @@ from fsspec.registry import _registry, known_implementations
 from packaging.requirements import Requirement
 
 import daskprs
-from daskprs._system.stores import STORE_EXTRAS, StoreExtra, open_store
+from daskprs._system.stores import STORE_EXTRAS, StoreExtra, no_bucket, open_store
 from daskprs.errors import InputError, OutputError
 
 if TYPE_CHECKING:
@@ -76,3 +76,27 @@ def test_no_extra_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     miss("gs", "gcsfs", monkeypatch)
     with pytest.raises(ImportError, match=r"daskprs\[gcs\]"):
         open_store("zip://in.csv::gs://place/in.zip")
+
+
+class Buckets:
+    """A store that says of a bucket that it is not there, as s3fs does after any error."""
+
+    protocol = ("s3", "s3a")
+
+    def __init__(self, error: OSError) -> None:
+        self._error = error
+
+    def exists(self, _: str) -> bool:
+        """Find nothing."""
+        return False
+
+    def ls(self, _: str) -> None:
+        """Say why."""
+        raise self._error
+
+
+def test_a_bucket_of_which_nothing_may_be_asked_is_not_a_missing_one() -> None:
+    """A user may write into a bucket and not list it."""
+    told = no_bucket(Buckets(FileNotFoundError("The specified bucket does not exist")), "a/b/c.csv")
+    assert told == " There is no bucket 'a' in this store."
+    assert no_bucket(Buckets(PermissionError("Access Denied")), "a/b/c.csv") == ""

@@ -132,8 +132,8 @@ def make_output_dir(output_dir: Path) -> None:
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"output_dir: {output_dir} cannot be made: {error}."
-        raise OutputError(msg) from error
+        named = Option("output_dir", str(output_dir))
+        raise OutputError(named, f" cannot be made: {error}.") from error
 
 
 @contextmanager
@@ -149,8 +149,8 @@ def claimed_output(target: Path) -> Iterator[None]:
             claim = target.with_name(f".{target.name}.daskprs-claim")
             stack.enter_context(claimed(claim, f"the output file {target}"))
         except OSError as error:
-            msg = f"output_dir: {target.parent} cannot be written: {error}."
-            raise OutputError(msg) from error
+            named = Option("output_dir", str(target.parent))
+            raise OutputError(named, f" cannot be written: {error}.") from error
         yield
 
 

@@ -19,7 +19,7 @@ from daskprs._output.publish.output_file import it_exists, it_is_a_folder
 from daskprs._output.spool import checksum_of
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import read_json
-from daskprs._system.stores import open_store
+from daskprs._system.stores import no_bucket, open_store
 from daskprs.errors import Option, OutputError
 
 if TYPE_CHECKING:
@@ -66,6 +66,13 @@ class RemoteOutput:
         info = self._info()
         if info is not None and not self._is_ours(info, _read(record)):
             raise it_exists(self.file)
+
+    def check_bucket(self) -> None:
+        """Refuse a bucket that does not exist: the upload would fail after all the work."""
+        lacking = "" if self.file is None else no_bucket(self._filesystem, self._place)
+        if lacking:
+            msg = f":{lacking} Create the bucket, or use another."
+            raise OutputError(Option("output_dir", self.url), msg)
 
     def begin(self, record: Path, *, overwrite: bool) -> None:
         """Record what the job may replace: its resume may replace the same."""

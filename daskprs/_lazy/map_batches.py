@@ -101,8 +101,9 @@ def map_batches(
         types by column name, or a frame without rows. Needed for a DataFrame.
     meta
         The same in Dask's form, as ``map_partitions`` takes it: a frame, or names with types, where
-        ``object`` means text. For Delayed objects and futures, it is about their frames, as for
-        ``from_delayed``, and `schema` is about the result.
+        ``object`` means text. Text is announced, and comes, in the type of its pandas: ``str``, or
+        ``object`` before pandas 3. For Delayed objects and futures, it is about their frames, as
+        for ``from_delayed``, and `schema` is about the result.
     collection
         ``"dataframe"``, or ``"bag"``: of the elements of lists and arrays, and of rows of frames as
         dicts.

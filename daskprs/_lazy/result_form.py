@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from daskprs._output.rows.typed_rows import TypedPiece
 
 
+TEXT = "str" if pd.__version__ >= "3" else "string"
+"""A type that says that a column holds text; ``str`` is ``object`` before pandas 3."""
+
+
 class ResultForm(NamedTuple):
     """The type of a collection's partitions."""
 
@@ -116,7 +120,7 @@ def schema_of_meta(meta: Any, schema: Any, collection: str) -> pd.DataFrame:
         )
         raise OptionError(msg)
     texts = [name for name in made if pd.api.types.is_object_dtype(made[name])]
-    return made.iloc[:0].astype(dict.fromkeys(texts, "str"))
+    return made.iloc[:0].astype(dict.fromkeys(texts, TEXT))
 
 
 def _together(frames: list[pd.DataFrame], number: int) -> pd.DataFrame:

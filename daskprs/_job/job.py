@@ -204,7 +204,10 @@ class Job:
         fingerprint = {
             "input": call.source.fingerprint(),
             "script": call.script.fingerprint(),
-            "options": {**options.of_results(call.digest), **self._side_inputs()},
+            "options": {
+                **options.of_results(call.digest, call.source.unit),
+                **self._side_inputs(),
+            },
             "output": {"text": call.output.text, "typed": call.output.typed}
             | ({"tabular": True} if call.output.tabular else {})
             | (call.output.layout() if call.output.is_dataset else {}),

@@ -710,15 +710,15 @@ class RunOptions:
         variables = self.environment_variables or {}
         return mask_of(variables[name] for name in self.secrets or () if name in variables)
 
-    def of_results(self, digest: Digest = keyed_digest) -> dict[str, Any]:
-        """Return, as JSON values, the options that change the results.
+    def of_results(self, digest: Digest = keyed_digest, unit: str = "row") -> dict[str, Any]:
+        """Return, as JSON values, the options that change the results of an input of a unit.
 
         In place of values of environment variables there are digests. Another value of a secret
         makes no other rows.
         """
         values = {name: self[name] for name, row in TABLE.items() if row.changes_results}
         if self.mini_batch_size is not None:
-            values["mini_batch_size"] = size_in_one_form(self.mini_batch_size)
+            values["mini_batch_size"] = size_in_one_form(self.mini_batch_size, unit)
         if self.output is not None:  # a resume may write to another folder
             name = TABLE["append_row_file_name"].default
             values |= {"output": self.output_name, "append_row_file_name": name}

@@ -188,6 +188,15 @@ def test_every_kind_of_collection(tmp_path: Path, client: Client) -> None:
         assert result.mini_batches == (count, count, 0), place
 
 
+def test_a_number_of_items_is_the_same_in_any_words(tmp_path: Path) -> None:
+    """A resume with other words for it has changed nothing."""
+    bag = db.from_sequence(range(4), npartitions=2)
+    job(bag, sorted, tmp_path, mini_batch_size=1)
+    for words in ("1 rows", "1 items"):
+        again = job(bag, sorted, tmp_path, mini_batch_size=words, resume=True)
+        assert text_of(again).split() == [*"0123"]
+
+
 def test_delayed_frames_with_a_meta_are_a_table(tmp_path: Path) -> None:
     """Their columns and types are announced, as by a dask DataFrame; the others are objects."""
     parts = [delayed(FRAME[start : start + 15]) for start in (0, 15)]

@@ -575,6 +575,9 @@ def test_options_that_change_no_result_do_not_stand_in_the_way_of_a_resume() -> 
     assert changed.of_results() == plain
     assert RunOptions(arguments=["--fast"]).of_results() != plain
     assert RunOptions(mini_batch_size=3).of_results() != plain
+    count, rows = RunOptions(mini_batch_size=3), RunOptions(mini_batch_size="3 rows")
+    assert count.of_results(unit="item") == rows.of_results(unit="item")
+    assert count.of_results() != rows.of_results()  # those are bytes
     kept = {name: OPTIONS[name].default for name, row in TABLE.items() if not row.changes_results}
     assert kept.keys().isdisjoint(plain)
     assert kept.keys() | plain.keys() == OPTIONS.keys()

@@ -70,12 +70,15 @@ def _refused(value: Any, option: str, rule: str) -> OptionError:
     return OptionError(Option(option, value), f": must be {rule}.")
 
 
-def size_in_one_form(value: Any) -> int | str:
-    """Return a size of mini-batches such that equal sizes are equal: bytes or a count, or rows."""
+def size_in_one_form(value: Any, unit: str = "row") -> int | str:
+    """Return a size of mini-batches such that equal sizes are equal: bytes or a count, or rows.
+
+    The `unit` is that of the input: rows are items where there are no tables.
+    """
     count, word = _counted(value) or (_bytes(value), "")
     if count <= 0:
         raise _refused(value, OPTION, RULE_OF_MINI_BATCHES)
-    return f"{count} rows" if word == "rows" else count
+    return f"{count} rows" if word == "rows" and unit != "item" else count
 
 
 def size_of_table(value: int | str) -> Size:

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from daskprs._core.outcomes import Extent
-from daskprs._system.atomic_file import sync_folder
+from daskprs._system.atomic_file import sync_file, sync_folder
 from daskprs._system.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -283,8 +283,7 @@ class SpoolFolder:
             unsynced, self._unsynced = self._unsynced, set()
         try:
             for name in unsynced:
-                with (self._path / name).open("rb") as file:  # another process may have written it
-                    os.fdatasync(file.fileno())
+                sync_file(self._path / name)
             if not unsynced <= self._named:
                 sync_folder(self._path)
                 self._named |= unsynced

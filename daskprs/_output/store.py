@@ -28,7 +28,7 @@ from daskprs._output.publish.output_file import (
     tidy_up,
 )
 from daskprs._output.spool import DRIVER, Sink, Spools
-from daskprs._system.atomic_file import sync_folder, whole_file
+from daskprs._system.atomic_file import sync_file, sync_folder, whole_file
 from daskprs._system.disk_space import what_to_do
 from daskprs._system.interrupts import held_back
 from daskprs.errors import JournalError, OutputError
@@ -268,6 +268,8 @@ class ResultStore:
             tidy_up(part_of(target, self._folder.path.name), target)
         found = None
         if resumption is not None:
+            with reported(self._folder.path):
+                self._sync_earlier()
             found = self._recover(fingerprint, resumption)
             replaces |= found.may_overwrite
         if target is not None:
@@ -290,6 +292,20 @@ class ResultStore:
         for epoch in epochs_of(self._folder, self._folder.labels):
             if epoch < self.epoch:
                 drop_labels(self._folder.labels(epoch))
+
+    def _sync_earlier(self) -> None:
+        """Sync what earlier drivers have written: one that was killed has synced only some of it.
+
+        Their commits would otherwise be published, and a loss of power could take back the records
+        of some of them, so that the places of all others in the output would be wrong.
+        """
+        folder = self._folder
+        for path_of in (folder.spools, folder.typed_spools, folder.journal):
+            for path in (path_of(one) for one in epochs_of(folder, path_of) if one < self.epoch):
+                for file in path.iterdir() if path.is_dir() else [path]:
+                    sync_file(file)
+                if path.is_dir():
+                    sync_folder(path)
 
     def _open_files(self) -> None:
         """Create the files of this epoch, the journal last: with it the job has begun."""

@@ -43,6 +43,12 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
         sync_folder(path.parent)
 
 
+def sync_file(file: Path) -> None:
+    """Make the bytes of a file durable; another process may have written them."""
+    with file.open("rb") as opened:
+        os.fdatasync(opened.fileno())
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

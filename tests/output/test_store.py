@@ -296,6 +296,26 @@ def test_a_commit_outlives_a_driver_that_closes_nothing(tmp_path: Path) -> None:
     assert target_of(tmp_path / "died").read_bytes() == serial(range(N))
 
 
+def test_what_an_earlier_driver_wrote_is_synced_before_it_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power would take back records of the earlier driver whose rows are published."""
+    with monkeypatch.context() as unsynced:
+        unsynced.setattr(os, "fdatasync", lambda _: None)  # it dies before it has synced
+        commit_all(tmp_path, [0, 1, 2], BOTH)
+    synced, sync = [], os.fdatasync
+
+    def noted(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))  # noqa: PTH115
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    finish(tmp_path, spec=BOTH, resume=True)
+    folder = JobFolder(tmp_path / "job")
+    wrote = [folder.journal(1), folder.spools(1) / AGENT, folder.typed_spools(1) / AGENT]
+    assert set(map(str, wrote)) <= set(synced)
+
+
 def test_a_resume_does_only_the_rest(tmp_path: Path) -> None:
     """What is committed comes out of the spool of an earlier epoch."""
     commit_all(tmp_path, [5, 3, 19])

@@ -43,6 +43,11 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 # Arguments for chaos:    make chaos CHAOS="--cell 'agent killed | run | append_row | frame | 1' 1 1"
 CHAOS ?=
+# Seeds of simulated jobs; the options of tests/simulation/simulate.py:
+#                         make sim SEEDS=1000 SIM="--first 5000"
+SEEDS ?= 1000
+REPLAY ?=
+SIM ?=
 # For the benchmarks:     make bench PEERS=joblib BENCH="--peers joblib,daskprs --workloads csv"
 PEERS ?=
 BENCH ?=
@@ -53,7 +58,7 @@ LARGE_MB ?= 10000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-core test-azure test-serve test-gpu test-long test-large test-python test-oldest test-extras test-wheel
-.PHONY: attack chaos faults style docs suite package sbom lint-package audit lock bench bench-full clean
+.PHONY: attack chaos sim faults style docs suite package sbom lint-package audit lock bench bench-full clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -94,6 +99,9 @@ attack: $(READY)  ## All attacks on folders, agents and the service, the long on
 
 chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random: an hour
 	@$(BIN)/python tests/chaos/everything.py $(CHAOS)
+
+sim: $(READY)  ## Jobs on a virtual clock, each under a seed: make sim SEEDS=10000, or REPLAY=84
+	@$(BIN)/python -m tests.simulation.simulate $(if $(REPLAY),--replay $(REPLAY),$(SEEDS)) $(SIM)
 
 faults: $(READY)  ## Faults in the package, one at a time: does the test that is to find each fail?
 	@$(BIN)/python tests/faults/seeded.py $(FAULTS)

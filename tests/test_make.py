@@ -43,6 +43,7 @@ TARGETS = {
     "audit": ["LOCKS="],
     "lock": ["LOCK=--offline"],
     "chaos": [f"CHAOS={CELL}"],
+    "sim": ["SEEDS=2"],
     "faults": ["FAULTS=error_threshold_is_exceeded_by_itself"],
     "bench": ["PEERS=daskprs", BENCH],
     "bench-full": ["PEERS=daskprs", BENCH],
@@ -61,7 +62,7 @@ OWN_ENVIRONMENTS = {
 }
 LONG = {
     *("demo", "test", "test-long", "test-large", "test-python"),
-    *("chaos", "faults", "bench", "bench-full"),
+    *("chaos", "sim", "faults", "bench", "bench-full"),
 }
 """Others play what most of these run: the demo, a cell of the table, a benchmark."""
 NEEDED = {"docs": "zensical", "style": "mypy"}

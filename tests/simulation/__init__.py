@@ -1,0 +1,1 @@
+"""Jobs on a virtual clock: what production does, in worlds that a seed decides."""

@@ -1,0 +1,410 @@
+"""Agents that are functions: they do to their mini-batches what the seed says."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease, Stop, TruncateLease
+from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
+from daskprs._agent.supervision.pool import AgentPool
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import AgentExited, Results
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._output.spec import SpoolSpec
+from daskprs._output.spool import AgentSpool, Sink, UnwritableError
+from tests.simulation.world import EPOCH_S, now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._core.lease import AgentAssignment
+    from daskprs._core.mini_batch import Assigned, MiniBatch
+    from tests.simulation.world import Process
+
+GOOD, RAISES, DIES, HANGS, POISONS = "good", "raises", "dies", "hangs", "poisons"
+SEND_EVERY_S = 0.2
+"""Seconds that a finished mini-batch may wait for others before it is reported."""
+LOAD_S = 0.001
+
+
+class Act(NamedTuple):
+    """What `run` does at one attempt."""
+
+    what: str
+    seconds: float
+
+
+class Script:
+    """The entry script: what it does to each mini-batch.
+
+    Parameters
+    ----------
+    act
+        Returns what it does at a mini-batch.
+    starts
+        Returns what befalls the next start of a process.
+
+    """
+
+    def __init__(self, act: Callable[[int], Act], starts: Callable[[], str]) -> None:
+        self.act = act
+        self.starts = starts
+        self.caused: dict[int, int] = {}
+        """How often a mini-batch was at fault."""
+
+
+def rows_of(index: int) -> bytes:
+    """Return the rows of a mini-batch; some have none."""
+    return b"".join(b"%d:%d\n" % (index, row) for row in range(index % 4))
+
+
+class Agent:
+    """An agent process and its supervisor, as a slot of production sees them.
+
+    The process works in events of the loop. It ends with its worker.
+    """
+
+    def __init__(
+        self,
+        job: JobSpec,
+        assignment: AgentAssignment,
+        spool: SpoolSpec,
+        worker: Process,
+        script: Script,
+        pid: int,
+    ) -> None:
+        self.gone = False
+        self.pid = pid
+        self.spec = SimpleNamespace(
+            name=assignment.process,
+            spool=spool,
+            far=True,
+            stdout="",
+            stderr="",
+            working_dir="/nowhere/work",
+        )
+        self.process = SimpleNamespace(close=lambda: None, orphaned=False)
+        self.usage = SimpleNamespace(samples=())
+        self.page = self
+        self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
+        self._limits = job.limits
+        self._worker = worker
+        self._script = script
+        self._spool = AgentSpool(spool)
+        self._inbox: list[Any] = []
+        self._outbox: list[Any] = []
+        self._returncode: int | None = None
+        self._order = 0
+        self._work: list[Assigned] = []
+        self._last = NOTHING
+        """The last position of the order that the agent keeps."""
+        self._in_a_row = self._most_in_a_row = 0
+        self._is_poisoned = False
+        self._phase, self._position, self._since_s = Phase.STARTING, NOTHING, now().now_s
+        self._next = self._done = 0
+        self._asked_s = now().now_s
+        self._news = asyncio.Event()
+        self._pending: list[tuple[Outcome, bytes]] = []
+        self._pending_s = 0.0
+        self._sending: asyncio.Handle | None = None
+        self._task = now().loop.create_task(self._work_on())
+
+    # ---- the process ----
+
+    def _enter(self, phase: Phase, position: int = NOTHING) -> None:
+        self._phase, self._position, self._since_s = phase, position, now().now_s
+
+    async def _pass(self, seconds: float) -> None:
+        """Let time pass; the process is gone with its worker."""
+        await asyncio.sleep(seconds)
+        if self._worker.is_dead:
+            await asyncio.Future()
+
+    async def _work_on(self) -> None:
+        await self._pass(0.02)
+        self._enter(Phase.INIT)
+        how = self._script.starts()
+        if how == "raises":
+            self._die(41)
+            return
+        if how == "hangs":
+            await asyncio.Future()
+        await self._pass(0.05)
+        self._enter(Phase.IDLE)
+        self._outbox.append("ready")
+        while True:
+            while not self._inbox:
+                self._news.clear()
+                await self._news.wait()
+            message = self._inbox.pop(0)
+            match message:
+                case RunLease(order, work, _prefetch, most_in_a_row):
+                    self._order, self._work = order, list(work)
+                    self._last, self._next, self._done = len(work) - 1, 0, 0
+                    self._most_in_a_row = most_in_a_row
+                    await self._run_all()
+                case ExtendLease(order, work) if order == self._order:
+                    self._work += list(work)
+                    self._last = len(self._work) - 1
+                    await self._run_all()
+                case Stop():
+                    self._enter(Phase.SHUTDOWN)
+                    await self._pass(0.01)
+                    self._die(0)
+                    return
+
+    def _hear(self) -> None:
+        """Take what extends the order, between two mini-batches."""
+        for message in list(self._inbox):
+            if isinstance(message, ExtendLease) and message.lease_id == self._order:
+                self._work += list(message.work)
+                self._last = len(self._work) - 1
+                self._inbox.remove(message)
+            elif isinstance(message, TruncateLease):
+                self._inbox.remove(message)
+
+    async def _run_all(self) -> None:
+        while True:
+            self._hear()
+            if self._next > self._last:
+                break
+            position = self._next
+            self._next += 1
+            if await self._run(position):
+                return
+        self._send()
+        self._enter(Phase.IDLE)
+
+    async def _run(self, position: int) -> bool:
+        """Run a mini-batch; return whether the agent has halted."""
+        mini_batch, attempt = self._work[position]
+        begun_s = now().now_s
+        self._enter(Phase.LOADING, position)
+        await self._pass(LOAD_S)
+        self._enter(Phase.RUNNING, position)
+        script, index = self._script, mini_batch.index
+        act = script.act(index)
+        if self._is_poisoned and act.what == GOOD:
+            act = Act(RAISES, act.seconds)
+        elif act.what != GOOD:
+            script.caused[index] = script.caused.get(index, 0) + 1
+        if act.what == HANGS:
+            await asyncio.Future()
+        await self._pass(act.seconds)
+        if act.what == DIES:
+            self._die(-9)
+            await asyncio.Future()
+        self._is_poisoned |= act.what == POISONS
+        good = act.what == GOOD
+        self._finish(mini_batch, attempt, begun_s, good=good)
+        self._in_a_row = 0 if good else self._in_a_row + 1
+        if self._in_a_row >= self._most_in_a_row:
+            self._in_a_row = 0
+            self._send(halted="")
+            self._work, self._last = self._work[: position + 1], position
+            self._enter(Phase.IDLE)
+            return True
+        return False
+
+    def _finish(self, mini_batch: MiniBatch, attempt: int, begun_s: float, *, good: bool) -> None:
+        took_s, body, failure = now().now_s - begun_s, b"", None
+        text = None
+        if good:
+            sink = Sink(self._spool.text, self._spool.from_bytes)
+            sink.write(rows_of(mini_batch.index))
+            text, body = sink.finish()
+        else:
+            failure = Failure("ValueError", f"mini-batch {mini_batch.index} is bad")
+        status = Status.RUN_DONE if good else Status.RUN_EXCEPTION
+        rows = 1 if good else 0
+        outcome = Outcome(
+            mini_batch.index,
+            attempt,
+            status,
+            1,
+            rows,
+            EPOCH_S + begun_s,
+            took_s,
+            took_s,
+            took_s,
+            text,
+            failure=failure,
+        )
+        self._done += 1
+        if not self._pending:
+            self._pending_s = now().now_s
+        self._pending.append((outcome, body))
+        self._enter(Phase.RETURNING, self._position)
+        if now().now_s - self._pending_s >= SEND_EVERY_S:
+            self._send()
+
+    def _send(self, halted: str | None = None) -> None:
+        if not self._pending and halted is None:
+            return
+        pending, self._pending = self._pending, []
+        unwritten = ""
+        try:
+            self._spool.flush()
+        except UnwritableError as error:
+            unwritten = str(error)
+        results = Results(
+            ColumnBatch(outcome for outcome, _ in pending),
+            b"".join(body for _, body in pending),
+            self._spool.name,
+            unwritten,
+        )
+        self._outbox.append(Outcomes(self._order, results, halted))
+
+    def _die(self, returncode: int) -> None:
+        if self._returncode is None:
+            self._returncode = returncode
+            self._task.cancel()
+
+    # ---- what the slot sees: the shared page ----
+
+    def look(self) -> Activity:
+        """Return what the agent does."""
+        since_ns = int(self._since_s * 1e9)
+        return Activity(self._phase, self._position, since_ns, self._order, NOTHING, self._done, 1)
+
+    def printed(self) -> Any:
+        """Return what it printed."""
+        return (0, 0)
+
+    def claimed(self, order: int) -> int:
+        """Return the last position that is begun."""
+        return self._next - 1 if order == self._order else NOTHING
+
+    def recall(self, order: int) -> int:
+        """Take back what is not begun; return the last position that is."""
+        if order == self._order:
+            self._last = min(self._last, self._next - 1)
+            self._work = self._work[: self._last + 1]
+        return self.claimed(order)
+
+    # ---- what the slot sees: the supervisor ----
+
+    def send(self, message: Any) -> None:
+        """Send a message."""
+        self._asked_s = now().now_s
+        self._inbox.append(message)
+        self._news.set()
+        self.gone = self._returncode is not None
+
+    def receive(self, within_s: float = 1.0) -> list[Any]:
+        """Return messages; wait for the first one."""
+        if self.gone:
+            return []
+        wait_s = max(0.0, min(within_s, self._left_s()))
+        now().wait(lambda: bool(self._outbox) or self._returncode is not None, wait_s)
+        messages = self.drain()
+        self.gone = self._returncode is not None
+        return messages
+
+    def drain(self) -> list[Any]:
+        """Return the messages that are there."""
+        messages, self._outbox = self._outbox, []
+        return messages
+
+    def distrust(self, why: str) -> None:
+        """Never happens: these agents send what they should."""
+        raise AssertionError(why)
+
+    def alive(self) -> bool:
+        """Say whether the process lives."""
+        return not self.gone and self._returncode is None
+
+    def make_ready(self) -> Failure | None:
+        """Wait for the end of `init`."""
+        while True:
+            if "ready" in self.receive():
+                return None
+            if self.gone:
+                return Failure("ValueError", "init failed")
+            if self.overdue() is not None:
+                self.end()
+                return Failure("TimeoutError", "init() took too long")
+
+    def _left_s(self) -> float:
+        limits = self._limits
+        age_s = now().now_s - self._since_s
+        match self._phase:
+            case Phase.INIT:
+                return limits.init_timeout_s - age_s
+            case Phase.RUNNING:
+                return limits.run_timeout_s - age_s
+            case Phase.SHUTDOWN:
+                return limits.shutdown_timeout_s - age_s
+            case Phase.IDLE | Phase.STARTING:
+                age_s = min(age_s, now().now_s - self._asked_s)
+        return limits.load_timeout_s - age_s
+
+    def overdue(self) -> Activity | None:
+        """Return an activity that takes too long."""
+        return None if self._left_s() > 0 else self.look()
+
+    def timeout(self, activity: Activity) -> Failure:
+        """Return the failure of an activity that took too long."""
+        return Failure("TimeoutError", f"{activity.phase.name} took too long")
+
+    def too_big(self) -> None:
+        """Never: these agents hold no memory."""
+
+    def stop(self) -> AgentExited:
+        """Shut down."""
+        self.send(Stop())
+        now().wait(lambda: self._returncode is not None, self._limits.shutdown_timeout_s)
+        return AgentExited(self.spec.name, self.end(), "stopped", expected=True)
+
+    def end(self, *, dump: bool = False, grace_s: float = 0.0) -> int:  # noqa: ARG002
+        """Kill the process."""
+        self.gone = True
+        self._die(-9)
+        self._spool.forget()
+        assert self._returncode is not None
+        return self._returncode
+
+    def death(self, returncode: int, when: str) -> Failure:
+        """Return the failure of a process that has died."""
+        return Failure("PROCESS_DIED", f"{self.spec.name} exits with {returncode} {when}")
+
+    def peak_bytes(self, _: float) -> int:
+        """Return no memory."""
+        return 0
+
+
+class Pool(AgentPool):
+    """The pool of production, whose agents are functions."""
+
+    script: Script
+    spool_folder: Callable[[int], Any]
+    worker: Callable[[], Process]
+    made = 0
+
+    def __init__(self, job: JobSpec) -> None:
+        super().__init__(job)
+        self._process = now().process
+        self._agents: list[Agent] = []
+
+    def _employ(self, node: int, assignment: AgentAssignment) -> Any:
+        Pool.made += 1
+        name = f"{node}-{assignment.process}-{Pool.made}"
+        text, typed = (
+            str(folder(self.job.epoch) / name)
+            for folder in (self._folder.spools, self._folder.typed_spools)
+        )
+        spool = SpoolSpec(name, text, typed)
+        process = now().process
+        agent = Agent(self.job, assignment, spool, process, self.script, Pool.made)
+        self._agents.append(agent)
+        return agent
+
+    def close(self) -> None:
+        """Kill the agents."""
+        super().close()
+        for agent in self._agents:
+            if agent.alive():
+                agent.end()

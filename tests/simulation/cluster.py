@@ -1,0 +1,755 @@
+"""A Dask cluster on a virtual clock: a scheduler, workers, and the client of a driver.
+
+It does what distributed does with leases, plugins and topics, as far as the driver can notice it:
+messages keep their order within a connection and are lost with it, a lost worker's tasks run again
+elsewhere unless they are cancelled, a retired worker says goodbye.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import deque
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from distributed import Status
+
+from tests.simulation.world import Died, Process, Thread, now
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Collection, Coroutine
+
+SCHEDULER = "inproc://scheduler"
+"""In one process, as it were: the nodes see the job folder."""
+NOTICED_S = 0.3
+"""Seconds in which a scheduler notices that a connection is cut."""
+
+
+class CommClosed(OSError):  # noqa: N818 - as in distributed
+    """A connection is cut."""
+
+
+class Wire:
+    """One direction of a connection: what is sent arrives later, in the same order."""
+
+    def __init__(self, to: Process, rng: random.Random, most_s: float) -> None:
+        self._to = to
+        self._rng = rng
+        self._most_s = most_s
+        self._last_s = 0.0
+        self.is_cut = False
+
+    def send(self, work: Callable[[], None]) -> None:
+        """Let the other end do something."""
+        world = now()
+        self._last_s = max(self._last_s, world.now_s + self._rng.random() * self._most_s)
+        world.loop.call_at(self._last_s, self._arrive, work)
+
+    def _arrive(self, work: Callable[[], None]) -> None:
+        if not self.is_cut:
+            self._to.call(work)
+
+    def cut(self) -> None:
+        """Lose all that is under way."""
+        self.is_cut = True
+
+
+class Task:
+    """A task, as the scheduler knows it."""
+
+    def __init__(self, key: Any, call: tuple[Any, ...], worker: str, gpus: float) -> None:
+        self.key = key
+        self.call = call
+        self.where = worker
+        """The only worker that may run it."""
+        self.gpus = gpus
+        self.state = "waiting"
+        self.who_wants: set[Any] = set()
+        self.dependencies: tuple[()] = ()
+        self.loose_restrictions = False
+        self.worker_restrictions: set[str] | None = {worker}
+
+
+class Future:
+    """A future of the client."""
+
+    def __init__(self, client: Client, key: Any) -> None:
+        self._client = client
+        self.key = key
+        self.status = "pending"
+        self.error: BaseException | None = None
+        self._calls: list[Callable[[Future], None]] = []
+
+    def done(self) -> bool:
+        """Say whether it has ended."""
+        return self.status != "pending"
+
+    def exception(self) -> BaseException | None:
+        """Return the error."""
+        return self.error
+
+    def result(self) -> Any:
+        """Raise the error."""
+        raise self.error or asyncio.CancelledError
+
+    def add_done_callback(self, call: Callable[[Future], None]) -> None:
+        """Call a function at the end, in a thread of Dask."""
+        self._calls.append(call)
+        if self.done():
+            self.settle(self.status)
+
+    def settle(self, status: str, error: BaseException | None = None) -> None:
+        """End it."""
+        self.status, self.error = status, error
+        calls, self._calls = self._calls, []
+        for call in calls:
+            Thread(call, (self,), name="dask-callback").start()
+
+    def cancel(self) -> None:
+        """Give it up."""
+        if not self._client.process.is_dead:
+            self._client.cancel(self)
+
+    def release(self) -> None:
+        """Want it no more."""
+        self._client.let_go(self)
+
+
+class Client:
+    """The driver's client."""
+
+    def __init__(self, process: Process, cluster: Cluster, name: str) -> None:
+        self.process = process
+        self.id = name
+        self.cluster = None
+        self._cluster = cluster
+        self._futures: dict[Any, Future] = {}
+        self._event_handlers: dict[str, Any] = {}
+        self.status = "running"
+        self.scheduler_comm: object = object()
+        loop = now().loop
+        self.loop = SimpleNamespace(
+            asyncio_loop=loop,
+            add_callback=self._add_callback,
+            call_later=loop.call_later,
+        )
+        self.scheduler = SimpleNamespace(
+            address=SCHEDULER, log_event=self._log_event, broadcast=self._broadcast
+        )
+        self.wire: Wire
+        """To the scheduler."""
+        self.connect()
+
+    # ---- the connection ----
+
+    def connect(self) -> None:
+        """Connect to the scheduler."""
+        self.wire = self._cluster.wire(self._cluster.scheduler.process)
+        back = self._cluster.wire(self.process)
+        self.status, self.scheduler_comm = "running", object()
+        scheduler = self._cluster.scheduler
+        self.wire.send(partial(scheduler.add_client, self, back))
+
+    def cut(self) -> None:
+        """Lose the connection, and with it all futures; connect again some time later."""
+        self.wire.cut()
+        self.status, self.scheduler_comm = "connecting", None
+        futures, self._futures = self._futures, {}
+        for future in futures.values():
+            future.settle("cancelled")
+        for client, answer in list(self._cluster.asking):
+            if client is self and not answer.done():
+                answer.set_exception(CommClosed("the connection is cut"))
+
+    def _check(self) -> None:
+        if self.process.is_dead:
+            raise Died
+        if self.status != "running":
+            msg = "the client is not connected"
+            raise CommClosed(msg)
+
+    def _add_callback(self, call: Any, *given: Any) -> None:
+        async def later() -> None:
+            result = call(*given)
+            if asyncio.iscoroutine(result):
+                await result
+
+        if not self.process.is_dead:
+            task = now().loop.create_task(later())
+            task.add_done_callback(_ignored)
+
+    async def _asked(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Let the scheduler answer a request."""
+        self._check()
+        answer = now().loop.create_future()
+        wire, back = self.wire, self._cluster.wire(self.process)
+
+        async def serve() -> None:
+            try:
+                result, failure = await work(), None
+            except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+                result, failure = None, error
+            back.send(lambda: _answer(answer, result, failure))
+
+        wire.send(lambda: _begun(serve()))
+        self._cluster.asking.append((self, answer))
+        try:
+            return await answer
+        finally:
+            self._cluster.asking.remove((self, answer))
+
+    def _sync(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for an answer in the thread of the caller."""
+        task = now().loop.create_task(work)
+        task.add_done_callback(_ignored)
+        now().wait(task.done)
+        return task.result()
+
+    # ---- what daskprs calls ----
+
+    def subscribe_topic(self, topic: str, handler: Any) -> None:
+        """Hear the events of a topic."""
+        self._check()
+        self._event_handlers[topic] = handler
+
+    def register_plugin(self, plugin: Any) -> None:
+        """Register a plugin with the scheduler."""
+        self._sync(self._asked(partial(self._cluster.scheduler.add_plugin, plugin)))
+
+    def run_on_scheduler(self, function: Any, *given: Any) -> Any:
+        """Run a function on the scheduler."""
+        scheduler = self._cluster.scheduler
+        return self._sync(self._asked(lambda: function(*given, dask_scheduler=scheduler)))
+
+    async def _log_event(self, topic: str, msg: Any) -> None:
+        scheduler = self._cluster.scheduler
+
+        async def log() -> None:
+            scheduler.log_event(topic, msg)
+
+        await self._asked(log)
+
+    async def _broadcast(self, msg: dict[str, Any], workers: list[str], **more: Any) -> Any:
+        scheduler = self._cluster.scheduler
+        return await self._asked(lambda: scheduler.broadcast(msg=msg, workers=workers, **more))
+
+    def submit(
+        self, function: Any, *given: Any, key: Any, workers: list[str], **more: Any
+    ) -> Future:
+        """Submit a task."""
+        if self.process.is_dead:
+            self._check()
+        future = Future(self, key)
+        if self.status != "running":
+            future.settle("cancelled")
+            return future
+        self._futures[key] = future
+        gpus = (more.get("resources") or {}).get("GPU", 0.0)
+        task = Task(key, (function, pickle.dumps(given)), workers[0], gpus)
+        self.wire.send(partial(self._cluster.scheduler.add_task, task, self))
+        return future
+
+    def map(self, _: Any, values: Collection[Any], *, key: list[Any], **__: Any) -> list[Future]:
+        """Make wishes, which never run."""
+        return [Future(self, one) for one, _value in zip(key, values, strict=True)]
+
+    async def gather(self, future: Future, *, asynchronous: bool) -> Any:
+        """Fetch a result from its worker."""
+        assert asynchronous
+        return await self._cluster.fetch(future)
+
+    def nthreads(self) -> dict[str, int]:
+        """Return the threads of all workers."""
+        return {at: one.nthreads for at, one in self._cluster.scheduler.workers.items()}
+
+    def cancel(self, future: Future) -> None:
+        """Cancel a task."""
+        if self._futures.get(future.key) is future:
+            del self._futures[future.key]
+            if self.status == "running":
+                self.wire.send(partial(self._cluster.scheduler.release, future.key, self))
+        if not future.done():
+            future.settle("cancelled")
+
+    def let_go(self, future: Future) -> None:
+        """Tell the scheduler that a result is wanted no more."""
+        if self._futures.get(future.key) is future:
+            del self._futures[future.key]
+            if self.status == "running" and not self.process.is_dead:
+                self.wire.send(partial(self._cluster.scheduler.release, future.key, self))
+
+    # ---- what the scheduler sends ----
+
+    def hear(self, topic: str, message: Any) -> None:
+        """Take an event."""
+        handler = self._event_handlers.get(topic)
+        if handler is not None:
+            handler((now().now_s, message))
+
+    def lost(self, key: Any) -> None:
+        """Learn that a result went with its worker."""
+        future = self._futures.get(key)
+        if future is not None and future.status == "finished":
+            future.status = "lost"
+
+    def ended(self, key: Any, status: str, error: BaseException | None = None) -> None:
+        """Learn how a task ended."""
+        future = self._futures.get(key)
+        if future is not None and not future.done():
+            if status == "cancelled":
+                del self._futures[key]
+            future.settle(status, error)
+
+
+def _answer(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
+
+
+def _ignored(task: asyncio.Task[Any]) -> None:
+    """Look at the error of a task, which may be that its process is dead."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _begun(work: Coroutine[Any, Any, Any]) -> None:
+    now().loop.create_task(work).add_done_callback(_ignored)
+
+
+class Scheduler:
+    """The scheduler."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.process = Process("scheduler")
+        self._cluster = cluster
+        self.workers: dict[str, Worker] = {}
+        self.plugins: dict[str, Any] = {}
+        self.tasks: dict[Any, Task] = {}
+        self.clients: dict[str, Any] = {}
+        self.unrunnable: set[Task] = set()
+        self._topics: dict[str, set[str]] = {}
+        self._broker = SimpleNamespace(_topics=self._topics)
+        self._wires: dict[str, Wire] = {}
+        """To clients."""
+
+    # ---- clients ----
+
+    def add_client(self, client: Client, wire: Wire) -> None:
+        """Take a client."""
+        self.clients[client.id] = SimpleNamespace(client=client, wants_what=set())
+        self._wires[client.id] = wire
+
+    def remove_client(self, client: str) -> None:
+        """Let a client go that is not connected any more."""
+        gone = self.clients.pop(client, None)
+        if gone is None:
+            return
+        self._wires.pop(client).cut()
+        for task in list(gone.wants_what):
+            self.release(task.key, gone.client)
+        for plugin in list(self.plugins.values()):
+            plugin.remove_client(scheduler=self, client=client)
+
+    def _tell(self, client: str, call: str, *given: Any) -> None:
+        wire = self._wires.get(client)
+        if wire is not None:
+            wire.send(partial(getattr(self.clients[client].client, call), *given))
+
+    # ---- plugins and topics ----
+
+    async def add_plugin(self, plugin: Any) -> None:
+        """Register a plugin."""
+        plugin = pickle.loads(pickle.dumps(plugin))
+        self.plugins[plugin.name] = plugin
+        await plugin.start(self)
+
+    def subscribe_topic(self, topic: str, client: str) -> None:
+        """Let a client hear a topic."""
+        self._topics.setdefault(topic, set()).add(client)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Pass on an event."""
+        for plugin in list(self.plugins.values()):
+            plugin.log_event(topic, msg)
+        for client in sorted(self._topics.get(topic, ())):
+            self._tell(client, "hear", topic, msg)
+
+    async def broadcast(
+        self, msg: dict[str, Any], workers: list[str], on_error: str = "raise", **_: Any
+    ) -> dict[str, Any]:
+        """Ask workers, and return their answers."""
+        answers = {}
+        for address in workers:
+            try:
+                answers[address] = await self._cluster.asked(self, address, msg)
+            except OSError as error:
+                if on_error == "raise":
+                    raise
+                if on_error != "ignore":
+                    answers[address] = error
+        return answers
+
+    # ---- tasks ----
+
+    def add_task(self, task: Task, client: Client) -> None:
+        """Take a task, and send it to its worker."""
+        self.tasks[task.key] = task
+        task.who_wants.add(client.id)
+        if client.id in self.clients:
+            self.clients[client.id].wants_what.add(task)
+        self._assign(task)
+
+    def _assign(self, task: Task) -> None:
+        worker = self.workers.get(task.where)
+        if worker is None:
+            task.state = "no-worker"
+            self.unrunnable.add(task)
+            return
+        self.unrunnable.discard(task)
+        task.state = "processing"
+        worker.to_worker.send(partial(worker.take, task.key, task.call, task.gpus))
+
+    def task_ended(self, worker: Worker, key: Any, status: str, error: Any) -> None:
+        """Learn of a worker how a task ended."""
+        task = self.tasks.get(key)
+        if task is None or self.workers.get(worker.address) is not worker:
+            worker.to_worker.send(partial(worker.free, key))
+            return
+        task.state = "memory" if status == "finished" else "erred"
+        for client in sorted(task.who_wants):
+            self._tell(client, "ended", key, status, error)
+
+    def release(self, key: Any, client: Client) -> None:
+        """Drop a task that a client wants no more."""
+        task = self.tasks.get(key)
+        if task is None:
+            return
+        task.who_wants.discard(client.id)
+        if client.id in self.clients:
+            self.clients[client.id].wants_what.discard(task)
+        if not task.who_wants:
+            self._forget(task)
+
+    def _forget(self, task: Task) -> None:
+        del self.tasks[task.key]
+        self.unrunnable.discard(task)
+        worker = self.workers.get(task.where)
+        if worker is not None:
+            worker.to_worker.send(partial(worker.free, task.key))
+
+    def stimulus_cancel(self, keys: list[Any], **_: Any) -> None:
+        """Cancel tasks for all."""
+        for key in keys:
+            task = self.tasks.get(key)
+            if task is not None:
+                for one in sorted(task.who_wants):
+                    self._tell(one, "ended", key, "cancelled")
+                    if one in self.clients:
+                        self.clients[one].wants_what.discard(task)
+                self._forget(task)
+
+    def valid_workers(self, task: Task) -> set[str]:
+        """Return the workers that may run a task."""
+        return {task.where} & self.workers.keys()
+
+    # ---- workers ----
+
+    def add_worker(self, worker: Worker) -> None:
+        """Take a worker."""
+        self.workers[worker.address] = worker
+        for plugin in list(self.plugins.values()):
+            plugin.add_worker(self, worker.address)
+        for task in [one for one in self.unrunnable if one.where == worker.address]:
+            self._assign(task)
+
+    def remove_worker(self, worker: Worker, *, expected: bool) -> None:
+        """Let a worker go: its tasks wait for another one there, if nobody cancels them."""
+        address = worker.address
+        if self.workers.get(address) is not worker:
+            return
+        del self.workers[address]
+        worker.to_scheduler.cut()
+        worker.to_worker.cut()
+        worker.batched_stream.is_closed = True
+        lost = [one for one in self.tasks.values() if one.where == address]
+        told = {
+            "action": "remove-worker",
+            "worker": address,
+            "processing-tasks": [one.key for one in lost if one.state == "processing"],
+            "lost-computed-tasks": [one.key for one in lost if one.state == "memory"],
+            "expected": expected,
+        }
+        self.log_event("all", told)
+        for task in lost:
+            task.state = "no-worker"
+            self.unrunnable.add(task)
+            for client in sorted(task.who_wants):
+                self._tell(client, "lost", task.key)
+        for plugin in list(self.plugins.values()):
+            plugin.remove_worker(scheduler=self, worker=address)
+
+
+class _Stream:
+    """The stream of a worker to its scheduler."""
+
+    is_closed = False
+
+    def closed(self) -> bool:
+        """Say whether it is closed."""
+        return self.is_closed
+
+
+class _Task:
+    """A task, as its worker knows it."""
+
+    def __init__(self, key: Any, call: tuple[Any, ...], gpus: float) -> None:
+        self.key = key
+        self.call = call
+        self.state = "ready"
+        self.resource_restrictions = {"GPU": gpus} if gpus else {}
+        self.result: Any = None
+
+
+class Worker:
+    """A worker, with what plugins of workers look at."""
+
+    def __init__(self, cluster: Cluster, address: str, host: str, nthreads: int) -> None:
+        self.address = address
+        self.host = host
+        self.nthreads = nthreads
+        self.process = Process(address)
+        self._cluster = cluster
+        self.plugins: dict[str, Any] = {}
+        self.handlers: dict[str, Any] = {}
+        self.executors: dict[str, Any] = {"default": SimpleNamespace(_threads=set())}
+        self.local_directory = "/nowhere/worker"
+        self.status = Status.running
+        self.batched_stream = _Stream()
+        self.loop = SimpleNamespace(add_callback=self._add_callback)
+        self.foreign = 0
+        """Threads that tasks of others hold."""
+        self.state = SimpleNamespace(
+            nthreads=nthreads,
+            total_resources={},
+            available_resources={},
+            tasks={},
+            executing=set(),
+            running=True,
+        )
+        self._ready: deque[Any] = deque()
+        self.to_scheduler = cluster.wire(cluster.scheduler.process)
+        self.to_worker = cluster.wire(self.process)
+        self._scheduler = cluster.scheduler
+        self.to_scheduler.send(partial(cluster.scheduler.add_worker, self))
+
+    def _add_callback(self, call: Any, *given: Any) -> None:
+        now().loop.call_soon(self.process.call, partial(call, *given))
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Send an event to the scheduler."""
+        if not self.process.is_dead:
+            self.to_scheduler.send(partial(self._scheduler.log_event, topic, msg))
+
+    async def answer(self, msg: dict[str, Any]) -> Any:
+        """Answer a request."""
+        if msg["op"] == "plugin-add":
+            plugin = pickle.loads(msg["plugin"])
+            if msg["name"] in self.plugins:
+                await self._remove_plugin(msg["name"])
+            self.plugins[msg["name"]] = plugin
+            await plugin.setup(self)
+            return {"status": "OK"}
+        if msg["op"] == "plugin-remove":
+            await self._remove_plugin(msg["name"])
+            return {"status": "OK"}
+        handler = self.handlers.get(msg["op"])
+        if handler is None:
+            raise CommClosed(msg["op"])
+        given = msg["given"]
+        answer = await handler(msg["what"], getattr(given, "data", given))
+        return {name: getattr(one, "data", one) for name, one in answer.items()}
+
+    async def _remove_plugin(self, name: str) -> None:
+        plugin = self.plugins.pop(name, None)
+        if plugin is not None:
+            await plugin.teardown(self)
+
+    # ---- tasks ----
+
+    def take(self, key: Any, call: tuple[Any, ...], gpus: float) -> None:
+        """Take a task."""
+        if key in self.state.tasks:
+            return
+        task = self.state.tasks[key] = _Task(key, call, gpus)
+        self._turn(task, "waiting", "ready")
+        self._ready.append(key)
+        self.look()
+
+    def _turn(self, task: _Task, start: str, finish: str) -> None:
+        task.state = finish
+        for plugin in list(self.plugins.values()):
+            plugin.transition(task.key, start, finish)
+
+    def look(self) -> None:
+        """Begin what there are threads for."""
+        state = self.state
+        while self._ready and len(state.executing) + self.foreign < self.nthreads:
+            task = state.tasks.get(self._ready.popleft())
+            if task is not None and task.state == "ready":
+                state.executing.add(task.key)
+                self._turn(task, "ready", "executing")
+                Thread(self._execute, (task,), name="task").start()
+
+    def secede(self, key: Any) -> None:
+        """Let a task go on outside of the threads."""
+        if key in self.state.executing:
+            self.state.executing.discard(key)
+            task = self.state.tasks.get(key)
+            if task is not None:
+                self._turn(task, "executing", "long-running")
+            self.look()
+
+    def _execute(self, task: _Task) -> None:
+        function, given = task.call
+        self._cluster.at_work[id(now()._thread)] = (self, task.key)
+        try:
+            result, error = function(*pickle.loads(given)), None
+        except Exception as failed:  # noqa: BLE001 - it is the error of the task
+            result, error = None, failed
+        finally:
+            self._cluster.at_work.pop(id(now()._thread), None)
+        self.state.executing.discard(task.key)
+        if self.state.tasks.get(task.key) is task:
+            start = task.state
+            task.result = pickle.dumps(result)
+            status = "finished" if error is None else "error"
+            self._turn(task, start, "memory" if error is None else "error")
+            ended = partial(self._scheduler.task_ended, self, task.key, status, error)
+            self.to_scheduler.send(ended)
+        self.look()
+
+    def free(self, key: Any) -> None:
+        """Drop a task, or what it has made."""
+        task = self.state.tasks.pop(key, None)
+        if task is not None:
+            self._turn(task, task.state, "released")
+
+    # ---- the end ----
+
+    def kill(self) -> None:
+        """Die at once; the scheduler notices it soon."""
+        self.process.die()
+        self._cluster.notices(self, expected=False)
+
+    def retire(self) -> None:
+        """Close on request."""
+        if self.process.is_dead or self.status is not Status.running:
+            return
+        self.status = Status.closing
+
+        async def close() -> None:
+            for name in list(self.plugins):
+                await self._remove_plugin(name)
+            self.to_scheduler.send(partial(self._scheduler.remove_worker, self, expected=True))
+            now().loop.call_later(1.0, self.process.die)
+
+        self.process.call(lambda: _begun(close()))
+
+
+class Cluster:
+    """The scheduler with its workers, and the network between them.
+
+    Parameters
+    ----------
+    rng
+        Decides how long messages take.
+    latency_s
+        The most seconds that a message takes.
+
+    """
+
+    def __init__(self, rng: random.Random, latency_s: float) -> None:
+        self._rng = rng
+        self._latency_s = latency_s
+        self.scheduler = Scheduler(self)
+        self.everyone: list[Worker] = []
+        self.at_work: dict[int, tuple[Worker, Any]] = {}
+        """The worker and the task of each thread that runs one."""
+        self.asking: list[tuple[Client, asyncio.Future[Any]]] = []
+        self._made = 0
+
+    def wire(self, to: Process) -> Wire:
+        """Return one direction of a connection."""
+        return Wire(to, self._rng, self._latency_s)
+
+    def add_worker(self, host: str, nthreads: int, address: str = "") -> Worker:
+        """Start a worker."""
+        self._made += 1
+        address = address or f"inproc://{host}/{self._made}"
+        worker = Worker(self, address, host, nthreads)
+        self.everyone.append(worker)
+        return worker
+
+    @property
+    def living(self) -> list[Worker]:
+        """The workers that are there."""
+        return [one for one in self.everyone if not one.process.is_dead]
+
+    def notices(self, worker: Worker, *, expected: bool) -> None:
+        """Let the scheduler notice that a worker has gone, after all that the worker has sent."""
+        removed = partial(self.scheduler.remove_worker, worker, expected=expected)
+        now().loop.call_later(self._rng.random() * NOTICED_S, worker.to_scheduler.send, removed)
+
+    def this_worker(self) -> Worker:
+        """Return the worker of the task in this thread."""
+        return self.at_work[id(now()._thread)][0]
+
+    def leave_the_threads(self) -> None:
+        """Let the task of this thread go on outside of the threads."""
+        worker, key = self.at_work[id(now()._thread)]
+        worker.secede(key)
+
+    async def asked(self, scheduler: Scheduler, address: str, msg: dict[str, Any]) -> Any:
+        """Let a worker answer a request of the scheduler."""
+        worker = scheduler.workers.get(address)
+        if worker is None:
+            raise CommClosed(address)
+        answer = now().loop.create_future()
+        there, back = self.wire(worker.process), self.wire(scheduler.process)
+
+        async def serve() -> None:
+            try:
+                result, failure = await worker.answer(msg), None
+            except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+                result, failure = None, error
+            back.send(lambda: _answer(answer, result, failure))
+
+        there.send(lambda: _begun(serve()))
+        while not answer.done():
+            await asyncio.wait([answer], timeout=1.0)
+            if worker.process.is_dead and not answer.done():
+                raise CommClosed(address)
+        return answer.result()
+
+    async def fetch(self, future: Future) -> Any:
+        """Fetch the result of a task for a client."""
+        await asyncio.sleep(self._rng.random() * self._latency_s)
+        while True:
+            if future.status == "cancelled":
+                raise asyncio.CancelledError
+            task = self.scheduler.tasks.get(future.key)
+            worker = None if task is None else self.scheduler.workers.get(task.where)
+            held = None if worker is None else worker.state.tasks.get(future.key)
+            if held is not None and held.state == "memory" and not worker.process.is_stopped:  # type: ignore[union-attr]
+                await asyncio.sleep(self._rng.random() * self._latency_s)
+                return pickle.loads(held.result)
+            if self._rng.random() < 0.1:
+                raise CommClosed(str(future.key))
+            await asyncio.sleep(0.5)

@@ -1,0 +1,184 @@
+"""Plays jobs on a virtual clock, a seed for each: make sim SEEDS=1000.
+
+A seed decides everything, so what it has found is found again by its number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.play import Scenario, drawn, played, simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 - where the files of a job lie in memory
+AT_ONCE = 50
+"""Seeds that a process plays before it reports."""
+
+
+class Report:
+    """What some seeds have shown."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.violations: list[tuple[int, str]] = []
+        self.counts: Counter[str] = Counter()
+        self.cpu_s = 0.0
+        self.virtual_s = 0.0
+
+    def add(self, other: Report) -> None:
+        """Add what other seeds have shown."""
+        self.seeds += other.seeds
+        self.violations += other.violations
+        self.counts += other.counts
+        self.cpu_s += other.cpu_s
+        self.virtual_s += other.virtual_s
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        each_ms = 1000 * self.cpu_s / max(1, self.seeds)
+        lines = [f"{count:9,} {what}" for what, count in sorted(self.counts.items())]
+        told = (
+            f"{self.seeds:,} seeds, {len(self.violations)} violations; "
+            f"{self.virtual_s / 86400:,.1f} days in {self.cpu_s:,.0f} s of processor time, "
+            f"{each_ms:.1f} ms for each seed."
+        )
+        return "\n".join([*lines, told])
+
+
+def base_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a new folder, in memory where that can be."""
+    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    return tempfile.TemporaryDirectory(prefix="daskprs-sim-", dir=place)
+
+
+def fault_of(scenario: Scenario, base: Path) -> str:
+    """Return the violation that a scenario shows; empty if it shows none."""
+    try:
+        played(scenario, base)
+    except Exception as error:  # noqa: BLE001 - whatever a broken product raises
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def seeds_played(first: int, count: int) -> Report:
+    """Play some seeds, and report what they have shown."""
+    warnings.simplefilter("ignore")
+    report = Report()
+    begun_s = time.process_time()
+    with simulated(), base_folder() as base:
+        for seed in range(first, first + count):
+            report.seeds += 1
+            try:
+                books = played(drawn(seed), Path(base))
+            except Exception as error:  # noqa: BLE001 - whatever a broken product raises
+                report.violations.append((seed, f"{type(error).__name__}: {error}"))
+            else:
+                report.counts.update(books.strikes)
+                report.virtual_s += books.virtual_s
+    report.cpu_s = time.process_time() - begun_s
+    return report
+
+
+def smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield scenarios with less in them."""
+    for number in range(len(scenario.strikes)):
+        kept = [*scenario.strikes[:number], *scenario.strikes[number + 1 :]]
+        yield replace(scenario, strikes=kept)
+    for key in scenario.on_disk:
+        yield replace(scenario, on_disk={k: v for k, v in scenario.on_disk.items() if k != key})
+    for key in scenario.bad:
+        yield replace(scenario, bad={k: v for k, v in scenario.bad.items() if k != key})
+    for count in (scenario.count // 2, scenario.count - 1):
+        if count and all(index < count for index in scenario.bad):
+            yield replace(scenario, count=count)
+    if scenario.hosts > 1:
+        yield replace(scenario, hosts=scenario.hosts - 1)
+    if scenario.init_fails:
+        yield replace(scenario, init_fails=set())
+
+
+def shrunk(scenario: Scenario, base: Path) -> Scenario:
+    """Return the smallest scenario that is found to show a violation as well."""
+    while True:
+        less = next((one for one in smaller(scenario) if fault_of(one, base)), None)
+        if less is None:
+            return scenario
+        scenario = less
+
+
+def replay(seed: int) -> int:
+    """Play one seed again, shrink it, and show what is left of it."""
+    warnings.simplefilter("ignore")
+    with simulated(), base_folder() as base:
+        scenario = drawn(seed)
+        fault = fault_of(scenario, Path(base))
+        if not fault:
+            print(f"seed {seed} breaks nothing.")
+            return 0
+        print(f"seed {seed}: {fault}\n{scenario}\n")
+        least = shrunk(scenario, Path(base))
+        print(f"The least that shows a violation: {fault_of(least, Path(base))}\n{least}")
+    return 1
+
+
+def main(given: list[str]) -> int:
+    """Play seeds in several processes; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", type=int, nargs="?", default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--replay", type=int, metavar="SEED", help="play one seed, and shrink it")
+    parser.add_argument("--counts", type=Path, help="append the counts to this file, as JSON")
+    options = parser.parse_args(given)
+    if options.replay is not None:
+        return replay(options.replay)
+    report = Report()
+    begun_s = time.monotonic()
+    firsts = range(options.first, options.first + options.seeds, AT_ONCE)
+    last = options.first + options.seeds
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        works = ((first, min(AT_ONCE, last - first)) for first in firsts)
+        for part in pool.imap_unordered(partial(_starred, seeds_played), works):
+            report.add(part)
+            for seed, what in part.violations:
+                print(f"seed {seed}: {what[:500]}\n    make sim REPLAY={seed}", flush=True)
+    print(report)
+    print(f"{time.monotonic() - begun_s:,.0f} s with {options.processes} processes.")
+    if options.counts is not None:
+        _note(options.counts, options.first, report)
+    return 1 if report.violations else 0
+
+
+def _starred(call: Any, given: tuple[Any, ...]) -> Any:
+    return call(*given)
+
+
+def _note(file: Path, first: int, report: Report) -> None:
+    """Append what was played to the file of counts."""
+    noted = {
+        "date": time.strftime("%Y-%m-%d"),
+        "first": first,
+        "seeds": report.seeds,
+        "violations": len(report.violations),
+        "counts": dict(sorted(report.counts.items())),
+    }
+    with file.open("a", encoding="utf-8") as opened:
+        opened.write(json.dumps(noted) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -89,6 +89,12 @@ def labels_of(data: Any, *, is_moved: bool) -> int | None:
     return len(data) if are_numbers and not is_moved else -1
 
 
+def has_labels(data: Any) -> bool:
+    """Say whether a frame has an index that `run` does not see."""
+    is_dask = class_name(type(data)).startswith("dask") and hasattr(data, "divisions")
+    return is_dask or labels_of(data, is_moved=False) == -1
+
+
 def _is_list_of_paths(data: Any) -> bool:
     if not isinstance(data, Sequence) or isinstance(data, (bytes, bytearray)):
         return False

@@ -165,7 +165,7 @@ class Job:
             self._input = JobInput(call, self._cluster, stack, listeners)
             with report, self._control.prepares():
                 call.source.begin(self._input)
-            for note in filter(None, (self._input.note_on_size(), self._input.note_on_delimiter())):
+            for note in self._input.notes():
                 listeners.tell(MessageLogged("notice", worded(note, self._surface.option)))
             try:
                 self._store = store = self._open_store(epoch, listeners)

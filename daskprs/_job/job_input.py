@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 SIZED_AT_MOST = 10_000
 """Number of mini-batches up to which their sizes are looked up before they run, in milliseconds."""
+OTHER_LABELS = -1
+"""Of `OutputSpec.unlabelled`."""
+USES_OF_INDEX = {"index", "loc", "at", "reindex"}
+"""What a script uses that looks at the labels of rows."""
 TOKENLESS = (
     "the collection has no deterministic token, so a resume computes all of it to compare it. "
     "Futures have none, and a Delayed has one if it is pure: delayed(function, pure=True)."
@@ -123,8 +127,20 @@ class JobInput:
             self.staged.settle(filter(is_settled, plan()))
         return plan()
 
-    def note_on_size(self) -> str:
-        """Return a note on a size in bytes that looks like a number of rows (after `begin`)."""
+    def notes(self) -> Iterator[str]:
+        """Yield what a person may have meant otherwise (after `begin`)."""
+        yield from filter(
+            None,
+            (
+                self._note_on_size(),
+                self._note_on_delimiter(),
+                self._note_on_index(),
+                self._note_on_labels(),
+            ),
+        )
+
+    def _note_on_size(self) -> str:
+        """Return a note on a size in bytes that looks like a number of rows."""
         source, size = self._call.source, self._call.options.mini_batch_size
         amount = bare_bytes(size)
         if source.unit != "row" or not amount:
@@ -138,7 +154,26 @@ class JobInput:
             f"'{amount} rows' for so many rows, or '{amount} B' for bytes without this note."
         )
 
-    def note_on_delimiter(self) -> str:
+    def _note_on_index(self) -> str:
+        """Return a note on a frame with labels if the script looks at the index of its rows."""
+        if not (self._call.has_labels and USES_OF_INDEX & self._call.script.names):
+            return ""
+        return (
+            "the index of a mini-batch in run() is 0, 1, …, and not that of the frame, whose "
+            "labels the rows of the result get again. If run() needs the labels, call with "
+            "frame.reset_index(): they are a column then."
+        )
+
+    def _note_on_labels(self) -> str:
+        """Return a note on labels of a frame that the output does not have."""
+        if self._call.output.unlabelled != OTHER_LABELS:
+            return ""
+        return (
+            "the output has no column for the index of the frame. To keep the index, call with "
+            f"frame.reset_index(), or keep it for to_pandas() by {Option('keep_rows', value=True)}."
+        )
+
+    def _note_on_delimiter(self) -> str:
         """Return a note on a table whose only column looks like several."""
         columns = getattr(self._call.source, "columns", None)
         if self._call.options.delimiter is not None or columns is None or len(columns) != 1:

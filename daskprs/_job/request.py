@@ -27,7 +27,7 @@ from daskprs._folders.job_lock import has_begun, refuse_a_driver
 from daskprs._folders.rows_seal import variables_key
 from daskprs._inputs.files.discover import places_below
 from daskprs._inputs.files.listing import watched_listing
-from daskprs._inputs.open_source import open_source
+from daskprs._inputs.open_source import has_labels, open_source
 from daskprs._inputs.source.included import PATH, Included, included_columns
 from daskprs._inputs.source.input_file import is_url
 from daskprs._job.checked_output import checked_output, output_form
@@ -101,6 +101,8 @@ class CheckedCall:
     """Whether a job is Completed though none of its items succeeded: `run` may be a filter."""
     warning: str = ""
     """The warning when the job begins; it names options."""
+    has_labels: bool = False
+    """Whether the input has an index that `run` does not see."""
     digest: Digest = keyed_digest
     """Makes the digests of values of environment variables, by the key of the caller."""
 
@@ -216,6 +218,7 @@ def check_call(
         included,
         listed=listed,
         warning=place.warning,
+        has_labels=has_labels(data),
         digest=lambda text: keyed_digest(text, key or variables_key(folder)),
     )
 

@@ -30,6 +30,7 @@ from daskprs._job.request import check_call
 from daskprs._job.status import state_of
 from daskprs._lazy.task_agents import TaskEnded
 from daskprs._output.kept_rows import KeptPart, KeptRows
+from daskprs._report.humanize import counted
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.file_lock import held
 from daskprs._system.seal import NO_KEY, SealKey
@@ -64,7 +65,9 @@ def _again(job_dir: Path, accept: str = "") -> str:
     """
     if accept:
         return ""
-    given = Option("job_dir", str(job_dir))
+    given = str(
+        Option("job_dir", str(job_dir))
+    )  # the message is read in Python, and by nobody else
     return f"compute the collection again, or make the same call with {given}: only the rest runs"
 
 
@@ -188,7 +191,12 @@ def _run(call: JobCall, folder: JobFolder, *, resumes: bool) -> None:
             run = ParallelRun.begun(checked, ExitStack(), LAZY)
             if is_cancelled:
                 run.cancel()
-            run.result()
+            failed = run.result().mini_batches.failed
+            if failed:
+                warn_caller(
+                    f"map_batches: {counted(failed, 'mini-batch')} failed in the "
+                    f"end, and the rows of the collection lack theirs. See {folder.failed}."
+                )
     except ParallelRunCanceled as error:
         raise TaskEnded(str(error)) from error
 

@@ -234,6 +234,37 @@ def test_a_data_set_warns_where_its_numbers_are_other_labels(
     assert all(f"{NUMBERED}: a data set keeps no index" in str(one.message) for one in warned)
 
 
+def by_label(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with even labels, as their author believes."""
+    return mini_batch.loc[mini_batch.index % 2 == 0, ["x"]]
+
+
+@pytest.mark.parametrize(
+    ("frame", "script", "options", "notes"),
+    [
+        (FILTERED, by_label, {}, ["the index of a mini-batch in run() is 0, 1"]),
+        (FILTERED, same, {"output": "x.parquet"}, ["the output has no column for the index"]),
+        (FILTERED, same, {}, []),
+        (WHOLE, by_label, {"output": "x.parquet"}, []),
+    ],
+    ids=["of the script", "of the output", "none", "numbers"],
+)
+def test_a_frame_with_labels_gets_a_note_where_they_matter(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    frame: pd.DataFrame,
+    script: Callable[..., Any],
+    options: dict[str, Any],
+    notes: list[str],
+) -> None:
+    """`run` sees numbers from 0 in place of the labels, and a data set keeps neither."""
+    monkeypatch.chdir(tmp_path)
+    result = run(frame, script, tmp_path / "job", **options)
+    log = JobFolder(result.job_dir).master_log.read_text()
+    told = ["the index of a mini-batch in run() is 0, 1", "the output has no column for the index"]
+    assert [note for note in told if note in log] == notes
+
+
 def test_a_file_has_no_labels(tmp_path: Path) -> None:
     """Its rows are numbered from 0, whatever index comes back, and nothing is said."""
     WHOLE.to_csv(tmp_path / "table.csv", index=False)

@@ -81,6 +81,8 @@ class CheckedScript:
     module, or a package folder."""
     any_second: bool = False
     """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
+    names: frozenset[str] = frozenset()
+    """The names, also of attributes, in the script's file, or in `run` of an object."""
     _files: dict[str, int] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
     _linked: tuple[LinkedFile, ...] = ()
@@ -289,12 +291,12 @@ def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:
         raise ScriptError(msg)
     path = path.resolve()
     _refuse_name_of_package(path)
-    _check_source(path, elsewhere)
+    names = _check_source(path, elsewhere)
     root = root or path.parent
     if not path.is_relative_to(root):
         outside = f"the entry script {path} does not lie in "
         raise ScriptError(outside, Option("source_directory", str(root)), ".")
-    return CheckedScript(path.name, root, file=str(path.relative_to(root)))
+    return CheckedScript(path.name, root, file=str(path.relative_to(root)), names=names)
 
 
 def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript:  # noqa: FBT001
@@ -303,8 +305,8 @@ def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript
     for folder in (root,) if root else (Path.cwd(),):
         for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
             if (folder / candidate).is_file():
-                _check_source(folder / candidate, elsewhere)
-                return CheckedScript(name, folder, file=str(candidate), module=name)
+                names = _check_source(folder / candidate, elsewhere)
+                return CheckedScript(name, folder, file=str(candidate), module=name, names=names)
     try:
         installed = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -314,8 +316,8 @@ def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript
         hint = nearest((root or Path()) / relative, ".py")
         more = " Give the path of the script, or where its module is by "
         raise ScriptError(missing, *((hint,) if hint else (more, Option("source_directory"), ".")))
-    _check_source(Path(installed.origin), elsewhere)
-    return CheckedScript(name, module=name)
+    names = _check_source(Path(installed.origin), elsewhere)
+    return CheckedScript(name, module=name, names=names)
 
 
 def _from_object(script: Any, root: Path | None) -> CheckedScript:
@@ -333,7 +335,17 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
     _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
     own = OwnModules(script, root)
     pickled, sources = _pickled(script, name, own)
-    return CheckedScript(name, root, pickled=pickled, sources=sources, packages=own.packages)
+    names = _names_in(getattr(inspect.unwrap(bound), "__code__", None))
+    return CheckedScript(
+        name, root, pickled=pickled, sources=sources, packages=own.packages, names=names
+    )
+
+
+def _names_in(code: Any) -> frozenset[str]:
+    """Return the names in code, and in that of the functions in it."""
+    if not isinstance(code, types.CodeType):
+        return frozenset()
+    return frozenset(code.co_names).union(*map(_names_in, code.co_consts))
 
 
 def _refuse_name_of_package(path: Path) -> None:
@@ -367,14 +379,14 @@ def _is_elsewhere(name: str, folder: Path) -> bool:
     return name in sys.builtin_module_names or PathFinder.find_spec(name, others) is not None
 
 
-def _check_source(path: Path, elsewhere: bool) -> None:  # noqa: FBT001
-    """Compile a script without running it, and look for its `run`."""
+def _check_source(path: Path, elsewhere: bool) -> frozenset[str]:  # noqa: FBT001
+    """Compile a script without running it, look for its `run`, and return the names in it."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
-        compile(tree, str(path), "exec")
+        code = compile(tree, str(path), "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if elsewhere and isinstance(error, SyntaxError):
-            return
+            return frozenset()
         shown = "".join(traceback.format_exception_only(error)).rstrip()
         msg = f"the entry script cannot be compiled.\n{shown}"
         raise ScriptError(msg) from None
@@ -389,6 +401,7 @@ def _check_source(path: Path, elsewhere: bool) -> None:  # noqa: FBT001
         is_async = isinstance(run, ast.AsyncFunctionDef)
         place = f"{path}, line {run.lineno}"
         _check_run(place, is_async=is_async, takes_one=_takes_one(run.args))
+    return _names_in(code)
 
 
 def _check_run(place: str, *, is_async: bool, takes_one: bool) -> None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.pipeline import Experiment
 
 DEFAULT_DATASTORE = "workspaceblobstore"
-CONFIG = ("config.json", ".azureml/config.json")
+OF_AZURE = ".azureml"
+CONFIG = ("config.json", f"{OF_AZURE}/config.json")
 INSTEAD = (
     "Write ws = Workspace(root='FOLDER'): that folder is its default datastore, and "
     "datastores={'images': '/data/images'} gives the others their folders. Or put the same into "
@@ -92,7 +93,8 @@ class Workspace(Known):
         """Return the workspace that ``config.json`` describes, if it names a folder.
 
         The file is in the working directory, its ``.azureml``, or a folder above. Folders in the
-        file are relative to its own. A script of a step gets the workspace of the step.
+        file are relative to its own; those in ``.azureml/config.json`` to the one above. A script
+        of a step gets the workspace of the step.
 
         Raises
         ------
@@ -126,6 +128,8 @@ class Workspace(Known):
         if not isinstance(found, dict) or "root" not in found:
             return None
         folder = file.absolute().parent
+        if folder.name == OF_AZURE:
+            folder = folder.parent  # the file belongs to the folder of the notebook
         for named in ("datastores", "environments"):
             found[named] = {name: folder / one for name, one in found.get(named, {}).items()}
         return cls(root=folder / found.pop("root"), **found)

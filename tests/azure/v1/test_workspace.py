@@ -46,6 +46,9 @@ def test_a_config_file_with_a_folder_makes_the_first_cell_run(
     assert (ws.name, ws.subscription_id, ws.root) == ("w", "s", tmp_path / "store")
     assert ws.datastore("sounds").place("a/*.wav") == "/data/sounds/a/*.wav"
     assert ws.datastore("near").root == tmp_path / "near"
+    (tmp_path / ".azureml").mkdir()
+    (tmp_path / "config.json").rename(tmp_path / ".azureml" / "config.json")
+    assert Workspace.from_config().root == tmp_path / "store"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}"])

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import secrets
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ from daskprs._cluster.worker_events import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distributed import Worker
 
     from daskprs._agent.node.site import DriverInfo
@@ -154,7 +157,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
                     self._queued_s.pop(key, None)
                     self._lacking_s.pop(key, None)
                 if start in ("executing", "long-running") and finish in ("released", "forgotten"):
-                    self.pool.kill(slot, lease_id)
+                    _aside(self.pool.kill, slot, lease_id)
 
     def _is_idle(self) -> bool:
         """Say whether a new task would begin at once."""
@@ -205,7 +208,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             # The scheduler has removed this worker, and its leases run elsewhere by now.
             self._telling.stop()
             self._measuring.cancel()
-            self.pool.close()
+            _aside(self.pool.close)
             return
         now_s = time.monotonic()
         told = Heartbeat(
@@ -222,3 +225,15 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             lacking=sum(now_s - since_s >= WAIT_S for since_s in self._lacking_s.values()),
         )
         worker.log_event(self._topic, packed(told))
+
+
+def _aside(end: Callable[..., None], *given: int) -> None:
+    """End agents in a thread: that may take seconds, in which the worker's loop has to go on.
+
+    A process that waits for a device or a disk does not die at once. The loop of its worker once
+    stood still for that long, and with it all other work on the worker.
+    """
+    try:
+        threading.Thread(target=end, args=given, name="daskprs-end", daemon=True).start()
+    except RuntimeError:  # no more threads
+        end(*given)

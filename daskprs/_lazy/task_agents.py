@@ -117,7 +117,7 @@ class TaskAgents:
         with self._opening:
             pool = self._pool
         if pool is not None:
-            pool.kill(number, 0)
+            pool.kill(number)
 
     def resources(self, number: int) -> SlotResources:
         """Return the devices and the threads of a seat's agents: a share of the host's."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, get_client, get_worker, secede, worker_client
 
 import daskprs
+from daskprs._agent.node.site import DriverInfo, ProbeFile
 from daskprs._agent.supervision.pool import AgentPool
+from daskprs._agent.supervision.slot import Slot
 from daskprs._cluster.connect import IN_PROCESS, outside_pool
+from daskprs._cluster.worker_plugin import AgentsPlugin
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Lease
 from daskprs._core.mini_batch import Assigned, MiniBatch
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import JobSpec
 
 FRAME = pd.DataFrame({"number": range(8)})
+PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -199,3 +204,38 @@ def test_a_lease_that_has_begun_is_not_given_back(a_job: JobSpec) -> None:
     assert pool.withdraw(0, 8)
     assert pool.withdraw(1, 7)
     pool.close()
+
+
+def test_the_loop_of_a_worker_goes_on_while_an_agent_ends(a_job: JobSpec) -> None:
+    """A process that waits for a disk or a device takes its time to die."""
+    plugin = AgentsPlugin("job", "topic", a_job, DriverInfo("", ProbeFile("", ""), b""))
+    ending, ended = threading.Event(), threading.Event()
+    asked: list[tuple[int, int]] = []
+
+    def kill(slot: int, lease_id: int) -> None:
+        asked.append((slot, lease_id))
+        ending.set()
+        ended.wait(PATIENCE_S)
+
+    plugin.pool = cast("AgentPool", SimpleNamespace(kill=kill))
+    plugin._queued_s, plugin._lacking_s = {}, {}
+    try:
+        plugin.transition(("job", 3, 0), "executing", "released")
+        assert ending.wait(PATIENCE_S)
+        assert not ended.is_set()
+        assert asked == [(0, 3)]
+    finally:
+        ended.set()
+
+
+def test_an_agent_is_not_killed_for_a_lease_that_has_ended() -> None:
+    """It may work on the next one by then."""
+    slot = Slot(lambda *_: pytest.fail("nothing is begun"))
+    ends: list[None] = []
+    slot._agent = cast("Any", SimpleNamespace(end=lambda: ends.append(None), alive=lambda: False))
+    slot._lease_id = 8
+    slot.kill(7)
+    assert not ends
+    slot.kill(8)
+    slot.kill()
+    assert len(ends) == 2

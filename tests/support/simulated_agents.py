@@ -152,7 +152,7 @@ class SimulatedPool:
         """Tell nothing."""
         return ()
 
-    def kill(self, slot: int) -> None:
+    def kill(self, slot: int, lease_id: int | None = None) -> None:
         """There is nothing to kill."""
 
     def close(self) -> None:

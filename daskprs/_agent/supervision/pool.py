@@ -124,11 +124,10 @@ class AgentPool:
             thread.join()
         return tuple(events)
 
-    def kill(self, slot: int, lease_id: int) -> None:
-        """End the agent of a slot at once, since its lease was cancelled."""
-        # A withdrawn lease has not begun: the agent of its slot works on another one, or for none.
-        if slot in self._slots and lease_id not in self._withdrawn:
-            self._slots[slot].kill()
+    def kill(self, slot: int, lease_id: int | None = None) -> None:
+        """End the agent of a slot at once, if it works on a lease that was cancelled; None: any."""
+        if slot in self._slots:
+            self._slots[slot].kill(lease_id)
 
     def close(self) -> None:
         """Kill the agents that are left; a running lease sees the death of its agent."""

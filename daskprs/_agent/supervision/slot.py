@@ -67,6 +67,9 @@ class Slot:
         self._orders = 0
         self._busy = threading.Lock()
         """Held by the running lease; a cancelled lease may still hold it when the next comes."""
+        self._turning = threading.Lock()
+        """Held while a lease takes its turn, and while the agent of one is killed."""
+        self._lease_id = 0
         self._events: list[AgentEvent] = []
         self._served = AgentStarted("", 0)
         """The agent that runs or ran the lease; it may have ended since."""
@@ -74,6 +77,8 @@ class Slot:
     def run(self, lease: Lease) -> LeaseReturned:
         """Work on a lease until it is done, or until results or work must be handed back."""
         with self._busy:
+            with self._turning:
+                self._lease_id = lease.id
             if lease.continues is None:
                 return self._begin(lease)
             if lease.work and self._run is not None and self._agent is not None:
@@ -88,11 +93,16 @@ class Slot:
             self._dismiss(self._agent.stop())
         return self._taken_events()
 
-    def kill(self) -> None:
-        """End the agent at once; the thread of the lease sees it as a death."""
-        agent = self._agent
-        if agent is not None:
-            agent.end()
+    def kill(self, lease_id: int | None = None) -> None:
+        """End the agent at once; the thread of the lease sees it as a death.
+
+        With `lease_id`, only if the slot works on that lease: it may have ended meanwhile, and the
+        agent may work on the next one.
+        """
+        with self._turning:
+            agent = self._agent
+            if agent is not None and lease_id in (None, self._lease_id):
+                agent.end()
 
     def state(self) -> SlotState:
         """Return the state of the slot; may be called by any thread."""

@@ -146,8 +146,9 @@ class Zygote:
             self._process.wait(CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
-        self._listener.join()
+            with suppress(subprocess.TimeoutExpired):  # it waits for a disk or a device
+                self._process.wait(CLOSE_TIMEOUT_S)
+        self._listener.join(CLOSE_TIMEOUT_S)
         self._control.close()
 
     def discard(self) -> None:

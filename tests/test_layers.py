@@ -7,10 +7,17 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 
 import daskprs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(daskprs.__file__).parent
 LAYERS = {
@@ -164,10 +171,23 @@ def _name(path: Path) -> str:
 NAMES = {_name(path) for path in MODULES}
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return all that a file says, its module first."""
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forgotten() -> Iterator[None]:
+    """Forget the files afterwards: they are a million objects."""
+    yield
+    nodes.cache_clear()
+
+
 def imports(path: Path) -> set[str]:
     """Return the modules of daskprs that a file imports, wherever and for whatever it does."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
@@ -257,7 +277,7 @@ def test_modules_that_name_each_other_are_in_one_package() -> None:
 def _at_import(path: Path) -> set[str]:
     """Return the modules that importing a file imports: what stands at its top level."""
     found = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in nodes(path)[0].body:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -278,7 +298,7 @@ def test_the_core_does_not_name_the_packages_at_its_edge() -> None:
     for path in CORE:
         module, text = str(path.relative_to(ROOT)), path.read_text()
         known = KNOWN_ALL_THE_SAME.get(module)
-        found = [one for one in _names_in(text) if OF_THE_EDGE.search(one)]
+        found = [one for one in _names_in(path) if OF_THE_EDGE.search(one)]
         found = [one for one in found if known is None or known not in one]
         found += re.findall(rf"daskprs[./](?:{'|'.join(EDGE)})\b", text)
         if found:
@@ -289,7 +309,7 @@ def test_the_core_does_not_name_the_packages_at_its_edge() -> None:
 def test_what_the_core_says_of_its_edge_is_still_said() -> None:
     """An exception that is gone is taken off."""
     for module, known in KNOWN_ALL_THE_SAME.items():
-        assert any(known in one for one in _names_in((ROOT / module).read_text())), module
+        assert any(known in one for one in _names_in(ROOT / module)), module
 
 
 def test_packages_at_the_edge_import_the_core_and_what_they_may() -> None:
@@ -301,10 +321,10 @@ def test_packages_at_the_edge_import_the_core_and_what_they_may() -> None:
             assert {name for name in edge if not name.startswith(may)} == set(), path
 
 
-def _names_in(text: str) -> list[str]:
+def _names_in(path: Path) -> list[str]:
     """Return the names and the strings of a module, without its docstrings."""
-    tree, documented, found = ast.parse(text), set(), []
-    for node in ast.walk(tree):
+    documented, found = set(), []
+    for node in nodes(path):
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
                 documented.add(node.value)
@@ -332,12 +352,19 @@ def test_distributed_is_imported_in_one_place() -> None:
 
 def _at_run_time(path: Path) -> set[str]:
     """Return imports that are not for type hints only."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
-            node.body = [ast.Pass()] if node.test.id == "TYPE_CHECKING" else node.body
+    hints = {
+        id(inner)
+        for node in nodes(path)
+        if isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes(path):
+        if id(node) in hints:
+            continue
         if isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
         elif isinstance(node, ast.Import):
@@ -385,7 +412,7 @@ def test_every_module_that_unpickles_says_who_made_the_bytes() -> None:
     loads = {"load", "loads", "Unpickler", "read_pickle"}
     found = set()
     for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             match node:
                 case ast.Attribute(value=ast.Name(id="pickle" | "cloudpickle"), attr=name):
                     is_one = name in loads
@@ -411,7 +438,7 @@ def test_a_class_name_means_one_thing() -> None:
     """Names of the SDKs are public in `azure.v1` and `azure.v2`: modules there may share them."""
     homes: dict[str, list[str]] = {}
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and not _name(path).startswith(OF_SDKS):
                 homes.setdefault(node.name, []).append(_name(path))
     assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
@@ -422,7 +449,7 @@ def test_the_library_does_not_print() -> None:
     printing = [
         f"{path.relative_to(ROOT)}, line {node.lineno}"
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"
@@ -435,7 +462,7 @@ def test_functions_fit_one_look() -> None:
     lengths = [
         _lines(node)
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     assert sum(length <= LOOK_LINES for length in lengths) >= 0.9 * len(lengths)

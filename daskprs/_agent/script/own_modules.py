@@ -89,17 +89,26 @@ class OwnModules:
 
     def _are_own_around(self, file: str) -> bool | None:
         # A program has a thousand modules, in some hundred folders. To resolve each file, as a
-        # `Path`, took a third of the time of a small job.
-        is_link = os.path.islink(file)  # noqa: PTH114
-        folder, name = os.path.split(Path(file).resolve() if is_link else file)
+        # `Path`, took a third of the time of a small job; to ask of each whether it is a link takes
+        # 10 ms or more. So no file in a folder of installed packages is looked at.
+        folder, name = os.path.split(file)
+        path, own = self._around(folder)
+        if own is False:
+            return False
+        if os.path.islink(file):  # noqa: PTH114
+            folder, name = os.path.split(Path(file).resolve())
+            path, own = self._around(folder)
+        return False if self._listed and path / name in self._listed else own
+
+    def _around(self, folder: str) -> tuple[Path, bool | None]:
+        """Return a folder without links, and whether modules there are the caller's."""
         if folder not in self._resolved:
             path = Path(folder).resolve()
             own = next(
                 (self._is_own[one] for one in (path, *path.parents) if one in self._is_own), None
             )
             self._resolved[folder] = path, False if _is_of_packages(path) else own
-        path, own = self._resolved[folder]
-        return False if self._listed and path / name in self._listed else own
+        return self._resolved[folder]
 
     @contextmanager
     def by_value(self) -> Iterator[None]:

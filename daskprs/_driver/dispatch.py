@@ -88,6 +88,7 @@ class Dispatcher:
         self._clock = clock
         self._ending: Ending | None = None
         self._lease_failures: set[tuple[str, str]] = set()
+        self._has_frozen = False
         self._started_s = self._settled_s = clock.monotonic()
 
     def run(self) -> Ending:
@@ -99,13 +100,17 @@ class Dispatcher:
             close_pools(self._job_id)
             raise
         finally:
-            gc.unfreeze()
+            if self._has_frozen:
+                gc.unfreeze()
             self._slots.close()
 
     def _work(self) -> Ending:
         # Existing objects of the caller's process are not our garbage: each full collection
-        # would walk through them all, and a job of many mini-batches triggers many collections.
-        gc.freeze()
+        # would walk through them all, and a job of many mini-batches triggers many collections. A
+        # caller who has done the same keeps what is frozen: no call thaws a part of it.
+        self._has_frozen = gc.get_freeze_count() == 0
+        if self._has_frozen:
+            gc.freeze()
         while self._ending is None:
             self._turn()
         if self._ending.status is JobStatus.COMPLETED:

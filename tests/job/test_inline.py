@@ -13,9 +13,11 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
@@ -25,10 +27,8 @@ import daskprs
 from daskprs import EntryScript
 from daskprs._agent.inline import inline_agent
 from daskprs.errors import OptionError, ParallelRunCanceled, ParallelRunFailed
+from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = pd.DataFrame({"n": range(12)})
 ONE_ROW = 8
@@ -334,7 +334,9 @@ assert Model.run is before
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
 
 
-@pytest.mark.parametrize("where", ["import", "init", "run", "shutdown"])
+@pytest.mark.parametrize(
+    "where", mostly_long(["import", "init", "run", "shutdown"], suite=["init", "run"])
+)
 def test_a_fork_of_the_script_drives_no_job(tmp_path: Path, where: str) -> None:
     """It ends where it returns from the script; the program goes on once."""
     lines = {"import": "fork()"}
@@ -373,6 +375,33 @@ def test_a_script_gets_the_module_beside_it_and_the_caller_keeps_its_own(
     result = _inline(ROWS[:1], tmp_path / "b" / "asks.py", job_dir=tmp_path / "job")
     assert list(result.to_pandas()["n"]) == [2]
     assert sys.modules.pop("neighbour") is neighbour
+
+
+def test_each_folder_of_modules_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may have hundreds of modules: to resolve each took longer than a small job."""
+    for number in range(50):
+        module = types.ModuleType(f"one_of_many{number}")
+        module.__file__ = str(tmp_path / "many" / f"one_of_many{number}.py")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    resolve, looked = Path.resolve, list[str]()
+
+    def noted(path: Path, *, strict: bool = False) -> Path:
+        looked.append(str(path))
+        return resolve(path, strict=strict)
+
+    monkeypatch.setattr(Path, "resolve", noted)
+    _inline(ROWS[:1], lambda rows: rows, job_dir=tmp_path / "job")
+    assert 0 < sum(one.startswith(f"{tmp_path}/many") for one in looked) <= 3
+
+
+def test_what_the_caller_has_frozen_stays_so(tmp_path: Path) -> None:
+    """`gc.freeze` is for the whole process: a job thaws only what it has frozen itself."""
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    _inline(ROWS[:1], lambda rows: rows, job_dir=tmp_path / "job")
+    assert gc.get_freeze_count() > frozen / 2
 
 
 def test_an_alarm_of_the_script_ends_with_it(tmp_path: Path) -> None:

@@ -167,8 +167,13 @@ class ProcessState:
             writes_no_bytecode=True,
         )
         importlib.invalidate_caches()
-        self._modules = set(sys.modules)
-        self._set_aside = {**self._own_modules(), **self._modules_of_same_names()}
+        self._modules = dict(sys.modules)
+        names = self._names_in_folder()
+        self._set_aside = {
+            name: module
+            for name, module, file in _modules_of_caller(self._modules)
+            if self._is_own(file) or name.partition(".")[0] in names
+        }
         for name in self._set_aside:
             del sys.modules[name]
 
@@ -196,8 +201,14 @@ class ProcessState:
             loader = getattr(getattr(sys.modules[name], "__spec__", None), "loader", None)
             if loader in finders:
                 del sys.modules[name]
-        for name in self._own_modules():
-            del sys.modules[name]
+        loaded = {
+            name: module
+            for name, module in list(sys.modules.items())
+            if module is not self._modules.get(name)
+        }
+        for name, _, file in _modules_of_caller(loaded):
+            if self._is_own(file):
+                del sys.modules[name]
         sys.modules.update(self._set_aside)
         warnings.filters[:] = self._filters  # type: ignore[index]
 
@@ -207,40 +218,41 @@ class ProcessState:
         if callable(handle):
             handle(number, frame)
 
-    def _own_modules(self) -> dict[str, types.ModuleType]:
-        """Return the modules that lie in the folder of the script, without installed packages."""
-        root = f"{self._root}{os.sep}"
-        return {
-            name: module
-            for name, module in _modules_of_caller()
-            if self._root is not None and _file_of(module).startswith(root)
-        }
+    def _is_own(self, file: str) -> bool:
+        """Say whether a module lies in the folder of the script."""
+        return self._root is not None and file.startswith(f"{self._root}{os.sep}")
 
-    def _modules_of_same_names(self) -> dict[str, types.ModuleType]:
-        """Return the modules of the caller that the script would get for those in its folder."""
+    def _names_in_folder(self) -> set[str]:
+        """Return the names of the modules that the script would get from its folder."""
         if self._root is None:
-            return {}
+            return set()
         names = {one.stem for one in self._root.glob("*.py")}
-        names |= {one.parent.name for one in self._root.glob("*/__init__.py")}
-        return {
-            name: module for name, module in _modules_of_caller() if name.partition(".")[0] in names
-        }
+        return names | {one.parent.name for one in self._root.glob("*/__init__.py")}
 
 
-def _modules_of_caller() -> Iterator[tuple[str, types.ModuleType]]:
-    """Yield the modules that are loaded and not installed, by name; without the program's own."""
+def _modules_of_caller(
+    modules: Mapping[str, types.ModuleType],
+) -> Iterator[tuple[str, types.ModuleType, str]]:
+    """Yield those that are not installed, with their names and files; without the program's own."""
     not_own = (*INSTALLED, OURS)
-    for name, module in list(sys.modules.items()):
+    folders: dict[str, str] = {}
+    for name, module in modules.items():
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or name == "__main__" or file.startswith(not_own):
             continue
-        if not _file_of(module).startswith(not_own):  # a link may lead there
-            yield name, module
+        file = _without_links(file, folders)
+        if not file.startswith(not_own):  # a link may lead there
+            yield name, module, file
 
 
-def _file_of(module: types.ModuleType) -> str:
-    """Return the file of a module without links."""
-    return str(Path(str(module.__file__)).resolve())
+def _without_links(file: str, folders: dict[str, str]) -> str:
+    """Return a file without links; each folder is looked at once, since a program has hundreds."""
+    if os.path.islink(file):  # noqa: PTH114
+        return str(Path(file).resolve())
+    folder, name = os.path.split(file)
+    if folder not in folders:
+        folders[folder] = str(Path(folder).resolve())
+    return f"{folders[folder]}{os.sep}{name}"
 
 
 class _Timer:

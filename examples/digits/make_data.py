@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 
 WIDTH, WHITE = 8, 16
 
@@ -27,7 +28,8 @@ def main(folder: Path) -> None:
     half = len(digits.target) // 2
     images = folder / "images"
     images.mkdir(parents=True, exist_ok=True)
-    model = LogisticRegression(max_iter=2000).fit(digits.data[:half], digits.target[:half])
+    with threadpool_limits(1):  # several threads wait for each other on so small a table
+        model = LogisticRegression(max_iter=2000).fit(digits.data[:half], digits.target[:half])
     (folder / "model.pickle").write_bytes(pickle.dumps(model))
     header = f"P5 {WIDTH} {WIDTH} {WHITE}\n".encode()
     for number in range(half, len(digits.target)):

@@ -214,6 +214,7 @@ print(Path("/proc/self/environ").read_text().count(os.environ["SECRET"]), VARIAB
 
 
 @pytest.mark.attack
+@pytest.mark.cold  # of a fork, `/proc` shows the variables of the template
 @pytest.mark.parametrize("by_file", [False, True])
 def test_the_environment_shows_no_token_once_it_was_read(file: Path, by_file: bool) -> None:  # noqa: FBT001 - pytest's
     """Neither to this process nor in `/proc`, also where a file of tokens counts instead."""

@@ -1,5 +1,7 @@
 """Zygotes and programs of tests are forked from a process that has imported what they import.
 
+A program is a command, a script of a test, or code after `-c`, if it imports daskprs or Dask.
+
 Most of the processor time of a small job is the import of pandas in its zygote, and of Dask in a
 command: two seconds, a thousand times in the suite. Here each is imported once. All else is as it
 is for a user: what is started is a process of its own, a child of its owner, with the arguments,
@@ -20,6 +22,7 @@ import importlib
 import inspect
 import os
 import pickle
+import re
 import resource
 import signal
 import socket
@@ -27,6 +30,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,9 +55,11 @@ or other versions of what is imported here.
 IN_THE_WAY = ("sitecustomize.py", "usercustomize.py", "numpy", "pandas", "pyarrow", "dask")
 READ_BY_DASK = ("DASK_", "HOME", "XDG_CONFIG", "VIRTUAL_ENV", "CONDA")
 """Those that Dask reads, too, when a program imports it."""
+PROGRAM = (*zygote_main.IMPORTED_ONCE, "daskprs._cli", "distributed", "daskprs._job.job")
 IMPORTED = {
     "zygote": zygote_main.IMPORTED_ONCE,
-    "program": (*zygote_main.IMPORTED_ONCE, "daskprs._cli", "distributed", "daskprs._job.job"),
+    "program": PROGRAM,
+    "service": (*PROGRAM, "daskprs._serve.server"),
     # Each cluster that is started by hand has settings of its own.
     "dask": (*zygote_main.IMPORTED_ONCE, "click", "jinja2", "msgpack", "tornado.ioloop", "yaml"),
 }
@@ -62,14 +68,19 @@ PROGRAMS = {
     "daskprs._cli.driver_process": "program",
     "dask": "dask",
     "distributed.cli.dask_worker": "dask",
+    "daskprs._serve.served_job": "service",
 }
 """Kinds of programs, by the module that is run."""
+OF_SERVICE = "daskprs._serve"
+HEAVY = re.compile(r"\b(?:import|from) [^\n;]*\b(?:daskprs|pandas|dask|distributed)\b")
+"""Other programs are forked if they import one of these, and do not look at what is imported."""
 MOST = 8
 """Templates of one test process, of those that were used last; each has 100 MB."""
 PATIENCE_S = 60.0
 HIGH = 200
 """From this number on, no test asks for a descriptor by its number."""
 DEFAULT = -1
+EXECUTABLE = sys.executable
 PATH = tuple(sys.path)
 """Of a template: that of an interpreter without `PYTHONPATH`."""
 REAL: Callable[..., None] = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -88,11 +99,15 @@ CODE = (
     + """
 import runpy
 from daskprs._agent.supervision.zygote_main import boot
-words = runpy.run_path(sys.argv[2])["serve"](int(sys.argv[3]), sys.argv[4])
-if words[0] == "-m":
+names = runpy.run_path(sys.argv[2])
+words = names["serve"](int(sys.argv[3]), sys.argv[4])
+if words[0] == "-P":
+    sys.exit(boot(*words[4:]))
+elif words[0] == "-m":
+    sys.modules.pop(words[1], None)
     runpy._run_module_as_main(words[1])
 else:
-    sys.exit(boot(*words[4:]))
+    exec(*names["code_and_names"](words))
 """
 )
 
@@ -100,6 +115,8 @@ else:
 class Order(NamedTuple):
     """What a process is to become."""
 
+    kind: str
+    """That of the template."""
     words: tuple[str, ...]
     """Those after the name of the interpreter."""
     environment: dict[str, str]
@@ -126,6 +143,7 @@ class WarmStart:
         self._lock = threading.Lock()
         self._surroundings = _surroundings()
         self._own = own
+        self._pid = os.getpid()
         self.enabled = True
 
     def install(self) -> None:
@@ -150,10 +168,14 @@ class WarmStart:
 
     def _taken(self, popen: Any, given: dict[str, Any]) -> bool:
         """Say whether a process was started here, as `subprocess` would have started it."""
-        is_plain = self.enabled and all(given[name] == value for name, value in PLAIN.items())
+        # Of a fork of this process, no template is a child: it could adopt nothing.
+        is_ours = self.enabled and os.getpid() == self._pid
+        is_plain = is_ours and all(given[name] == value for name, value in PLAIN.items())
+        folder = str(Path.cwd() / os.fsdecode(given["cwd"] or ""))
         words = _words(given["args"]) if is_plain else ()
+        kind = _kind(words, folder)
         environment = dict(os.environ if given["env"] is None else given["env"])
-        if not words or _surroundings() != self._surroundings or _has_in_the_way(environment):
+        if not kind or _surroundings() != self._surroundings or _has_in_the_way(environment):
             return False
         pipes = [given[name] for name in PIPES]
         fds = {
@@ -163,9 +185,10 @@ class WarmStart:
         umask = os.umask(0o022)
         os.umask(umask)
         order = Order(
+            kind,
             words,
             environment,
-            str(Path.cwd() / os.fsdecode(given["cwd"] or "")),
+            folder,
             umask,
             os.getpid(),
             given["start_new_session"],
@@ -256,28 +279,42 @@ class StartedTemplate(Template):
 
 
 def _words(args: Any) -> tuple[str, ...]:
-    """Return the words after the interpreter's name, of a program that can be forked."""
+    """Return the words after the interpreter's name, if it is that of the tests."""
     if isinstance(args, (str, bytes, os.PathLike)):
         return ()
     interpreter, *words = map(os.fsdecode, args)
-    if interpreter != sys.executable:
-        return ()
+    return tuple(words) if interpreter == EXECUTABLE else ()
+
+
+def _kind(words: tuple[str, ...], folder: str) -> str:
+    """Return the kind of the template that a program is forked from; it is empty if none is."""
     match words:
-        case ["-P", "-c", code, _, "zygote", _, "fork"] if code == ROLES:
-            return tuple(words)
-        case ["-m", module, *_] if module in PROGRAMS:
-            return tuple(words)
-    return ()
+        case ["-P", "-c", code, _, "zygote", _, "fork"]:
+            return "zygote" if code == ROLES else ""
+        case ["-m", "daskprs", "serve", *_]:
+            return "service"
+        case ["-m", module, *_] | ["-P", "-m", module, *_]:
+            return PROGRAMS.get(module, "")
+        case ["-c", code, *_]:
+            return _kind_of_text(code)
+        case [file, *_] if file.endswith(".py") and Path(folder, file).exists():
+            return _kind_of_text(Path(folder, file).read_text())
+    return ""
+
+
+def _kind_of_text(text: str) -> str:
+    if HEAVY.search(text) is None or "sys.modules" in text:
+        return ""
+    return "service" if OF_SERVICE in text else "program"
 
 
 def _key(order: Order) -> Key:
-    kind = PROGRAMS[order.words[1]] if order.words[0] == "-m" else "zygote"
-    pairs = (pair for pair in order.environment.items() if _is_read(pair[0], kind))
-    return kind, tuple(sorted(pairs))
+    pairs = (pair for pair in order.environment.items() if _is_read(pair[0], order.kind))
+    return order.kind, tuple(sorted(pairs))
 
 
 def _is_read(name: str, kind: str) -> bool:
-    names = READ_AT_THE_START + (READ_BY_DASK if kind == "program" else ())
+    names = READ_AT_THE_START + (READ_BY_DASK if kind in {"program", "service"} else ())
     return name.startswith(names) and name != "PYTHONPATH"
 
 
@@ -326,7 +363,7 @@ def serve(control_fd: int, kind: str) -> tuple[str, ...]:
     while True:
         order, fds = _awaited(control)
         _take_on(order, fds)
-        if order.words[0] != "-m":
+        if order.kind == "zygote":
             for name in set(sys.modules) - of_zygotes:
                 del sys.modules[name]
             return order.words
@@ -348,8 +385,19 @@ def serve(control_fd: int, kind: str) -> tuple[str, ...]:
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
     sys.modules["numpy"].random.seed()
-    sys.argv = ["-m", *order.words[2:]]
-    return order.words
+    words = order.words[1:] if order.words[0] == "-P" else order.words
+    sys.argv = list(words if words[0][0] != "-" else words[:1] + words[2:])
+    return words
+
+
+def code_and_names(words: tuple[str, ...]) -> tuple[types.CodeType, dict[str, Any]]:
+    """Return the code of a program that is no module, and the names of a new `__main__`."""
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    if words[0] == "-c":
+        return compile(words[1], "<string>", "exec"), vars(main)
+    main.__file__ = words[0]
+    return compile(Path(words[0]).read_bytes(), words[0], "exec"), vars(main)
 
 
 def _awaited(control: socket.socket) -> tuple[Order, list[int]]:
@@ -400,5 +448,7 @@ def _take_on(order: Order, fds: list[int]) -> None:
     os.environ.clear()
     os.environ.update(order.environment)
     folders = _python_path(order.environment)
-    sys.path[:] = [*([order.folder] if order.words[0] == "-m" else []), *folders, *PATH]
+    first = {"-P": [], "-m": [order.folder], "-c": [""]}
+    of_file = [os.path.dirname(os.path.realpath(order.words[0]))]  # noqa: PTH120 - as Python does
+    sys.path[:] = [*first.get(order.words[0], of_file), *folders, *PATH]
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -47,20 +47,38 @@ def headings(page: Path) -> set[str]:
     return set(re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE))
 
 
-LONG = {
-    *DOCS.glob("tutorials/*.md"),
-    DOCS / "how-to/azure-pipelines.md",
-    DOCS / "how-to/azure-v2.md",
-} - {
-    DOCS / f"tutorials/{name}.md"
-    for name in ("first-job", "first-cluster", "score-parquet", "survive-failures", "notebook")
+SUITE = {
+    "README.md",
+    "docs/index.md",
+    "docs/install.md",
+    "docs/tutorials/first-job.md",
+    *(f"docs/how-to/{name}.md" for name in ("background", "data-sets", "dask", "failures")),
+    *(f"docs/how-to/{name}.md" for name in ("results", "resume", "azure-v1", "tidy")),
+    *(f"docs/how-to/problems/{name}.md" for name in ("rerun", "secret", "slow")),
+    "docs/coming-from/daft.md",
+    "docs/coming-from/spark.md",
+    "docs/explanation/when-not.md",
 }
-"""Pages that run whole stories, for some seconds each: `make test-long` plays them."""
+"""Pages with jobs that the suite plays, some of each section; `make test-long` plays them all.
+
+So does the suite with each page that starts no job, or whose outputs prove what it says.
+"""
+JOBS = re.compile(
+    r"parallel_run\(|map_batches|daskprs (?:run|submit|serve)|create_or_update|\.(?:submit|start)\("
+)
+PROVES = "docs/reference"
+
+
+def is_played(page: Path) -> bool:
+    """Say whether the suite plays a page."""
+    name = str(page.relative_to(HOME))
+    starts = any(JOBS.search(one.text) for one in blocks(page.read_text()) if one.language in RUN)
+    return name in SUITE or name.startswith(PROVES) or not starts
 
 
 @pytest.mark.parametrize(
     "page",
-    mostly_long(WITH_CODE, suite=[page for page in WITH_CODE if page not in LONG]),
+    mostly_long(WITH_CODE, suite=filter(is_played, WITH_CODE)),
     ids=lambda page: str(page.relative_to(HOME)),
 )
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:

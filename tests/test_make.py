@@ -62,9 +62,10 @@ OWN_ENVIRONMENTS = {
 }
 LONG = {
     *("demo", "test", "test-long", "test-large", "test-python"),
+    *("test-core", "test-azure", "test-serve", "test-gpu", "test-extras", "test-oldest"),
     *("chaos", "sim", "faults", "bench", "bench-full"),
 }
-"""Others play what most of these run: the demo, a cell of the table, a benchmark."""
+"""Others play what most of these run: the demo, a cell of the table, a benchmark, some tests."""
 NEEDED = {"docs": "zensical", "style": "mypy"}
 """The lowest versions are tested without what documentation and style need."""
 

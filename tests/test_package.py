@@ -70,15 +70,21 @@ def sdist(clone: tuple[Path, set[str]]) -> Iterator[tarfile.TarFile]:
         yield archive
 
 
-def test_what_is_built_elsewhere_is_the_same(
-    wheel: Path, sdist: tarfile.TarFile, tmp_path: Path
-) -> None:
-    """By another user at another time in another folder, and from the sdist instead of a clone."""
-    again, unpacked = tmp_path / "again", tmp_path / "unpacked"
+@pytest.mark.long
+def test_what_is_built_elsewhere_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    """By another user at another time in another folder."""
+    again = tmp_path / "again"
     for name in copy_clone(again):
         again.joinpath(name).chmod(again.joinpath(name).stat().st_mode & 0o700)
         os.utime(again / name, (0, 0))
     assert build(again) == {path.name: path.read_bytes() for path in wheel.parent.iterdir()}
+
+
+def test_the_sdist_makes_the_wheel_of_the_clone(
+    wheel: Path, sdist: tarfile.TarFile, tmp_path: Path
+) -> None:
+    """Byte by byte, though it lies elsewhere and is of another time."""
+    unpacked = tmp_path / "unpacked"
     sdist.extractall(unpacked, filter="data")
     (source,) = unpacked.iterdir()
     assert build(source, "--target", "wheel") == {wheel.name: wheel.read_bytes()}
@@ -97,6 +103,7 @@ def test_the_archives_hold_what_belongs_to_them(
     assert {one.name.partition("/")[2] for one in sdist} == {*names, "PKG-INFO"}
 
 
+@pytest.mark.long
 def test_the_installed_wheel_runs_a_job(wheel: Path, tmp_path: Path) -> None:
     """In an environment that has the packages of this one, but not its daskprs."""
     home = tmp_path / "environment"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.browser import CHROMIUM, VIEWS, Browser, View, served, wrong_with
+from tests.support.cases import mostly_long
 from tests.support.cloning import copy_clone
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return clone / "site"
 
 
+@pytest.mark.long
 def test_some_pages_show_all_that_is_on_them(site: Path, tmp_path: Path) -> None:
     """Nothing is cut off, wrong on the console, or fetched from elsewhere."""
     with served(site) as address, Browser() as browser:
@@ -74,7 +76,7 @@ def test_all_pages_show_all_that_is_on_them(site: Path) -> None:
         assert [line for page in pages for line in wrong_with(browser, address, page)] == []
 
 
-@pytest.mark.parametrize("from_disk", [False, True])
+@pytest.mark.parametrize("from_disk", mostly_long([False, True], suite=[False]))
 def test_the_search_finds_a_word(site: Path, *, from_disk: bool) -> None:
     """Also on pages that were opened from a disk, where a browser starts no workers."""
     with served(site) as address, Browser() as browser:
@@ -88,6 +90,7 @@ def test_the_search_finds_a_word(site: Path, *, from_disk: bool) -> None:
         assert browser.complaints(start) == []
 
 
+@pytest.mark.long
 def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
     """A table that is cut off, a page that scrolls sideways, errors, scripts of others, colours."""
     (tmp_path / "faulty.html").write_text(FAULTY)

@@ -202,7 +202,7 @@ except DaskprsError as error:
 """
 
 
-@pytest.mark.parametrize("free", range(4))
+@pytest.mark.parametrize("free", mostly_long(range(4), suite=[0]))
 def test_no_descriptors_for_an_event_loop_is_told_with_the_limit(free: int) -> None:
     """The scheduler is asked in a thread, which cannot make its event loop."""
     done = subprocess.run(

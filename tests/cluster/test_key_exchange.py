@@ -25,7 +25,6 @@ from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import LoadError
 from tests.support.by_hand import ByHand
-from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 from tests.support.separate_nodes import separate_nodes, why_not
 
@@ -115,9 +114,10 @@ def _parts_of(exchange: KeyExchange) -> list[Future]:
     return [held.staged for _, held in sorted(exchange.staged.held.items())]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "moment",
-    mostly_long(["never", "dealing", "gathering", "afterwards"], suite=["gathering"]),
+    ["never", "dealing", "gathering", "afterwards"],
 )
 def test_a_lost_worker_costs_what_it_held(
     tmp_path: Path,

@@ -29,7 +29,6 @@ from daskprs._output.dataset.part_file import write_part
 from daskprs._output.publish.open_uploads import OpenUploads
 from daskprs.errors import ReturnTypeError
 from tests.support.by_hand import ByHand
-from tests.support.cases import mostly_long
 from tests.support.datasets import manifest, part_plan
 from tests.support.hand_cluster import leftovers
 from tests.support.object_store import object_store
@@ -69,15 +68,18 @@ def no_part_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stage:
-    """Two workers of one thread; what writes a part there waits until the test lets it go on."""
+    """Two workers of one thread; what writes a part there waits until the test lets it go on.
 
-    def __init__(self, folder: Path) -> None:
+    Unless it holds nothing: then its workers take half the time to start.
+    """
+
+    def __init__(self, folder: Path, *, holds: bool) -> None:
         self.folder = folder
         site = folder / "site"
         site.mkdir()
         (site / "sitecustomize.py").write_text(HELD.format(folder=str(folder)))
         paths = os.pathsep.join([str(site), str(Path(daskprs.__file__).parents[1])])
-        self.cluster = ByHand(folder, {"PYTHONPATH": paths})
+        self.cluster = ByHand(folder, {"PYTHONPATH": paths} if holds else None)
         self.workers = [self.cluster.worker(), self.cluster.worker()]
 
     def held(self) -> list[psutil.Process]:
@@ -95,10 +97,13 @@ class Stage:
         (self.folder / "go").touch()
 
 
+HOLDS_NOTHING = pytest.mark.parametrize("stage", [False], indirect=True)
+
+
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
     """Yield it, and end its cluster."""
-    made = Stage(tmp_path)
+    made = Stage(tmp_path, holds=getattr(request, "param", True))
     try:
         yield made
     finally:
@@ -203,11 +208,11 @@ def driver_log(job: Path) -> str:
 WRITTEN = re.compile(r"part(?:-(\d+)-\w+\.parquet)? was written by process (\d+) of (\S+://\S+)")
 
 
+@HOLDS_NOTHING
 def test_workers_write_the_parts_and_the_bytes_are_those_that_the_driver_writes(
     stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each in a process of its own; nothing of it is left. So does a job without a cluster."""
-    stage.let_go()
     options: dict[str, Any] = {"output_file_size": "4 kb", "keep_rows": False}
     far = run(stage.folder / "far", client, **options)
     local = run(stage.folder / "local", None, **options)
@@ -228,6 +233,7 @@ def test_workers_write_the_parts_and_the_bytes_are_those_that_the_driver_writes(
     assert leftovers(stage.cluster.address) == []
 
 
+@pytest.mark.long
 def test_the_process_that_writes_a_part_uploads_it(tmp_path: Path) -> None:
     """The upload stays open for the driver, which finds a record of it."""
     with object_store(tmp_path / "log") as store:
@@ -250,6 +256,7 @@ def test_the_process_that_writes_a_part_uploads_it(tmp_path: Path) -> None:
     assert (tmp_path / "set" / "part").stat().st_size == made.size
 
 
+@pytest.mark.long
 def test_a_part_of_a_killed_worker_is_written_by_another_one(stage: Stage) -> None:
     """Not a byte of the first attempt is left."""
     result = job_of(stage)
@@ -276,7 +283,8 @@ def worker_of(writer: psutil.Process) -> psutil.Process:
     return worker
 
 
-@pytest.mark.parametrize("folders", mostly_long([None, "kind"], suite=["kind"]))
+@pytest.mark.long
+@pytest.mark.parametrize("folders", [None, "kind"])
 def test_a_stopped_worker_that_goes_on_after_publishing_leaves_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, folders: str | None
 ) -> None:
@@ -364,6 +372,7 @@ def test_rows_that_do_not_fit_are_the_error_of_the_driver(writing: Writing, stag
     assert len(WRITTEN.findall(writing.end())) == 1
 
 
+@HOLDS_NOTHING
 def test_small_parts_are_written_by_the_driver(
     writing: Writing, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,9 +380,10 @@ def test_small_parts_are_written_by_the_driver(
     plan = part_plan(stage.folder, [FRAME])
     monkeypatch.setattr(part_writers, "SMALL_BYTES", part_writers.size_of(plan) + 1)
     assert writing.submit(plan).result(60).files[0].rows == len(FRAME)
-    assert not stage.held()
+    assert not WRITTEN.search(writing.end())
 
 
+@HOLDS_NOTHING
 def test_workers_are_asked_when_a_part_is_large_and_need_not_be_there(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

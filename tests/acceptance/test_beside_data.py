@@ -17,6 +17,7 @@ import daskprs
 from daskprs._agent.script.snapshot import LARGEST_BYTES, LINKED_BYTES
 from daskprs._lazy import task_agents
 from daskprs.errors import JobChanged, ParallelRunFailed, ScriptError
+from tests.support.cases import mostly_long
 from tests.support.separate_nodes import separate_nodes, why_not
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -62,7 +63,7 @@ def results(data: Any, script: Any, **options: Any) -> list[Any]:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("python", [None, sys.executable])
+@pytest.mark.parametrize("python", mostly_long([None, sys.executable], suite=[None]))
 def test_a_script_may_lie_beside_a_file_too_large_to_travel(
     tmp_path: Path, python: str | None
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_lazy_collection_has_a_script_beside_a_large_file(
 
 WAITING = """
 from pathlib import Path
+from tests.support.cases import mostly_long
 
 def run(rows):
     if not Path({flag!r}).exists() and 2 in list(rows["n"]):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 
 import daskprs
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,11 +47,14 @@ def shutdown():
 """
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("run_max_try", [1, 3])
-@pytest.mark.parametrize("script", [BREAKS, ASSERTS])
+@pytest.mark.parametrize(
+    ("script", "run_max_try", "processes"),
+    mostly_long(
+        product([BREAKS, ASSERTS], [1, 3], [1, 2]), suite=[(BREAKS, 3, 1), (ASSERTS, 1, 2)]
+    ),
+)
 def test_eleven_of_twelve_succeed(
-    tmp_path: Path, script: str, processes: int, run_max_try: int
+    tmp_path: Path, script: str, run_max_try: int, processes: int
 ) -> None:
     """The twelfth has its tries, each of them in a process that works."""
     file = tmp_path / "script.py"

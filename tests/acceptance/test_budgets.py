@@ -10,6 +10,7 @@ import pytest
 
 import daskprs
 from daskprs import ParallelRunFailed
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,7 +115,9 @@ def test_none_is_a_failed_attempt_and_says_what_to_return(tmp_path: Path) -> Non
         run(lambda _: None, tmp_path)
 
 
-@pytest.mark.parametrize("returned", ["text", b"bytes", {"a": 1}, {1}, 5])
+@pytest.mark.parametrize(
+    "returned", mostly_long(["text", b"bytes", {"a": 1}, {1}, 5], suite=["text"])
+)
 def test_what_cannot_be_rows_is_refused_once(tmp_path: Path, returned: Any) -> None:
     """Trying again would not mend it."""
     with pytest.raises(ParallelRunFailed, match="ReturnTypeError") as caught:

@@ -133,7 +133,7 @@ def parquet(frame: pd.DataFrame, path: Path) -> None:
             (json_lines, "jsonl", "rewritten"),
             (parquet, "parquet", "replaced"),
         ],
-        suite=[(csv, "csv", "grown"), (parquet, "parquet", "replaced")],
+        suite=[(csv, "csv", "grown")],
     ),
 )
 def test_a_file_that_changes_fails_the_job_and_only_its_mini_batches_run_again(
@@ -166,7 +166,7 @@ def test_a_file_that_changes_fails_the_job_and_only_its_mini_batches_run_again(
     assert result.mini_batches.failed == 0
 
 
-@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("keep", mostly_long([True, False], suite=[False]))
 def test_a_change_behind_the_last_mini_batch_is_seen_before_publishing(
     table: Table, *, keep: bool
 ) -> None:
@@ -227,7 +227,11 @@ def run_files(home: Path, deed: str) -> daskprs.ParallelRunResult:
 
 
 @pytest.mark.parametrize(
-    "deed", ["path.write_text(text + '!')", "path.write_text(''); raise ValueError(path)"]
+    "deed",
+    mostly_long(
+        ["path.write_text(text + '!')", "path.write_text(''); raise ValueError(path)"],
+        suite=["path.write_text(text + '!')"],
+    ),
 )
 @pytest.mark.processes
 def test_a_script_that_writes_into_its_files_fails_its_job(tmp_path: Path, deed: str) -> None:

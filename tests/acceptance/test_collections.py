@@ -140,7 +140,7 @@ PANDAS_OF: dict[str, Callable[[Any], pd.DataFrame]] = {
     ("batch_format", "size"),
     mostly_long(
         [("pandas", None), ("pandas", 80), ("pyarrow", 80), ("polars", None), ("numpy", 80)],
-        suite=[("pandas", 80), ("polars", None)],
+        suite=[("pandas", 80)],
     ),
 )
 def test_a_dask_frame_gives_the_bytes_and_labels_of_its_rows(
@@ -312,7 +312,7 @@ def test_partitions_of_a_worker_without_slots_are_cut_in_order(
         assert text_of(run.result(LONGEST_S)).split() == [*map(str, range(8))]
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("partitions", mostly_long([1, 3], suite=[3]))
 def test_the_index_of_a_frame_without_rows_is_kept(tmp_path: Path, partitions: int) -> None:
     """It has the type and the name of the collection's."""
     frame = dd.from_pandas(FRAME, npartitions=partitions)
@@ -332,6 +332,7 @@ class Refusing(ThreadPoolExecutor):
         raise RuntimeError(msg)
 
 
+@pytest.mark.long
 def test_a_job_goes_on_where_threads_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,7 +342,7 @@ def test_a_job_goes_on_where_threads_are_refused(
     assert text_of(job(Made(tmp_path).frame(), lambda rows: rows, tmp_path)) == TEXT
 
 
-@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("at", mostly_long([0, 1], suite=[0]))
 def test_partitions_that_share_a_task_come_in_order(
     tmp_path: Path, client: Client, at: int
 ) -> None:
@@ -452,7 +453,7 @@ def odd(rows: pd.DataFrame, bad: tuple[int, ...] = (1, 4)) -> pd.DataFrame:
     return rows[:0] if number == 2 else rows
 
 
-@pytest.mark.parametrize("size", [None, 80])
+@pytest.mark.parametrize("size", mostly_long([None, 80], suite=[80]))
 def test_partitions_that_cannot_be_computed_are_failed_mini_batches(
     tmp_path: Path, client: Client, size: int | None
 ) -> None:
@@ -480,6 +481,7 @@ def test_partitions_that_cannot_be_computed_are_failed_mini_batches(
     assert "Traceback" in told
 
 
+@pytest.mark.long
 def test_too_many_such_partitions_fail_the_job(tmp_path: Path, client: Client) -> None:
     """With the first of them."""
     with pytest.raises(daskprs.ParallelRunFailed, match=r"OddError: partition \d .*no rows for"):
@@ -509,6 +511,7 @@ def test_partitions_that_are_not_as_announced(tmp_path: Path, client: Client) ->
     assert text_of(result) == FRAME[:5].to_csv(sep=" ", header=False, index=False)
 
 
+@pytest.mark.long
 def test_a_future_that_is_cancelled_before_its_length_is_known_fails_as_a_whole(
     tmp_path: Path, client: Client
 ) -> None:
@@ -618,6 +621,7 @@ def their_client(workers: Workers) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.long
 def test_a_partition_that_kills_its_worker_fails_alone(
     tmp_path: Path, workers: Workers, their_client: Client
 ) -> None:
@@ -640,7 +644,8 @@ def test_a_partition_that_kills_its_worker_fails_alone(
     assert text_of(result).split() == ["0", "1", "3", "4", "5", "6", "7"]
 
 
-@pytest.mark.parametrize("how", mostly_long(["killed", "retired"], suite=["killed"]))
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["killed", "retired"])
 def test_a_worker_that_goes_costs_what_it_held(
     tmp_path: Path, workers: Workers, their_client: Client, how: str
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_job_goes_on_without_its_caller(home: Path, address: str) -> None:
     assert (home / "out" / "parallel_run_step.txt").read_text() == WHOLE
 
 
+@pytest.mark.long
 def test_the_death_of_the_worker_that_carries_the_driver_moves_it(home: Path, address: str) -> None:
     """It goes on elsewhere with what it had done, and nothing is done twice."""
     submitted(home, address)
@@ -251,6 +252,7 @@ def test_a_job_needs_a_cluster_that_lasts(home: Path) -> None:
         submitted(home, None)
 
 
+@pytest.mark.long
 def test_a_second_job_in_a_folder_is_refused_before_the_first_one_has_begun(
     home: Path, address: str
 ) -> None:

@@ -256,9 +256,7 @@ def run(rows, about: "MiniBatchContext" = 0):
 """
 
 
-@pytest.mark.parametrize(
-    "python", [None, pytest.param(sys.executable, marks=pytest.mark.processes, id="another")]
-)
+@pytest.mark.parametrize("python", PYTHONS)
 def test_the_class_as_an_annotation_asks_for_the_context(
     tmp_path: Path, python: str | None
 ) -> None:

@@ -1,4 +1,7 @@
-"""The examples do what they say, as `make demo` runs them."""
+"""The examples do what they say, as `make demo` runs them, but in one process for each job.
+
+Each agent would import scikit-learn: `test_make.py` has the demo with agents, which is long.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+INLINE = "DASK_DASKPRS__START_METHOD"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -22,7 +26,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "demo.py")],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path.strip(os.pathsep)},
+        env={**os.environ, "PYTHONPATH": path.strip(os.pathsep), INLINE: "inline"},
         capture_output=True,
         text=True,
         check=False,

@@ -85,6 +85,7 @@ def test_the_last_words_before_a_kill_are_there(tmp_path: Path) -> None:
         assert left == ""
 
 
+@pytest.mark.long
 def test_a_worker_without_a_nanny_is_lost_and_what_it_left_is_removed_later(
     tmp_path: Path,
 ) -> None:

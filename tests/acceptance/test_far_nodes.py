@@ -142,7 +142,7 @@ HELD = {
 """What only the driver has."""
 
 
-@pytest.mark.parametrize("kind", mostly_long(HELD, suite=["keys of a frame", "any objects"]))
+@pytest.mark.parametrize("kind", mostly_long(HELD, suite=["any objects"]))
 def test_what_the_driver_holds_travels_with_leases(
     tmp_path: Path, client: Client, kind: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import daskprs
 from daskprs._agent.node.environment import usable_cores
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,7 +112,12 @@ def test_a_script_that_loads_such_a_library_later_is_warned_once(tmp_path: Path)
     assert "Set gpus_per_process=1" in log_of(tmp_path)
 
 
-@pytest.mark.parametrize("options", [{"gpus_per_process": 1}, {"process_count_per_node": 1}])
+@pytest.mark.parametrize(
+    "options",
+    mostly_long(
+        [{"gpus_per_process": 1}, {"process_count_per_node": 1}], suite=[{"gpus_per_process": 1}]
+    ),
+)
 def test_what_the_user_says_holds(tmp_path: Path, options: dict[str, int]) -> None:
     """One process, with the GPU, without a word."""
     rows = score(tmp_path, USES_NONE, **options)
@@ -120,7 +126,7 @@ def test_what_the_user_says_holds(tmp_path: Path, options: dict[str, int]) -> No
     assert "library" not in log_of(tmp_path)
 
 
-@pytest.mark.parametrize("options", [{}, {"gpus_per_process": 0}])
+@pytest.mark.parametrize("options", mostly_long([{}, {"gpus_per_process": 0}], suite=[{}]))
 def test_partitions_of_a_lazy_collection_use_all_threads_too(
     tmp_path: Path, options: dict[str, int]
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.cases import mostly_long
 from tests.support.pages import blocks
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/file-formats.md"
@@ -26,6 +27,7 @@ def run(rows):
 FIXED_WIDTH = """
 import numpy as np, pyarrow as pa
 from daskprs.readers import Piece
+from tests.support.cases import mostly_long
 
 def schema(file):
     return pa.schema([pa.field("id", pa.int64(), nullable=NULLABLE), ("value", pa.float64())])
@@ -100,7 +102,7 @@ def test_a_job_reads_files_by_the_reader_of_another_package(installed: Path) -> 
     assert "row" in told.stdout, told.stderr
 
 
-@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("nullable", mostly_long([False, True], suite=[False]))
 def test_a_column_without_nulls_keeps_its_integers(installed: Path, *, nullable: bool) -> None:
     """Also those that no float can hold; a column that may be null has floats."""
     work = installed.parent
@@ -164,13 +166,16 @@ def test_a_reader_that_fails_is_named_before_anything_starts(installed: Path) ->
     assert "'fasta' is daskprs_fasta, which cannot be imported: ModuleNotFoundError" in done.stderr
 
 
+BREAKS = [
+    ("(0, 2)", "cut() of the reader of .fasta files, daskprs_fasta yielded a int, and no"),
+    ("[Piece(0, 3)]", "read() of the reader of .fasta files, daskprs_fasta gave 2 rows"),
+    ("sys.exit(4)", "cut() of the reader of .fasta files, daskprs_fasta failed: SystemExit: 4"),
+]
+
+
 @pytest.mark.parametrize(
     ("parts", "told"),
-    [
-        ("(0, 2)", "cut() of the reader of .fasta files, daskprs_fasta yielded a int, and no"),
-        ("[Piece(0, 3)]", "read() of the reader of .fasta files, daskprs_fasta gave 2 rows"),
-        ("sys.exit(4)", "cut() of the reader of .fasta files, daskprs_fasta failed: SystemExit: 4"),
-    ],
+    mostly_long(BREAKS, suite=[BREAKS[1]]),
 )
 def test_a_reader_that_breaks_its_word_is_named(installed: Path, parts: str, told: str) -> None:
     """A wrong number of rows would be in the counts of the job."""

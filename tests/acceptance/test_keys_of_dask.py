@@ -16,6 +16,7 @@ import pytest
 from dask.distributed import LocalCluster
 
 import daskprs
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +104,10 @@ def test_a_dask_frame_is_grouped_as_a_pandas_frame(tmp_path: Path) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("kind", [pd.DataFrame, partial(dd.from_pandas, npartitions=2)])
+@pytest.mark.parametrize(
+    "kind",
+    mostly_long([pd.DataFrame, partial(dd.from_pandas, npartitions=2)], suite=[pd.DataFrame]),
+)
 def test_columns_without_names_are_keys_by_their_numbers(kind: Any) -> None:
     """Of both kinds of frames; a column whose name is the same number as text is another one."""
     frame = pd.DataFrame({0: [1, 1, 2], 1: [2, 3, 4], "0": [7, 8, 7]})

@@ -26,7 +26,7 @@ SUMS = """
 def run(rows):
     return [f"{rows['key'].iloc[0]} {len(rows)} {rows['row'].sum()}"]
 """
-LARGE, GROUPS = 3_000_000, 20
+LARGE, SMALLER, GROUPS = 3_000_000, 600_000, 20
 TABLE_BYTES = ROWS * PARTITIONS * (2 + WIDTH) * 8
 LIMITS = [("memory.limit_in_bytes", "memory.max_usage_in_bytes"), ("memory.max", "memory.peak")]
 """Files of a control group of the first and the second kind: the limit, and the peak."""
@@ -80,8 +80,8 @@ def driven(folder: Path, *words: str, within: Sequence[str] = ()) -> int:
     ],
 )
 def test_the_caller_reads_less_than_a_tenth(tmp_path: Path, case: str) -> None:
-    """Of a table of 100 MB: the workers deal its rows out, and gather them."""
-    write_table(tmp_path / "table.parquet")
+    """Of a table of 100 MB, or of 20 MB: the workers deal its rows out, and gather them."""
+    write_table(tmp_path / "table.parquet", SMALLER if case == "here, path" else LARGE)
     write_table(tmp_path / "warm.parquet", 1000)
     read_bytes = driven(tmp_path, *case.split(", "))
     written = (tmp_path / "job-out" / "parallel_run_step.txt").read_text()

@@ -66,13 +66,13 @@ def _end_soon() -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByHand]:
-    """Yield a cluster of three workers, of two threads each; a test kills one of them."""
+    """Yield a cluster of two workers, of two threads each; a test kills one of them."""
     cluster = ByHand(tmp_path_factory.mktemp("cluster"))
     try:
-        for _ in range(3):
+        for _ in range(2):
             cluster.worker("--nthreads", "2")
         with Client(cluster.address, set_as_default=False) as client:
-            client.wait_for_workers(3, LONGEST_S)
+            client.wait_for_workers(2, LONGEST_S)
             client.run(_end_soon)
         yield cluster
     finally:
@@ -127,7 +127,9 @@ def test_a_collection_has_the_rows_of_a_serial_map(tmp_path: Path, client: Clien
     del client
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
+@pytest.mark.parametrize(
+    "scheduler", mostly_long(["threads", "synchronous"], suite=["synchronous"])
+)
 def test_dask_needs_no_cluster(scheduler: str) -> None:
     """Agents are children of this process then."""
     assert same_rows(in_tasks(frame(), square).compute(scheduler=scheduler))
@@ -177,7 +179,7 @@ def test_frames_of_all_kinds_have_the_accessor() -> None:
         assert same_rows(lazy.compute(scheduler="threads"))
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", mostly_long([True, False], suite=[False]))
 def test_columns_of_the_data_stand_beside_those_of_run(tmp_path: Path, committed: bool) -> None:  # noqa: FBT001 - a case
     """By row, also after a filter."""
     schema = {"number": "int64", "name": "str", "square": "float64"}
@@ -357,7 +359,7 @@ def _has_ended(process: psutil.Process) -> bool:
         return True
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", mostly_long([True, False], suite=[False]))
 def test_an_asynchronous_client_computes(tmp_path: Path, cluster: ByHand, committed: bool) -> None:  # noqa: FBT001 - a case
     """The collection is made before, and knows of no loop."""
     data = frame()
@@ -381,7 +383,7 @@ def by_job(data: Any, script: Any, folder: Path, **options: Any) -> Any:
     return daskprs.map_batches(data, script, job_dir=folder / "job", **options)
 
 
-@pytest.mark.parametrize("size", [None, 40])
+@pytest.mark.parametrize("size", mostly_long([None, 40], suite=[None]))
 def test_a_second_computation_by_any_client_calls_no_run(
     tmp_path: Path, client: Client, size: int | None
 ) -> None:
@@ -440,7 +442,9 @@ def test_a_call_without_a_job_folder_reads_the_data_anew(
     assert len([*(tmp_path / "daskprs-jobs").iterdir()]) == 2
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "distributed"])
+@pytest.mark.parametrize(
+    "scheduler", mostly_long(["synchronous", "distributed"], suite=["synchronous"])
+)
 def test_rows_of_an_earlier_call_are_used_with_a_warning(
     tmp_path: Path, client: Client, scheduler: str
 ) -> None:

@@ -61,14 +61,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
         yield one
 
 
+INLINE = "--start-method", "inline"
+
+
 def daskprs(
     store: ObjectStore, folder: Path, data: str, script: str, *more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a job of two processes."""
+    """Run a job of two processes, or one without."""
     (folder / "script.py").write_text(script)
+    of_processes = () if INLINE[0] in more else ("--process-count-per-node", "2")
     command = [sys.executable, "-m", "daskprs", "run", "script.py", data, "--quiet"]
     return subprocess.run(
-        [*command, "--job-dir", "job", "--process-count-per-node", "2", *more],
+        [*command, "--job-dir", "job", *of_processes, *more],
         env={**os.environ, **store.environment, "PYTHONPATH": str(Path(__file__).parents[2])},
         cwd=folder,
         capture_output=True,
@@ -114,7 +118,7 @@ def test_a_data_set_is_put_there_and_replaced_by_its_job(
     store: ObjectStore, tmp_path: Path
 ) -> None:
     """The manifest names what is there; files of the earlier publication are gone."""
-    words = ["--mini-batch-size", "500", "--output-dir", "s3://outputs/set"]
+    words = ["--mini-batch-size", "500", "--output-dir", "s3://outputs/set", *INLINE]
     data = "--output-format", "jsonl", "--output-file-size", "1 KB"
     for number, more in enumerate(([], ["--resume", "--accept-changes", "input"])):
         source = f"s3://inputs/csv/{'*' if number else 0}.csv"
@@ -220,7 +224,8 @@ def test_an_upload_that_fails_is_a_warning_before_the_job_ends(
 
 def test_files_are_fetched_for_the_script(store: ObjectStore, tmp_path: Path) -> None:
     """It gets local paths, which have the names of the objects."""
-    done = daskprs(store, tmp_path, "s3://inputs/files/*.bin", LENGTHS, "--mini-batch-size", "3")
+    size = "--mini-batch-size", "3"
+    done = daskprs(store, tmp_path, "s3://inputs/files/*.bin", LENGTHS, *size, *INLINE)
     assert done.returncode == 0, done.stderr
     output = tmp_path / "job" / "output" / "parallel_run_step.txt"
     assert output.read_text() == "".join(f"{number}.bin {number}\n" for number in range(7))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import psutil
+import pytest
 
 import daskprs
 from tests.support.polling import poll_for
@@ -82,6 +83,7 @@ def test_a_job_in_a_fork_of_a_process_that_has_run_one_is_refused(tmp_path: Path
     assert not (tmp_path / "child").exists()
 
 
+@pytest.mark.long
 def test_a_stopped_zygote_is_gone_soon_after_its_driver_was_killed(tmp_path: Path) -> None:
     """The kernel continues it, so that it kills its agents and ends."""
     process = driver(
@@ -115,6 +117,7 @@ def ended(process: psutil.Process) -> bool:
         return True
 
 
+@pytest.mark.long
 def test_agents_of_a_driver_that_blocks_all_signals_are_seen_to_end(tmp_path: Path) -> None:
     """Their ends are told by a signal, and what is inherited would hide them."""
     said = finished(

@@ -10,6 +10,7 @@ import pytest
 
 import daskprs
 from daskprs.errors import JobChanged, JobFolderError, OptionError, OutputError
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,7 @@ def test_files_of_others_are_never_replaced(tmp_path: Path, manifest: str | None
     assert precious.read_text() == "mine"
 
 
-@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("single", mostly_long([False, True], suite=[False]))
 def test_a_result_never_reads_the_rows_of_another_job(tmp_path: Path, *, single: bool) -> None:
     """Which has taken the place of its data set, also where a collection was made before."""
     old = job(tmp_path / "a", output_dir=tmp_path / "out", output_single_file=single)

@@ -12,7 +12,7 @@ from tests.support.cases import mostly_long
 
 PROGRAM = Path(__file__).with_name("publish_at_every_step.py")
 STEPS = {
-    "kill": (3, 30),
+    "kill": (3, 70),
     "interrupt": (4, 15),
     "interrupts": (8, 20),
     "EIO": (6, 17),

@@ -351,6 +351,7 @@ def test_another_user_reads_only_what_is_shared(seen_by_all: Path) -> None:
         JobFolder(seen_by_all / "own").create(shared=True)
 
 
+@pytest.mark.long
 @needs_other_user
 def test_a_worker_of_another_user_is_one_without_the_disk(seen_by_all: Path) -> None:
     """Rows travel with their outcomes; no mini-batch fails of a folder that it may not enter."""

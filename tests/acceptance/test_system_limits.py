@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import daskprs
+from tests.support.cases import mostly_long
 from tests.support.limited_call import call, shared_folder, why_not
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ def can() -> None:
 
 
 @pytest.mark.usefixtures("can")
-@pytest.mark.parametrize(
-    "allowed", [4, *(pytest.param(one, marks=pytest.mark.long) for one in (8, 12)), 14]
-)
+@pytest.mark.parametrize("allowed", mostly_long([4, 8, 12, 14], suite=[4]))
 def test_a_job_without_enough_processes_and_threads_ends_and_names_the_limit(allowed: int) -> None:
     """Wherever the shortage meets it: in the driver, in Dask's threads, in the zygote."""
     with shared_folder() as folder:
@@ -57,6 +56,7 @@ def test_a_job_without_enough_processes_and_threads_ends_and_names_the_limit(all
     assert "os._exit" not in said
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("can")
 def test_a_job_without_enough_open_files_ends_and_names_the_limit() -> None:
     """There is not one agent."""
@@ -75,7 +75,7 @@ def test_a_job_goes_on_with_the_agents_that_could_be_started() -> None:
     assert "RLIMIT_NOFILE allows 26 open files in a process" in log
 
 
-@pytest.mark.parametrize("free", [0, 300_000])
+@pytest.mark.parametrize("free", mostly_long([0, 300_000], suite=[0]))
 def test_a_script_without_address_space_while_returning_has_failed_for_memory(
     free: int, tmp_path: Path
 ) -> None:

@@ -254,7 +254,11 @@ file.write_text({now!r})
 
 
 @pytest.mark.parametrize(
-    "imports", ["import factories, kinds", pytest.param("", marks=pytest.mark.processes)]
+    "imports",
+    [
+        "import factories, kinds",
+        pytest.param("", marks=[pytest.mark.processes, pytest.mark.long]),
+    ],
 )
 def test_a_caller_with_the_same_modules_gets_objects_of_its_own_classes(
     tmp_path: Path, imports: str

@@ -9,6 +9,8 @@ READY := $(VENV)/ready
 # One more than there are cores, since tests wait a third of the time.
 WORKERS ?= $(shell $(BIN)/python -c "import os; print(len(os.sched_getaffinity(0)) + 1)" \
 	2>/dev/null || echo auto)
+# All tests of a file in one worker: a cluster, service or store of a module is started once.
+IN_PARALLEL = -n $(WORKERS) --dist loadfile
 # The first of these that starts: a name on the path may be a shim of a Python that is not there.
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 	$$name -c "" 2>/dev/null && echo $$name && break; done)
@@ -70,19 +72,19 @@ test: style docs  ## Style and documentation, then the whole suite
 	@$(MAKE) --no-print-directory suite
 
 suite: $(READY)  ## The tests alone
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m "not long" $(ARGS)
 
 test-core: $(READY)  ## The core's tests, in a copy without the packages at its edge
 	@rm -rf $(CORE) && mkdir $(CORE)
 	@$(BIN)/python -m tests.support.core_copy $(CORE)
 	@cd $(CORE) && PYTHONPATH="$(abspath $(CORE))" $(abspath $(BIN))/python -m pytest \
-	    -n $(WORKERS) -m "not long" $(CORE_TESTS) $(ARGS)
+	    $(IN_PARALLEL) -m "not long" $(CORE_TESTS) $(ARGS)
 
 test-azure: $(READY)  ## The tests of Azure's files and classes, and of MLTable
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" tests/azure $(ARGS)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m "not long" tests/azure $(ARGS)
 
 test-serve: $(READY)  ## The tests of the HTTP service
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" tests/serve $(ARGS)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m "not long" tests/serve $(ARGS)
 
 test-gpu: $(READY)  ## On a machine with a GPU and PyTorch: jobs on the card
 	@$(BIN)/python -m pytest tests/gpu $(ARGS)
@@ -110,10 +112,10 @@ test-python:  ## The suite under another Python: make test-python PYTHON=python3
 	@$(MAKE) --no-print-directory suite VENV=$(OTHER)
 
 test-oldest: $(OLDEST)/ready  ## The suite with the lowest versions that pyproject.toml allows
-	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
+	@$(OLDEST)/bin/python -m pytest $(IN_PARALLEL) -m "not long" $(ARGS)
 
 test-extras: $(EXTRAS)/ready  ## What the suite skips for want of a package: delta, MLflow, notebooks, SDK
-	@PATH="$(CURDIR)/$(EXTRAS)/bin:$$PATH" $(EXTRAS)/bin/python -m pytest -n $(WORKERS) \
+	@PATH="$(CURDIR)/$(EXTRAS)/bin:$$PATH" $(EXTRAS)/bin/python -m pytest $(IN_PARALLEL) \
 	    -p no:schemathesis $(EXTRA_TESTS) $(ARGS)
 
 test-wheel: package $(WHEEL)/ready  ## The suite of the sdist against the installed wheel
@@ -121,7 +123,7 @@ test-wheel: package $(WHEEL)/ready  ## The suite of the sdist against the instal
 	@tar --extract --file dist/daskprs-*.tar.gz --strip-components 1 --directory $(UNPACKED)
 	@rm -r $(UNPACKED)/daskprs
 	@cd $(UNPACKED) && PATH="$(abspath $(WHEEL))/bin:$$PATH" PYTHONPATH="$(abspath $(UNPACKED))" \
-	    python -m pytest -n $(WORKERS) \
+	    python -m pytest $(IN_PARALLEL) \
 	    -m "not long" $(ARGS)
 
 package: $(READY)  ## Wheel and sdist into dist/: of the same files, the same bytes

@@ -20,6 +20,7 @@ from daskprs._system.nvml import gpu_usage
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite that runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start is interrupted
 
+from tests.support.cases import SUITE_EXAMPLES
 from tests.support.leftovers import Leftovers
 from tests.support.polling import poll_for
 from tests.support.warm_start import warm_start
@@ -34,7 +35,7 @@ PATIENCE_S = 30.0
 settings.register_profile(
     "suite",
     deadline=None,  # the machine may be busy
-    max_examples=40,
+    max_examples=SUITE_EXAMPLES,
     print_blob=True,  # a failure elsewhere can be repeated here
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

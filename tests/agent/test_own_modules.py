@@ -149,6 +149,7 @@ def test_packages_keep_their_place_before_or_after_those_of_the_interpreter(
     ]
 
 
+@pytest.mark.long
 def test_packages_of_a_zipped_layer_travel_by_name(project: Path) -> None:
     """Their metadata lies in the archive."""
     install(project.parent / "libs", held=HELD)

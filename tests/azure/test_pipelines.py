@@ -18,6 +18,7 @@ from daskprs._cli import main
 from daskprs.azure import PipelineResult, run_pipeline
 from daskprs.azure._stand_ins.step_run import metrics_in
 from daskprs.errors import JobFolderError, PipelineFailed
+from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 
 PREPARE = """\
@@ -223,6 +224,7 @@ import os
 
 import pandas as pd
 from azureml_user.parallel_run import EntryScript
+from tests.support.cases import mostly_long
 
 
 def run(mini_batch, mini_batch_context):
@@ -294,6 +296,7 @@ jobs:
 """
 
 
+@pytest.mark.long
 def test_an_mltable_of_files_that_a_command_wrote_is_cut_by_count() -> None:
     """It names a folder as a file, as published ones do; the rows are shown by the next step."""
     write(src__entry_py="def run(files):\n    return [len(files), *(f[-5:] for f in files)]\n")
@@ -340,7 +343,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> str:
     return FAILS.replace("|| exit 7\n", "|| exit 7\n    outputs: {o: }\n")
 
 
-@pytest.mark.parametrize("quiet", [True, False])
+@pytest.mark.parametrize("quiet", mostly_long([True, False], suite=[False]))
 def test_a_command_shows_the_output_of_a_failed_step_once(home: Path, *, quiet: bool) -> None:
     """Either while the step runs, or in the message at the end."""
     del home
@@ -402,6 +405,7 @@ def mend_script() -> None:
     write(src__s_py="def run(files):\n    return ['new']\n")
 
 
+@pytest.mark.long
 def test_a_script_that_was_mended_goes_on_where_it_was_if_that_is_accepted() -> None:
     """Else the job of the step refuses it."""
     write_script_that_fails_on_one_file_of_two()

@@ -28,8 +28,11 @@ jobs:
     ("old", "new", "word", "line"),
     [
         ("", "", "Completed", "pipeline Completed"),
-        ("code: 0", "code: 3", "failed", "3"),
-        ("command:", "comand:", "refused", "pipeline.yml:5:5: jobs.say"),
+        pytest.param("code: 0", "code: 3", "failed", "3", marks=pytest.mark.long),
+        pytest.param(
+            *("command:", "comand:", "refused", "pipeline.yml:5:5: jobs.say"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_pipeline_is_told_by_its_end(

@@ -617,6 +617,6 @@ OLD = Outcome(0, 1, Status.RUN_DONE, 2, 2, 0.0, 0.0, 0.0, 0.0)
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(
     settings.default,
-    max_examples=5 * settings.default.max_examples,  # 200, and 10,000 in the long form
+    max_examples=4 * settings.default.max_examples,  # 80, and 8,000 in the long form
     stateful_step_count=50,
 )

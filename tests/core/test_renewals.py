@@ -10,6 +10,7 @@ from daskprs._core import lease_sizes
 from daskprs._core.actions import SlotAdded, SlotId, ThreadsCounted, Withdraw
 from daskprs._core.lease import AgentExited, AgentStarted, Death
 from daskprs._core.outcomes import Failure, Status
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +175,7 @@ def test_many_that_break_their_process_cost_a_start_for_each_charged_attempt(
     assert it.starts <= slots + 30
 
 
-@pytest.mark.parametrize("slots", [1, 2, 16])
+@pytest.mark.parametrize("slots", mostly_long([1, 2, 16], suite=[16]))
 def test_a_script_that_fails_everywhere_starts_a_handful_of_processes_more(
     script: Callable[..., Script], slots: int
 ) -> None:

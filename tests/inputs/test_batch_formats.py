@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -27,6 +27,7 @@ from daskprs._inputs.source.batch_format import batch_form, rows_in
 from daskprs._inputs.source.read_options import BatchFormat, ReadOptions
 from daskprs.errors import InputError, LoadError, OptionError
 from tests.support import types_tables
+from tests.support.cases import few_examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +68,7 @@ if hasattr(pa, "uuid"):
     TYPES[pa.uuid()] = st.uuids().map(lambda one: one.bytes)
 
 
-FEWER = settings(max_examples=settings.default.max_examples // 3)  # each reads many files
+FEWER = few_examples(2)  # each reads many files
 
 
 @st.composite

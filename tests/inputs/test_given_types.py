@@ -27,6 +27,7 @@ from daskprs._inputs.source.read_options import ReadOptions
 from daskprs._output.rows.given_schema import GivenSchema, schema_text
 from daskprs.errors import InputError, LoadError, OptionError, ReturnTypeError
 from tests.support.arrow_of_all_kinds import FLAT
+from tests.support.cases import few_examples
 from tests.support.put_together import together
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def written(text: str, made: Any, to: pa.DataType) -> bool:
 
 @pytest.mark.timeout(900)  # the long form has 200,000 casts
 @pytest.mark.parametrize("one", KINDS, ids=lambda kind: str(kind[0]))
+@few_examples(2)
 @given(drawn=st.data())
 def test_values_of_any_type_are_refused_as_another_or_are_equal(
     one: Any, drawn: st.DataObject
@@ -165,6 +167,7 @@ CELLS = {
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:Passing integer data to Period")
 @pytest.mark.parametrize("kind", CELLS)
+@few_examples(2)
 @given(drawn=st.data())
 def test_cells_of_a_frame_are_refused_as_another_type_or_are_equal(
     kind: str, drawn: st.DataObject

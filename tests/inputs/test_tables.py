@@ -19,6 +19,7 @@ from daskprs._inputs.delimited.parser import DelimitedParser
 from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputError, LoadError, OptionError
+from tests.support.cases import few_examples
 from tests.support.put_together import together
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def _quoted(cell: str) -> bool:
     return any(char in cell for char in ',"\n\r') or not cell.strip()
 
 
+@few_examples(2)
 @given(text=csv_texts(), size=SIZES, bom=st.booleans())
 def test_delimited_text_is_what_pandas_reads(
     tmp_path_factory: pytest.TempPathFactory, text: str, size: int, *, bom: bool
@@ -62,6 +64,7 @@ def test_delimited_text_is_what_pandas_reads(
     path.unlink()
 
 
+@few_examples(2)
 @given(
     rows=st.lists(
         st.fixed_dictionaries(
@@ -90,6 +93,7 @@ def test_json_lines_are_what_a_frame_of_them_is(
     path.unlink()
 
 
+@few_examples(2)
 @given(
     lengths=st.lists(st.integers(0, 30), min_size=1, max_size=3),
     group=st.integers(1, 12),

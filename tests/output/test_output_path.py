@@ -219,6 +219,7 @@ if __name__ == "__main__":
 """.replace("list_of", "lambda rows: list(rows['id'])")
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_an_output_may_be_in_a_bucket(tmp_path: Path) -> None:
     """A file is there as a whole, and a folder with its manifest; a bucket has to exist."""

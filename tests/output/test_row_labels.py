@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
@@ -36,6 +37,7 @@ from daskprs._system.private_folder import DEFAULT_ACL
 from daskprs._system.seal import Seal, SealKey
 from daskprs.errors import JobChanged, JobFolderError, JournalError
 from tests.support.canary import Canary
+from tests.support.cases import mostly_long
 from tests.support.store_driver import KEY, TYPED
 
 if TYPE_CHECKING:
@@ -129,8 +131,12 @@ def test_any_index_comes_back(tmp_path: Path, kind: str) -> None:
     assert_frame_equal(got, frame[frame["x"] % 2 == 1], check_freq=False)
 
 
-@pytest.mark.parametrize("script", [same, odd, descending], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("size", [None, 200])
+@pytest.mark.parametrize(
+    ("script", "size"),
+    mostly_long(
+        product([same, odd, descending], [None, 200]), suite=[(odd, None), (descending, 200)]
+    ),
+)
 @pytest.mark.processes
 def test_a_dask_frame_has_its_labels_by_partition(
     tmp_path: Path, script: Callable[..., Any], size: int | None
@@ -145,9 +151,14 @@ def test_a_dask_frame_has_its_labels_by_partition(
 
 
 @pytest.mark.parametrize(
-    "data", ["pandas", "objects", pytest.param("dask", marks=pytest.mark.processes)]
+    ("script", "data"),
+    [
+        *product([same, odd, numbers], ["pandas", "objects"]),
+        pytest.param(odd, "dask", marks=pytest.mark.processes),
+        pytest.param(same, "dask", marks=[pytest.mark.processes, pytest.mark.long]),
+        pytest.param(numbers, "dask", marks=[pytest.mark.processes, pytest.mark.long]),
+    ],
 )
-@pytest.mark.parametrize("script", [same, odd, numbers], ids=lambda one: one.__name__)
 def test_rows_that_were_brought_together_by_key_keep_their_labels(
     tmp_path: Path, data: str, script: Callable[..., Any]
 ) -> None:

@@ -27,7 +27,7 @@ STORIES = {
     "of_logs": "a whole job whose script prints much",
 }
 """Where the disk gets full."""
-SUITE = ["of_a_job", "output", "spool", "journal", "part"]
+SUITE = ["journal", "part"]
 
 
 @pytest.mark.parametrize("story", mostly_long(STORIES, suite=SUITE))

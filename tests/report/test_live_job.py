@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.cases import mostly_long
 from tests.support.terminal import CTRL_C, Terminal
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run(mini_batch):
 """
 
 
-@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("columns", mostly_long([80, 200], suite=[80]))
 def test_a_job_that_fails_shows_its_output_and_the_line_that_failed(
     tmp_path: Path, columns: int
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 from tests.support.services import LightService
 
@@ -53,7 +54,10 @@ def test_a_service_that_is_told_to_end_lets_requests_end_and_takes_no_jobs(tmp_p
         assert service.ended(names[1]) == "Completed"
 
 
-@pytest.mark.parametrize(("drain_s", "more"), [(1, []), (600, [signal.SIGTERM])])
+@pytest.mark.parametrize(
+    ("drain_s", "more"),
+    mostly_long([(1, []), (600, [signal.SIGTERM])], suite=[(600, [signal.SIGTERM])]),
+)
 def test_a_request_that_does_not_end_is_ended(
     tmp_path: Path, drain_s: int, more: list[signal.Signals]
 ) -> None:

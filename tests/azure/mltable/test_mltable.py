@@ -668,7 +668,7 @@ def test_keys_that_are_columns_are_shuffled(tmp_path: Path) -> None:
     assert sum(one.items or 0 for one in source.mini_batches()) == 20
 
 
-@settings(max_examples=15)
+@settings(max_examples=7)
 @given(wanted=st.sets(st.integers(0, 9), min_size=1), size=SIZES)
 def test_partitions_are_pieces_of_files_whatever_a_mini_batch_holds(
     tmp_path: Path, wanted: set[int], size: int

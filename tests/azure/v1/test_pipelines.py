@@ -42,6 +42,7 @@ from daskprs.errors import (
     ScriptError,
     UsageError,
 )
+from tests.support.cases import mostly_long
 
 SPLIT = """
 import argparse, os, pathlib
@@ -123,7 +124,7 @@ def three_steps(store: Any, *, as_table: bool) -> tuple[Pipeline, OutputFileData
     return Pipeline(Workspace(root="store"), steps=[last]), whole
 
 
-@pytest.mark.parametrize("as_table", [True, False])
+@pytest.mark.parametrize("as_table", mostly_long([True, False], suite=[True]))
 def test_a_pipeline_of_the_last_step_has_all_that_it_needs(*, as_table: bool) -> None:
     """An output is files, or a table if it was said how it is read."""
     store = Workspace(root="store").get_default_datastore()
@@ -183,6 +184,8 @@ def run(mini_batch):
 TELLING = """
 import sys
 from azureml.core import Run
+from tests.support.cases import mostly_long
+from tests.support.cases import mostly_long
 run = Run.get_context()
 words = run.input_datasets["words"].to_pandas_dataframe()
 with open(run.input_datasets["files"]) as file, run:

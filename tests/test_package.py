@@ -103,6 +103,33 @@ def test_the_archives_hold_what_belongs_to_them(
     assert {one.name.partition("/")[2] for one in sdist} == {*names, "PKG-INFO"}
 
 
+@pytest.mark.cold
+def test_what_the_wheel_holds_runs_a_job(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the clone on the path of Python, and in one process."""
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)  # noqa: S202 - it was made by this test
+    tmp_path.joinpath("score.py").write_text(
+        SCRIPT + "import daskprs\n\ndef init():\n    print(daskprs.__file__)\n"
+    )
+    tmp_path.joinpath("rows.csv").write_text("n\n1\n2\n")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    words = (*("score.py", "rows.csv"), *("--start-method", "inline"), *("--output-dir", "output"))
+    done = subprocess.run(
+        [sys.executable, "-m", "daskprs", "run", *words, "--job-dir", "job"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert tmp_path.joinpath("output/parallel_run_step.txt").read_text() == "1 2\n2 4\n"
+    printed = [path.read_text() for path in tmp_path.glob("job/logs/user/stdout/*/*.txt")]
+    assert str(site / "daskprs/__init__.py") in "".join(printed)
+
+
 @pytest.mark.long
 def test_the_installed_wheel_runs_a_job(wheel: Path, tmp_path: Path) -> None:
     """In an environment that has the packages of this one, but not its daskprs."""

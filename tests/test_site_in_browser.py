@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.browser import CHROMIUM, VIEWS, Browser, View, served, wrong_with
+from tests.support.browser import CHROMIUM, HIDDEN, VIEWS, Browser, View, served, wrong_with
 from tests.support.cases import mostly_long
 from tests.support.cloning import copy_clone
 
@@ -82,6 +82,7 @@ def test_the_search_finds_a_word(site: Path, *, from_disk: bool) -> None:
     with served(site) as address, Browser() as browser:
         start = f"file://{site}/" if from_disk else address
         browser.open(f"{start}how-to/failures.html", VIEWS[0])
+        assert browser.value(HIDDEN) == []
         browser.value(SEARCH)
         browser.wait_for(f"{BOX}?.activeElement?.tagName === 'INPUT'")
         assert not browser.value(FOUND)

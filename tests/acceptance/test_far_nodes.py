@@ -267,6 +267,7 @@ def test_side_inputs_are_sent_where_they_are_not_seen(tmp_path: Path, client: Cl
         assert list(rows["result"]) == ["wordsw"]
 
 
+@pytest.mark.long
 def test_replicas_of_the_input_have_times_of_their_own(
     tmp_path: Path, client: Client, nodes: SeparateNodes
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.support.cases import mostly_long
 from tests.support.pages import blocks
 
+INLINE = "--start-method", "inline"
 PAGE = Path(__file__).parents[2] / "docs/how-to/file-formats.md"
 SCRIPT = """
 import sys
@@ -113,7 +114,7 @@ def test_a_column_without_nulls_keeps_its_integers(installed: Path, *, nullable:
     for name in ("one", "two"):
         (work / f"{name}.fasta").write_bytes(rows.tobytes())
     (work / "score.py").write_text("def run(rows):\n    return rows\n")
-    words = ("one.fasta", "two.fasta", "--job-dir", "job")
+    words = ("one.fasta", "two.fasta", "--job-dir", "job", *INLINE)
     done = daskprs(work, "run", "score.py", *words, site=installed)
     assert done.returncode == 0, done.stderr
     lines = (work / "job/output/parallel_run_step.txt").read_text().splitlines()
@@ -130,7 +131,9 @@ def test_a_null_where_a_reader_has_announced_none_fails_its_mini_batch(installed
     rows = np.array([(n, n / 2) for n in range(8)], [("id", "<i8"), ("value", "<f8")])
     (work / "one.fasta").write_bytes(rows.tobytes())
     (work / "score.py").write_text("def run(rows):\n    return rows\n")
-    done = daskprs(work, "run", "score.py", "one.fasta", "--job-dir", "job", site=installed)
+    done = daskprs(
+        work, "run", "score.py", "one.fasta", "--job-dir", "job", *INLINE, site=installed
+    )
     assert done.returncode == 42
     assert "gave a null in column 'id', which schema() has announced" in done.stderr
 
@@ -186,7 +189,7 @@ def test_a_reader_that_breaks_its_word_is_named(installed: Path, parts: str, tol
         "def read(file, where):\n    return pa.table({'sequence': ['a', 'b']})\n"
     )
     (installed.parent / "one.fasta").write_text(fasta(3))
-    words = ("--start-method", "inline", "--run-max-try", "1")
+    words = (*INLINE, "--run-max-try", "1")
     done = daskprs(installed.parent, "run", "score.py", "one.fasta", *words, site=installed)
     assert done.returncode != 0
     assert told in done.stderr

@@ -667,6 +667,7 @@ def test_ctrl_c_ends_all_steps_with_exit_code_130(home: Path) -> None:
     assert poll_for(lambda: is_gone(int((home / "pid").read_text())))
 
 
+@pytest.mark.long
 def test_a_pipeline_whose_lines_nobody_reads_goes_on(home: Path) -> None:
     """A terminal may be closed, and ``head`` may have seen enough."""
     text = f"jobs: {{a: {{command: echo 1; echo 2; touch {home}/done}}}}"

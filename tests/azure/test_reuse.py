@@ -213,6 +213,7 @@ def test_a_step_that_failed_is_run_again(project: Project) -> None:
     assert caught.value.result.steps["prepare"].status == "Completed"
 
 
+@pytest.mark.long
 def test_a_step_gives_its_pipeline_its_logs_and_metrics(project: Project) -> None:
     """As far as its flags say so; both steps have the log of their driver under Azure's name."""
     result, _ = project.run()

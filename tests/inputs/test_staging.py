@@ -41,6 +41,7 @@ from daskprs._inputs.source.read_options import ReadOptions
 from daskprs._system.masks import mask_of
 from daskprs.errors import InputError, JobFolderError, LoadError, OptionError
 from tests.support.canary import Canary
+from tests.support.cases import few_examples
 from tests.support.frames_of_all_kinds import frames
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def _loaded(
 # ---- frames ----
 
 
+@few_examples(2)
 @given(frames(), SIZES)
 def test_a_frame_comes_back(frame: pd.DataFrame, size: int | None) -> None:
     """With its columns, types, order, and whatever stands for null."""
@@ -142,6 +144,7 @@ COLUMNS = [
 ]
 
 
+@few_examples(2)
 @given(st.lists(st.sampled_from(COLUMNS).flatmap(lambda one: one), min_size=1, max_size=3), SIZES)
 def test_types_of_arrow_come_back_in_each_format(columns: list[pa.Array], size: int | None) -> None:
     """A NaN is no null, and types do not depend on the rows of a mini-batch."""

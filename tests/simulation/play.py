@@ -521,7 +521,7 @@ def simulated() -> Iterator[None]:
         # Agents of other processes than the driver's do not end with it.
         ("daskprs._driver.dispatch", "close_pools"): lambda _: None,
         ("daskprs._driver.dispatch", "gc"): SimpleNamespace(
-            freeze=lambda: None, unfreeze=lambda: None
+            get_freeze_count=lambda: 0, freeze=lambda: None, unfreeze=lambda: None
         ),
         ("daskprs._output.publish.output_file", "exchanged"): _exchanged,
     }

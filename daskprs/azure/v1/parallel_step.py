@@ -27,12 +27,13 @@ from daskprs.azure.v1.inputs import (
     joined,
     mounted,
     name_of,
+    outputs_in,
     root_of,
     source_of,
     words_of,
 )
 from daskprs.azure.v1.model import paths_of_models
-from daskprs.azure.v1.outputs import Output, as_output
+from daskprs.azure.v1.outputs import Output, OutputFileDatasetConfig, as_output
 from daskprs.azure.v1.parameter import known_parameters
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import OptionError
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 BY_COMMAND = Surface(resume=command_to_resume)
 """A command continues a step from its folder, which has all that the job needs: `submit` has no
 argument for that."""
+NAMED_OUTPUTS = "named-outputs"
+"""The folder of the outputs that have no other place, in the folder of the step."""
 NAME = re.compile(r"[a-z][-a-z0-9]{1,30}[a-z0-9]")
 NAME_RULE = (
     "3 to 32 lowercase letters, digits and dashes, the first a letter and the last not a dash"
@@ -74,9 +77,11 @@ class ParallelRunStep(PipelineStep):
         Additional file datasets for the script, which finds their paths in `arguments` or
         ``EntryScript().side_inputs``.
     arguments : list, optional
-        Arguments for the script; an input or output among them is replaced by its path.
+        Arguments for the script; an input or output among them is replaced by its path. An
+        `OutputFileDatasetConfig` that no other step writes is a folder that the script fills.
     allow_reuse : bool
-        Reuse the result of an identical earlier run.
+        Reuse the result of an identical earlier run. A step with outputs in `arguments` is not
+        reused.
     models : list, optional
         Without effect: scripts can find all models of the workspace.
 
@@ -108,9 +113,23 @@ class ParallelRunStep(PipelineStep):
         mistakes = [*_mistakes(vars(self))]
         if mistakes:
             raise OptionError("\n".join(mistakes))
-        self.outputs = [] if self.output is None else [self.output]
+        main = [] if self.output is None else [self.output]
+        self._further = [*self._outputs_of_arguments()]
+        self.outputs = [*main, *self._further]
         for one in self.outputs:
             one.producer = self
+
+    def _outputs_of_arguments(self) -> Iterator[Output]:
+        """Yield the folders that the script itself writes, and finds by an argument.
+
+        An `OutputFileDatasetConfig` is one of them, unless another step writes it.
+        """
+        read = [self.output, *outputs_in([*self.inputs, *self.side_inputs])]
+        given = (one for one in self.arguments if isinstance(one, OutputFileDatasetConfig))
+        for one in dict.fromkeys(given):
+            writer = one.producer or self  # a cell that runs again makes the step again
+            if one not in read and writer.name == self.name:
+                yield one
 
     def parameters(self) -> Iterator[PipelineParameter]:
         """Yield the pipeline parameters that the step and its config use."""
@@ -188,7 +207,7 @@ class ParallelRunStep(PipelineStep):
             try:
                 result = run_or_reuse(
                     task,
-                    results if self.allow_reuse else None,
+                    results if self.allow_reuse and not self._further else None,
                     moved=self._moved(task, run_id),
                     progress=progress,
                     surface=BY_COMMAND if isinstance(task.data, list) else None,  # else: in memory
@@ -200,7 +219,8 @@ class ParallelRunStep(PipelineStep):
                     tell_parent(JobFolder(folder), self.name, parent, flags)
         if self.output is not None:
             self.output.place = Path(result.output_dir)
-            self.output.register_in(workspace)
+        for one in self.outputs:
+            one.register_in(workspace)
         return result
 
     def check(
@@ -249,6 +269,9 @@ class ParallelRunStep(PipelineStep):
         place = None if self.output is None else self.output.place_of(run_id)
         if self.output is not None:
             self.output.place = place or folder / "output"
+        for further in self._further:
+            further.place = further.place_of(run_id) or folder / NAMED_OUTPUTS / further.name
+            further.place.mkdir(parents=True, exist_ok=True)
         config = self.parallel_run_config
         form = config.checked(parameters)
         dataset = joined([dataset_of(one, parameters) for one in self.inputs])

@@ -17,10 +17,12 @@ from daskprs.azure.v1 import (
     Dataset,
     DatasetConsumptionConfig,
     Environment,
+    Experiment,
     Model,
     OutputFileDatasetConfig,
     ParallelRunConfig,
     ParallelRunStep,
+    Pipeline,
     PipelineData,
     PipelineParameter,
     Workspace,
@@ -260,6 +262,42 @@ def test_paths_and_frames_need_no_dataset_around_them() -> None:
     frame = pd.DataFrame({"n": [1, 2]})
     table = ParallelRunStep("of-frame", config(partition_keys=["n"]), [frame])
     assert lines(table.run(progress=False)) == ['1 "n=1 "', '2 "n=2 "']
+
+
+def test_a_script_fills_the_outputs_among_its_arguments() -> None:
+    """They need no `output`, have places of their own, and later steps read them."""
+    Path("code/split.py").write_text(
+        "import argparse\nfrom pathlib import Path\n\n"
+        "def init():\n    global given\n    parser = argparse.ArgumentParser()\n"
+        "    parser.add_argument('--first')\n    parser.add_argument('--rest')\n"
+        "    given = parser.parse_known_args()[0]\n\n"
+        "def run(mini_batch):\n    for path in map(Path, mini_batch):\n"
+        "        Path(given.first, path.name).write_text(path.read_text()[:1])\n"
+        "        Path(given.rest, path.name).write_text(path.read_text()[1:])\n"
+        "    return mini_batch\n"
+    )
+    ws = Workspace(root="store")
+    store = ws.get_default_datastore()
+    first = OutputFileDatasetConfig("first", destination=(store, "split/first"))
+    rest = OutputFileDatasetConfig("rest").register_on_complete("rests")
+    for _ in range(2):  # as when a cell runs again
+        split = ParallelRunStep(
+            name="split-files",
+            inputs=[Dataset.File.from_files((store, "sounds"))],
+            arguments=["--first", first, "--rest", rest],
+            parallel_run_config=config(entry_script="split.py", output_action="summary_only"),
+        )
+    again = ParallelRunStep("read-rest", config(), [rest.as_input()], arguments=["--more", first])
+    assert split.outputs == [first, rest]
+    assert (split.needed, again.outputs, again.needed) == ([], [], [rest, first])
+    for _ in range(2):  # it is not reused: the kept result has one output
+        run = Experiment(ws, "split").submit(Pipeline(ws, steps=[again]))
+        step = run.find_step_run("split-files")[0]
+        assert not step.is_reused
+        assert Path("store/split/first/a.wav").read_text() == "a"
+        (there,) = step.result.job_dir.glob("named-outputs/rest/a.wav")
+        assert there.read_text() == "nna/winter/a.wav"
+        assert Dataset.get_by_name(ws, "rests").data == [str(there.parent)]
 
 
 def test_a_failed_step_raises_and_is_not_reused() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-    from daskprs.azure._assets import NamedEnvironment
+    from daskprs.azure._assets import Assets, NamedEnvironment
     from daskprs.azure.v1.pipeline import Experiment
 
 DEFAULT_DATASTORE = "workspaceblobstore"
@@ -42,8 +42,9 @@ class Workspace(Known):
     ----------
     subscription_id, resource_group, workspace_name
         Without effect; `workspace_name` is its `name`.
-    root : path
-        The folder of the default datastore. Its ``.azureml`` keeps what is registered.
+    root : path, optional
+        The folder of the default datastore. Its ``.azureml`` keeps what is registered. Default:
+        what ``config.json`` says, or in a script the workspace of its step, as by `from_config`.
     datastores : dict, optional
         Folders of other datastores, by name.
     environments : dict, optional
@@ -53,9 +54,16 @@ class Workspace(Known):
     Raises
     ------
     UsageError
-        Without a `root`: there is no Azure here. For an environment without an interpreter.
+        Without a `root`, here or in ``config.json``: there is no Azure here. For an environment
+        without an interpreter.
 
     """
+
+    root: Path
+    datastores: dict[str, Datastore]
+    compute_targets: ComputeTargets
+    interpreters: Assets
+    """The interpreters of environments, by name."""
 
     def __init__(
         self,
@@ -68,9 +76,15 @@ class Workspace(Known):
         environments: Mapping[str, str | PathLike[str]] | None = None,
         **_: Any,
     ) -> None:
+        known = None
         if root is None:
-            msg = f"Workspace: there is no Azure here, so a workspace is a folder. {INSTEAD}"
-            raise UsageError(msg)
+            found = self.of_run(RunPlace.seen()) or self.described()
+            if found is None:
+                msg = f"Workspace: there is no Azure here, so a workspace is a folder. {INSTEAD}"
+                raise UsageError(msg)
+            root, known = found.root, found.interpreters
+            of_config = {name: one.root for name, one in found.datastores.items()}
+            datastores = {**of_config, **(datastores or {})}
         self.subscription_id = subscription_id
         self.resource_group = resource_group
         self.name = workspace_name
@@ -78,7 +92,7 @@ class Workspace(Known):
         self.root = Path(root).absolute()
         places = {DEFAULT_DATASTORE: self.root, **(datastores or {})}
         self.datastores = {name: Datastore.local(name, path) for name, path in places.items()}
-        self._environments = given_places(None, environments=environments)
+        self.interpreters = given_places(known, environments=environments)
         self.compute_targets = ComputeTargets(self)
         self._default = DEFAULT_DATASTORE
         self._in_memory: dict[str, AbstractDataset] = {}
@@ -196,7 +210,7 @@ class Workspace(Known):
         It is given as an object with a name, or by its name.
         """
         one = environment if isinstance(environment, str) else vars(environment)
-        return self._environments.environment(one, Path(), "")
+        return self.interpreters.environment(one, Path(), "")
 
     def folders(self) -> tuple[Path, ...]:
         """Return the folders of all datastores, and the folder of the registry."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,25 @@ def test_a_config_file_with_a_folder_makes_the_first_cell_run(
     assert Workspace.from_config().root == tmp_path / "store"
 
 
+def test_the_ids_of_azure_are_enough_beside_a_config_file(tmp_path: Path) -> None:
+    """The first cell of many notebooks names them, and no file."""
+    Path("config.json").write_text(
+        json.dumps(
+            {
+                "root": "store",
+                "datastores": {"sounds": "sounds"},
+                "environments": {"e": sys.executable},
+            }
+        )
+    )
+    ws = Workspace("subscription", "group", "name", datastores={"more": "more"})
+    assert (ws.name, ws.resource_group, ws.root) == ("name", "group", tmp_path / "store")
+    assert ws.datastore("sounds").root == tmp_path / "sounds"
+    assert ws.datastore("more").root == tmp_path / "more"
+    assert ws.get_default_datastore().workspace is ws
+    assert ws.environment("e").python == sys.executable
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}"])
 def test_a_config_file_without_a_folder_is_refused(text: str) -> None:
     """By the name of the file."""
@@ -68,4 +89,5 @@ def test_a_script_has_the_workspace_of_its_step(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(name, value)
     found = Workspace.get("mine")
     assert (found.name, found.root) == ("mine", ws.root)
+    assert Workspace("subscription", "group", "mine").root == ws.root
     assert found.datastore("images").root == ws.datastore("images").root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure._assets import given_places
@@ -104,9 +105,17 @@ class MLClient:
 
     @classmethod
     def from_config(
-        cls, credential: Any = None, *, path: str | PathLike[str] | None = None, **given: Any
+        cls,
+        credential: Any = None,
+        *,
+        path: str | PathLike[str] | None = None,
+        file_name: str | PathLike[str] | None = None,
+        **given: Any,
     ) -> MLClient:
         """Return a client of the workspace that a ``config.json`` names.
+
+        The path is that of the file, or of the folder from which the file is looked for, upwards.
+        `file_name` is another name of the file, in that folder.
 
         Raises
         ------
@@ -114,6 +123,8 @@ class MLClient:
             When the file cannot be read.
 
         """
+        if file_name is not None and (named := Path(path or "", file_name)).is_file():
+            path = named
         described = None if path is None else Workspace.described(path)
         if described is None:
             return cls(credential, **given)

@@ -387,6 +387,11 @@ def test_a_workspace_is_the_folder_that_a_config_names(client: MLClient, tmp_pat
     )
     assert named.assets().environments == {"e": sys.executable}
     assert named.workspace.root == tmp_path / "ws"
+    Path("src/other.json").write_text(json.dumps({"root": "ws"}))
+    assert MLClient.from_config(path="src", file_name="other.json").workspace.root == (
+        tmp_path / "src" / "ws"
+    )
+    assert MLClient.from_config(file_name="config.json").workspace.root == tmp_path / "ws"
     assert [one.name for one in named.datastores.list()] == ["workspaceblobstore", "blobs", "more"]
     assert named.datastores.get_default().root == str(tmp_path / "ws")
     places = named.assets()

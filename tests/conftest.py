@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import multiprocessing.util
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -47,6 +48,10 @@ csv.read_csv(io.BytesIO(b"a\n1\n"))
 
 # Workers that are processes of their own are forked from one that has imported Dask.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
+# Sockets of the fork server lie in a folder that is made once. Made within a test that sets TMPDIR,
+# its path may be too long for them in all tests that follow.
+multiprocessing.util.get_temp_dir()
 
 # NVML keeps two pipes from its first use on, where there is a GPU.
 gpu_usage()

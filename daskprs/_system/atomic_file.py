@@ -9,6 +9,8 @@ import threading
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from daskprs._system.regular_files import open_regular
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -45,7 +47,7 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
 def sync_file(file: Path) -> None:
     """Make the bytes of a file durable; another process may have written them."""
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         os.fdatasync(opened.fileno())
 
 

@@ -67,7 +67,8 @@ class Leftovers:
         return [
             child
             for pid, child in self._children.items()
-            if pid not in before._children or before._children[pid] != child
+            if (pid not in before._children or before._children[pid] != child)
+            and not _is_of_another(child)
         ]
 
 
@@ -126,6 +127,17 @@ def _target(fd: str) -> str:
         return str(Path("/proc/self/fd", fd).readlink())
     except OSError:
         return ""
+
+
+def _is_of_another(child: psutil.Process) -> bool:
+    """Say whether a process has ended, and another one has not looked at its end yet.
+
+    A service that was forked from a template adopts what its jobs were forked from.
+    """
+    try:
+        return child.status() == psutil.STATUS_ZOMBIE and child.ppid() != os.getpid()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _told(child: psutil.Process) -> str:

@@ -6,12 +6,15 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pandas as pd
+
 from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease, Stop, TruncateLease
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs._agent.supervision.pool import AgentPool
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentExited, Results
 from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._output.rows.format_result import format_result
 from daskprs._output.spec import SpoolSpec
 from daskprs._output.spool import AgentSpool, Sink, UnwritableError
 from tests.simulation.world import EPOCH_S, now
@@ -56,9 +59,14 @@ class Script:
         """How often a mini-batch was at fault."""
 
 
-def rows_of(index: int) -> bytes:
+def numbers_of(index: int) -> list[tuple[int, int]]:
     """Return the rows of a mini-batch; some have none."""
-    return b"".join(b"%d:%d\n" % (index, row) for row in range(index % 4))
+    return [(index, row) for row in range(index % 4)]
+
+
+def rows_of(index: int) -> bytes:
+    """Return the rows of a mini-batch as lines."""
+    return b"".join(b"%d:%d\n" % row for row in numbers_of(index))
 
 
 class Agent:
@@ -91,6 +99,7 @@ class Agent:
         self.page = self
         self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
         self._limits = job.limits
+        self._output = job.output
         self._worker = worker
         self._script = script
         self._spool = AgentSpool(spool)
@@ -212,20 +221,24 @@ class Agent:
     def _finish(self, mini_batch: MiniBatch, attempt: int, begun_s: float, *, good: bool) -> None:
         took_s, body, failure = now().now_s - begun_s, b"", None
         text = None
-        if good:
+        if good and self._output.is_dataset:
+            frame = pd.DataFrame(numbers_of(mini_batch.index), columns=["index", "row"], dtype=int)
+            rows = format_result(frame, self._output, self._spool)
+            text, body = rows.text, rows.payload
+        elif good:
             sink = Sink(self._spool.text, self._spool.from_bytes)
             sink.write(rows_of(mini_batch.index))
             text, body = sink.finish()
         else:
             failure = Failure("ValueError", f"mini-batch {mini_batch.index} is bad")
         status = Status.RUN_DONE if good else Status.RUN_EXCEPTION
-        rows = 1 if good else 0
+        succeeded = 1 if good else 0
         outcome = Outcome(
             mini_batch.index,
             attempt,
             status,
             1,
-            rows,
+            succeeded,
             EPOCH_S + begun_s,
             took_s,
             took_s,

@@ -31,7 +31,7 @@ REAL = {
         *("rename", "replace", "unlink", "remove", "mkdir", "rmdir", "link"),
     )
 }
-REAL_OPEN, REAL_FLOCK, REAL_EXCHANGE = io.open, fcntl.flock, atomic_file.exchanged
+REAL_OPEN, REAL_EXCHANGE = io.open, atomic_file.exchanged
 
 
 class Operation(NamedTuple):
@@ -323,6 +323,13 @@ class Disk:
                 with suppress(OSError):  # a file object has closed it
                     if _file(fd) == file:
                         REAL["close"](fd)
+
+    def give_locks(self, process: Process) -> None:
+        """Let others have the locks of a process, as a network file system does after a cut."""
+        for fd, (owner, _) in self._owners.items():
+            if owner is process:
+                with suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_UN)
 
     # ---- after a loss of power ----
 

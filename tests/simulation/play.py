@@ -10,6 +10,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
+
 from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs._cluster.cluster_slots import ClusterSlots
 from daskprs._cluster.slot_allocator import SlotAllocator
@@ -27,7 +29,18 @@ from daskprs._output.spec import OutputSpec
 from daskprs._output.store import ResultStore
 from daskprs._system.hidden_values import HiddenValues
 from daskprs.errors import DaskprsError
-from tests.simulation.agents import DIES, GOOD, HANGS, POISONS, RAISES, Act, Pool, Script, rows_of
+from tests.simulation.agents import (
+    DIES,
+    GOOD,
+    HANGS,
+    POISONS,
+    RAISES,
+    Act,
+    Pool,
+    Script,
+    numbers_of,
+    rows_of,
+)
 from tests.simulation.cluster import Client, Cluster, Worker
 from tests.simulation.disk import Disk
 from tests.simulation.world import Died, Executor, Process, World, installed, now, replaced
@@ -36,7 +49,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SPEC = OutputSpec(text=True, typed=False)
+SPECS = {
+    "text": OutputSpec(text=True, typed=False),
+    "jsonl": OutputSpec(text=True, typed=False, format="jsonl", single_file=True),
+    "parquet": OutputSpec(text=True, typed=False, format="parquet", file_size_bytes=2_000),
+}
 RESUMES = 3
 """Moments at which the power is lost, for each seed."""
 MOST_DRIVERS = 12
@@ -68,6 +85,18 @@ class Scenario:
     """Whether the disk of the first driver syncs nothing."""
     init_fails: set[int]
     """Starts of agents that fail, by their number."""
+    form: str = "text"
+    """The form of the output."""
+
+    @property
+    def spec(self) -> OutputSpec:
+        """The rows that are kept."""
+        return SPECS[self.form]
+
+    @property
+    def must_fail(self) -> bool:
+        """Whether more mini-batches fail than may."""
+        return 0 <= self.limits.allowed_failed_count < len(self.settled_bad)
 
     @property
     def settled_bad(self) -> set[int]:
@@ -77,7 +106,7 @@ class Scenario:
 
 STRIKES = (
     *("kill worker", "kill worker", "retire worker", "stop worker", "add worker", "busy worker"),
-    *("cut client", "kill scheduler", "kill host", "stop driver", "kill driver"),
+    *("cut client", "kill scheduler", "kill host", "stop driver", "kill driver", "second driver"),
 )
 OPENING, AT_WORK, PUBLISHING, ENDING = "opening", "at work", "publishing", "ending"
 MOMENTS = {OPENING: 40, AT_WORK: 20, PUBLISHING: 25, ENDING: 6}
@@ -92,7 +121,7 @@ def drawn(seed: int) -> Scenario:
     hosts, threads = rng.randint(1, 3), rng.choice([1, 1, 2, 4])
     limits = Limits(
         run_max_try=rng.choice([1, 2, 3]),
-        allowed_failed_count=-1,
+        allowed_failed_count=rng.choice([-1, -1, -1, 0, 1, 3]),
         run_timeout_s=rng.choice([2.0, 5.0]),
         retry_delay_s=rng.choice([0.0, 0.0, 1.0, None]),
         max_node_losses=1000,
@@ -136,6 +165,7 @@ def drawn(seed: int) -> Scenario:
         on_disk,
         lies,
         init_fails,
+        rng.choice(["text"] * 8 + ["jsonl", "parquet"]),
     )
 
 
@@ -185,7 +215,7 @@ class CheckedLedger(Ledger):
     def __init__(self, scenario: Scenario, committed: set[int], *given: Any, **more: Any) -> None:
         self._scenario = scenario
         self._committed = committed
-        self._given_up: set[int] = set()
+        self.given_up: set[int] = set()
         super().__init__(*given, **more)
 
     def handle(self, event: Any, now_s: float) -> list[Any]:
@@ -195,7 +225,7 @@ class CheckedLedger(Ledger):
             if isinstance(action, Commit):
                 for one in action.mini_batches:
                     demand(one.index not in self._committed, f"{one.index} is committed twice")
-                    demand(one.index not in self._given_up, f"{one.index} is given up already")
+                    demand(one.index not in self.given_up, f"{one.index} is given up already")
                     self._committed.add(one.index)
             elif isinstance(action, FailAttempt):
                 index = action.mini_batch.index
@@ -204,7 +234,7 @@ class CheckedLedger(Ledger):
                 demand(not (is_innocent and action.final), f"the innocent {index} is given up")
                 demand(not (is_innocent and action.charged), f"the innocent {index} is charged")
                 if action.final:
-                    self._given_up.add(index)
+                    self.given_up.add(index)
         return actions
 
 
@@ -217,7 +247,7 @@ class Stage:
         self.rng = random.Random(scenario.seed * 7919 + is_calm)  # noqa: S311
         self.disk = Disk(root)
         self.is_calm = is_calm
-        self.target = root / "out" / "rows.txt"
+        self.target = root / "out" / f"rows.{scenario.form}"
         self.folder = JobFolder(root / "job")
         self.script = Script(self._act, self._starts)
         self._starts_made = 0
@@ -231,6 +261,8 @@ class Stage:
         self.client: Client | None = None
         self.store: ResultStore | None = None
         """Of the driver that is at work."""
+        self._is_second = False
+        """Whether a driver works while another one believes that the job is its own."""
 
     def _act(self, index: int) -> Act:
         seconds = self.scenario.seconds * (0.5 + self.rng.random())
@@ -296,6 +328,25 @@ class Stage:
                 now().loop.call_later(after_s, self.disk.driver.go_on)
             case "kill driver":
                 self.disk.driver.die()
+            case "second driver" if self.moment == AT_WORK and not self._is_second:
+                now().between = self._second_driver
+
+    def _second_driver(self) -> None:
+        """Let another driver do the job, while the first one is cut off from the disk's locks."""
+        first = self.disk.driver
+        if first.is_dead or first.is_stopped:
+            return
+        first.stop()
+        self.disk.give_locks(first)
+        kept = self.client, self.store, self.moment
+        self._is_second = True
+        while not self._driver():
+            demand(self.books.drivers < MOST_DRIVERS, "the job does not come to its end")
+            now().wait(lambda: False, 0.5)
+        self._is_second = False
+        self.client, self.store, self.moment = kept
+        self.disk.driver = first
+        first.go_on()
 
     def _restart(self, worker: Worker) -> None:
         """Let a nanny start another worker, perhaps at the same address."""
@@ -419,7 +470,7 @@ class Stage:
             self.store = store = ResultStore(
                 self.folder,
                 epoch,
-                SPEC,
+                scenario.spec,
                 self.target,
                 {"input": {}, "script": "", "options": {}},
                 resumption=Resumption(lambda: iter(plan(scenario.count))),
@@ -442,14 +493,18 @@ class Stage:
             )
             self.client = client = Client(process, self.cluster, f"client-{self.books.drivers}")
             listeners: Any = Listening()
-            job = spec_of(job_id, self.folder, epoch, scenario.limits)
+            job = spec_of(job_id, self.folder, epoch, scenario)
             nodes = SlotAllocator(None, None, 0.0)
             slots = ClusterSlots(client, job, nodes, listeners)  # type: ignore[arg-type]
             self.moment = AT_WORK
             ending = Dispatcher(slots, ledger, store, listeners, job, clock=_clock()).run()
             if ending.status is not JobStatus.COMPLETED:
-                demand(self.scenario.init_fails and not self.is_calm, f"the job failed: {ending}")
-                self.books.count("job failed")
+                self.books.count("job failed", "too many failures" if scenario.must_fail else "")
+                if scenario.must_fail:
+                    most = scenario.limits.allowed_failed_count
+                    demand(len(ledger.given_up) == most + 1, f"given up: {ledger.given_up}")
+                    return True
+                demand(scenario.init_fails and not self.is_calm, f"the job failed: {ending}")
                 return False
             self.moment = PUBLISHING
             store.write_failed()
@@ -463,11 +518,22 @@ class Stage:
     def check(self) -> None:
         """Compare the output with that of a serial run."""
         bad = self.scenario.settled_bad
-        wanted = b"".join(
-            rows_of(index) for index in range(self.scenario.count) if index not in bad
-        )
+        good = [index for index in range(self.scenario.count) if index not in bad]
+        if self.scenario.must_fail:
+            demand(not self.target.exists(), "a job that failed has published its output")
+            return
         demand(self.target.exists(), "there is no output")
-        found = self.target.read_bytes()
+        if self.scenario.form == "parquet":
+            tables = [pq.read_table(part) for part in sorted(self.target.glob("*.parquet"))]
+            rows = [tuple(row.values()) for table in tables for row in table.to_pylist()]
+            found, wanted = str(rows), str([row for index in good for row in numbers_of(index)])
+        elif self.scenario.form == "jsonl":
+            found = self.target.read_text()
+            lines = (row for index in good for row in numbers_of(index))
+            wanted = "".join(f'{{"index":{index},"row":{row}}}\n' for index, row in lines)
+        else:
+            found = self.target.read_text()
+            wanted = b"".join(map(rows_of, good)).decode()
         demand(found == wanted, f"the output is {found!r} and not {wanted!r}")
 
     def check_the_rest(self) -> None:
@@ -584,7 +650,7 @@ def plan(count: int) -> list[MiniBatch]:
     return [MiniBatch(index, None, f"part {index}", 1) for index in range(count)]
 
 
-def spec_of(job_id: str, folder: JobFolder, epoch: int, limits: Limits) -> JobSpec:
+def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario) -> JobSpec:
     """Return what agents receive."""
     return JobSpec(
         job_id=job_id,
@@ -593,14 +659,14 @@ def spec_of(job_id: str, folder: JobFolder, epoch: int, limits: Limits) -> JobSp
         environment=HiddenValues({}),
         reader=b"",
         unit="row",
-        output=SPEC,
+        output=scenario.spec,
         job_dir=str(folder),
         epoch=epoch,
         boot_id="",
         output_dir="",
         logging_level="INFO",
         start_method="fork",
-        limits=limits,
+        limits=scenario.limits,
     )
 
 

@@ -204,6 +204,8 @@ class World:
         self.process = Process("nobody")
         """The process of what runs at present."""
         self._thread: Thread | None = None
+        self.between: Callable[[], None] | None = None
+        """What runs once, before the next event: it may wait itself."""
         self._steps = 0
 
     @property
@@ -254,6 +256,11 @@ class World:
         if self._steps > MOST_STEPS or self.now_s > MOST_S:
             msg = f"the job is at {self.now_s:.0f} s, after {self._steps} steps"
             raise Stuck(msg)
+        if self.between is not None:
+            call, self.between = self.between, None
+            with self.acting(NOBODY):
+                call()
+            return
         before = self.process
         for able in self.threads:
             if able.can_run():

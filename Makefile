@@ -6,8 +6,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
-# One more than there are cores, since tests wait a third of the time.
-WORKERS ?= $(shell $(BIN)/python -c "import os; print(len(os.sched_getaffinity(0)) + 1)" \
+# Two more than there are cores, since tests wait a third of the time.
+WORKERS ?= $(shell $(BIN)/python -c "import os; print(len(os.sched_getaffinity(0)) + 2)" \
 	2>/dev/null || echo auto)
 # All tests of a file in one worker: a cluster, service or store of a module is started once.
 IN_PARALLEL = -n $(WORKERS) --dist loadfile

@@ -25,6 +25,7 @@ def answers(worker: str) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_nodes_share_no_file_and_can_be_cut_from_the_network(tmp_path: Path) -> None:
     """A folder of the test is empty there; what is cut answers nobody until it is healed."""
     if reason := why_not():

@@ -16,7 +16,10 @@ from tests.support.cloning import copy_clone
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    pytest.mark.long,
+]
 SOME = [
     "index.html",
     "reference/azure-pipeline-files.html",

@@ -35,6 +35,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return done.stdout, folder / "demo-output"
 
 
+@pytest.mark.long
 def test_the_digits_are_those_that_a_plain_loop_reads(demo: tuple[str, Path]) -> None:
     """Every picture is in the output once, in order, with what the model says of it."""
     folder = demo[1] / "digits"

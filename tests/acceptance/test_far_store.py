@@ -25,6 +25,7 @@ def run(rows, context):
 """
 
 
+@pytest.mark.long
 def test_a_store_of_objects_is_seen_by_all(tmp_path: Path) -> None:
     """Nodes read their part of the input from it, and the script writes files of its own there."""
     if reason := why_not():

@@ -46,6 +46,7 @@ CELLS = {
 """Some of each row of the table; `make chaos` plays all, and strikes at random besides."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("strike", mostly_long(CELLS, suite=["agent killed"]))
 def test_nothing_is_lost_doubled_or_charged_to_the_innocent(tmp_path: Path, strike: str) -> None:

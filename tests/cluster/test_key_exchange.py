@@ -173,6 +173,7 @@ def test_an_error_of_a_piece_is_that_of_the_exchange(
         assert poll_for(lambda: not any(client.run(_left).values()))
 
 
+@pytest.mark.long
 def test_rows_travel_between_nodes_that_share_no_disk(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -277,6 +277,7 @@ def test_workers_of_a_host_give_their_agents_different_devices(
     assert len(pairs) == 3
 
 
+@pytest.mark.long
 def test_workers_that_only_declare_a_gpu_give_each_agent_one(
     tmp_path: Path, cluster: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +309,7 @@ def test_workers_that_only_declare_a_gpu_give_each_agent_one(
             assert ("node 0: 1 of 3 processes sees no GPU" in log) == (processes == 3)
 
 
+@pytest.mark.long
 def test_a_lease_waits_for_the_gpu_that_another_task_has(
     tmp_path: Path, cluster: ByHand, waiting: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
+from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 FRAME = pd.DataFrame({"key": [1, 2] * 50, "value": range(100)})
 
 
-@pytest.mark.parametrize("of_dask", [False, True])
+@pytest.mark.parametrize("of_dask", mostly_long([False, True], suite=[False]))
 def test_no_workers_timeout_ends_the_dealing_of_rows(tmp_path: Path, *, of_dask: bool) -> None:
     """Of a table that the driver cuts, and of partitions that workers compute."""
     data = dd.from_pandas(FRAME, npartitions=2) if of_dask else FRAME

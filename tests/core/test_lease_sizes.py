@@ -94,6 +94,7 @@ def test_failed_attempts_do_not_tell_how_long_mini_batches_take(desk: Any) -> No
     assert len(it.leases[slot].work) == size
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_mini_batches_of_nothing_are_few_leases(desk: Any) -> None:
     """A Dask task costs milliseconds, and they are not paid for each mini-batch."""
     it = desk(100_000, slots=4)

@@ -183,6 +183,7 @@ print((after - before) * 1024 / max(group.length for group in index.groups))
 """
 
 
+@pytest.mark.long
 def test_a_key_with_half_of_all_rows_takes_little_more_than_its_rows(tmp_path: Path) -> None:
     """The others of its part are read from the disk again."""
     told = subprocess.run(

@@ -301,6 +301,7 @@ def test_s3_is_listed_at_once_and_no_folder_twice(s3: SlowStore, tmp_path: Path)
         assert s3.asked.count(f"GET {folder}") == 1
 
 
+@pytest.mark.long
 def test_a_mini_batch_of_a_large_file_reads_a_part_of_it(s3: SlowStore, tmp_path: Path) -> None:
     """The client of S3 reads 50 MB ahead where nobody says how much."""
     frame = pd.DataFrame({"x": np.random.default_rng(0).random(3 << 20)})

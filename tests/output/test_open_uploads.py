@@ -132,6 +132,7 @@ def test_all_pages_of_open_uploads_are_read(
     assert pages.left == [("set/c", "3")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how", mostly_long(["kill after", "gone", "kill before", "500"], suite=["gone"])
 )

@@ -23,6 +23,7 @@ def run(mini_batch):
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_job_that_shows_what_it_waits_for(tmp_path: Path) -> None:
     """The screen is left in order: one line of progress, and how to go on."""
     (tmp_path / "source").mkdir()

@@ -29,6 +29,7 @@ def simulated(
     return told
 
 
+@pytest.mark.long
 def test_the_scheduler_holds_no_more_than_a_lease_for_each_slot(tmp_path: Path) -> None:
     """However many mini-batches there are; a task more is the one that stops the agents."""
     told = simulated(tmp_path, nodes=8, slots_each=4, seconds=0.0, mini_batches=20_000)

@@ -324,6 +324,7 @@ def test_agents_read_the_input_little_more_than_once(tmp_path: Path) -> None:
     assert path.stat().st_size < read < 2 * path.stat().st_size
 
 
+@pytest.mark.long
 def test_the_driver_cuts_parquet_without_pandas(tmp_path: Path) -> None:
     """Importing it takes as long as all else before the first mini-batch; agents have it anyhow."""
     pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": [0.5, None, 1.5]}).to_parquet(

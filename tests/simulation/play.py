@@ -261,6 +261,8 @@ class Stage:
         self.client: Client | None = None
         self.store: ResultStore | None = None
         """Of the driver that is at work."""
+        self._clients: list[Client] = []
+        """Of all drivers so far."""
         self._is_second = False
         """Whether a driver works while another one believes that the job is its own."""
 
@@ -390,9 +392,8 @@ class Stage:
             worker.batched_stream.is_closed = True
             now().loop.call_later(self.rng.random(), worker.process.die)
         cluster.scheduler = Scheduler(cluster)
-        if self.client is not None and not self.client.process.is_dead:
-            client = self.client
-            if client.status == "running":
+        for client in self._clients:
+            if client.status == "running" and not client.process.is_dead:
                 client.cut()
                 now().at(2.0 + self.rng.random() * 5, client.process, partial(_connect, client))
         for number in range(self.scenario.hosts):
@@ -492,6 +493,7 @@ class Stage:
                 seed=job_id,
             )
             self.client = client = Client(process, self.cluster, f"client-{self.books.drivers}")
+            self._clients.append(client)
             listeners: Any = Listening()
             job = spec_of(job_id, self.folder, epoch, scenario)
             nodes = SlotAllocator(None, None, 0.0)

@@ -91,7 +91,8 @@ def labels_of(data: Any, *, is_moved: bool) -> int | None:
 
 def has_labels(data: Any) -> bool:
     """Say whether a frame has an index that `run` does not see."""
-    is_dask = class_name(type(data)).startswith("dask") and hasattr(data, "divisions")
+    # Of the class: the divisions of a frame may cost a pass over its data.
+    is_dask = class_name(type(data)).startswith("dask") and hasattr(type(data), "divisions")
     return is_dask or labels_of(data, is_moved=False) == -1
 
 

@@ -32,7 +32,7 @@ SIZED_AT_MOST = 10_000
 """Number of mini-batches up to which their sizes are looked up before they run, in milliseconds."""
 OTHER_LABELS = -1
 """Of `OutputSpec.unlabelled`."""
-USES_OF_INDEX = {"index", "loc", "at", "reindex"}
+USES_OF_INDEX = {"index", "loc", "reindex"}
 """What a script uses that looks at the labels of rows."""
 TOKENLESS = (
     "the collection has no deterministic token, so a resume computes all of it to compare it. "
@@ -159,14 +159,13 @@ class JobInput:
         if not (self._call.has_labels and USES_OF_INDEX & self._call.script.names):
             return ""
         return (
-            "the index of a mini-batch in run() is 0, 1, …, and not that of the frame, whose "
-            "labels the rows of the result get again. If run() needs the labels, call with "
-            "frame.reset_index(): they are a column then."
+            "the index of a mini-batch in run() is 0, 1, …, and not that of the frame. If run() "
+            "needs the labels, call with frame.reset_index(): they are a column then."
         )
 
     def _note_on_labels(self) -> str:
         """Return a note on labels of a frame that the output does not have."""
-        if self._call.output.unlabelled != OTHER_LABELS:
+        if self._call.output.unlabelled != OTHER_LABELS or not self._call.has_labels:
             return ""
         return (
             "the output has no column for the index of the frame. To keep the index, call with "

@@ -65,9 +65,8 @@ def _again(job_dir: Path, accept: str = "") -> str:
     """
     if accept:
         return ""
-    given = str(
-        Option("job_dir", str(job_dir))
-    )  # the message is read in Python, and by nobody else
+    # As text: nobody else than Python's user reads the message, so no front end words it.
+    given = str(Option("job_dir", str(job_dir)))
     return f"compute the collection again, or make the same call with {given}: only the rest runs"
 
 

@@ -302,10 +302,15 @@ class ResultStore:
         folder = self._folder
         for path_of in (folder.spools, folder.typed_spools, folder.journal):
             for path in (path_of(one) for one in epochs_of(folder, path_of) if one < self.epoch):
-                for file in path.iterdir() if path.is_dir() else [path]:
-                    sync_file(file)
-                if path.is_dir():
-                    sync_folder(path)
+                if not path.is_dir():
+                    sync_file(path)
+                    continue
+                for file in path.iterdir():
+                    # What is not ours, or cannot be read, is judged by who reads it.
+                    with suppress(PermissionError):
+                        if file.is_file():
+                            sync_file(file)
+                sync_folder(path)
 
     def _open_files(self) -> None:
         """Create the files of this epoch, the journal last: with it the job has begun."""

@@ -257,8 +257,9 @@ def by_label(mini_batch: pd.DataFrame) -> pd.DataFrame:
         (FILTERED, same, {"output": "x.parquet"}, ["the output has no column for the index"]),
         (FILTERED, same, {}, []),
         (WHOLE, by_label, {"output": "x.parquet"}, []),
+        (WHOLE, same, {"output": "x", "output_partition_by": ["x"]}, []),
     ],
-    ids=["of the script", "of the output", "none", "numbers"],
+    ids=["of the script", "of the output", "none", "numbers", "moved numbers"],
 )
 def test_a_frame_with_labels_gets_a_note_where_they_matter(
     tmp_path: Path,

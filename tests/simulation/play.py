@@ -263,6 +263,8 @@ class Stage:
         """Of the driver that is at work."""
         self._clients: list[Client] = []
         """Of all drivers so far."""
+        self._has_struck = False
+        """Whether something has befallen the cluster or a driver."""
         self._is_second = False
         """Whether a driver works while another one believes that the job is its own."""
 
@@ -301,6 +303,7 @@ class Stage:
         worker = rng.choice(living) if living else None
         host = f"host{rng.randrange(self.scenario.hosts)}"
         self.books.count(what, self.moment)
+        self._has_struck = True
         match what:
             case "add worker":
                 cluster.add_worker(host, self.scenario.threads)
@@ -449,7 +452,7 @@ class Stage:
             self.books.count(f"driver failed: {type(error).__name__}")
             if self.is_calm and self.scenario.lies:
                 raise Refused from error  # a disk that lied may have lost the reason of the output
-            demand(disk.struck or not self.is_calm, f"a driver failed: {error!r}")
+            demand(disk.struck or self._has_struck, f"a driver failed: {error!r}")
         finally:
             disk.release(process)
             if self.client is not None and self.client.process is process:

@@ -48,10 +48,10 @@ class LeaseRun:
         """Whether mini-batches not begun were taken back since the last outcome, or none were left
         to take back."""
         self._work: deque[tuple[int, int, ColumnBatch[Assigned]]] = deque()
-        self._expected: deque[tuple[int, int]] = deque()
-        """Index and attempt of each mini-batch of the agent without an outcome, in order."""
         """First position, position behind the last, and work of each lease. Done leases and
         work that was taken back are dropped."""
+        self._expected: deque[tuple[int, int]] = deque()
+        """Index and attempt of each mini-batch of the agent without an outcome, in order."""
         self._quiet_since_s = time.monotonic()
         self._first_s: float | None = None
         self._results: list[Results] = []

@@ -8,7 +8,6 @@ them with. Nothing is imported for that, since a module runs code when it is imp
 
 from __future__ import annotations
 
-import copyreg
 import hashlib
 import io
 import sys
@@ -34,6 +33,10 @@ _PARTS_OF_DEFINITION = 6
 """The length of the tuple to which cloudpickle reduces a definition; that of a name has two."""
 _folders: list[Path] = []
 """The folders of the script: what is imported from them is the script's own."""
+
+
+_joined: dict[str, Any] = {"of": None, "table": {}}
+"""The tables of reducers that were joined last, and the one that came of it."""
 
 
 class Definition(NamedTuple):
@@ -66,7 +69,7 @@ class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: SupportsWrite[bytes], *, checks: bool = True) -> None:
         super().__init__(file, protocol=5)
         self._checks = checks
-        self.dispatch_table = _reducers(len(copyreg.dispatch_table))
+        self.dispatch_table = _reducers()
         self._places: dict[Any, Definition | None] = {}
 
     def reducer_override(self, value: Any) -> Any:
@@ -102,14 +105,19 @@ class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return reduced
 
 
-@lru_cache(maxsize=1)
-def _reducers(_: int) -> dict[Any, Any]:
-    """Return the functions that reduce objects, by class; anew where scripts have registered more.
+def _reducers() -> dict[Any, Any]:
+    """Return the functions that reduce objects, by class.
 
     cloudpickle's own chain of two tables is asked for every object, and is slow. To join the two
-    for each mini-batch took a fifth of the time of one that returns a number.
+    for each mini-batch took a fifth of the time of one that returns a number; to see that a script
+    has changed neither is cheap.
     """
-    return {**copyreg.dispatch_table, **cloudpickle.Pickler.dispatch_table}
+    tables: list[Any] = cloudpickle.Pickler.dispatch_table.maps
+    if _joined["of"] != tables:
+        _joined["of"] = [dict(table) for table in tables]
+        _joined["table"] = {key: one for table in reversed(tables) for key, one in table.items()}
+    table: dict[Any, Any] = _joined["table"]
+    return table
 
 
 def row_pickle(value: Any) -> bytes:

@@ -68,6 +68,8 @@ class AgentPool:
         """The id of the last lease that each slot has begun; ids only grow."""
         self._withdrawn: set[int] = set()
         self._closed = False
+        self._closing = threading.Lock()
+        """Held while the agents are ended."""
         _living.add(self)
 
     def run(self, lease: Lease) -> LeaseReturned:
@@ -131,11 +133,13 @@ class AgentPool:
 
     def close(self) -> None:
         """Kill the agents that are left; a running lease sees the death of its agent."""
-        with self._lock:
-            self._closed = True
-            starter, self._starter = self._starter, None
-        if starter is not None:
-            starter.close()
+        # A second call waits for the first: what comes after it removes the agents' folders.
+        with self._closing:
+            with self._lock:
+                self._closed = True
+                starter, self._starter = self._starter, None
+            if starter is not None:
+                starter.close()
 
     def _living_starter(self, threads: int) -> AgentStarter:
         """Return the starter of agents; replace a dead zygote.

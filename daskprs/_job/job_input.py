@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 SIZED_AT_MOST = 10_000
 """Number of mini-batches up to which their sizes are looked up before they run, in milliseconds."""
-OTHER_LABELS = -1
-"""Of `OutputSpec.unlabelled`."""
 USES_OF_INDEX = {"index", "loc", "reindex"}
 """What a script uses that looks at the labels of rows."""
 TOKENLESS = (
@@ -165,7 +163,7 @@ class JobInput:
 
     def _note_on_labels(self) -> str:
         """Return a note on labels of a frame that the output does not have."""
-        if self._call.output.unlabelled != OTHER_LABELS or not self._call.has_labels:
+        if self._call.output.unlabelled is None or not self._call.has_labels:
             return ""
         return (
             "the output has no column for the index of the frame. To keep the index, call with "

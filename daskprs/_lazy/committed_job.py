@@ -65,7 +65,7 @@ def _again(job_dir: Path, accept: str = "") -> str:
     """
     if accept:
         return ""
-    # As text: nobody else than Python's user reads the message, so no front end words it.
+    # Python's form of the option: no front end words this message later.
     given = str(Option("job_dir", str(job_dir)))
     return f"compute the collection again, or make the same call with {given}: only the rest runs"
 

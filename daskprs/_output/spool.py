@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from daskprs._core.outcomes import Extent
 from daskprs._system.atomic_file import sync_file, sync_folder
 from daskprs._system.regular_files import open_regular
+from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -287,7 +288,7 @@ class SpoolFolder:
             if not unsynced <= self._named:
                 sync_folder(self._path)
                 self._named |= unsynced
-        except OSError:
+        except (OSError, JobFolderError):  # a file of another kind may stand there by now
             with self._lock:
                 self._unsynced |= unsynced
             raise

@@ -31,7 +31,7 @@ from daskprs._output.spool import DRIVER, Sink, Spools
 from daskprs._system.atomic_file import sync_file, sync_folder, whole_file
 from daskprs._system.disk_space import what_to_do
 from daskprs._system.interrupts import held_back
-from daskprs.errors import JournalError, OutputError
+from daskprs.errors import JobFolderError, JournalError, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -252,7 +252,8 @@ class ResultStore:
 
     def close(self) -> None:
         """Write pending records and close the files; journal and spools stay for a resume."""
-        with suppress(OutputError):  # a full disk was reported, and closing must go on
+        # A full disk, or a file of another kind, was reported, and closing must go on.
+        with suppress(OutputError, JobFolderError):
             self._syncer.sync()
         with suppress(OSError):  # a tail that cannot be cut off fails its checksum
             self._closing.close()

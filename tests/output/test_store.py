@@ -316,6 +316,19 @@ def test_what_an_earlier_driver_wrote_is_synced_before_it_is_published(
     assert set(map(str, wrote)) <= set(synced)
 
 
+@pytest.mark.parametrize("spec", [TEXT, TEXT._replace(format="jsonl", single_file=True)])
+def test_lost_records_of_published_rows_are_named(tmp_path: Path, spec: OutputSpec) -> None:
+    """The places of the other rows in the output would be wrong."""
+    commit_all(tmp_path, [0, 1, 2], spec)
+    finish(tmp_path, spec=spec, resume=True)
+    journal = JobFolder(tmp_path / "job").journal(1)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if b'["commits"' in line)
+    journal.write_bytes(b"".join(lines[:last]))
+    with pytest.raises(JournalError, match=r"is whole, but the journals .* lack the records"):
+        finish(tmp_path, spec=spec, resume=True)
+
+
 def test_a_resume_does_only_the_rest(tmp_path: Path) -> None:
     """What is committed comes out of the spool of an earlier epoch."""
     commit_all(tmp_path, [5, 3, 19])

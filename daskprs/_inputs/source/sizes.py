@@ -73,7 +73,7 @@ def _refused(value: Any, option: str, rule: str) -> OptionError:
 def size_in_one_form(value: Any, unit: str = "row") -> int | str:
     """Return a size of mini-batches such that equal sizes are equal: bytes or a count, or rows.
 
-    The `unit` is that of the input: rows are items where there are no tables.
+    `unit` is the unit of the input. In an input of items, ``"10 rows"`` means 10 items.
     """
     count, word = _counted(value) or (_bytes(value), "")
     if count <= 0:

@@ -101,7 +101,7 @@ class JsonLinesSource(TextSource):
 class JsonLinesReader(TextReader):
     """Parses the lines of a range; leaves out lines that are not JSON, if it `drops_invalid`.
 
-    If it `takes_all` keys, one that is no column is an error.
+    With `takes_all`, a key that is not a column is an error.
     """
 
     def __init__(

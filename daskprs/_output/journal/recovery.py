@@ -14,7 +14,7 @@ from daskprs._output.journal.history import History
 from daskprs._output.journal.index_mapping import index_mapping
 from daskprs._output.spool import Region, checksum_of, holds
 from daskprs._system.regular_files import open_regular
-from daskprs.errors import JobFolderError
+from daskprs.errors import JobFolderError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -229,6 +229,7 @@ def _place_in_file(history: History, published: Publication) -> None:
     commits = history.commits
     rows = history.standing(published.epoch)
     lengths = commits.column("text_length")[rows]
+    _refuse_lost_records(published, lengths)
     offsets, in_file = commits.column("text_offset"), commits.column("in_file")
     if published.parts is None:
         offsets[rows] = published.header_bytes + np.cumsum(lengths) - lengths
@@ -241,6 +242,25 @@ def _place_in_file(history: History, published: Publication) -> None:
     in_file[rows] = True
     commits.set_column("text_offset", offsets)
     commits.set_column("in_file", in_file)
+
+
+def _refuse_lost_records(published: Publication, lengths: Numbers) -> None:
+    """Refuse journals without the records of some rows that are published.
+
+    The places of all other rows in the output would be wrong. No driver publishes before the
+    records are synced, so that only a disk that loses synced data comes to this.
+    """
+    if published.parts is None:
+        is_whole = published.header_bytes + lengths.sum() == published.size
+    else:
+        is_whole = sum(part.mini_batches for part in published.parts) == (lengths > 0).sum()
+    if not is_whole:
+        msg = (
+            f"{published.target} is whole, but the journals of its job lack the records of some of "
+            "its rows: the disk has lost data that was synced. This job cannot go on. Start it "
+            "anew with another job folder and another output."
+        )
+        raise JournalError(msg)
 
 
 def _broken_in_parts(commits: CommitTable, rows: Numbers, published: Publication) -> Numbers:

@@ -33,8 +33,6 @@ _PARTS_OF_DEFINITION = 6
 """The length of the tuple to which cloudpickle reduces a definition; that of a name has two."""
 _folders: list[Path] = []
 """The folders of the script: what is imported from them is the script's own."""
-
-
 _joined: dict[str, Any] = {"of": None, "table": {}}
 """The tables of reducers that were joined last, and the one that came of it."""
 

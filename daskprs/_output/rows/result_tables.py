@@ -95,7 +95,7 @@ def column_of(values: list[Any]) -> pd.DataFrame:
     if kind in (int, float, bool, str):
         try:
             series = pd.Series(values)
-        except UnicodeEncodeError:  # half of a pair of surrogates is no text for Arrow
+        except UnicodeEncodeError:  # Arrow refuses a single surrogate
             series = pd.Series(values, dtype="object")
     elif issubclass(kind, np.generic) and not issubclass(kind, np.void):
         series = pd.Series(np.array(values))

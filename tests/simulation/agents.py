@@ -393,13 +393,10 @@ class Pool(AgentPool):
     """The pool of production, whose agents are functions."""
 
     script: Script
-    spool_folder: Callable[[int], Any]
-    worker: Callable[[], Process]
     made = 0
 
     def __init__(self, job: JobSpec) -> None:
         super().__init__(job)
-        self._process = now().process
         self._agents: list[Agent] = []
 
     def _employ(self, node: int, assignment: AgentAssignment) -> Any:

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import io
 import os
-import shutil
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WRITES = ("write", "truncate", "whole", "sync")
+OPEN_TO = {"full": ("create", "write", "mkdir"), "torn": ("write",), "cannot": ("exchange",)}
+"""The operations that these can befall; everything else befalls any."""
+FULL_FOR = 4
+"""Operations for which a disk is full."""
 REAL = {
     name: getattr(os, name)
     for name in (
@@ -65,8 +68,8 @@ class Disk:
         self._owners: dict[int, tuple[Process, tuple[int, int]]] = {}
         """Whose descriptors they are, and the file of each."""
         self.driver = Process("no driver")
-        self.strike: Callable[[], str] = lambda: ""
-        """Returns what befalls the next operation of the driver."""
+        self.strike: Callable[[str], str] = lambda _: ""
+        """Returns what befalls the next operation of the driver, given what it does."""
         self.named: Callable[[str], None] = lambda _: None
         """Called with each name that a rename or an exchange has given."""
         self.struck: list[tuple[str, str]] = []
@@ -117,20 +120,18 @@ class Disk:
             raise Died
         if process is not self.driver:
             return ""
-        how = self.strike()
-        if self.is_full_for and what in ("create", "write", "mkdir"):
-            self.is_full_for -= 1
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+        how = self.strike(what)
         if how:
             self.struck.append((how, f"{what} {name}"))
+        if how == "full":
+            self.is_full_for = FULL_FOR
+        if self.is_full_for and what in OPEN_TO["full"]:
+            self.is_full_for -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
         match how:
             case "die":
                 process.die()
                 raise Died
-            case "full":
-                if what in ("create", "write", "mkdir"):
-                    self.is_full_for = 3
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
             case "error":
                 raise OSError(errno.EIO, os.strerror(errno.EIO), name)
         return how
@@ -286,14 +287,16 @@ class Disk:
     def open_file(self, file: Any, mode: str = "r", *given: Any, **more: Any) -> Any:
         """Open a file as Python's `open` does."""
         name = self._name(file) if isinstance(file, str | os.PathLike) else None
-        if name is not None and set(mode) & set("wxa"):
-            how = self._begin("create", name)
-            opened = REAL_OPEN(file, mode, *given, **more)
-            if name not in self._nodes:
-                self._note("create", self._new(name), name)
-            self._end(how)
-            return opened
-        return REAL_OPEN(file, mode, *given, **more)
+        writes = name is not None and bool(set(mode) & set("wxa"))
+        how = self._begin("create", str(name)) if writes else ""
+        opened = REAL_OPEN(file, mode, *given, **more)
+        # What had this number before was closed by its file object, not by `os.close`.
+        self._open.pop(opened.fileno(), None)
+        self._owners.pop(opened.fileno(), None)
+        if writes and name is not None and name not in self._nodes:
+            self._note("create", self._new(name), name)
+        self._end(how)
+        return opened
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -475,8 +478,3 @@ def _found(seen: bytes, synced: bytes, rng: random.Random) -> bytes:
     most = rng.randint(0, len(rest))
     # The length of a file may be on the disk before its bytes: these are zeros then.
     return synced + (rest[:most] if how == 2 else bytes(most))
-
-
-def copied(disk: Disk, folder: Path) -> None:
-    """Copy the disk as programs see it."""
-    shutil.copytree(disk.root, folder)

@@ -42,7 +42,7 @@ from tests.simulation.agents import (
     rows_of,
 )
 from tests.simulation.cluster import Client, Cluster, Worker
-from tests.simulation.disk import Disk
+from tests.simulation.disk import OPEN_TO, Disk
 from tests.simulation.world import Died, Executor, Process, World, installed, now, replaced
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ SPECS = {
 RESUMES = 3
 """Moments at which the power is lost, for each seed."""
 MOST_DRIVERS = 12
+EARLIER = b"another output\n"
 TELL_EVERY_MS = 1000
 """Between two heartbeats of a worker: half as many as in production, which halves the time."""
 
@@ -87,6 +88,8 @@ class Scenario:
     """Starts of agents that fail, by their number."""
     form: str = "text"
     """The form of the output."""
+    replaces: bool = False
+    """Whether another output has the name, until the job replaces it."""
 
     @property
     def spec(self) -> OutputSpec:
@@ -165,7 +168,8 @@ def drawn(seed: int) -> Scenario:
         on_disk,
         lies,
         init_fails,
-        rng.choice(["text"] * 8 + ["jsonl", "parquet"]),
+        form := rng.choice(["text"] * 8 + ["jsonl", "parquet"]),
+        form != "parquet" and rng.random() < 0.3,
     )
 
 
@@ -188,7 +192,6 @@ class Books:
     """What was promised so far, and the counts of a seed."""
 
     drivers: int = 0
-    commits: int = 0
     strikes: dict[str, int] = field(default_factory=dict)
     virtual_s: float = 0.0
 
@@ -198,15 +201,11 @@ class Books:
         self.strikes[key] = self.strikes.get(key, 0) + 1
 
 
-class Listening:
-    """The listeners of a job: they hear everything, and note what matters."""
-
-    def __init__(self) -> None:
-        self.heard: list[Any] = []
+class Deaf:
+    """The listeners of a job whose messages nobody reads."""
 
     def tell(self, event: Any) -> None:
-        """Note an event."""
-        self.heard.append(event)
+        """Ignore an event."""
 
 
 class CheckedLedger(Ledger):
@@ -255,6 +254,8 @@ class Stage:
         self.disk.named = self._named
         self.moment = OPENING
         """What the driver is at."""
+        self._on_disk = dict(scenario.on_disk)
+        """What has not befallen the disk yet."""
         self._operations: dict[str, int] = {}
         """Operations of drivers on the disk, by moment."""
         self.cluster: Cluster
@@ -283,13 +284,15 @@ class Stage:
 
     # ---- what befalls the disk and the cluster ----
 
-    def _strike_disk(self) -> str:
-        """Return what befalls the next operation of a driver."""
+    def _strike_disk(self, what: str) -> str:
+        """Return what befalls the next operation of a driver: what is due, and can befall it."""
         self._operations[self.moment] = number = self._operations.get(self.moment, 0) + 1
-        how = self.scenario.on_disk.get((self.moment, number), "")
-        if how:
-            self.books.count(f"disk: {how}", self.moment)
-        return how
+        for (moment, due), how in self._on_disk.items():
+            if moment == self.moment and due <= number and what in OPEN_TO.get(how, (what,)):
+                del self._on_disk[moment, due]
+                self.books.count(f"disk: {how}", moment)
+                return how
+        return ""
 
     def _named(self, name: str) -> None:
         """Check the output when it gets its name: it is whole."""
@@ -410,6 +413,7 @@ class Stage:
         """Run the job until a driver lives to its end."""
         scenario = self.scenario
         world = World()
+        world.tokens = self.rng.getrandbits(32)
         Pool.script, Pool.made = self.script, 0
         Executor.late_s = staticmethod(lambda _: self.rng.random() * 0.2)
         with _on(self), installed(world), self.disk.installed():
@@ -423,6 +427,7 @@ class Stage:
                 self.disk.lies = scenario.lies
             while not self._driver():
                 demand(self.books.drivers < MOST_DRIVERS, "the job does not come to its end")
+                self._check_between()
                 world.wait(lambda: False, 0.2 + self.rng.random() * 2)
             self.books.virtual_s += world.now_s
             if world.errors:
@@ -478,7 +483,7 @@ class Stage:
                 self.target,
                 {"input": {}, "script": "", "options": {}},
                 resumption=Resumption(lambda: iter(plan(scenario.count))),
-                overwrite=False,
+                overwrite=scenario.replaces,
             )
             stack.callback(store.close)
             committed = {
@@ -497,7 +502,7 @@ class Stage:
             )
             self.client = client = Client(process, self.cluster, f"client-{self.books.drivers}")
             self._clients.append(client)
-            listeners: Any = Listening()
+            listeners: Any = Deaf()
             job = spec_of(job_id, self.folder, epoch, scenario)
             nodes = SlotAllocator(None, None, 0.0)
             slots = ClusterSlots(client, job, nodes, listeners)  # type: ignore[arg-type]
@@ -525,7 +530,9 @@ class Stage:
         bad = self.scenario.settled_bad
         good = [index for index in range(self.scenario.count) if index not in bad]
         if self.scenario.must_fail:
-            demand(not self.target.exists(), "a job that failed has published its output")
+            left = self.target.read_bytes() if self.target.exists() else b""
+            earlier = EARLIER if self.scenario.replaces else b""
+            demand(left == earlier, f"a job that failed has left {left!r} as its output")
             return
         demand(self.target.exists(), "there is no output")
         if self.scenario.form == "parquet":
@@ -540,6 +547,17 @@ class Stage:
             found = self.target.read_text()
             wanted = b"".join(map(rows_of, good)).decode()
         demand(found == wanted, f"the output is {found!r} and not {wanted!r}")
+
+    def _check_between(self) -> None:
+        """Check, after a driver, that the earlier output is there or the new one, and whole.
+
+        Where names cannot be exchanged, there is neither between two steps.
+        """
+        if not self.scenario.replaces or any(how == "cannot" for how, _ in self.disk.struck):
+            return
+        demand(self.target.exists(), "neither the earlier output nor the new one is there")
+        if self.target.read_bytes() != EARLIER:
+            self.check()
 
     def check_the_rest(self) -> None:
         """Check that nothing is left beside the output once the job is over."""
@@ -696,11 +714,16 @@ def played(scenario: Scenario, base: Path) -> Books:
     books, rng = Books(), random.Random(scenario.seed)  # noqa: S311
     with _emptied(base / f"seed{scenario.seed}") as root:
         stage = Stage(scenario, root, books, is_calm=False)
+        if scenario.replaces:
+            stage.target.parent.mkdir()
+            stage.target.write_bytes(EARLIER)
+            stage.disk.adopt()
+        begun = len(stage.disk.record)
         stage.play()
         stage.check()
         stage.check_the_rest()
         for _ in range(RESUMES):
-            moment = rng.randint(0, len(stage.disk.record))
+            moment = rng.randint(begun, len(stage.disk.record))
             shutil.rmtree(root)  # the paths in the journal stay those of the job
             stage.disk.after_power_loss(moment, root, rng)
             again = Stage(scenario, root, books, is_calm=True)

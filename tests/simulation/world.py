@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import hashlib
 import queue
+import secrets
 import sys
 import threading
 import time
@@ -123,7 +125,7 @@ class Thread:
             return True  # it sees that, and ends
         if process.is_stopped:
             return False
-        return self.ready() or (self.until_s is not None and self.world.now_s >= self.until_s)
+        return self.ready() or self.world.is_past(self.until_s)
 
     def run(self) -> None:
         """Let the thread go on until it waits or ends."""
@@ -201,17 +203,25 @@ class World:
         self.threads: list[Thread] = []
         self.errors: list[BaseException] = []
         """Errors that ended threads."""
-        self.process = Process("nobody")
+        self.nobody = Process("nobody")
+        """The process of what belongs to no other one. It ends with the world."""
+        self.process = self.nobody
         """The process of what runs at present."""
         self._thread: Thread | None = None
         self.between: Callable[[], None] | None = None
         """What runs once, before the next event: it may wait itself."""
+        self.tokens = 0
+        """Random tokens that were made so far."""
         self._steps = 0
 
     @property
     def now_s(self) -> float:
         """The virtual time in seconds."""
         return self.loop.now_s
+
+    def is_past(self, until_s: float | None) -> bool:
+        """Say whether a time is past; sums of seconds differ in their last digits."""
+        return until_s is not None and self.now_s >= until_s - SHORTEST_S / 2
 
     @contextmanager
     def acting(self, process: Process) -> Iterator[None]:
@@ -241,7 +251,7 @@ class World:
         else:
             process = self.process
             while not (ready() and not process.is_stopped):
-                if until_s is not None and self.now_s >= until_s and not process.is_stopped:
+                if self.is_past(until_s) and not process.is_stopped:
                     break
                 self.step()
                 if process.is_dead:
@@ -258,7 +268,7 @@ class World:
             raise Stuck(msg)
         if self.between is not None:
             call, self.between = self.between, None
-            with self.acting(NOBODY):
+            with self.acting(self.nobody):
                 call()
             return
         before = self.process
@@ -270,7 +280,7 @@ class World:
                 if able.ended:
                     self.threads.remove(able)
                 return
-        self.process = NOBODY
+        self.process = self.nobody
         self.loop._run_once()  # type: ignore[attr-defined]
         self.process = before
 
@@ -294,7 +304,6 @@ class World:
         self.loop.close()
 
 
-NOBODY = Process("nobody")
 _worlds: list[World] = []
 
 
@@ -478,6 +487,17 @@ class _Time:
         return getattr(time, name)
 
 
+class _Secrets:
+    """In place of the module `secrets`: the same seed gives the same tokens."""
+
+    def token_hex(self, count: int) -> str:
+        now().tokens += 1
+        return hashlib.sha256(str(now().tokens).encode()).hexdigest()[: 2 * count]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(secrets, name)
+
+
 class _Threading:
     """In place of the module `threading`."""
 
@@ -490,6 +510,7 @@ class _Threading:
 STANDARD: dict[int, Any] = {
     id(time): _Time(),
     id(threading): _Threading(),
+    id(secrets): _Secrets(),
     id(threading.Thread): Thread,
     id(queue.SimpleQueue): Queue,
     id(concurrent.futures.ThreadPoolExecutor): Executor,

@@ -107,7 +107,7 @@ LAYERS = {
         journal
         publish failures
         dataset
-        store read_rows
+        proof store read_rows
         committed_rows kept_rows
         published_rows
     """,

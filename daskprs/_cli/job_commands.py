@@ -1,4 +1,4 @@
-"""Commands that take the FOLDER of a job: ``resume``, ``retry-failed``, ``status``, ``result``."""
+"""Commands that take the FOLDER of a job: to go on with it, to look at it, to prove it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from daskprs import _plugins
 from daskprs._cli.as_json import JSON, json_value, show_json
-from daskprs._cli.exit_codes import every_end, show, to_stderr
+from daskprs._cli.exit_codes import echo_result, every_end, show, to_stderr
 from daskprs._cli.options import (
     CONTEXT,
     EXTEND,
@@ -28,6 +28,7 @@ from daskprs._cli.options import (
     options,
     stacked,
 )
+from daskprs._cli.verification_text import verification_lines
 from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.joint_folder import joint_folder_at
@@ -84,6 +85,18 @@ Examples:
 Exit codes:
   0    it is shown
   2    no job has begun in the folder
+"""
+AFTER_VERIFY = """\b
+Examples:
+  daskprs verify scored-job
+  daskprs verify scored-job --input
+  daskprs verify scored-job --json | jq .findings
+
+\b
+Exit codes:
+  0    all that was committed lies there as it was committed
+  42   something does not: the findings are shown
+  2    there is no job in the folder, a driver is at work in it, or another version wrote it
 """
 AFTER_RESULT = """\b
 Exit codes:
@@ -251,7 +264,37 @@ def result(folder: str, *, as_json: bool) -> None:
         sys.exit(EXIT_CODES.get(state.status, EXIT_USAGE))
 
 
-FOLDER_COMMANDS = (resume, retry_failed, status, result)
+@click.command("verify", context_settings=CONTEXT, epilog=AFTER_VERIFY)
+@click.argument("folder")
+@click.option(
+    "--input",
+    "rereads",
+    is_flag=True,
+    help="Also read the input again, and count the items of each mini-batch.",
+)
+@JSON
+@click.pass_context
+def verify(ctx: click.Context, /, folder: str, *, rereads: bool, as_json: bool) -> None:
+    """Prove that what the job in FOLDER committed lies there, byte for byte.
+
+    Compared are the journals, the rows that are kept and the output, by their checksums, and the
+    input, by the size and the time of its files. Nothing is written, and the script does not run.
+    """
+    with every_end():
+        from daskprs._job.verification import verify
+
+        job = _job(folder)
+        found = verify(job, rereads=rereads)
+        if as_json:
+            show_json(found.record())
+        else:
+            echo_result("\n".join(verification_lines(found)))
+            if any("resume" in finding.next_step for finding in found.findings):
+                to_stderr(f"daskprs: to resume the job: {_way_on(job, command_line(ctx))}")
+        sys.exit(0 if found.is_proved else EXIT_FAILED)
+
+
+FOLDER_COMMANDS = (resume, retry_failed, status, result, verify)
 
 
 def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, Any]) -> None:  # noqa: FBT001 - an option

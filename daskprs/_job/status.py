@@ -70,16 +70,14 @@ class JobState(NamedTuple):
 
 def state_of(folder: JobFolder) -> JobState:
     """Return the state of a job; reject a folder in which no job has begun."""
-    if not has_begun(folder):
-        msg = f"no job has begun in {folder}{_waits(folder)}."
-        raise JobFolderError(msg)
+    refuse_no_job(folder)
     who = holder(folder)  # first, so that its last records are read
     now = None if who is None else JobOfOthers(folder).view()
     history = History(folder)
     result = None
     if who is None and history.ended is not None:
         result = _result(folder, history.ended)
-    mini_batches, items, not_returned = _counts(history)
+    mini_batches, items, not_returned = counts_of(history)
     published = [one.target for one in history.publications if one.target.exists()]
     return JobState(
         _status(who, history, result),
@@ -92,6 +90,13 @@ def state_of(folder: JobFolder) -> JobState:
         now,
         not_returned,
     )
+
+
+def refuse_no_job(folder: JobFolder) -> None:
+    """Refuse a folder in which no job has begun, and say what the job waits for."""
+    if not has_begun(folder):
+        msg = f"no job has begun in {folder}{_waits(folder)}."
+        raise JobFolderError(msg)
 
 
 def _waits(folder: JobFolder) -> str:
@@ -122,12 +127,17 @@ def _result(folder: JobFolder, record: dict[str, Any]) -> ParallelRunResult:
 def _status(who: str | None, history: History, result: ParallelRunResult | None) -> str:
     if who is not None:
         return RUNNING
-    if result is not None:
-        return result.status
+    return status_in(history) if result is None else result.status
+
+
+def status_in(history: History) -> str:
+    """Return the status of a job that no driver is at work on."""
+    if history.ended is not None:
+        return str(history.ended.get("status"))
     return JobStatus.COMPLETED if history.is_done else DIED
 
 
-def _counts(history: History) -> tuple[Counts, Counts, int]:
+def counts_of(history: History) -> tuple[Counts, Counts, int]:
     """Return the counts of mini-batches and of items, and of items that `run` did not return."""
     rows = history.standing()
     rows = rows[history.commits.column("empty")[rows] == 0]

@@ -84,6 +84,12 @@ def check_unchanged(
         raise JobChanged(_message(changed, is_more=_is_only_more(then, now, changed)))
 
 
+def input_differences(then: Any, now: Any) -> list[str]:
+    """Return in words how the fingerprint of an input differs from that of earlier."""
+    compared = _Comparison(extend=False, is_input=lambda _: True)
+    return list(compared.differences(then, json.loads(json.dumps(now)), ("input",)))
+
+
 def _with_form_apart(parts: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a job with the form of its text as a part that nothing accepts."""
     if "options" not in parts:

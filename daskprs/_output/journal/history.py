@@ -12,12 +12,12 @@ import numpy as np
 from daskprs._folders.job_lock import begun_epochs
 from daskprs._output.journal.commits import Commits, CommitTable, HeaderNumbers
 from daskprs._output.journal.index_mapping import IndexMapping
-from daskprs._output.journal.journal import BEGINNING, VERSION, no_record, records
+from daskprs._output.journal.journal import BEGINNING, VERSION, BrokenLine, no_record, records
 from daskprs._output.spool import Regions
 from daskprs.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.journal.commits import Numbers
@@ -97,9 +97,16 @@ class GivenUp(NamedTuple):
 
 
 class History:
-    """The records of all epochs, the oldest first, until now or until `read_on` was called last."""
+    """The records of all epochs, the oldest first, until now or until `read_on` was called last.
 
-    def __init__(self, folder: JobFolder) -> None:
+    With `broken`, a journal is read to its end: lines that are not whole, or hold none of our
+    records, are reported to it. Header lines are not read then. Without it, a journal ends with the
+    first line that is not whole.
+    """
+
+    def __init__(
+        self, folder: JobFolder, broken: Callable[[Path, BrokenLine], None] | None = None
+    ) -> None:
         self.epoch = 0
         """The last epoch with a journal; 0 without one."""
         self.commits = CommitTable()
@@ -107,6 +114,10 @@ class History:
         self.given_up: dict[int, GivenUp] = {}
         """Mini-batches, by number, that were given up and not committed since."""
         self.publications: list[Publication] = []
+        self.published: set[int] = set()
+        """Epochs that recorded that their output is in place."""
+        self.settled: tuple[int, int] | None = None
+        """How many mini-batches were committed and given up at the end of the last plan."""
         self.may_overwrite = False
         """Whether an epoch was allowed to replace the output file."""
         self.ended: dict[str, Any] | None = None
@@ -127,6 +138,7 @@ class History:
         self._numbered: list[tuple[int, Numbers]] = []
         """Epochs that began with another plan, and the numbers of all commits before that."""
         self._folder = folder
+        self._broken = broken
         self._mark = BEGINNING
         """The position up to which the journal of the last epoch has been read."""
         self.read_on()
@@ -136,7 +148,7 @@ class History:
         for epoch in begun_epochs(self._folder):
             if epoch > self.epoch:
                 self.epoch, self._mark = epoch, BEGINNING
-                self.ended, self.is_done = None, False
+                self.ended, self.is_done, self.settled = None, False, None
                 self._headers = HeaderNumbers()
             if epoch == self.epoch:
                 self._read(self._folder.journal(epoch))
@@ -227,23 +239,37 @@ class History:
         return now
 
     def _read(self, journal: Path) -> None:
-        for mark, record in records(journal, self._mark):
+        told, is_broken = self._broken, False
+
+        def note(line: BrokenLine) -> None:
+            nonlocal is_broken
+            is_broken = True
+            if told is not None:
+                told(journal, line)
+
+        for mark, record in records(journal, self._mark, None if told is None else note):
             try:
                 self._take(record, journal, self.epoch)
             except (TypeError, ValueError, LookupError, OverflowError, AttributeError) as error:
-                raise no_record(journal, mark.lines) from error
+                if told is None:
+                    raise no_record(journal, mark.lines) from error
+                if not is_broken:  # else it may be of no use without the broken one
+                    note(BrokenLine(mark.lines, self._mark.bytes, mark.bytes))
             self._mark = mark
 
     def _take(self, record: list[Any], journal: Path, epoch: int) -> None:
         match record:
             case ["commits", *columns]:
                 commits = _commits(*columns)
-                headers = self._headers.headers(commits.header)
+                headers = None
+                if self._broken is None:
+                    headers = self._headers.headers(commits.header)
                 self._commit(commits._replace(header=headers), epoch)
             case ["given up", str(identity), int(index), _, {"items": int(items)}]:
                 self.given_up[index] = GivenUp(identity, items, epoch=epoch)
-            case ["complete", *_]:
+            case ["complete", int(committed), int(given_up)]:
                 self._complete.add(epoch)
+                self.settled = committed, given_up
                 output = self._fingerprints[epoch].get("output", {})
                 self.is_done = not output.get("text")
                 self._bear(borne=True)
@@ -260,6 +286,7 @@ class History:
                 )
             case ["published", _]:
                 self.is_done = True
+                self.published.add(epoch)
             case ["ended", dict(ended)]:
                 self.ended = ended
             case _:

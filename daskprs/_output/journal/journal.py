@@ -49,7 +49,7 @@ from daskprs._system.regular_files import open_regular
 from daskprs.errors import JournalError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -186,10 +186,24 @@ class Mark(NamedTuple):
 BEGINNING = Mark(0, 0)
 
 
-def records(path: Path, since: Mark = BEGINNING) -> Iterator[tuple[Mark, list[Any]]]:
+class BrokenLine(NamedTuple):
+    """A part of a journal that holds no whole line, though it may have held several."""
+
+    number: int
+    """The number of the first line, from 1."""
+    start: int
+    end: int
+    is_torn: bool = False
+    """Whether it may be the beginning of a line that was being written when its writer died."""
+
+
+def records(
+    path: Path, since: Mark = BEGINNING, broken: Callable[[BrokenLine], None] | None = None
+) -> Iterator[tuple[Mark, list[Any]]]:
     """Yield the records of a journal, up to the first line that is not whole.
 
-    Each comes with the mark behind it, from which a later call reads on.
+    Each comes with the mark behind it, from which a later call reads on. With `broken`, lines that
+    are not whole are reported to it, and those behind them are read, too.
 
     Raises
     ------
@@ -199,7 +213,17 @@ def records(path: Path, since: Mark = BEGINNING) -> Iterator[tuple[Mark, list[An
         When a whole line holds none of our records.
 
     """
-    for number, (start, body) in enumerate(lines(path, since.bytes), since.lines + 1):
+    number = since.lines
+
+    def note(start: int, line: bytes) -> None:
+        nonlocal number
+        number += 1
+        is_torn = not line.endswith(b"\n") and whole_line(line[:-1] + b"\n") is None
+        if broken is not None:
+            broken(BrokenLine(number, start, start + len(line), is_torn))
+
+    for start, body in lines(path, since.bytes, None if broken is None else note):
+        number += 1
         try:
             record: list[Any] = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -216,15 +240,23 @@ def no_record(path: Path, number: int) -> JournalError:
     return JournalError(msg)
 
 
-def lines(path: Path, at: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield the place and the JSON of each line, up to the first one that is not whole."""
+def lines(
+    path: Path, at: int = 0, broken: Callable[[int, bytes], None] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the place and the JSON of each line, up to the first one that is not whole.
+
+    With `broken`, a line that is not whole is given to it, with its place, and the next one read.
+    """
     with open_regular(path) as file:
         file.seek(at)
         while line := _line(file):
             body = whole_line(line)
-            if body is None:
+            if body is not None:
+                yield at, body
+            elif broken is None:
                 return
-            yield at, body
+            else:
+                broken(at, line)
             at += len(line)
 
 

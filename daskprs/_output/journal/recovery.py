@@ -171,12 +171,14 @@ def recover(
     whole = np.ones(len(standing), dtype=bool)
     if spec.text:
         in_spool = standing[commits.column("in_file")[standing] == 0]
-        broken = _broken(commits, in_spool, "text", folder.spools)
+        broken = broken_in_spools(commits, in_spool, "text", folder.spools)
         whole &= ~np.isin(standing, broken)
         if published is not None:
             whole &= ~np.isin(standing, _broken_in_parts(commits, standing, published))
     if spec.typed:
-        whole &= ~np.isin(standing, _broken(commits, standing, "typed", folder.typed_spools))
+        whole &= ~np.isin(
+            standing, broken_in_spools(commits, standing, "typed", folder.typed_spools)
+        )
     is_new = published is None or not np.array_equal(
         standing[whole], history.standing(published.epoch)
     )
@@ -268,14 +270,14 @@ def _broken_in_parts(commits: CommitTable, rows: Numbers, published: Publication
     broken = [
         number
         for number, part in enumerate(published.parts or (), 1)
-        if not all(_is_unchanged(published.target / file.name, file) for file in part.files)
+        if not all(is_unchanged(published.target / file.name, file) for file in part.files)
     ]
     in_file = commits.column("in_file")[rows].astype(bool)
     gone: Numbers = rows[in_file & np.isin(commits.column("part")[rows], broken)]
     return gone
 
 
-def _is_unchanged(path: Path, file: PublishedFile) -> bool:
+def is_unchanged(path: Path, file: PublishedFile) -> bool:
     try:
         with open_regular(path) as there:
             return checksum_of(there) == (file.size, file.checksum)
@@ -283,7 +285,7 @@ def _is_unchanged(path: Path, file: PublishedFile) -> bool:
         return False
 
 
-def _broken(
+def broken_in_spools(
     commits: CommitTable, rows: Numbers, form: str, spools: Callable[[int], Path]
 ) -> Numbers:
     """Return the commits whose bytes in the spools are missing or changed."""

@@ -76,8 +76,8 @@ LAYERS = {
         pipeline
     """,
     "daskprs._cluster": """
-        job_figures lost_cluster scaling_demand staged_in_use staged_work task_host thread_pool
-        topics worker_events
+        aside job_figures lost_cluster scaling_demand staged_in_use staged_work thread_pool
+        task_host topics worker_events
         worker_timer
         connect driver_task lease
         remote

@@ -23,6 +23,7 @@ from distributed.protocol import to_serialize
 
 from daskprs._agent.node.environment import agent_environment, usable_cores
 from daskprs._agent.supervision.helper_pool import HelperPool
+from daskprs._cluster.aside import called_aside
 from daskprs._cluster.thread_pool import leave_the_threads
 from daskprs._inputs.collections.node_file import NodeFile, new_name
 from daskprs._inputs.keys.dealing import DealtPart, deal_by, dealt_part
@@ -125,7 +126,7 @@ async def rest(name: str, dask_worker: Worker) -> None:
     """End the idle helpers of an exchange; meanwhile the worker's loop goes on."""
     plugin = dask_worker.plugins.get(name)
     if plugin is not None:
-        await asyncio.to_thread(plugin.helpers.rest)
+        await called_aside(plugin.helpers.rest)
 
 
 def _plugin(name: str) -> ExchangePlugin:
@@ -181,7 +182,10 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         self._over.set()
         if worker.handlers.get(self.name) == self._serve:
             del worker.handlers[self.name]
-        await asyncio.to_thread(self.helpers.close)
+        await called_aside(self._close)
+
+    def _close(self) -> None:
+        self.helpers.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # ---- tasks, in threads ----
@@ -329,7 +333,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
             with suppress(KeyError):  # it has just gone
                 files[piece] = data[deal_key(self.name, piece)]
         work = self._offer if what == "offer" else self._read
-        return await asyncio.to_thread(work, files, *given)
+        return await called_aside(work, files, *given)
 
     def _offer(
         self, files: Mapping[int, NodeFile], pieces: list[int], part: int

@@ -9,7 +9,6 @@ would need no start, of a fifth of a second, but each needs up to 90 MB more of 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pickle
 import threading
@@ -20,6 +19,7 @@ from tornado.ioloop import PeriodicCallback
 
 from daskprs._agent.node.environment import agent_environment
 from daskprs._agent.supervision.helper_pool import SPAWN, HelperPool
+from daskprs._cluster.aside import call_aside, called_aside
 from daskprs._cluster.thread_pool import leave_the_threads
 from daskprs._output.dataset.part_attempt import write_aside
 from daskprs._output.publish.open_uploads import SLOWEST_BYTES_PER_S
@@ -70,7 +70,7 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
         self._lock = threading.Lock()
         """Held to begin or end attempts."""
         self._reporting = PeriodicCallback(self._report, 1000 * REPORT_EVERY_S)
-        sees = await asyncio.to_thread(lambda: all(one.is_seen() for one in self._probes))
+        sees = await called_aside(lambda: all(one.is_seen() for one in self._probes))
         self._at_a_time = max(1, worker.state.nthreads // THREADS_FOR_A_PART) if sees else 0
         self._report()
         if sees:
@@ -79,7 +79,7 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - named by Dask
         """Kill the processes that write."""
         self._reporting.stop()
-        await asyncio.to_thread(self._end_all)
+        await called_aside(self._end_all)
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
         """Kill the process of a cancelled part, whose thread does not notice the cancellation."""
@@ -90,7 +90,7 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
         if has_begun and is_over and isinstance(key, tuple) and key[:1] == (self.name,):
             # In a thread: a process may take seconds to end, and the worker's loop has to send
             # heartbeats.
-            self._worker.loop.add_callback(asyncio.to_thread, self._end, key[1])
+            call_aside(self._end, key[1])
 
     def write(self, number: int, attempts: str, plan: bytes, size_bytes: int) -> bytes:
         """Write a part, in a process of its own; return the attempt, as JSON."""
@@ -129,7 +129,7 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
         worker = self._worker
         if worker.batched_stream.closed():  # the scheduler has removed this worker
             self._reporting.stop()
-            self._end_all()
+            call_aside(self._end_all)
             return
         report = worker.address, self._at_a_time, tuple(self._processes)
         worker.log_event(self._topic, pickle.dumps(report))

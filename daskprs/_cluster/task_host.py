@@ -10,6 +10,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,7 @@ from distributed import WorkerPlugin, get_client, get_worker
 
 from daskprs._agent.node.environment import usable_cores
 from daskprs._agent.node.site import ProbeFile
+from daskprs._cluster.aside import call_aside, called_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,19 +119,22 @@ class TaskEnds(WorkerPlugin):  # type: ignore[misc] # distributed is not typed
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
         """End the work of a cancelled task, whose thread does not notice the cancellation."""
         if start in ("executing", "long-running") and finish in ("released", "forgotten"):
-            with self.lock:
-                self.of_tasks.get(key, _nothing)()
+            end = self.of_tasks.get(key)
+            if end is not None:
+                call_aside(self._end, key, end)
+
+    def _end(self, key: Any, end: Callable[[], None]) -> None:
+        """End the work of a task, unless it has ended; it may run again by now."""
+        with self.lock:
+            if self.of_tasks.get(key) is end:
+                end()
 
     async def teardown(self, worker: Worker) -> None:
         """End all work: a task that waits for it would hold up the worker's end."""
         for end in list(self.of_tasks.values()):
-            await asyncio.to_thread(end)
+            await called_aside(end)
         for end_all in list(self.of_worker):
-            await asyncio.to_thread(end_all, worker.address)
-
-
-def _nothing() -> None:
-    """Take the place of what is not there."""
+            await called_aside(end_all, worker.address)
 
 
 def end_with_worker(end: Callable[[str], None]) -> None:
@@ -147,12 +152,13 @@ def ended_with_task(end: Callable[[], None]) -> Iterator[None]:
         yield
         return
     ends, key = _ends_on(worker), worker.get_current_task()
-    ends.of_tasks[key] = end
+    own = partial(end)  # the next run of the task may have the same function
+    ends.of_tasks[key] = own
     try:
         yield
     finally:
         with ends.lock:
-            if ends.of_tasks.get(key) == end:  # else the task runs again already
+            if ends.of_tasks.get(key) is own:  # else the task runs again already
                 del ends.of_tasks[key]
 
 

@@ -6,7 +6,6 @@ import asyncio
 import pickle
 import secrets
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +18,10 @@ from daskprs._agent.node.environment import usable_cores, visible_devices
 from daskprs._agent.node.monitor import NodeMonitor, pauses_s
 from daskprs._agent.node.site import WorkerSite
 from daskprs._agent.supervision.pool import AgentPool
+from daskprs._cluster.aside import call_aside, called_aside
 from daskprs._cluster.remote.node_service import NodeService
 from daskprs._cluster.staged_in_use import PARTITIONS, StagedInUse
-from daskprs._cluster.thread_pool import drop_threads_that_never_began
+from daskprs._cluster.thread_pool import AGAIN_S, drop_threads_that_never_began
 from daskprs._cluster.topics import logs_topic, plugin_name
 from daskprs._cluster.worker_events import (
     AgentsStopped,
@@ -33,8 +33,6 @@ from daskprs._cluster.worker_events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distributed import Worker
 
     from daskprs._agent.node.site import DriverInfo
@@ -92,20 +90,18 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
 
     async def _set_up(self, worker: Worker) -> None:
         self._worker = worker
-        self._site = WorkerSite(self._job, self._origin, Path(worker.local_directory).parent)
+        self._queued_s: dict[tuple[str, int, int], float] = {}
+        """For each lease not begun, by key: the time since which it lacks only a thread."""
+        self._lacking_s: dict[tuple[str, int, int], float] = {}
+        """For those of them that lack a resource: the time since which they do."""
+        await called_aside(self._look_around)
         self.pool = AgentPool(self._site.job)
         self.partitions = StagedInUse(Path(worker.local_directory, PARTITIONS))
         self._service = NodeService(self._site, self.pool, self._stopped)
         self._serve = self._service.handler()
         worker.handlers[plugin_name(self._job.job_id)] = self._serve
         self._life = secrets.token_hex(8)
-        self._queued_s: dict[tuple[str, int, int], float] = {}
-        """For each lease not begun, by key: the time since which it lacks only a thread."""
-        self._lacking_s: dict[tuple[str, int, int], float] = {}
-        """For those of them that lack a resource: the time since which they do."""
         self._gpus = float(worker.state.total_resources.get(GPU, 0.0))
-        # Querying the device driver may take seconds, so this leaves the worker's loop.
-        self._devices = await asyncio.to_thread(visible_devices)
         if self._is_removed:
             # The job has ended, or adds a new plugin, since the scheduler lost the answer of this
             # one. Heartbeats from here would announce slots that nothing serves, and never end.
@@ -116,6 +112,15 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._telling.start()
         self._is_set_up = True
         self._tell()
+
+    def _look_around(self) -> None:
+        """Look at the folders and the devices of this node, which may take seconds.
+
+        What dead workers have left in the scratch folder is removed, too.
+        """
+        scratch = Path(self._worker.local_directory).parent
+        self._site = WorkerSite(self._job, self._origin, scratch)
+        self._devices = visible_devices()
 
     async def teardown(self, worker: Worker) -> None:
         """Kill the agents: a lease that waits for an agent would hold up the worker's end."""
@@ -129,9 +134,10 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         await self._close(worker)
 
     async def _close(self, worker: Worker) -> None:
-        # In a thread: agents may take seconds to end, and the worker's loop has to send heartbeats.
-        await asyncio.to_thread(self.pool.close)
-        self.partitions.close()
+        # Agents may take seconds to end, and a disk to remove files, and the worker's loop has to
+        # send heartbeats meanwhile.
+        await called_aside(self.pool.close)
+        await called_aside(self.partitions.close)
         service = plugin_name(self._job.job_id)
         # After a reconnect, the plugin of the next session may have its own handler there by now.
         if worker.handlers.get(service) is self._serve:
@@ -139,16 +145,16 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         folder = self._site.folder
         if folder is not None:
             # The driver fetches the logs of far nodes, and cannot ask a worker that has left.
-            told = pickle.dumps((folder.id, folder.last_news()))
+            told = pickle.dumps((folder.id, await called_aside(folder.last_news)))
             worker.log_event(logs_topic(self._job.job_id), told)
-        self._site.close()
+        await called_aside(self._site.close)
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
         """Kill the agent of a cancelled lease, whose thread does not notice the cancellation."""
         # The pool may have had no thread for the lease. Dask counts the thread that never began,
         # and a pool with only such threads runs nothing afterwards.
         if finish == "error" and isinstance(key, tuple) and key[:1] == (self.name,):
-            drop_threads_that_never_began(self._worker.executors["default"])
+            self._drop_threads()
         match key:
             case (self.name, int(lease_id), int(slot)):
                 if finish in QUEUED:
@@ -157,7 +163,11 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
                     self._queued_s.pop(key, None)
                     self._lacking_s.pop(key, None)
                 if start in ("executing", "long-running") and finish in ("released", "forgotten"):
-                    _aside(self.pool.kill, slot, lease_id)
+                    call_aside(self.pool.kill, slot, lease_id)
+
+    def _drop_threads(self) -> None:
+        if drop_threads_that_never_began(self._worker.executors["default"]) is False:
+            self._worker.loop.call_later(AGAIN_S, self._drop_threads)
 
     def _is_idle(self) -> bool:
         """Say whether a new task would begin at once."""
@@ -195,7 +205,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         for pause_s in pauses_s(interval_s):
             await asyncio.sleep(pause_s)
             try:
-                usage: NodeUsage | str = await asyncio.to_thread(monitor.measure)
+                usage: NodeUsage | str = await called_aside(monitor.measure)
             except Exception as error:  # noqa: BLE001 - the job does without the figures of a node
                 usage = f"{type(error).__name__}: {error}"
             worker.log_event(self._topic, packed(NodeMeasured(worker.address, usage)))
@@ -208,7 +218,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             # The scheduler has removed this worker, and its leases run elsewhere by now.
             self._telling.stop()
             self._measuring.cancel()
-            _aside(self.pool.close)
+            call_aside(self.pool.close)
             return
         now_s = time.monotonic()
         told = Heartbeat(
@@ -225,15 +235,3 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             lacking=sum(now_s - since_s >= WAIT_S for since_s in self._lacking_s.values()),
         )
         worker.log_event(self._topic, packed(told))
-
-
-def _aside(end: Callable[..., None], *given: int) -> None:
-    """End agents in a thread: that may take seconds, in which the worker's loop has to go on.
-
-    A process that waits for a device or a disk does not die at once. The loop of its worker once
-    stood still for that long, and with it all other work on the worker.
-    """
-    try:
-        threading.Thread(target=end, args=given, name="daskprs-end", daemon=True).start()
-    except RuntimeError:  # no more threads
-        end(*given)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from daskprs._agent.supervision.helper_pool import HelperPool
+from daskprs._agent.supervision.helper_pool import SPAWN, HelperPool
 from daskprs._agent.supervision.zygote import take_zygote
 from daskprs._inputs.keys.dealing import dealt_part
 from daskprs.errors import AgentError, LoadError
@@ -105,3 +106,18 @@ def _die_once(mark: Path) -> str:
 def _wait(mark: Path) -> None:
     mark.touch()
     signal.pause()
+
+
+@pytest.mark.cold
+@pytest.mark.timeout(100)
+def test_a_pool_ends_though_its_zygote_does_not_answer() -> None:
+    """A call that waits for a new helper holds the lock of the pool meanwhile."""
+    pool = HelperPool(os.environ, LONGEST_S, SPAWN)
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(pool.call, "ask", os.getpid)
+        assert poll_for(lambda: pool._starting is not None)
+        zygote = pool._starting
+        assert zygote is not None
+        os.kill(zygote._process.pid, signal.SIGSTOP)
+        pool.close()
+        assert isinstance(call.exception(LONGEST_S), AgentError)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from daskprs._agent.protocol.messages import ProcessSpec
+from daskprs._agent.supervision import agent_process
 from daskprs._agent.supervision.zygote import Zygote
 from daskprs.errors import AgentError
 from tests.support.polling import poll_for
@@ -121,3 +125,66 @@ def test_a_process_whose_parent_has_gone_already_ends_at_once() -> None:
     """The kernel was asked too late to do it."""
     late = f"from daskprs._system.linux import die_with_parent; die_with_parent({os.getpid()} + 1)"
     assert subprocess.run([sys.executable, "-c", late], check=False).returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[tuple[Zygote, AgentProcess]]:
+    """Yield a zygote that is stopped, and an agent of it."""
+    zygote = Zygote(os.environ, "spawn")
+    agent = start(zygote, tmp_path)
+    os.kill(zygote._process.pid, signal.SIGSTOP)
+    yield zygote, agent
+    zygote._process.kill()
+    zygote.close()
+    agent.close()
+
+
+def test_an_agent_is_killed_though_its_zygote_is_stopped(
+    stopped: tuple[Zygote, AgentProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would work on for nobody."""
+    monkeypatch.setattr(agent_process, "KILL_TIMEOUT_S", 0.2)
+    _, agent = stopped
+    assert agent.kill() == -signal.SIGKILL
+    assert poll_for(lambda: gone(agent.pid))
+
+
+@pytest.mark.timeout(60)
+def test_a_zygote_that_takes_no_orders_holds_nobody_up(
+    stopped: tuple[Zygote, AgentProcess], tmp_path: Path
+) -> None:
+    """Its socket is full at some time: then agents are killed from here, and none is forked."""
+    zygote, agent = stopped
+    zygote._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 100_000))
+    with suppress(BlockingIOError):
+        while True:
+            zygote._send(("kill", 0), [])
+    zygote._order_kill(agent.pid)
+    assert poll_for(lambda: gone(agent.pid))
+    with pytest.raises(AgentError, match="its zygote took no order within"):
+        start(zygote, tmp_path, 1)
+    assert poll_for(lambda: not zygote.alive)
+
+
+UNKILLABLE = """
+import os, socket, time
+from daskprs._agent.supervision import zygote_main
+zygote_main.PURGE_LIMIT_S = 0.3
+nursery = zygote_main.Nursery(socket.socketpair()[0])
+child = os.fork()
+if not child:
+    time.sleep(60)
+    os._exit(0)
+kill, os.kill = os.kill, lambda *_: None
+begun = time.monotonic()
+assert nursery._purge() == []
+assert 0.2 < time.monotonic() - begun < 20
+kill(child, 9)
+while nursery._strangers():
+    nursery._reap()
+"""
+
+
+def test_a_zygote_does_not_wait_for_a_process_that_cannot_be_killed() -> None:
+    """What waits for a dead disk stays, and the zygote obeys its orders."""
+    subprocess.run([sys.executable, "-c", UNKILLABLE], check=True, timeout=60)

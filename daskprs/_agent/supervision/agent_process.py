@@ -86,6 +86,11 @@ class AgentProcess:
             self.killed = True
             self._order_kill(self.pid)
         returncode = self.returncode(KILL_TIMEOUT_S)
+        # A zygote that is stopped obeys nothing, and an agent would work on for nobody. The id is
+        # still that of the agent, since nobody has reaped it. An agent in this process has its own.
+        if returncode is None and self.pid != os.getpid():
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         for log in self._logs:
             log.wait()
         return -signal.SIGKILL if returncode is None else returncode

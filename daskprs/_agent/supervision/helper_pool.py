@@ -25,6 +25,7 @@ LOOK_EVERY_S = 1.0
 END_S = 5.0
 """Seconds in which an idle helper ends by itself."""
 ATTEMPTS = 2
+OVER = "the job is over: no more helper processes are started."
 FORK, SPAWN = "fork", "spawn"
 
 
@@ -53,6 +54,8 @@ class HelperPool:
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._kept: Zygote | None = None
+        self._starting: Zygote | None = None
+        """The zygote while it starts a helper, under the lock."""
         self._idle: list[AgentProcess] = []
         self._busy: set[AgentProcess] = set()
         self._closed = False
@@ -114,8 +117,12 @@ class HelperPool:
 
     def close(self) -> None:
         """Kill all helpers; calls that wait for one raise."""
+        self._closed = True
+        # A zygote that does not answer would hold the lock for minutes; its end frees the lock.
+        starting = self._starting
+        if starting is not None:
+            starting.close()
         with self._lock:
-            self._closed = True
             zygote, self._zygote = self._zygote, None
             idle, self._idle = self._idle, []
         if zygote is not None:
@@ -128,8 +135,7 @@ class HelperPool:
     def _taken(self) -> AgentProcess:
         with self._lock:
             if self._closed:
-                msg = "the job is over: no more helper processes are started."
-                raise AgentError(msg)
+                raise AgentError(OVER)
             # It starts under the lock: a call beside `rest` started a second zygote, and the first
             # one was neither kept for the agents nor closed.
             helper = self._idle.pop() if self._idle else self._started()
@@ -156,17 +162,21 @@ class HelperPool:
             if self._zygote is not None:
                 self._zygote.close()
             self._zygote = take_zygote(self._environment, self._start_method)
-        return self._zygote.start_agent(
-            ProcessSpec(
-                name=f"helper{next(self._numbers):03d}",
-                node=0,
-                working_dir="/",
-                stdout=os.devnull,
-                stderr=os.devnull,
-                entry_script_log=os.devnull,
-                spool=None,
-                environment={},
-                program=PROGRAM,
-            ),
-            parse=pickle.loads,  # it runs no script
+        spec = ProcessSpec(
+            name=f"helper{next(self._numbers):03d}",
+            node=0,
+            working_dir="/",
+            stdout=os.devnull,
+            stderr=os.devnull,
+            entry_script_log=os.devnull,
+            spool=None,
+            environment={},
+            program=PROGRAM,
         )
+        self._starting = self._zygote
+        try:
+            if self._closed:  # `close` may not have seen this zygote
+                raise AgentError(OVER)
+            return self._zygote.start_agent(spec, parse=pickle.loads)  # it runs no script
+        finally:
+            self._starting = None

@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import threading
 from contextlib import ExitStack, contextmanager, suppress
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 FORK_TIMEOUT_S = 120.0
 """Seconds in which a zygote must import pandas and fork, even on a busy machine."""
 CLOSE_TIMEOUT_S = 5.0
+ORDER_TIMEOUT_S = 5
+"""Seconds in which a zygote must take an order."""
 NO_AGENT = "an agent process could not be started"
 WHY = "environment_variables and the memory of the machine are the usual causes"
 
@@ -58,10 +61,14 @@ class Zygote:
         try:
             with ExitStack() as undo:
                 self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                # A zygote that is stopped reads no orders, and the socket holds some hundred.
+                self._control.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", ORDER_TIMEOUT_S, 0)
+                )
                 undo.enter_context(self._control)
                 with theirs:
                     self._process = _started(theirs.fileno(), environment, start_method)
-                undo.callback(self._process.wait)
+                undo.callback(self._reap)
                 undo.callback(self._process.kill)
                 self._listener.start()
                 undo.pop_all()
@@ -106,6 +113,10 @@ class Zygote:
         """Let the zygote fork, and return the process id of its child."""
         try:
             self._send(("fork", spec), fds)
+        except BlockingIOError as error:
+            self._process.kill()  # half of what it was told may be lost
+            msg = f"{NO_AGENT}: its zygote took no order within {ORDER_TIMEOUT_S} s."
+            raise AgentError(msg) from error
         except OSError as error:
             raise AgentError(self._obituary()) from error
         match self._reply():
@@ -146,10 +157,13 @@ class Zygote:
             self._process.wait(CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            with suppress(subprocess.TimeoutExpired):  # it waits for a disk or a device
-                self._process.wait(CLOSE_TIMEOUT_S)
+            self._reap()
         self._listener.join(CLOSE_TIMEOUT_S)
         self._control.close()
+
+    def _reap(self) -> None:
+        with suppress(subprocess.TimeoutExpired):  # it waits for a disk or a device
+            self._process.wait(CLOSE_TIMEOUT_S)
 
     def discard(self) -> None:
         """End a zygote without agents, without waiting for its imports."""

@@ -104,8 +104,6 @@ class Nursery:
         while os.getppid() == self._parent:
             ready = {fd for fd, _ in poll.poll(PARENT_CHECK_S * 1000)}
             if self._wake.fileno() in ready:
-                with contextlib.suppress(BlockingIOError):
-                    self._wake.recv(4096)
                 self._reap()
             if self._control.fileno() in ready:
                 packet, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, MASKED)
@@ -161,13 +159,7 @@ class Nursery:
 
     def _reap(self) -> None:
         """Report agents that have ended, after killing the processes they left behind."""
-        ended: list[_End] = []
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status, used = os.wait4(-1, os.WNOHANG)
-                if pid == 0:
-                    break
-                ended += self._ended(pid, status, used)
+        ended = self._reaped()
         if ended or self._strangers():
             ended += self._purge()
         # Not before the purge: what an agent has left behind must not write beside the next one.
@@ -192,8 +184,23 @@ class Nursery:
             for pid in strangers:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            # Wait until one of them ends: its own children are ours in the next round.
-            ended += self._ended(*os.wait4(-1, 0))
+            # Wait until one of them ends: its own children are ours in the next round. One that
+            # waits for a disk or a device may not, and then orders are obeyed all the same.
+            select.select([self._wake], [], [], max(0.0, until - time.monotonic()))
+            ended += self._reaped()
+        return ended
+
+    def _reaped(self) -> list[_End]:
+        """Reap all children that have ended; return the ends of agents among them."""
+        ended: list[_End] = []
+        with contextlib.suppress(BlockingIOError):
+            self._wake.recv(4096)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                ended += self._ended(pid, status, used)
         return ended
 
     def _send(self, message: tuple[object, ...]) -> None:

@@ -6,7 +6,6 @@ name of the job, while the job's plugin is registered with the worker.
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import threading
 import weakref
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.protocol import to_serialize
 
+from daskprs._cluster.aside import called_aside
 from daskprs._cluster.topics import plugin_name
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class NodeService:
     async def serve(self, what: str, given: bytes) -> dict[str, Any]:
         """Call the named method, and return its result."""
         call = getattr(self, f"_{what}")
-        result = await asyncio.to_thread(_answer, call, given)
+        result = await called_aside(_answer, call, given)
         return {"result": to_serialize(result)}
 
     def _look(self, output: ProbeFile | None) -> dict[str, Any]:

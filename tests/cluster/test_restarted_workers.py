@@ -105,7 +105,6 @@ def test_a_plugin_that_is_removed_while_its_setup_waits_sends_no_heartbeats(
         plugin = AgentsPlugin("job", "topic", a_job, origin)
         adding = asyncio.create_task(plugin.setup(worker))
         await asyncio.to_thread(asked.wait, 60)
-        assert worker.handlers
         await plugin.teardown(worker)
         answer.set()
         await adding

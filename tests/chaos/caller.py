@@ -15,6 +15,9 @@ import pandas as pd
 
 import daskprs
 from daskprs._cluster import part_writers
+from daskprs._cluster.cluster_slots import ClusterSlots
+from daskprs._driver.dispatch import Dispatcher
+from daskprs._job.job import Job as JobInDriver
 from daskprs._output.journal.journal import Journal
 from daskprs._output.store import ResultStore
 
@@ -100,10 +103,45 @@ def wait_in_the_driver(folder: Path, moment: str) -> None:
     Path.replace = replaced  # type: ignore[method-assign,assignment]
 
 
+def tell_moments(folder: Path) -> None:
+    """Let the driver say what it is at, in a file that can be read while it is stopped."""
+    now = moments.Now(folder)
+    at_work, close = Dispatcher.run, ClusterSlots.close
+    commit, publish = ResultStore.commit, JobInDriver._publish
+
+    def works(dispatcher: Dispatcher) -> Any:
+        now.tell(moments.AT_WORK)
+        return at_work(dispatcher)
+
+    def closes(slots: ClusterSlots) -> None:
+        now.tell(moments.SHUTDOWN)
+        close(slots)
+
+    def commits(store: ResultStore, *given: Any) -> None:
+        now.tell(moments.COMMIT)
+        commit(store, *given)
+        now.tell(moments.AT_WORK)
+
+    def publishes(job: JobInDriver, *given: Any) -> Any:
+        now.tell(moments.PUBLISH)
+        ending = publish(job, *given)
+        now.tell(moments.ENDING)
+        return ending
+
+    now.tell(moments.OPENING)
+    Dispatcher.run = works  # type: ignore[method-assign]
+    ClusterSlots.close = closes  # type: ignore[method-assign]
+    ResultStore.commit = commits  # type: ignore[method-assign]
+    JobInDriver._publish = publishes  # type: ignore[method-assign]
+
+
 def main(spec: dict[str, Any]) -> int:
     """Run the job, or what is left of it."""
     folder = Path(spec["folder"])
-    wait_in_the_driver(folder, spec["moment"])
+    if spec["moment"]:
+        wait_in_the_driver(folder, spec["moment"])
+    else:
+        tell_moments(folder)
     part_writers.SMALL_BYTES = 0  # workers write these parts, too
     own_files, is_set = spec["action"] == "summary_only", spec["action"] == DATA_SET
     agents = {moments.FOLDER: str(folder), "PYTHONPATH": str(SCRIPT.parent)}

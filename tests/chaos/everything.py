@@ -1,7 +1,7 @@
 """The whole table, then deaths at random: exits with 1 when one of them is wrong.
 
-``everything.py [--cell CELL …] [JOBS DEATHS SEED]``: a cell is told as in ``cells.py``. Each half
-prints what can be played again by its own program.
+``everything.py [--cell CELL …] [--counts FILE] [JOBS DEATHS SEED]``: a cell is told as in
+``cells.py``. Each half prints what can be played again by its own program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JOBS, DEATHS = 20, 200
 DISK_FULL = "disk full"
 
 
-def main(cells: list[str], jobs: int, deaths: int, seed: int) -> int:
+def main(cells: list[str], jobs: int, deaths: int, seed: int, counts: str | None) -> int:
     """Play both halves, and return the exit code.
 
     Only a full disk needs a mount namespace, which is one of a user: in it no network can be made,
@@ -41,6 +41,7 @@ def main(cells: list[str], jobs: int, deaths: int, seed: int) -> int:
         print(f"left out: {CUT_OFF}, since {reason}", flush=True)
         cut_off = []
     print(f"seed {seed}", flush=True)
+    told = ["--counts", counts] if counts else []
     with tempfile.TemporaryDirectory(prefix="daskprs-chaos-") as folder:
         played = [sys.executable, HERE / "cells.py"]
         struck = [sys.executable, HERE / "random_deaths.py"]
@@ -50,7 +51,9 @@ def main(cells: list[str], jobs: int, deaths: int, seed: int) -> int:
             [*NAMESPACE, *played, Path(folder) / "disk", *on_a_small_disk]
             if on_a_small_disk
             else [],
-            [*struck, Path(folder) / "random", str(jobs), str(deaths), str(seed)] if jobs else [],
+            [*struck, Path(folder) / "random", str(jobs), str(deaths), str(seed), *told]
+            if jobs
+            else [],
         ]
         # Partitions hold objects of a module here, which nodes apart have to find, too.
         paths = [str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH")]
@@ -67,5 +70,6 @@ if __name__ == "__main__":
     words.add_argument("jobs", nargs="?", type=int, default=JOBS, help="struck at random; 0: none")
     words.add_argument("deaths", nargs="?", type=int, default=DEATHS)
     words.add_argument("seed", nargs="?", type=int, default=int(time.time()))
+    words.add_argument("--counts", help="a file for the strikes at random by moment, as CSV")
     given = words.parse_args()
-    sys.exit(main(given.cell or [*STRIKES], given.jobs, given.deaths, given.seed))
+    sys.exit(main(given.cell or [*STRIKES], given.jobs, given.deaths, given.seed, given.counts))

@@ -9,8 +9,11 @@ import json
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from daskprs._agent.protocol.shared_page import Phase, SharedPage
 
 FOLDER = "DASKPRS_CHAOS"
 """The variable that agents find the folder of the moments by, and that they are found by."""
@@ -20,6 +23,62 @@ AGENTS = "agents"
 PATIENCE_S = 120.0
 """Nobody waits longer for a blow that does not come."""
 POLL_S = 0.01
+OPENING, AT_WORK, COMMIT, SHUTDOWN, PUBLISH, ENDING = (
+    *("opening", "at work", "commit", "shutdown", "publish", "ending"),
+)
+"""What a driver is at: before the first lease; between commits; in one; when agents shut down; from
+the last commit to the published output; and after it."""
+PHASES = {
+    Phase.STARTING: "starting",
+    Phase.INIT: "init",
+    Phase.IDLE: "idle",
+    Phase.LOADING: "load",
+    Phase.RUNNING: "run",
+    Phase.RETURNING: "returned",
+    Phase.SHUTDOWN: SHUTDOWN,
+}
+"""What an agent is at, by the phase on the page that it shares with its worker."""
+NAMES = (OPENING, *PHASES.values(), AT_WORK, COMMIT, PUBLISH, ENDING)
+"""All moments at which jobs are struck at random, in the order of a job."""
+
+
+class Now:
+    """The moment of the driver, in a file that another process reads at any time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "driver"
+
+    def tell(self, moment: str) -> None:
+        """Say what the driver is at."""
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(fd, moment.ljust(16).encode(), 0)
+        finally:
+            os.close(fd)
+
+    def of_driver(self) -> str:
+        """Return what the driver is at; one that has said nothing yet is opening the job."""
+        try:
+            return self._path.read_text().strip() or OPENING
+        except FileNotFoundError:
+            return OPENING
+
+
+def of_agent(pid: int) -> str | None:
+    """Return what an agent is at; None if it has ended, or is not one yet."""
+    with suppress(OSError, ValueError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            if str(link.readlink()).startswith("/memfd:daskprs-agent"):
+                fd = os.open(link, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    page = SharedPage(fd)
+                finally:
+                    os.close(fd)
+                try:
+                    return PHASES[page.look().phase]
+                finally:
+                    page.close()
+    return None
 
 
 def reach(folder: Path, moment: str) -> None:

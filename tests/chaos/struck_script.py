@@ -19,7 +19,8 @@ FOLDER = Path(os.environ[moments.FOLDER])
 
 
 def init() -> None:
-    """Tell who this is."""
+    """Tell who this is, and load something."""
+    time.sleep(0.03)
     moments.enter_agent(FOLDER)
 
 

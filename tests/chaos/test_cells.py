@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,25 @@ CELLS = {
     ],
 }
 """Some of each row of the table; `make chaos` plays all, and strikes at random besides."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_random_deaths_fall_at_known_moments(tmp_path: Path) -> None:
+    """The table has each death at the moment at which it was seen."""
+    counts = tmp_path / "counts.csv"
+    program = PROGRAM.with_name("random_deaths.py")
+    done = subprocess.run(
+        [sys.executable, program, tmp_path / "chaos", "1", "8", "1", "--counts", counts],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    rows = list(csv.DictReader(counts.read_text().splitlines()))
+    assert sum(int(row["count"]) for row in rows if row["strike"].endswith("killed")) >= 8
+    assert {row["strike"] for row in rows} >= {"agent killed", "caller killed"}
 
 
 @pytest.mark.long

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from daskprs._agent.protocol.shared_page import Phase, SharedPage, new_page
 
 if TYPE_CHECKING:
     import pytest
@@ -25,4 +28,57 @@ def test_the_page_has_the_numbers_of_the_table(monkeypatch: pytest.MonkeyPatch) 
     assert f"until {everything.DEATHS} processes have died" in page
     rows = page.partition("| moment | when |\n|---|---|\n")[2].partition("\n\n")[0]
     named = [name for row in rows.splitlines() for name in row.split("|")[1].strip().split(", ")]
+    more = page.rpartition("| moment | when |\n|---|---|\n")[2].partition("\n\n")[0]
+    at_random = [
+        name for row in more.splitlines() for name in row.split("|")[1].strip().split(", ")
+    ]
+    moments = import_module("moments")
+    assert {*at_random} == {*moments.NAMES} - {*named}
     assert sorted(named) == sorted([*strikes.MOMENTS, *strikes.MOMENTS_OF_KEYS])
+
+
+def test_strikes_are_counted_by_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a table, and in a file that has those that never came, too."""
+    monkeypatch.syspath_prepend(HERE)
+    deaths, moments = map(import_module, ("random_deaths", "moments"))
+    fallen = {
+        deaths.Blow("caller killed", "publish"): 12,
+        deaths.Blow("agent killed", "init"): 1,
+        deaths.Blow("caller paused", "init"): 1,
+    }
+    assert deaths.died(fallen) == 13
+    assert deaths.table(fallen).splitlines() == [
+        "strike         init  publish",
+        "agent killed      1",
+        "caller killed             12",
+        "caller paused     1",
+    ]
+    deaths.write_counts(tmp_path / "counts.csv", fallen)
+    lines = (tmp_path / "counts.csv").read_text().splitlines()
+    assert lines[0] == "strike,moment,count"
+    assert len(lines) == 1 + 3 * len(moments.NAMES)
+    assert "caller killed,publish,12" in lines
+    assert "caller killed,init,0" in lines
+
+
+def test_moments_are_read_from_what_the_job_writes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An agent shares its page, and a driver writes a file."""
+    monkeypatch.syspath_prepend(HERE)
+    moments = import_module("moments")
+    now = moments.Now(tmp_path)
+    assert now.of_driver() == "opening"
+    for moment in ("publish", "commit"):
+        now.tell(moment)
+        assert now.of_driver() == moment
+    fd = new_page()
+    try:
+        page = SharedPage(fd)
+        assert moments.of_agent(os.getpid()) == "starting"
+        page.enter(Phase.RUNNING)
+        assert moments.of_agent(os.getpid()) == "run"
+        page.close()
+    finally:
+        os.close(fd)
+    assert moments.of_agent(os.getpid()) is None

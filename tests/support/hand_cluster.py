@@ -30,16 +30,21 @@ class HandCluster(ExitStack):
     folder
         For logs and scratch space of the cluster.
     workers, threads
-        How many workers, and slots of each.
+        How many workers with a nanny, and slots of each.
+    bare
+        How many workers without a nanny.
 
     """
 
-    def __init__(self, folder: Path, workers: int = 2, threads: int = 2) -> None:
+    def __init__(self, folder: Path, workers: int = 2, threads: int = 2, bare: int = 0) -> None:
         super().__init__()
         self._folder = folder
-        self._wanted = workers
+        self._nannies_wanted = workers
+        self._bare_wanted = bare
+        self._wanted = workers + bare
         self._threads = threads
         self._nannies: list[subprocess.Popen[bytes]] = []
+        self._bare: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
@@ -55,7 +60,7 @@ class HandCluster(ExitStack):
         """
         self.start_missing()
         if not has_workers(self.address, self._wanted, COME_BACK_S):
-            self._end_nannies()
+            self._end_workers()
             self.start_missing()
             if not has_workers(self.address, self._wanted, START_S):
                 raise TimeoutError(self._cluster.said())
@@ -63,12 +68,15 @@ class HandCluster(ExitStack):
     def start_missing(self) -> None:
         """Start what is missing."""
         if self._cluster.scheduler.poll() is not None:
-            self._end_nannies()
+            self._end_workers()
             self._cluster.start_scheduler()
         self._nannies = [nanny for nanny in self._nannies if nanny.poll() is None]
-        while len(self._nannies) < self._wanted:
-            threads = ("--nthreads", str(self._threads), "--nworkers", "1")
+        self._bare = [worker for worker in self._bare if worker.poll() is None]
+        threads = ("--nthreads", str(self._threads), "--nworkers", "1")
+        while len(self._nannies) < self._nannies_wanted:
             self._nannies.append(self._cluster.worker(*threads, nanny=True))
+        while len(self._bare) < self._bare_wanted:
+            self._bare.append(self._cluster.worker(*threads))
 
     @property
     def address(self) -> str:
@@ -83,16 +91,28 @@ class HandCluster(ExitStack):
     @property
     def processes(self) -> list[int]:
         """The process ids of all that belongs to the cluster."""
-        return [process.pid for process in (*self._nannies, self._cluster.scheduler)]
+        processes = *self._nannies, *self._bare, self._cluster.scheduler
+        return [process.pid for process in processes]
+
+    @property
+    def nannies(self) -> list[int]:
+        """The process ids of the nannies."""
+        return [process.pid for process in self._nannies]
+
+    @property
+    def bare(self) -> list[int]:
+        """The process ids of the workers without a nanny."""
+        return [process.pid for process in self._bare]
 
     def leftovers(self) -> list[str]:
         """Return what the cluster still has of any job."""
         return leftovers(self.address)
 
-    def _end_nannies(self) -> None:
-        for nanny in self._nannies:
-            end_tree(nanny)
+    def _end_workers(self) -> None:
+        for process in (*self._nannies, *self._bare):
+            end_tree(process)
         self._nannies.clear()
+        self._bare.clear()
 
 
 def has_workers(address: str, count: int, timeout_s: float) -> bool:

@@ -47,9 +47,14 @@ SHARE_OF_OTHERS = 0.08
 OF_WORKERS = ("worker killed", "bare worker killed", "nanny killed")
 OF_AGENTS = ("starting", "init", "load", "run", "returned", "idle")
 OF_DRIVERS = (moments.OPENING, moments.AT_WORK, moments.COMMIT, moments.SHUTDOWN, moments.ENDING)
+AT_WORK_SHARE = 0.75
+"""Of the strikes on workers, those that wait for agents at work."""
 GAP_S = (0.05, 0.8)
-AIM_S = 1.5
-"""How long a strike waits for the moment at which it is aimed; then it falls as it may."""
+AIM_S = 3.0
+"""How long a strike waits for the moment at which it is aimed, once agents are at work; then it
+falls as it may."""
+UP_S = 20.0
+"""How long it waits for agents to be up, or for the driver to come to a moment."""
 STOP_S = 2.0
 """Seconds in which a process is stopped, unless it waits for a disk."""
 ROWS, SECONDS = 120, 0.1
@@ -218,12 +223,14 @@ class StruckJob:
         if group == AGENT:
             self._strike_agent(caller, self._chance.choice(OF_AGENTS))
         elif group == WORKER:
+            if self._chance.random() < AT_WORK_SHARE:
+                self._until_agents_work(caller)
             time.sleep(self._chance.uniform(*GAP_S))
             self._strike_worker(caller, self._chance.choice(OF_WORKERS))
         elif group == DRIVER:
             aim = self._chance.choice(OF_DRIVERS)
             time.sleep(self._chance.uniform(*GAP_S) if aim != moments.OPENING else 0.0)
-            self._until(caller, aim, AIM_S)
+            self._until(caller, aim, UP_S)
             self._strike_driver(caller)
         elif self._until(caller, moments.PUBLISH, begun + CALLER_S - time.monotonic()):
             # A driver that is struck here is called again, and publishes again.
@@ -234,6 +241,17 @@ class StruckJob:
         for blow in self.blows[before:]:
             kind = group if group in (AGENT, WORKER) else DRIVER
             self._groups[PUBLISHING if blow.moment == moments.PUBLISH else kind] += 1
+
+    def _until_agents_work(self, caller: Caller) -> None:
+        """Wait until an agent is past its start, or the driver past its work."""
+        until = time.monotonic() + UP_S
+        while caller.process.poll() is None and time.monotonic() < until:
+            found = {moments.of_agent(pid) for team in self._teams() for pid in team.agents}
+            if found - {None, "starting", "init"}:
+                return
+            if self._now.of_driver() in (moments.PUBLISH, moments.ENDING):
+                return
+            time.sleep(0.02)
 
     def _until(self, caller: Caller, moment: str, within_s: float) -> bool:
         """Wait until the driver is at a moment; say whether it came."""
@@ -254,7 +272,9 @@ class StruckJob:
 
     def _strike_agent(self, caller: Caller, aim: str) -> None:
         """Kill an agent that is at the moment, or any one if none comes to it."""
-        until = time.monotonic() + AIM_S
+        if aim not in ("starting", "init"):
+            self._until_agents_work(caller)
+        until = time.monotonic() + (UP_S if aim in ("starting", "init") else AIM_S)
         while caller.process.poll() is None and self._now.of_driver() != moments.ENDING:
             is_late = time.monotonic() > until
             agents = [pid for team in self._teams() for pid in team.agents]

@@ -37,6 +37,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     by_hand = ByHand(tmp_path_factory.mktemp("cluster"))
     try:
         by_hand.worker("--nthreads", "2")
+        # A worker that still starts its own processes would seem to leave them.
+        with Client(by_hand.address, set_as_default=False) as client:
+            client.wait_for_workers(1, timeout=60)
         yield by_hand.address
     finally:
         by_hand.close()
@@ -46,7 +49,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(address: str) -> Iterator[Client]:
     """Yield a client of the cluster."""
     with Client(address, set_as_default=False) as client:
-        client.wait_for_workers(1, timeout=60)
         yield client
 
 

@@ -95,26 +95,30 @@ def main(base: Path, jobs: int, deaths: int, seed: int, counts: Path | None) -> 
     fallen: Counter[Blow] = Counter()
     groups: Counter[str] = Counter(dict.fromkeys(GROUPS, 0))
     wrong = number = 0
-    with HandCluster(base / "cluster", bare=1) as cluster:
-        while number < jobs or died(fallen) < deaths:
-            number += 1
-            action, data = KINDS[number % len(KINDS)]
-            chance = random.Random(seed + number)  # noqa: S311 - no secret
-            struck = StruckJob(cluster, base / str(number), action, data, chance, groups)
-            try:
-                struck.run()
-            except Wrong as error:
-                wrong += 1
-                print(f"WRONG  job {number}, seed {seed + number}, {action}, {data}:\n{error}")
-            fallen.update(struck.blows)
-            told = ", ".join(map(str, struck.blows))
-            print(f"job {number}, seed {seed + number}, {action}, {data}: {told}", flush=True)
-            shutil.rmtree(base / str(number), ignore_errors=True)
-    print(table(fallen))
-    shares = ", ".join(f"{groups[group]} x {group}" for group in GROUPS)
-    print(f"{number} jobs, {died(fallen)} deaths ({shares}), {wrong} wrong")
-    if counts is not None:
-        write_counts(counts, fallen)
+    # One that is cut short says what it has seen, too, and leaves no cluster behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILED))
+    try:
+        with HandCluster(base / "cluster", bare=1) as cluster:
+            while number < jobs or died(fallen) < deaths:
+                number += 1
+                action, data = KINDS[number % len(KINDS)]
+                chance = random.Random(seed + number)  # noqa: S311 - no secret
+                struck = StruckJob(cluster, base / str(number), action, data, chance, groups)
+                try:
+                    struck.run()
+                except Wrong as error:
+                    wrong += 1
+                    print(f"WRONG  job {number}, seed {seed + number}, {action}, {data}:\n{error}")
+                fallen.update(struck.blows)
+                told = ", ".join(map(str, struck.blows))
+                print(f"job {number}, seed {seed + number}, {action}, {data}: {told}", flush=True)
+                shutil.rmtree(base / str(number), ignore_errors=True)
+    finally:
+        print(table(fallen))
+        shares = ", ".join(f"{groups[group]} x {group}" for group in GROUPS)
+        print(f"{number} jobs, {died(fallen)} deaths ({shares}), {wrong} wrong")
+        if counts is not None:
+            write_counts(counts, fallen)
     return min(wrong, 1)
 
 

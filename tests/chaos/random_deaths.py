@@ -109,7 +109,8 @@ def main(base: Path, jobs: int, deaths: int, seed: int, counts: Path | None) -> 
                 except Wrong as error:
                     wrong += 1
                     print(f"WRONG  job {number}, seed {seed + number}, {action}, {data}:\n{error}")
-                fallen.update(struck.blows)
+                finally:
+                    fallen.update(struck.blows)
                 told = ", ".join(map(str, struck.blows))
                 print(f"job {number}, seed {seed + number}, {action}, {data}: {told}", flush=True)
                 shutil.rmtree(base / str(number), ignore_errors=True)

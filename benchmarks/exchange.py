@@ -86,7 +86,9 @@ def main(path: str, processes: int) -> None:
     """Print what each way takes, in turns."""
     for work in (by_daskprs, by_p2p) * 3:
         with (
-            LocalCluster(processes, threads_per_worker=1, dashboard_address=None) as cluster,
+            LocalCluster(
+                processes, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+            ) as cluster,
             Client(cluster) as client,
             peak_bytes() as peak,
         ):

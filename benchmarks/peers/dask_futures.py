@@ -27,7 +27,9 @@ TASKS_OF_A_PROCESS = 16
 def futures(job: Job, work: Callable[[Any, Any], bytes], tasks: Sequence[Any]) -> None:
     """Have a cluster do the tasks, and write what it returns, in order."""
     run = job.function()
-    with Client(n_workers=job.processes, threads_per_worker=1, dashboard_address=None) as client:
+    with Client(
+        n_workers=job.processes, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+    ) as client:
         pending = client.map(work, tasks, run=run, pure=False)
         write_all(job, (future.result() for future in pending))
 

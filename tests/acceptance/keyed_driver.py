@@ -93,7 +93,10 @@ def main(where: str, kind: str) -> None:
         client = None if where == "here" else where
         if where == "LocalCluster":
             workers = LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory="scratch"
+                n_workers=2,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                local_directory="scratch",
             )
             client = stack.enter_context(workers).scheduler_address
         call(LOAD[kind]("warm.parquet"), "warm", client)

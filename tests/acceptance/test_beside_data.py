@@ -18,6 +18,7 @@ from daskprs._agent.script.snapshot import LARGEST_BYTES, LINKED_BYTES
 from daskprs._lazy import task_agents
 from daskprs.errors import JobChanged, ParallelRunFailed, ScriptError
 from tests.support.cases import mostly_long
+from tests.support.local_servers import LOCAL_SERVERS
 from tests.support.separate_nodes import separate_nodes, why_not
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -83,7 +84,7 @@ def test_processes_of_a_cluster_that_see_the_folder_get_links(tmp_path: Path) ->
     """Also when the file has grown since the job began."""
     script = written(tmp_path / "code", 2 * LARGEST_BYTES)
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, **LOCAL_SERVERS) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         found = results(ROWS, script, client=client, job_dir=tmp_path / "job")

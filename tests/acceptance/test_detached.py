@@ -245,7 +245,7 @@ def test_a_job_needs_a_cluster_that_lasts(home: Path) -> None:
     with pytest.raises(OptionError, match="name the cluster"):
         submitted(home, None)
     with (
-        LocalCluster(processes=False, dashboard_address=None) as cluster,
+        LocalCluster(processes=False, **LOCAL_SERVERS) as cluster,
         Client(cluster),
         pytest.raises(OptionError, match="ends with the process"),
     ):

@@ -10,6 +10,7 @@ import pytest
 import daskprs
 from daskprs._agent.node.environment import usable_cores
 from tests.support.cases import mostly_long
+from tests.support.local_servers import LOCAL_SERVERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,7 +140,7 @@ def test_partitions_of_a_lazy_collection_use_all_threads_too(
     meta = {"n": "int64", "pid": "int64", "seen": "string", "threads": "string"}
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=2, processes=False, **LOCAL_SERVERS
         ) as cluster,
         Client(cluster),
     ):

@@ -19,6 +19,7 @@ from daskprs._job import leftovers
 from daskprs._job.leftovers import drop_leftovers
 from daskprs._system.disk_space import used_bytes
 from tests.support.cases import mostly_long
+from tests.support.local_servers import LOCAL_SERVERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,7 +142,7 @@ def test_a_committed_collection_reads_its_rows_from_what_is_left(
     with dask.config.set(scheduler="threads"):
         from distributed import Client
 
-        with Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None):
+        with Client(processes=False, n_workers=1, threads_per_worker=2, **LOCAL_SERVERS):
             first = lazy.compute()
             assert not names(tmp_path / "job") & {"snapshot", "work"}
             assert lazy.partitions[1].compute()["n"].tolist() == [14, 16, 18, 20, 22, 24, 26]

@@ -53,7 +53,10 @@ def main(folder: Path, megabytes: int) -> None:
     peak = peak_mb()
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit=WORKER_BYTES, dashboard_address=None
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit=WORKER_BYTES,
+            dashboard_address="127.0.0.1:0",
         ) as cluster,
         Client(cluster),
     ):

@@ -40,12 +40,14 @@ class GpuQuestion:
     def answer(self, returned: LeaseReturned) -> bool:
         """Take the GPU use of a process; return whether GPUs are hidden from now on."""
         use = returned.gpu_use
-        if use is None or not self._asks or self._has_no_more_work():
+        if use is None or not self._asks:
             return False
         if self._is_hidden:
             if use.library:
                 self._asks = False
                 self._warn_late(returned.process, use)
+            return False
+        if self._has_no_more_work():
             return False
         if not use.library and not use.is_open:
             self._is_hidden = True

@@ -90,6 +90,14 @@ def test_nothing_is_decided_where_it_does_not_matter(
     assert remarks(it) == []
 
 
+def test_the_last_lease_may_warn_of_a_library_that_was_loaded_late(desk: Any) -> None:
+    """Whoever adds rows tomorrow needs the warning, though no work is left today."""
+    it = begun(desk, count=2)
+    go_on(it, NONE)
+    go_on(it, LOADED)
+    assert "torch, but GPUs are hidden" in remarks(it)[-1]
+
+
 def test_a_resume_keeps_the_decision(desk: Any) -> None:
     """No process sees a GPU, and nothing is decided again."""
     it = begun(desk, gpus_per_process=0)

@@ -124,8 +124,8 @@ def parallel_run(
     Failures
         run_max_try: The largest number of charged attempts at one mini-batch.
         allowed_failed_count: The number of mini-batches that may fail.
-        Also: retry_delay, allowed_failed_percent, error_threshold, max_node_losses,
-        fail_on_timeout.
+        Also: retry_delay, on_error, independent_rows, allowed_failed_percent, error_threshold,
+        max_node_losses, fail_on_timeout.
     Times
         run_invocation_timeout: Seconds for one call of `run`.
         Also: task_overhead_timeout, init_timeout, shutdown_timeout, first_task_creation_timeout,

@@ -89,15 +89,18 @@ class Tally:
         self.drawn += 1
         self.planned += 1
 
-    def commit(self, total: int, succeeded: int, *, empty: bool) -> int:
-        """Count a successful attempt, and return the number of items that did not succeed."""
+    def commit(self, total: int, succeeded: int, *, empty: bool, alone: int = 0) -> int:
+        """Count a successful attempt, and return the number of items that did not succeed.
+
+        `alone` is how many of them have failed by themselves.
+        """
         if empty:
             self.planned -= 1
             return 0
         self.commit_all(1, total, succeeded)
         failed = max(0, total - succeeded)
         self.items_failed += failed
-        self.not_returned += failed
+        self.not_returned += failed - alone
         return failed
 
     def commit_all(self, mini_batches: int, total: int, succeeded: int) -> None:
@@ -123,14 +126,14 @@ class Tally:
         self.items += items
         self.items_failed += items
 
-    def recover(self, total: int, succeeded: int, *, empty: bool) -> int:
+    def recover(self, total: int, succeeded: int, *, empty: bool, alone: int = 0) -> int:
         """Count a mini-batch that an earlier run has committed; return its failed items."""
         if empty:
             self.drawn += 1
             return 0
         self.plan()
         self.recovered += 1
-        return self.commit(total, succeeded, empty=False)
+        return self.commit(total, succeeded, empty=False, alone=alone)
 
     def carry_failure(self, items: int) -> None:
         """Count a mini-batch that an earlier run has given up."""

@@ -8,7 +8,9 @@ from daskprs._core.mini_batch import Assigned
 
 if TYPE_CHECKING:
     from daskprs._core.actions import SlotId
+    from daskprs._core.bisection import Bisection
     from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.pieces import Pieces
 
 
 SPLIT = 100
@@ -40,13 +42,18 @@ class Entry(NamedTuple):
     """Whether this mini-batch was in a lease of a lost worker. Only one such mini-batch or lease
     runs on a worker at a time: else a culprit beside it would end each of its attempts."""
     runs_first: bool = False
-    """Whether this mini-batch runs only as the first one of a process, alone in its lease: a device
-    reported a fatal error while it ran, which another mini-batch may have caused before."""
+    """Whether this mini-batch runs only as the first one of a process, alone in its lease. A device
+    reported a fatal error while it ran, which another mini-batch may have caused before. Or a part
+    of it failed in a process that may have been broken."""
     failed_on: tuple[SlotId, ...] = ()
     """Slots where this mini-batch failed, was lost with its worker, or was not begun, in order; a
     retry prefers another node or slot."""
     elsewhere_until_s: float = 0.0
     """Time on the ledger's clock until which a retry waits for another node, if there is one."""
+    bisection: Bisection | None = None
+    """The search for the items that fail in it; None while its tries are not spent."""
+    pieces: Pieces | None = None
+    """What the next attempt runs; None: all items at once."""
 
     @property
     def home(self) -> str:
@@ -57,7 +64,7 @@ class Entry(NamedTuple):
     @property
     def assigned(self) -> Assigned:
         """The mini-batch and its attempt number, as a lease carries them."""
-        return Assigned(self.mini_batch, self.attempt)
+        return Assigned(self.mini_batch, self.attempt, self.pieces)
 
     def charged(self, slot: SlotId, *, alone: bool, timed_out: bool = False) -> Entry:
         """Return the entry for another attempt after a charged one."""

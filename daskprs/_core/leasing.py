@@ -316,7 +316,11 @@ class Leasing:
             epoch = self._renewals.begin(slot, old)
         elif old is not None and old.attempts and any(entry.runs_first for entry in work):
             index = work[0].mini_batch.index
-            why = f"mini-batch {index} runs as the first one of a process after a fatal error"
+            why = f"mini-batch {index} runs as the first one of a process"
+            if work[0].bisection is None:
+                why += " after a fatal error"
+            else:
+                why += ", since something had failed before it in the last one"
             self._renewals.replace(slot, old, why)
         else:
             old = None

@@ -22,6 +22,7 @@ from daskprs._core.actions import (
 from daskprs._core.agent_allocation import AgentAllocator
 from daskprs._core.backlog import Backlog
 from daskprs._core.gpu_question import GpuQuestion
+from daskprs._core.isolation import Isolation
 from daskprs._core.lease import LeaseReturned
 from daskprs._core.leasing import Leasing
 from daskprs._core.ledger_state import LedgerState
@@ -87,7 +88,9 @@ class Ledger:
         self._allocator = AgentAllocator(state, first_process, has_run=has_run)
         self._placement = Placement(state, self._startup, self._allocator)
         self._renewals = Renewals(state, self._timer)
-        self._settling = Settling(state, self._placement, self._timer, self._renewals)
+        self._settling = Settling(
+            state, self._placement, self._timer, self._renewals, Isolation(state)
+        )
         self._gpu_question = GpuQuestion(state)
         self._leasing = Leasing(
             state,

@@ -24,6 +24,10 @@ class Limits:
     allowed_failed_percent: float = 100.0
     fail_on_timeout: bool = False
     max_node_losses: int = 3
+    isolates: bool = False
+    """Whether a mini-batch that fails in all its tries costs only the items that fail in it."""
+    independent_rows: bool = False
+    """Whether the user says that items are independent of each other."""
     gpus_per_process: float = 1.0
     finds_gpu_use: bool = False
     """Whether the first mini-batch shows if the script uses GPUs; if not, they are hidden."""

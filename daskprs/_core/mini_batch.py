@@ -7,7 +7,10 @@ frozen dataclasses with slots.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from daskprs._core.pieces import Pieces
 
 
 class MiniBatch(NamedTuple):
@@ -53,6 +56,8 @@ class Assigned(NamedTuple):
     mini_batch: MiniBatch
     attempt: int
     """1 for the first; counted by the ledger alone."""
+    pieces: Pieces | None = None
+    """What the attempt runs; None: all items at once."""
 
 
 class Where(NamedTuple):

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from daskprs._core.pieces import FailedRows, PiecesEnd
     from daskprs.errors import InputChanged
 
 
@@ -112,6 +113,10 @@ class Outcome(NamedTuple):
     """The printed output; None if there is none."""
     peak_bytes: int = 0
     """The highest resident memory of the agent with its sub-processes meanwhile; 0: unknown."""
+    pieces: PiecesEnd | None = None
+    """Where an attempt at pieces has ended; None: it ran all items at once, or did not run."""
+    failed_rows: FailedRows | None = None
+    """The items that a success leaves out; None: there are none."""
 
     @property
     def failed(self) -> int:

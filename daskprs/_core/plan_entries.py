@@ -38,6 +38,11 @@ class Recovered(Protocol):
         """True for a range in which no row starts."""
         ...
 
+    @property
+    def alone(self) -> int:
+        """Number of items that failed by themselves."""
+        ...
+
 
 class CarriedOverFailure(NamedTuple):
     """A mini-batch that failed in an earlier run and is not retried in this one."""
@@ -78,7 +83,7 @@ def plan_entries(
         if isinstance(done, CarriedOverFailure):
             settling.carry_failure(done.items)
         else:
-            settling.recover(done.total, done.succeeded, empty=done.empty)
+            settling.recover(done.total, done.succeeded, empty=done.empty, alone=done.alone)
         if state.over:
             return
 

@@ -80,9 +80,12 @@ class Renewals:
         return held
 
     def fail(self, agent: AgentRecord, entry: Entry, outcome: Outcome) -> bool:
-        """Record a failure that is not neutral; return whether it is charged, not held."""
+        """Record a failure that is not neutral; return whether it is charged, not held.
+
+        That of a bisection is not held: it runs again in a new process.
+        """
         is_first = agent.calls == 0
-        is_charged = self._is_charged(agent, outcome)
+        is_charged = self._is_charged(agent, entry, outcome)
         agent.calls += 1
         agent.failed_in_a_row += 1
         if agent.failed_in_a_row == 1:
@@ -92,21 +95,25 @@ class Renewals:
             # An error of a device is reported late, by a call that had no part in it. Only the
             # first call of a process can be blamed, so it runs again as one.
             agent.is_worn = True
-            if not is_charged:
+            if not is_charged and entry.bisection is None:
                 agent.held.append((entry.first(), outcome))
             return is_charged
         if is_first and agent.epoch is not None:
             self._enough = min(2 * self._enough, MOST_IN_A_ROW)
-        if not is_charged:
+        if not is_charged and entry.bisection is None:
             agent.held.append((entry, outcome))
         if agent.failed_in_a_row >= self.most_in_a_row:
             agent.is_worn = True
         return is_charged
 
-    def _is_charged(self, agent: AgentRecord, outcome: Outcome) -> bool:
+    def _is_charged(self, agent: AgentRecord, entry: Entry, outcome: Outcome) -> bool:
         if outcome.is_fatal:
             return agent.attempts == 0
-        return agent.failed_in_a_row == 0 or self._helpless
+        if agent.failed_in_a_row == 0:
+            return True
+        # A row that is found is blamed for good, and renewals may see no success where bad rows
+        # break their processes.
+        return self._helpless and entry.bisection is None
 
     # ---- renewals ----
 

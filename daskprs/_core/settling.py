@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from daskprs._core.actions import SlotId
     from daskprs._core.entry import Entry
+    from daskprs._core.isolation import Isolation
     from daskprs._core.lease import Death, LeaseReturned, Results
-    from daskprs._core.ledger_state import InFlightLease, LedgerState
+    from daskprs._core.ledger_state import AgentRecord, InFlightLease, LedgerState
     from daskprs._core.placement import Placement
     from daskprs._core.quarantine import Location
     from daskprs._core.renewals import Renewals
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 REFUSALS_PER_SLOT = 5
 """Fail the job after more than REFUSALS_PER_SLOT × slots refused leases of the same mini-batch."""
 NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
-SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
+SETTLING = ("index", "attempt", "status", "elapsed_s", "run_s", "total", "succeeded", "empty")
 """The fields of an outcome that settle its mini-batch if nothing went wrong."""
 
 
@@ -33,9 +34,17 @@ class Settling:
     """Takes mini-batches out of leases: it settles them, or returns them to the backlog."""
 
     def __init__(
-        self, state: LedgerState, placement: Placement, timer: StallTimer, renewals: Renewals
+        self,
+        state: LedgerState,
+        placement: Placement,
+        timer: StallTimer,
+        renewals: Renewals,
+        isolation: Isolation,
     ) -> None:
         self._state = state
+        self._isolation = isolation
+        self._host = self._process = ""
+        """Where the work was done that is settled."""
         self._placement = placement
         self._quarantine = placement.quarantine
         self._timer = timer
@@ -43,10 +52,10 @@ class Settling:
 
     # ---- what an earlier run has settled ----
 
-    def recover(self, total: int, succeeded: int, *, empty: bool) -> None:
+    def recover(self, total: int, succeeded: int, *, empty: bool, alone: int) -> None:
         """Settle a mini-batch that an earlier run has committed."""
         state = self._state
-        failed = state.tally.recover(total, succeeded, empty=empty)
+        failed = state.tally.recover(total, succeeded, empty=empty, alone=alone)
         state.abort_if(state.budgets.fail_items(failed))
 
     def carry_failure(self, items: int) -> None:
@@ -62,6 +71,7 @@ class Settling:
     ) -> None:
         """Commit the successful attempts in these locations, and charge the failed ones."""
         state = self._state
+        self._host, self._process = returned.host, returned.process
         count, seconds = 0, 0.0
         for results in returned.results:
             # Most groups are settled as one, which saves a seventh of the driver's calls for a
@@ -69,6 +79,8 @@ class Settling:
             if self._commit_all(results, flight):
                 count += len(results.outcomes)
                 seconds += sum(results.outcomes.column("elapsed_s"))
+                if self._isolation.is_on:  # it unpacks a column
+                    self._isolation.learn(results.outcomes.column("run_s"))
                 continue
             commit = Commit([], [], results)
             outcomes = results.outcomes.columns(*SETTLING)
@@ -76,20 +88,32 @@ class Settling:
                 entry = flight.take(index, attempt)
                 if entry is None:
                     continue
-                if status is Status.RUN_DONE:
+                if status is not Status.RUN_DONE or _is_trial(entry):
+                    self._settle_other(entry, results.outcomes[position], flight, locations)
+                else:
                     count, seconds = count + 1, seconds + elapsed_s
                     self._commit(entry, commit, position, *items)
-                    self._succeed(entry, flight, locations, empty=items[-1])
-                elif status is Status.INPUT_CHANGED:
-                    outcome = self._settle_failed(entry, results.outcomes[position], charged=True)
-                    state.abort(INPUT_HAS_CHANGED, outcome.failure)
-                else:
-                    self._fail(entry, results.outcomes[position], flight, locations)
+                    empty = items[-1] or (entry.pieces is not None and entry.pieces.is_empty)
+                    self._succeed(entry, flight, locations, empty=empty)
                 if state.over:
                     return
         state.sizes.learn(count, seconds)
         if count:
             self._quarantine.work(locations)
+
+    def _settle_other(
+        self, entry: Entry, outcome: Outcome, flight: InFlightLease, locations: tuple[Location, ...]
+    ) -> None:
+        """Settle an attempt without rows that count: a failure, or a trial."""
+        if outcome.status is Status.RUN_DONE:
+            self._timer.progress()
+            self._succeed(entry, flight, locations, empty=False)
+            self._go_on(entry, self._isolation.passed(entry, outcome))
+        elif outcome.status is Status.INPUT_CHANGED:
+            outcome = self._settle_failed(entry, outcome, charged=True)
+            self._state.abort(INPUT_HAS_CHANGED, outcome.failure)
+        else:
+            self._fail(entry, outcome, flight, locations)
 
     def _commit_all(self, results: Results, flight: InFlightLease) -> bool:
         """Commit a group as a whole if nothing went wrong in it, as in most groups."""
@@ -103,7 +127,7 @@ class Settling:
             or len(set(indexes)) != len(known)
             or any(outcomes.column("empty"))
             or any(map(gt, totals, succeeded))
-            or any([entry.failed_on for entry in known if entry])  # noqa: C419 - no call for each
+            or any([entry.failed_on or entry.pieces for entry in known if entry])  # noqa: C419 - no call for each
             or state.errors.has_pending(indexes)
             or not self._renewals.is_calm(flight.agent)
         ):
@@ -121,6 +145,7 @@ class Settling:
         entry: Entry,
         to: Commit,
         position: int,
+        run_s: float,
         total: int,
         succeeded: int,
         empty: bool,  # noqa: FBT001 - columns
@@ -133,7 +158,10 @@ class Settling:
         to.mini_batches.append(entry.mini_batch)
         to.positions.append(position)
         state.errors.mend(entry.mini_batch.index)
-        failed = state.tally.commit(total, succeeded, empty=empty)
+        if entry.pieces is None:
+            self._isolation.learn([run_s])
+        alone = self._isolation.finish(entry)
+        failed = state.tally.commit(total, succeeded, empty=empty, alone=alone)
         if failed:
             state.abort_if(state.budgets.fail_items(failed))
 
@@ -155,9 +183,13 @@ class Settling:
         flight.agent.attempts += 1
         if empty:  # `run` was not called
             return
-        for held, outcome in self._renewals.succeed(flight.agent):
+        self._charge_held(flight.agent, flight.slot.id)
+
+    def _charge_held(self, agent: AgentRecord, slot: SlotId) -> None:
+        """Charge what a process holds: it has succeeded since."""
+        for held, outcome in self._renewals.succeed(agent):
             if not self._state.over:
-                self._charge(held, outcome, flight.slot.id, alone=held.lease_at_most == 1)
+                self._charge(held, outcome, slot, alone=held.lease_at_most == 1)
 
     def release_idle(self) -> bool:
         """Put back what processes hold that have nothing else to run; return whether any did."""
@@ -184,24 +216,17 @@ class Settling:
     ) -> None:
         """Charge a failed attempt, unless its process or its location may have caused it."""
         slot, agent = flight.slot.id, flight.agent
-        is_first = agent.calls == 0
-        if outcome.is_neutral and not outcome.is_fatal:
-            is_charged = True
-            if outcome.failure is None or outcome.failure.retryable:  # it could not be loaded here
-                self._quarantine.fail(entry.mini_batch.index, locations)
-        else:
-            is_charged = self._renewals.fail(agent, entry.alone() if alone else entry, outcome)
-            if outcome.failure is not None and outcome.is_fatal:
-                self._renewals.replace(
-                    flight.slot,
-                    agent,
-                    f"mini-batch {entry.mini_batch.index} ended with {outcome.failure.kind}, after "
-                    "which a process can use its device no more",
-                )
-            if is_charged and is_first:
-                self._quarantine.fail(entry.mini_batch.index, locations)
+        if outcome.pieces is not None and outcome.pieces.passed_before:
+            self._succeed(entry._replace(failed_on=()), flight, locations, empty=False)
+        is_charged = self._is_charged(entry, outcome, flight, locations, alone=alone)
         agent.attempts += 1
+        if outcome.pieces is not None and outcome.pieces.passed_after:
+            is_charged = True  # the process is whole
+            self._charge_held(agent, slot)
         if not is_charged:
+            if entry.bisection is not None:
+                again = entry.again().first()
+                self._state.backlog.put_back([again], anywhere=True)
             return
         if self._quarantine.holds(locations) and self._placement.any_good():
             self._record(entry, outcome)
@@ -209,15 +234,52 @@ class Settling:
             return
         self._charge(entry, outcome, slot, alone=alone)
 
+    def _is_charged(
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        flight: InFlightLease,
+        locations: tuple[Location, ...],
+        *,
+        alone: bool,
+    ) -> bool:
+        """Return whether a failure is charged at once; else the process holds it."""
+        agent, index = flight.agent, entry.mini_batch.index
+        is_first = agent.calls == 0
+        if outcome.is_neutral and not outcome.is_fatal:
+            if outcome.failure is None or outcome.failure.retryable:  # it could not be loaded here
+                self._quarantine.fail(index, locations)
+            return True
+        is_charged = self._renewals.fail(agent, entry.alone() if alone else entry, outcome)
+        if outcome.failure is not None and outcome.is_fatal:
+            self._renewals.replace(
+                flight.slot,
+                agent,
+                f"mini-batch {index} ended with {outcome.failure.kind}, after which a process can "
+                "use its device no more",
+            )
+        # The place is not to blame for an item that fails wherever it runs.
+        if is_charged and is_first and entry.bisection is None:
+            self._quarantine.fail(index, locations)
+        return is_charged
+
     def _charge(self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool) -> None:
         """Charge a failed attempt; give the mini-batch up when its tries are spent."""
         limits = self._state.limits
         self._timer.progress()
+        if entry.bisection is not None:
+            place = self._host, self._process
+            self._go_on(entry, self._isolation.failed(entry, outcome, *place))
+            return
         again = entry.charged(slot, alone=alone, timed_out=outcome.status in TIMEOUTS)
         retryable = outcome.failure is None or outcome.failure.retryable
         if retryable and again.tries < limits.run_max_try:
             self._record(entry, outcome, charged=True)
             self._again_elsewhere(again, self._state.delay_s(again))
+            return
+        if (bisected := self._isolation.begun(again, outcome)) is not None:
+            self._record(entry, outcome, charged=True)
+            self._state.backlog.put_back([bisected], anywhere=True)
             return
         outcome = self._give_up(entry, outcome, charged=True)
         if limits.fail_on_timeout and again.timeouts == again.tries:
@@ -226,6 +288,13 @@ class Settling:
             why = f"mini-batch {index} ran out of time in {which} (fail_on_timeout)"
             self._state.abort(why, outcome.failure)
         self._replace(self._quarantine.given_up(entry.mini_batch.index, again.failed_on))
+
+    def _go_on(self, entry: Entry, again: Entry | None) -> None:
+        """Make the next attempt of a bisection, or give the mini-batch up for its own failure."""
+        if again is not None:
+            self._state.backlog.put_back([again], anywhere=True)
+        elif entry.bisection is not None:
+            self._give_up(entry, entry.bisection.outcome, charged=True)
 
     def lose(self, entry: Entry, slot: SlotId) -> None:
         """Count the loss of a worker against the mini-batch that was alone in its lease there."""
@@ -320,6 +389,10 @@ class Settling:
             FailAttempt(entry.mini_batch, outcome, final=True, charged=charged, lost_node=lost_node)
         )
         return outcome
+
+
+def _is_trial(entry: Entry) -> bool:
+    return entry.bisection is not None and entry.bisection.is_trying
 
 
 def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:

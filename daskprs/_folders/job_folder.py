@@ -89,6 +89,8 @@ class JobFolder:
     """Exists once the first mini-batch has shown that the script uses no GPU."""
     failed = Below("failed.parquet")
     """The mini-batches that failed in the end, with every attempt."""
+    failed_rows = Below("failed_rows.parquet")
+    """The rows or files without which their mini-batches are committed."""
 
     logs = Below("logs")
     """The log folder."""

@@ -130,6 +130,29 @@ class ParallelRunResult:
         rows = list(failed_rows(JobFolder(self.job_dir)))
         return pd.DataFrame(rows, columns=list(FailedRow._fields))
 
+    @property
+    def failed_rows(self) -> pd.DataFrame:
+        """The rows or files without which their mini-batches are done: see ``on_error="isolate"``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row for each, in input order: ``_position`` (in the whole input; null where the plan
+            does not have it), ``_mini_batch``, ``_number`` (in the mini-batch, from 0), ``_status``
+            (``RUN_EXCEPTION``, ``RUN_TIMEOUT``, ``PROCESS_DIED``), ``_kind`` (the class of the
+            error), ``_error``, ``_traceback``, ``_attempts`` (at the mini-batch until then),
+            ``_host`` and ``_process``, then the columns of the input; of a file, ``path``. They are
+            null where the failed rows of a mini-batch are larger than 1 MB. Read from
+            ``failed_rows.parquet`` in the job folder each time.
+
+        """
+        import pandas as pd
+
+        from daskprs._output.failures.failed_rows import SCHEMA
+
+        path = JobFolder(self.job_dir).failed_rows
+        return pd.read_parquet(path) if path.exists() else SCHEMA.empty_table().to_pandas()
+
     def stdout(self, mini_batch: int, attempt: int | None = None) -> str:
         """Return what `run` and whatever it started printed for a mini-batch.
 
@@ -413,6 +436,8 @@ class ParallelRunResult:
         if self.mini_batches.failed:
             rows.append(("errors", str(JobFolder(self.job_dir).job_error)))
             rows.append(("failed", str(JobFolder(self.job_dir).failed)))
+        if (path := JobFolder(self.job_dir).failed_rows).exists():
+            rows.append((f"failed {self.unit}s", str(path)))
         return [*rows, ("logs", str(self.logs_dir)), ("job", str(self.job_dir))]
 
 

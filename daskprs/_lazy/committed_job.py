@@ -242,9 +242,9 @@ def _is_complete(folder: JobFolder, options: RunOptions) -> bool:
     if state.status != JobStatus.COMPLETED or state.result is None:
         return False
     mini_batches, items = state.result.mini_batches, state.result.items
-    failed = mini_batches.failed
+    failed, most = mini_batches.failed, options.limits().allowed_failed_count
     return (
-        (options.allowed_failed_count == -1 or failed <= options.allowed_failed_count)
+        (most == -1 or failed <= most)
         and 100 * failed <= options.allowed_failed_percent * mini_batches.total
         and (options.error_threshold == -1 or items.failed <= options.error_threshold)
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daskprs._lazy.result_form import ResultForm
     from daskprs._options.run_options import RunOptions
 
-OnError = Literal["raise", "drop"]
+OnError = Literal["raise", "drop", "isolate"]
 
 
 @dataclass(frozen=True, eq=False)

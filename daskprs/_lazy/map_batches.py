@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import dask.bag as db
 import dask.dataframe as dd
@@ -23,7 +23,7 @@ from daskprs._job.inline_call import refuse_inline
 from daskprs._job.request import absolute_paths
 from daskprs._lazy.committed_job import JobCall, read_part, run_job
 from daskprs._lazy.committed_parts import NAME, frame_of_parts
-from daskprs._lazy.lazy_call import LazyCall
+from daskprs._lazy.lazy_call import LazyCall, OnError
 from daskprs._lazy.lazy_input import holds_delayed, partitions_of, plan_of
 from daskprs._lazy.partition_run import run_numbered, run_partition
 from daskprs._lazy.result_form import ResultForm, schema_of_meta
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs._lazy.lazy_call import OnError
     from daskprs._lazy.lazy_input import InputPartitions
     from daskprs._options.arguments import LazyOptions
 
@@ -111,7 +110,8 @@ def map_batches(
         Whether a job keeps the rows.
     on_error
         ``"raise"``: a mini-batch that fails in all its tries fails the computation. ``"drop"``: its
-        rows are left out, with a warning in the log.
+        rows are left out, with a warning in the log. ``"isolate"``, with ``committed=True``: only
+        those of its rows are left out that fail by themselves, as `parallel_run` does it.
     job_dir
         With ``committed=True``, the job folder, which all workers must see. Default: a new folder
         for each call, ``./daskprs-jobs/<script>-<time>-<id>``. If an earlier call with the same
@@ -132,7 +132,7 @@ def map_batches(
         Something given to the call cannot be used.
 
     """
-    check_one_of("raise", "drop")("on_error", on_error)
+    check_one_of(*get_args(OnError))("on_error", on_error)
     given: dict[str, Any] = {**options} if schema is None else {**options, "schema": schema}
     if meta is not None and holds_delayed(data):
         given["meta"] = meta
@@ -142,6 +142,9 @@ def map_batches(
         return _of_a_job(data, script, collection, on_error, job_dir, given)
     if job_dir is not None:
         msg = f"{Option('job_dir', str(job_dir))}: not with committed=False, which keeps no rows."
+        raise OptionError(msg)
+    if on_error == "isolate":
+        msg = f"{Option('on_error', on_error)}: not with committed=False, which keeps no record."
         raise OptionError(msg)
     return _in_tasks(data, script, collection, on_error, given)
 
@@ -208,13 +211,10 @@ def _options_of_job(given: Mapping[str, Any], on_error: OnError) -> RunOptions:
         if name in TABLE and name in NOT_OF_JOBS:
             msg = f"{Option(name, value)}: not for a lazy collection, {NOT_OF_JOBS[name]}."
             raise OptionError(msg)
-    if on_error == "drop":
-        if "allowed_failed_count" in given:
-            count = Option("allowed_failed_count", given["allowed_failed_count"])
-            msg = f"{count}: not with {Option('on_error', 'drop')}, which allows all. Say either."
-            raise OptionError(msg)
-        given = {**given, "allowed_failed_count": -1}
-    of_site = {name: value for name, value in site_defaults().items() if name not in NOT_OF_JOBS}
+    if on_error != "raise":
+        given = {**given, "on_error": on_error}
+    apart = {*NOT_OF_JOBS, "allowed_failed_count"} if on_error == "drop" else NOT_OF_JOBS
+    of_site = {name: value for name, value in site_defaults().items() if name not in apart}
     return _in_processes({**of_site, **given})
 
 

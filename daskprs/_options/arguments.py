@@ -66,6 +66,7 @@ class _RareOptions(TypedDict, total=False):
     agent_memory_limit: int | str | None
     store_requests: int
     retry_delay: float | str
+    independent_rows: bool
     allowed_failed_percent: float
     error_threshold: int
     max_node_losses: int
@@ -98,6 +99,7 @@ class MoreOptions(_RareOptions, total=False):
     """
 
     meta: Mapping[str, Any] | Any | None
+    on_error: Literal["raise", "drop", "isolate"]
     output_action: Literal["append_row", "summary_only"]
     output_format: OutputFormat
     append_row_file_name: str

@@ -274,6 +274,17 @@ class RunOptions:
         first charged attempt, then 2, 4, 8 and so on, at most 60, each shortened by a random share
         of up to one half, so that mini-batches that failed together are not retried together. A
         resume tries at once.
+    on_error
+        What becomes of a mini-batch that has failed in all its attempts. ``"raise"``: it counts as
+        failed, and the job fails if that is more than `allowed_failed_count`. ``"drop"``: the job
+        goes on without it, however many there are. ``"isolate"``: the rows or files that fail in it
+        are found by halves, and it is done but for them. They are in ``failed_rows.parquet`` of the
+        job folder and in `ParallelRunResult.failed_rows`, and count for `error_threshold` only. For
+        ``"isolate"`` the rows have to be independent of each other: the first search finds out
+        whether they are, and no further one is made if not.
+    independent_rows
+        Whether `run` returns for the rows or files of a mini-batch what it returns for parts of it,
+        put together. With True, ``on_error="isolate"`` does not find out by itself.
     allowed_failed_count
         The number of mini-batches that may fail. The job fails when more mini-batches have failed.
         With -1, any number may fail.
@@ -477,6 +488,10 @@ class RunOptions:
     retry_delay: float | str = option(
         0, FAILURES, check_delay, changes_results=False, is_of_task=True
     )
+    on_error: Literal["raise", "drop", "isolate"] = option(
+        "raise", FAILURES, changes_results=False, is_site_default=False
+    )
+    independent_rows: bool = option(False, FAILURES, changes_results=False, is_site_default=False)
     allowed_failed_count: int = option(0, FAILURES, check_number(-1), changes_results=False)
     allowed_failed_percent: float = option(100, FAILURES, check_percent, changes_results=False)
     error_threshold: int = option(-1, FAILURES, check_number(-1), changes_results=False)
@@ -583,6 +598,7 @@ class RunOptions:
                 )
                 raise OptionError(msg)
         self._check_output()
+        self._check_on_error()
         if self.trust and not self.resume:
             msg = f"{Option('trust', value=True)}: only with {Option('resume', value=True)}."
             raise OptionError(msg)
@@ -590,6 +606,29 @@ class RunOptions:
             msg = (
                 f"{Option('accept_changes', self.accept_changes)}: only with "
                 f"{Option('resume', value=True)}: a new job has nothing to keep."
+            )
+            raise OptionError(msg)
+
+    def _check_on_error(self) -> None:
+        """Reject options that `on_error` leaves without effect, and searches without a meaning."""
+        given = Option("on_error", self.on_error)
+        if self.on_error == "drop" and "allowed_failed_count" in self.changed():
+            count = Option("allowed_failed_count", self.allowed_failed_count)
+            msg = f"{count}: not with {given}, which allows all. Say either."
+            raise OptionError(msg)
+        if self.on_error != "isolate":
+            return
+        if self.partition_keys:
+            msg = (
+                f"{given}: not with {Option('partition_keys')}: run() gets all rows of a key at "
+                "once, and no part of them."
+            )
+            raise OptionError(msg)
+        if self.output_action == "summary_only" and not self.independent_rows:
+            msg = (
+                f"{given}: with {Option('output_action', 'summary_only')} nothing is kept of what "
+                "run() returns, so that it cannot be found out whether rows are independent. If "
+                f"they are, add {Option('independent_rows', value=True)}."
             )
             raise OptionError(msg)
 
@@ -750,10 +789,12 @@ class RunOptions:
             run_max_try=self.run_max_try,
             retry_delay_s=None if self.retry_delay == EXPONENTIAL else float(self.retry_delay),
             error_threshold=self.error_threshold,
-            allowed_failed_count=self.allowed_failed_count,
+            allowed_failed_count=-1 if self.on_error == "drop" else self.allowed_failed_count,
             allowed_failed_percent=self.allowed_failed_percent,
             max_node_losses=self.max_node_losses,
             fail_on_timeout=self.fail_on_timeout,
+            isolates=self.on_error == "isolate",
+            independent_rows=self.independent_rows,
             gpus_per_process=1 if self.gpus_per_process is None else self.gpus_per_process,
             finds_gpu_use=self.finds_gpu_use,
             run_timeout_s=run,

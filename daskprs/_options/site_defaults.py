@@ -35,6 +35,8 @@ def options_of_call(given: Mapping[str, Any]) -> RunOptions:
         apart = BESIDE_OUTPUT
     elif given.get("output_format", "text") != "text":
         apart = OF_TEXT
+    if given.get("on_error") == "drop":  # allows all, whatever a site says
+        apart = *apart, "allowed_failed_count"
     defaults = {name: value for name, value in defaults.items() if name not in apart}
     return RunOptions.from_names(**{**defaults, **given})
 

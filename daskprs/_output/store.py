@@ -15,6 +15,7 @@ from daskprs._core.mini_batch import Where
 from daskprs._folders.job_lock import epochs_of, latest_epoch
 from daskprs._folders.row_labels import adopt_labels, drop_labels
 from daskprs._folders.rows_seal import rows_key
+from daskprs._output.failures.failed_rows import FailedRowsLog
 from daskprs._output.failures.failed_work import FailedWork
 from daskprs._output.journal.commits import Commits, CommitTable, HeaderNumbers
 from daskprs._output.journal.journal import VERSION, Journal, Syncer, reported
@@ -134,6 +135,7 @@ class ResultStore:
         self._earlier: Publication | None = None
         """The published output that has rows of earlier epochs."""
         self._failed = FailedWork(folder, where)
+        self._failed_rows = FailedRowsLog(folder)
         self._labels = labels
         self._new_executor = new_executor
         self._check = check
@@ -150,7 +152,10 @@ class ResultStore:
     def recovered(self, mini_batch: MiniBatch) -> CommittedMiniBatch | CarriedOverFailure | None:
         """Return the earlier result of a mini-batch that this run does not run again."""
         index = mini_batch.index
-        return self._commits.find(index, mini_batch.identity) or self._failed.borne(index)
+        done = self._commits.find(index, mini_batch.identity)
+        if done is not None:
+            return done._replace(alone=self._failed_rows.items_of(index))
+        return self._failed.borne(index)
 
     def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
         """Commit the results of attempts, one for each of these mini-batches.
@@ -165,6 +170,9 @@ class ResultStore:
             text, typed = self._spools.keep(made)
             spool = made.spool or DRIVER
             commits = Commits.of(mini_batches, made.outcomes, text, typed, header, spool)
+            # First: were the machine lost between them, a commit would lack rows without a word.
+            for record in self._failed_rows.records(mini_batches, made.outcomes):
+                self._journal.add(*record)
             numbered = self._header_numbers.column(header)
             self._journal.add("commits", *commits._replace(header=numbered))
             self._journal.write()
@@ -234,9 +242,10 @@ class ResultStore:
             file.write(sink.finish()[1])
 
     def write_failed(self) -> None:
-        """Write ``failed.parquet`` from the failures so far; raise `OSError` if that fails."""
+        """Write the tables of what has failed so far; raise `OSError` if that fails."""
         self._journal.write()
         self._failed.write()
+        self._failed_rows.write()
 
     def end(self, result: dict[str, Any]) -> None:
         """Record the job's result."""
@@ -357,6 +366,7 @@ class ResultStore:
         self._commits = found.commits
         self._headers.take_over(found.commits)
         self._failed.take_over(found.given_up, borne_is_left=resumption.extends)
+        self._failed_rows.take_over(found.failed_rows)
         if found.published is not None:
             self.published = self._target
             self._earlier = found.published

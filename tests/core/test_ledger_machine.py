@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
@@ -197,7 +198,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert lease.work or kept
         assert self.may_have_more or not kept or not lease.work
         out = {index for flight in self.flights.values() for index in flight}
-        for mini_batch, attempt in lease.work:
+        for mini_batch, attempt, _ in lease.work:
             assert mini_batch.index not in out
             assert mini_batch.index not in self.settled
             assert self.due_s.get(mini_batch.index, 0.0) <= self.now_s
@@ -612,7 +613,7 @@ def is_fatal(outcome: Outcome) -> bool:
     return outcome.failure is not None and outcome.failure.fatal
 
 
-OLD = Outcome(0, 1, Status.RUN_DONE, 2, 2, 0.0, 0.0, 0.0, 0.0)
+OLD = SimpleNamespace(total=2, succeeded=2, empty=False, alone=0)
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(

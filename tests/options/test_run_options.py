@@ -47,6 +47,8 @@ OTHERWISE_ON_THE_COMMAND_LINE = {
 }
 
 REFUSED: list[tuple[str, Any]] = [
+    ("on_error", "ignore"),
+    ("independent_rows", "yes"),
     ("source_directory", 3),
     ("source_directory", ""),
     ("python", 3),
@@ -298,6 +300,12 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
             r"^output='.*/a\.csv': not with append_row_dataframe_sep=';'",
         ),
         ({"output": "a.arrow", "output_single_file": True}, "not with output_single_file=True"),
+        ({"on_error": "drop", "allowed_failed_count": 1}, "not with on_error='drop'"),
+        ({"on_error": "isolate", "partition_keys": "a"}, "all rows of a key"),
+        (
+            {"on_error": "isolate", "output_action": "summary_only"},
+            "add independent_rows=True",
+        ),
         ({"accept_changes": "script"}, "only with resume=True"),
         ({"trust": True}, "only with resume=True"),
         ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
@@ -309,7 +317,8 @@ def test_options_at_odds_with_each_other_are_refused(given: dict[str, Any], said
     """One of the two would do nothing."""
     with pytest.raises(OptionError, match=said):
         RunOptions(**given)
-    assert "output" in given or given.keys().isdisjoint(SITE), "a site's default would refuse calls"
+    apart = {"output", "on_error"} & given.keys()  # before which a site's default gives way
+    assert apart or given.keys().isdisjoint(SITE), "a site's default would refuse calls"
 
 
 def test_what_only_text_has_is_refused_with_a_data_set() -> None:
@@ -372,7 +381,7 @@ def test_parallel_run_spells_out_what_people_use_with_the_defaults_of_the_table(
 
 def test_each_option_has_the_type_of_the_table_wherever_it_is_typed() -> None:
     """Type checkers see one type, in a signature and behind `more`."""
-    of_lazy = [name for name in OPTIONS if name not in {*NOT_OF_JOBS, "schema", "meta"}]
+    of_lazy = [name for name in OPTIONS if name not in {*NOT_OF_JOBS, "schema", "meta", "on_error"}]
     having: dict[Any, list[str]] = {
         daskprs.parallel_run: SPELLED,
         MoreOptions: [name for name in OPTIONS if name not in SPELLED] + ["survive"],
@@ -584,6 +593,7 @@ def test_options_that_change_no_result_do_not_stand_in_the_way_of_a_resume() -> 
 
 
 UNCOMPARED = """
+independent_rows on_error
     source_directory secrets side_inputs logging_level
     node_count process_count_per_node gpus_per_process start_method agent_memory_limit
     store_requests

@@ -189,7 +189,7 @@ class Agent:
 
     async def _run(self, position: int) -> bool:
         """Run a mini-batch; return whether the agent has halted."""
-        mini_batch, attempt = self._work[position]
+        mini_batch, attempt, _ = self._work[position]
         begun_s = now().now_s
         self._enter(Phase.LOADING, position)
         await self._pass(LOAD_S)

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import JobSpec, ProcessSpec, ScriptSpec
     from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.pieces import Range
 
 
-def context_parts(mini_batch: MiniBatch) -> tuple[Any, ...]:
-    """Return the arguments of `context_of` for a mini-batch."""
+def context_parts(mini_batch: MiniBatch, piece: Range | None) -> tuple[Any, ...]:
+    """Return the arguments of `context_of` for a mini-batch, or a piece of it."""
     key = dict(mini_batch.partition_key)
     place = mini_batch.label, mini_batch.identity, mini_batch.size_bytes
-    return mini_batch.index, key, mini_batch.row_lower_bound, *place
+    return mini_batch.index, key, mini_batch.row_lower_bound, *place, piece
 
 
 class ScriptFunctions:
@@ -57,9 +58,9 @@ class ScriptFunctions:
         self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing
         self.shutdown: Callable[[], Any] = getattr(script, "shutdown", None) or do_nothing
 
-    def run(self, data: Any, mini_batch: MiniBatch) -> Any:
+    def run(self, data: Any, mini_batch: MiniBatch, piece: Range | None = None) -> Any:
         """Call `run`, with the mini-batch's context if it asks for one."""
-        return self._run(data, context_parts(mini_batch))
+        return self._run(data, context_parts(mini_batch, piece))
 
     def cpu_s(self) -> float:
         """Return the seconds of processor time that the script has used so far."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import JobSpec, ProcessSpec
     from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.pieces import Range
 
 EXIT_GRACE_S = 1.0
 """Seconds in which an interpreter that has closed its pipe may end by itself."""
@@ -73,9 +74,9 @@ class ForeignScript:
         """Call `init`."""
         self._ask("init")
 
-    def run(self, data: Any, mini_batch: MiniBatch) -> Any:
+    def run(self, data: Any, mini_batch: MiniBatch, piece: Range | None = None) -> Any:
         """Call `run`; a generator that it returns goes on while this one does."""
-        word, result = self._ask("run", data, context_parts(mini_batch))
+        word, result = self._ask("run", data, context_parts(mini_batch, piece))
         return self._pieces() if word == "pieces" else result
 
     def shutdown(self) -> None:

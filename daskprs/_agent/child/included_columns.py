@@ -36,9 +36,12 @@ NOT_FOR_ARROW = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def taken_columns(
-    included: Included, data: Any, mini_batch: MiniBatch
+    included: Included, data: Any, mini_batch: MiniBatch, first_item: int = 0
 ) -> tuple[IncludedColumns, Any]:
-    """Return the included columns of a mini-batch, and the argument of `run`."""
+    """Return the included columns, and the argument of `run`.
+
+    `data` is a mini-batch, or a piece of it that begins at `first_item`.
+    """
     count = rows_in(data)
     found: dict[str, Any] = {}
     if included.path_aside:
@@ -53,7 +56,7 @@ def taken_columns(
             first = mini_batch.row_lower_bound or 0
             found[name] = np.arange(first, first + count)
         elif not included.path_aside:
-            found[name] = _checked(mini_batch.piece.paths)
+            found[name] = _checked(mini_batch.piece.paths[first_item : first_item + count])
     found = {name: found[name] for name in included.names}
     is_arrow = not isinstance(data, (pd.DataFrame, dict, list))
     has_index = isinstance(data, pd.DataFrame)

@@ -16,8 +16,9 @@ import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from daskprs._agent.child.attempt_run import AttemptRun
 from daskprs._agent.child.entry_script import load_entry_script, profile_of
 from daskprs._agent.child.failure import failure_of, may_pass
 from daskprs._agent.child.foreign_script import ForeignScript
@@ -25,6 +26,7 @@ from daskprs._agent.child.inbox import Inbox, Loader
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
+from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun
 from daskprs._agent.child.print_marks import OWN, PrintMarks
 from daskprs._agent.foreign.run_profile import RunProfile
 from daskprs._agent.protocol.answers import dumped
@@ -45,7 +47,7 @@ from daskprs._inputs.files.file_versions import compare_with_times_seen
 from daskprs._inputs.source.batch_format import rows_in
 from daskprs._inputs.source.source import PathsReader
 from daskprs._output.rows.blocks import is_stream
-from daskprs._output.rows.format_result import format_result
+from daskprs._output.rows.format_result import RowWriter
 from daskprs._output.spool import AgentSpool, UnwritableError
 from daskprs._system.file_lock import boot_id
 from daskprs._system.masks import masked
@@ -56,11 +58,10 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from daskprs._agent.child.entry_script import ScriptFunctions
-    from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.print_marks import Streams
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.mini_batch import MiniBatch
-    from daskprs._output.rows.format_result import FormattedRows
+    from daskprs._core.pieces import Range
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
@@ -235,7 +236,8 @@ class Agent:
             self._reserve.renew()
             self._page.enter(Phase.LOADING, position)
             self._peak.reset()
-            attempt = AttemptRun(*assigned, self._peak, self.entry.cpu_s)
+            attempt = AttemptRun(assigned, self._peak, self.entry.cpu_s)
+            self._page.turn_to(0)
             attempt.data, attempt.load_error = self._loader.take(position, attempt.mini_batch)
             inbox.look_ahead()
             outcome, payload = self._run(attempt, position)
@@ -309,46 +311,71 @@ class Agent:
             self._outbox.refuse(error)
             return attempt.finished(Status.RUN_DONE), b""
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
-            if isinstance(error, MemoryError):
-                self._reserve.release()
-            failure = self._peak.explained(failure_of(error, self._job))
-            return attempt.finished(Status.RUN_EXCEPTION, failure=failure), b""
+            return attempt.finished(Status.RUN_EXCEPTION, failure=self._failure(error)), b""
+
+    def _failure(self, error: BaseException) -> Failure:
+        """Return an exception of the script as data."""
+        if isinstance(error, MemoryError):
+            self._reserve.release()
+        return self._peak.explained(failure_of(error, self._job))
 
     def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
-        """Call `run` and format what it returns; iterating a generator is part of `run`."""
+        """Call `run` for the whole mini-batch or for pieces of it, and format what it returns."""
+        output, pieces = self._job.output, attempt.pieces
+        if pieces is not None:
+            enter = partial(self._enter_piece, attempt)
+            run = PiecesRun(attempt, pieces, output, self._write_run, self._failure, enter)
+            if pieces.is_trial:
+                return run.tried_out(), b""
+            return run.made(self._spool, counts_inputs=self.entry.counts_inputs)
+        with RowWriter(output, self._spool, attempt.mini_batch.index) as writer:
+            if not self._write_run(writer, attempt, attempt.mini_batch):
+                return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
+            rows = writer.finish()
+        succeeded = attempt.total if self.entry.counts_inputs else rows.succeeded
+        return attempt.done(rows, succeeded), rows.payload
+
+    def _enter_piece(self, attempt: AttemptRun, position: int) -> None:
+        self._page.turn_to(position)
+        self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
+
+    def _write_run(
+        self,
+        writer: RowWriter,
+        attempt: AttemptRun,
+        mini_batch: MiniBatch,
+        piece: Range | None = None,
+    ) -> bool:
+        """Call `run` with `attempt.data`, and write what it returns; return False for None.
+
+        Iterating a generator is part of `run`.
+        """
         data, attempt.data = attempt.data, None
+        first_row = 0 if piece is None else piece[0]
         included = None
         if self._job.included is not None:
-            included, data = taken_columns(self._job.included, data, attempt.mini_batch)
+            included, data = taken_columns(self._job.included, data, mini_batch, first_row)
             self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
         with attempt.run_clock as clock:
-            result = self.entry.run(data, attempt.mini_batch)
+            result = self.entry.run(data, mini_batch, piece)
         del data
         if result is None:
-            return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
+            return False
+        beside: Callable[[Any], Any] = as_it_is if included is None else included.beside
         if is_stream(result):  # which may compute its rows while they are read
             with clock:
-                rows = self._formatted(attempt, included, result)
+                writer.take(beside(result), first_row)
         elif isinstance(result, Iterator) and not isinstance(result, io.IOBase):
-            rows = self._formatted(attempt, included, clock.around(result))
+            writer.take(beside(clock.around(result)), first_row)
         else:
             self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
-            rows = self._formatted(attempt, included, result)
-        outcome = attempt.finished(
-            Status.RUN_DONE,
-            succeeded=attempt.total if self.entry.counts_inputs else rows.succeeded,
-            text=rows.text,
-            typed=rows.typed,
-            header=rows.header,
-        )
-        return outcome, rows.payload
+            writer.take(beside(result), first_row)
+        return True
 
-    def _formatted(
-        self, attempt: AttemptRun, included: IncludedColumns | None, result: Any
-    ) -> FormattedRows:
-        if included is not None:
-            result = included.beside(result)
-        return format_result(result, self._job.output, self._spool, attempt.mini_batch.index)
+
+def as_it_is(result: Any) -> Any:
+    """Return what `run` returned."""
+    return result
 
 
 def delayed_by(names: list[str]) -> Failure | None:
@@ -364,13 +391,6 @@ def delayed_by(names: list[str]) -> Failure | None:
     return Failure(THREADS_LEFT, message)
 
 
-NULL_RETURN = Failure(
-    "RUN_NULL_RETURN",
-    "run() returned None. Return a DataFrame, a list, a tuple, an array, a Series, an Arrow table "
-    "or a generator; an empty list says that nothing succeeded.",
-)
-
-
 def _compare_times_here(job: JobSpec) -> None:
     """Compare times of files with the first ones seen here, unless this is the driver's host."""
     if job.far or boot_id() != job.boot_id:
@@ -378,68 +398,3 @@ def _compare_times_here(job: JobSpec) -> None:
         mounts = os.stat("/proc/self/ns/mnt").st_ino  # noqa: PTH116 - not a file
         here = f"{boot_id()}.{mounts}"
         compare_with_times_seen(JobFolder(job.job_dir).times_seen(job.epoch, here))
-
-
-class RunClock:
-    """Adds up the seconds that the script takes for a mini-batch, without our own work.
-
-    The script takes them while this is entered.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._begun = 0.0
-
-    def __enter__(self) -> Self:
-        """Go on."""
-        self._begun = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop."""
-        self.seconds += time.perf_counter() - self._begun
-
-    def around(self, pieces: Iterator[Any]) -> Iterator[Any]:
-        """Yield what a generator of the script yields."""
-        while True:
-            with self:
-                try:
-                    piece = next(pieces)
-                except StopIteration:
-                    return
-            yield piece
-
-
-class AttemptRun:
-    """One attempt while it is being made: its clocks, its data, its outcome."""
-
-    def __init__(
-        self, mini_batch: MiniBatch, number: int, peak: PeakMemory, cpu_s: Callable[[], float]
-    ) -> None:
-        self.mini_batch = mini_batch
-        self.number = number
-        self._peak = peak
-        self._cpu_s = cpu_s
-        self.data: Any = None
-        self.load_error: BaseException | None = None
-        self.total = mini_batch.items or 0
-        self.run_clock = RunClock()
-        self._wall = time.time()
-        self._begun = time.perf_counter()
-        self._cpu_before_s = cpu_s()
-
-    def finished(self, status: Status, **fields: Any) -> Outcome:
-        """Return the outcome of an attempt that ends now."""
-        now = time.perf_counter()
-        return Outcome(
-            index=self.mini_batch.index,
-            attempt=self.number,
-            status=status,
-            total=self.total,
-            started=self._wall,
-            elapsed_s=now - self._begun,
-            run_s=self.run_clock.seconds,
-            cpu_s=self._cpu_s() - self._cpu_before_s,
-            peak_bytes=self._peak.taken(),
-            **({"succeeded": 0} | fields),
-        )

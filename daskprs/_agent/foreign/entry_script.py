@@ -153,6 +153,9 @@ class MiniBatchContext:
         Number of rows or files of the input before it; None if the plan does not have it.
     dataset : Slice
         Its place in the input.
+    piece : tuple of int or None
+        Where `run` gets only a piece of the mini-batch: number of its first row or file in the
+        mini-batch, from 0, and of the one after its last. None: `run` gets all of it.
 
     """
 
@@ -160,6 +163,7 @@ class MiniBatchContext:
     partition_key_value: Mapping[str, Any] = field(default_factory=dict)
     global_row_index_lower_bound: int | None = None
     dataset: Slice = Slice("", "")
+    piece: tuple[int, int] | None = None
 
 
 def context_of(
@@ -169,9 +173,11 @@ def context_of(
     label: str,
     identity: str,
     size_bytes: int | None,
+    piece: tuple[int, int] | None,
 ) -> MiniBatchContext:
-    """Return the context of a mini-batch."""
-    return MiniBatchContext(index, partition_key, lower_bound, Slice(label, identity, size_bytes))
+    """Return the context of a mini-batch, or of a piece of it."""
+    place = Slice(label, identity, size_bytes)
+    return MiniBatchContext(index, partition_key, lower_bound, place, piece)
 
 
 def begin_script(

@@ -20,6 +20,7 @@ from daskprs._agent.protocol.messages import InitDone, InitRaised, Outcomes, Sta
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Results
 from daskprs._core.outcomes import UNKNOWN, Extent, Failure, Outcome, Printed, Status
+from daskprs._core.pieces import FailedItems, FailedRows, PiecesEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -215,6 +216,36 @@ def _failure(values: Any) -> Failure:
     return Failure(kind, message, traceback, retryable, where, fatal)
 
 
+def _ends(name: str, column: tuple[Any, ...]) -> Sequence[PiecesEnd | None]:
+    if column.count(None) == len(column):
+        return column
+    ends = [None if one is None else PiecesEnd(*one) for one in column]
+    for one in filter(None, ends):
+        _ints(name, (one.failed_at,))
+        _flags(name, (one.passed_before, one.passed_after))
+        _check(one.is_independent in (True, False, None), name)
+    return ends
+
+
+def _failed_rows(name: str, column: tuple[Any, ...]) -> Sequence[FailedRows | None]:
+    if column.count(None) == len(column):
+        return column
+    made: list[FailedRows | None] = []
+    for one in column:
+        if one is None:
+            made.append(None)
+            continue
+        items, rows = one
+        _check(type(rows) is bytes and type(items) is tuple, name)
+        failed = tuple(FailedItems(*values) for values in items)
+        for each in failed:
+            _ints(name, (each.start, each.stop, each.attempts))
+            texts = each.status, each.kind, each.message, each.traceback, each.host, each.process
+            _check({*map(type, texts)} == {str}, name)
+        made.append(FailedRows(failed, rows))
+    return made
+
+
 _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     **dict.fromkeys(("index", "attempt", "total", "succeeded", "peak_bytes"), _ints),
     **dict.fromkeys(("started", "elapsed_s", "run_s", "cpu_s"), _seconds),
@@ -225,4 +256,6 @@ _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     "failure": _failures,
     "empty": _flags,
     "printed": _printed,
+    "pieces": _ends,
+    "failed_rows": _failed_rows,
 }

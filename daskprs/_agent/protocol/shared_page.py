@@ -45,6 +45,8 @@ _HELD = (25, 26)
 """The bytes that a masked log holds back, since they may be the beginning of a secret."""
 _ENDED_BEFORE = 24
 """The highest memory of a sub-process that had ended before the last measurement began."""
+_RANGE = 27
+"""The piece of the mini-batch that `run` has."""
 _LOOKS = 1000
 """Most tries to read one whole record. An agent that overwrites each of them is not late."""
 
@@ -81,6 +83,8 @@ class Activity(NamedTuple):
     """Number of finished mini-batches of the lease."""
     total: int
     """Items of the running mini-batch."""
+    piece: int = 0
+    """Position of the piece of the mini-batch that `run` has."""
 
     def age_s(self) -> float:
         """Return the seconds since the start of the phase."""
@@ -114,6 +118,10 @@ class SharedPage:
         self._fence()
         cells[_SEQUENCE] = sequence
         self._fence()
+
+    def turn_to(self, piece: int) -> None:
+        """Note the piece of the mini-batch that `run` gets next; 0 for a whole one."""
+        self._cells[_RANGE] = piece
 
     def begin_lease(self, lease_id: int) -> None:
         """Start on a lease: nothing of it is claimed or done."""
@@ -235,6 +243,7 @@ class SharedPage:
             cells[_LOADING],
             cells[_DONE],
             cells[record + _TOTAL],
+            cells[_RANGE],
         )
 
     def _fence(self) -> None:

@@ -14,6 +14,7 @@ from daskprs._agent.protocol.shared_page import Activity, Phase
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Death, Results
 from daskprs._core.outcomes import Failure, Outcome, Printed, Status
+from daskprs._core.pieces import PiecesEnd
 
 if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import Outcomes
@@ -156,6 +157,12 @@ class LeaseRun:
         work, place = self._place(position)
         return None if work is None else work.column("mini_batch.index")[place]
 
+    def timeout_at(self, position: int) -> float | None:
+        """Return the timeout of `run` at a position, in seconds, if it has one of its own."""
+        work, place = self._place(position)
+        pieces = None if work is None else work.column("pieces")[place]
+        return None if pieces is None else pieces.timeout_s
+
     def size_at(self, position: int) -> int | None:
         """Return the size of the mini-batch at a position, in the same way."""
         work, place = self._place(position)
@@ -274,9 +281,11 @@ def _outcome(
 ) -> Outcome:
     assigned = run.at(position)
     assert assigned is not None, "only what is not done is blamed"  # noqa: S101 - for the types
-    mini_batch, attempt = assigned
+    mini_batch, attempt, pieces = assigned
     at_hand = position == last.position
     seconds = last.age_s() if at_hand else 0.0
+    is_running = last.phase in (Phase.RUNNING, Phase.RETURNING)
+    end = PiecesEnd(last.piece, passed_before=last.piece > 0)
     return Outcome(
         index=mini_batch.index,
         attempt=attempt,
@@ -289,4 +298,5 @@ def _outcome(
         cpu_s=0.0,
         failure=failure,
         printed=printed if at_hand else None,
+        pieces=end if pieces is not None and at_hand and is_running else None,
     )

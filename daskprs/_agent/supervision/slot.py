@@ -150,6 +150,13 @@ class Slot:
             return None
         return run.index_at(activity.position)
 
+    def _timeout_of(self, activity: Activity) -> float | None:
+        """Return the seconds that the call of `run` under way may take, if they are its own."""
+        run = self._run
+        if run is None or activity.lease_id != run.order:
+            return None
+        return run.timeout_at(activity.position)
+
     # ---- the agent ----
 
     def _ready_agent(self, assignment: AgentAssignment | None) -> Supervisor | None:
@@ -170,6 +177,7 @@ class Slot:
         begun = time.monotonic()
         self._agent = agent = self._employ(self._node, assignment)
         agent.index_at_hand = self._index_at_hand
+        agent.timeout_of = self._timeout_of
         name = agent.spec.name
         self._served = AgentStarted(name, agent.pid)
         self._events.append(self._served)

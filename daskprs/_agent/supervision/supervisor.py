@@ -112,6 +112,8 @@ class Supervisor:
         self.usage = UsageRing(self.pid, self.page)
         self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
         """Returns the mini-batch of an activity; the slot knows it."""
+        self.timeout_of: Callable[[Activity], float | None] = lambda _: None
+        """Returns the seconds that the running call may take, where they are its own."""
         self.send(Start(PROTOCOL, job, process))
 
     # ---- start ----
@@ -194,7 +196,7 @@ class Supervisor:
 
     def timeout(self, activity: Activity) -> Failure:
         """Return the failure of an agent that was ended for an activity that took too long."""
-        deadline = self._deadlines[activity.phase]
+        deadline = self._deadline(activity)
         stacks = stacks_in(self._dump, self._script)
         message = (
             f"{deadline.what} exceeded {deadline.seconds:g} s on {self.spec.name}, which was "
@@ -232,7 +234,15 @@ class Supervisor:
         if activity.phase in (Phase.STARTING, Phase.IDLE):
             # An idle agent is late only with an order: before it, there was nothing to do.
             age_s = min(age_s, time.monotonic() - self._asked_s)
-        return self._deadlines[activity.phase].seconds - age_s
+        return self._deadline(activity).seconds - age_s
+
+    def _deadline(self, activity: Activity) -> _Deadline:
+        deadline = self._deadlines[activity.phase]
+        if activity.phase is Phase.RUNNING and (seconds := self.timeout_of(activity)) is not None:
+            return _Deadline(
+                min(seconds, deadline.seconds), "run() for a piece of a mini-batch", ""
+            )
+        return deadline
 
     # ---- end ----
 

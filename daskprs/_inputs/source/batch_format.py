@@ -89,6 +89,23 @@ def rows_in(data: Any) -> int:
     return len(data)
 
 
+def piece_of(data: Any, start: int, stop: int) -> Any:
+    """Return consecutive items of the argument of `run`, as `run` gets them in a mini-batch.
+
+    They are a copy: `run` may change what it gets.
+    """
+    match data:
+        case dict():
+            return {name: array[start:stop].copy() for name, array in data.items()}
+        case list():
+            return data[start:stop]
+        case pa.Table():
+            return data.slice(start, stop - start)
+    if hasattr(data, "iloc"):
+        return data.iloc[start:stop].reset_index(drop=True)
+    return data.slice(start, stop - start).clone()  # of polars
+
+
 def check_columns_fit(batch_format: BatchFormat, names: Sequence[Any]) -> None:
     """Refuse a table without columns, or with two of one name, where the format cannot hold it."""
     if batch_format == "pandas":

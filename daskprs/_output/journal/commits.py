@@ -33,6 +33,8 @@ class CommittedMiniBatch(NamedTuple):
     typed: Region = NO_REGION
     header: str | None = None
     """The header line of its frames, if it has rows that are lines of text."""
+    alone: int = 0
+    """Number of its items that have failed by themselves."""
 
 
 class Commits(NamedTuple):

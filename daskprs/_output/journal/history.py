@@ -96,6 +96,15 @@ class GivenUp(NamedTuple):
     """The epoch that gave it up."""
 
 
+class FailedRowsOf(NamedTuple):
+    """The failed items of one committed mini-batch, without their columns."""
+
+    identity: str
+    items: int
+    made: tuple[int, int]
+    """The epoch of the commit, and the number that the mini-batch had then."""
+
+
 class History:
     """The records of all epochs, the oldest first, until now or until `read_on` was called last.
 
@@ -113,6 +122,10 @@ class History:
         """Every commit in the journals, dropped ones too, with numbers of the current plan."""
         self.given_up: dict[int, GivenUp] = {}
         """Mini-batches, by number, that were given up and not committed since."""
+        self.failed_rows: dict[int, FailedRowsOf] = {}
+        """Mini-batches, by number, whose commits lack items that failed by themselves."""
+        self._announced: dict[int, FailedRowsOf] = {}
+        """The same of commits whose record follows."""
         self.publications: list[Publication] = []
         self.published: set[int] = set()
         """Epochs that recorded that their output is in place."""
@@ -228,6 +241,7 @@ class History:
         self._numbered.append((epoch, before))
         self.commits.set_column("index", after)
         self.given_up = numbers.moved(self.given_up)
+        self.failed_rows = numbers.moved(self.failed_rows)
 
     def _indexes(self, at_the_end_of: int | None) -> Numbers:
         """Return the numbers of all commits in the plan of an epoch; later ones have none."""
@@ -267,6 +281,9 @@ class History:
                 self._commit(commits._replace(header=headers), epoch)
             case ["given up", str(identity), int(index), _, {"items": int(items)}]:
                 self.given_up[index] = GivenUp(identity, items, epoch=epoch)
+            case ["failed rows", str(identity), int(index), _, list(items), str(_)]:
+                count = sum(stop - start for start, stop, *_ in items)
+                self._announced[index] = FailedRowsOf(identity, count, (epoch, index))
             case ["complete", int(committed), int(given_up)]:
                 self._complete.add(epoch)
                 self.settled = committed, given_up
@@ -306,6 +323,11 @@ class History:
                 self.unlabelled = rows
             case ["dropped", int(of_epoch), int(index)]:
                 self._dropped.append((epoch, _key(of_epoch, index)))
+                self.failed_rows = {
+                    number: one
+                    for number, one in self.failed_rows.items()
+                    if one.made != (of_epoch, index)
+                }
             case ["renumbered", before, now]:
                 old, new = (np.array(one, np.uint32) for one in (before, now))
                 self._renumber(epoch, IndexMapping(old, new, 0))
@@ -322,6 +344,11 @@ class History:
         if self.given_up:
             for index in commits.index:
                 self.given_up.pop(index, None)
+        if self._announced or self.failed_rows:
+            for index in commits.index:
+                self.failed_rows.pop(index, None)
+                if index in self._announced:
+                    self.failed_rows[index] = self._announced.pop(index)
 
 
 def _key(epoch: Any, index: Any) -> Any:

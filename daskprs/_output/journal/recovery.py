@@ -10,7 +10,7 @@ import numpy as np
 
 from daskprs._output.journal.changes import check_unchanged
 from daskprs._output.journal.commits import digest_of, each
-from daskprs._output.journal.history import History
+from daskprs._output.journal.history import GivenUp, History
 from daskprs._output.journal.index_mapping import index_mapping
 from daskprs._output.spool import Region, checksum_of, holds
 from daskprs._system.regular_files import open_regular
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.journal.commits import CommitTable, Numbers
-    from daskprs._output.journal.history import GivenUp, Publication, PublishedFile
+    from daskprs._output.journal.history import FailedRowsOf, Publication, PublishedFile
     from daskprs._output.journal.index_mapping import IndexMapping
     from daskprs._output.spec import OutputSpec
 
@@ -87,6 +87,7 @@ class Resumption(NamedTuple):
         commits.keep(there)
         commits.set_column("index", now)
         history.given_up = numbers.moved(given_up)
+        history.failed_rows = numbers.moved(history.failed_rows)
         return numbers
 
     def _numbers(self, commits: CommitTable, given_up: dict[int, GivenUp]) -> IndexMapping:
@@ -111,6 +112,8 @@ class Found(NamedTuple):
     """Whether an existing output file may be replaced."""
     given_up: dict[int, GivenUp]
     """Mini-batches that were given up, by number."""
+    failed_rows: dict[int, FailedRowsOf]
+    """Mini-batches, by number, whose commits lack items that failed by themselves."""
     renumbering: IndexMapping | None
     """The new numbers of mini-batches, if any have changed."""
     is_new: bool
@@ -179,6 +182,8 @@ def recover(
         whole &= ~np.isin(
             standing, broken_in_spools(commits, standing, "typed", folder.typed_spools)
         )
+    if resumption.runs == "what failed":
+        whole &= ~np.isin(commits.column("index")[standing], _again(history))
     is_new = published is None or not np.array_equal(
         standing[whole], history.standing(published.epoch)
     )
@@ -195,10 +200,20 @@ def recover(
         published,
         history.may_overwrite or known,
         history.given_up,
+        history.failed_rows,
         numbers,
         is_new or numbers is not None,
         bool(history.given_up) and resumption.runs == "all that is left",
     )
+
+
+def _again(history: History) -> list[int]:
+    """Let the mini-batches with failed items count as failed, and return their numbers."""
+    indexes = [*history.failed_rows]
+    for index, one in history.failed_rows.items():
+        history.given_up[index] = GivenUp(one.identity, one.items, epoch=one.made[0])
+    history.failed_rows = {}
+    return indexes
 
 
 def _unfinished(folder: JobFolder, count: int, left: int) -> str:

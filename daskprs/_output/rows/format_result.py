@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -68,19 +68,21 @@ def format_result(
         When rows cannot be put into the spool.
 
     """
-    writer = _Writer(spec, spool, mini_batch)
-    try:
+    with RowWriter(spec, spool, mini_batch) as writer:
         writer.take(result)
         return writer.finish()
-    except BaseException:  # a generator of the script may raise anything: its rows go
-        writer.discard()
-        raise
 
 
-class _Writer:
-    """Writes one result in each of the wanted forms."""
+class RowWriter:
+    """Writes what calls of `run` returned for one mini-batch in each of the wanted forms.
 
-    def __init__(self, spec: OutputSpec, spool: AgentSpool | None, mini_batch: int) -> None:
+    As a context it drops the rows if anything is raised: a generator may raise anything. The
+    parameters are those of `format_result`, which raises the same errors.
+    """
+
+    def __init__(
+        self, spec: OutputSpec, spool: AgentSpool | None = None, mini_batch: int = 0
+    ) -> None:
         self._sinks = lines, values = (
             (Sink(), Sink())
             if spool is None
@@ -93,7 +95,17 @@ class _Writer:
         self._given = None if spec.schema is None else GivenSchema(spec.schema, mini_batch)
         self._succeeded = 0
 
-    def take(self, result: Any) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.discard()
+
+    def take(self, result: Any, first_row: int = 0) -> None:
+        """Write a result; its rows are numbered from `first_row` on in the mini-batch."""
+        if self._typed is not None:
+            self._typed.begin_at(first_row)
         match result:
             case _ if is_block(type(result)) and not isinstance(result, Iterator):
                 self._block(result, has_index=has_index(result))
@@ -111,6 +123,7 @@ class _Writer:
                 raise not_rows(result)
 
     def finish(self) -> FormattedRows:
+        """Return the rows; nothing can be written after them."""
         for form in self._forms:
             form.flush()
         if any(sink.is_aside for sink in self._sinks):  # all of it is, or nothing
@@ -126,6 +139,7 @@ class _Writer:
         )
 
     def discard(self) -> None:
+        """Drop the rows."""
         for sink in self._sinks:
             sink.discard()
 

@@ -148,6 +148,11 @@ class TypedRows:
         """The type of the values whose Arrow stream is open; empty: no stream is."""
         self._gathered: list[Any] = []
         """Elements of one class that came one by one."""
+        self._first_row = 0
+
+    def begin_at(self, first_row: int) -> None:
+        """Let the numbers of the next rows count from a row of the mini-batch."""
+        self._first_row = first_row
 
     def block(self, block: Block, *, has_index: bool) -> None:
         """Keep rows, and their numbers if an index holds them."""
@@ -155,7 +160,7 @@ class TypedRows:
             self.table(block, None)
             return
         for frame in frames_of(block):
-            numbers = row_numbers(frame.index) if has_index else NO_INDEX
+            numbers = self._numbers(frame.index) if has_index else NO_INDEX
             table = labelled_table(frame)
             if table is not None:
                 self._table("frame", table, numbers)
@@ -168,9 +173,19 @@ class TypedRows:
 
         An index with a name holds none; nothing of it is lost, since it is a column, too.
         """
-        numbers = NO_INDEX if index is None else row_numbers(index)
+        numbers = NO_INDEX if index is None else self._numbers(index)
         is_column = isinstance(numbers, str) and numbers.startswith(NAMED)
         self._table("table", table, UNKNOWN if is_column else numbers)
+
+    def _numbers(self, index: pd.Index) -> RowNumbers:
+        """Return an index as row numbers of the mini-batch."""
+        numbers, first = row_numbers(index), self._first_row
+        match numbers:
+            case range() if first:
+                return range(numbers.start + first, numbers.stop + first, numbers.step)
+            case np.ndarray():
+                return numbers.astype(np.int64) + first if first else numbers
+        return numbers
 
     def array(self, array: np.ndarray[Any, Any]) -> None:
         """Keep a one-dimensional array."""

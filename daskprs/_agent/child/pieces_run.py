@@ -1,0 +1,144 @@
+"""An attempt at pieces of a mini-batch: one call of `run` for each of them, and one outcome."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from daskprs._agent.child.failed_input import rows_as_bytes
+from daskprs._agent.child.independence import difference
+from daskprs._core.outcomes import Failure, Status
+from daskprs._core.pieces import FailedRows, PiecesEnd
+from daskprs._inputs.source.batch_format import piece_of, rows_in
+from daskprs._output.rows.format_result import RowWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs._agent.child.attempt_run import AttemptRun
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.outcomes import Outcome
+    from daskprs._core.pieces import Pieces, Range
+    from daskprs._output.spec import OutputSpec
+    from daskprs._output.spool import AgentSpool
+
+NULL_RETURN = Failure(
+    "RUN_NULL_RETURN",
+    "run() returned None. Return a DataFrame, a list, a tuple, an array, a Series, an Arrow table "
+    "or a generator; an empty list says that nothing succeeded.",
+)
+"""The failure of an attempt at which `run` has returned None."""
+
+
+class PiecesRun:
+    """Runs pieces of a mini-batch.
+
+    Parameters
+    ----------
+    attempt
+        The attempt, with its data.
+    pieces
+        The pieces.
+    output
+        The forms of the rows.
+    write_run
+        Calls `run` with `attempt.data`, and writes what it returns; returns False for None.
+    failure
+        Returns an exception of the script as data, or raises it if it is none.
+    enter
+        Notes on the shared page that a piece, by its position, begins.
+
+    """
+
+    def __init__(
+        self,
+        attempt: AttemptRun,
+        pieces: Pieces,
+        output: OutputSpec,
+        write_run: Callable[[RowWriter, AttemptRun, MiniBatch, Range], bool],
+        failure: Callable[[BaseException], Failure],
+        enter: Callable[[int], None],
+    ) -> None:
+        self._attempt = attempt
+        self._pieces = pieces
+        self._output = output
+        self._write_run = write_run
+        self._failure = failure
+        self._enter = enter
+        self._data, attempt.data = attempt.data, None
+        self._is_independent: bool | None = None
+
+    def tried_out(self) -> Outcome:
+        """Find out whether the first range fails; the rows are dropped."""
+        first, *others = self._pieces.ranges
+        failure = self._tried(RowWriter(self._output), first)
+        if failure is None:
+            self._check(first)
+            end = PiecesEnd(is_independent=self._is_independent)
+            return self._attempt.finished(Status.RUN_DONE, pieces=end)
+        passed_after = False
+        if others and not failure.fatal:
+            passed_after = self._tried(RowWriter(self._output), others[0]) is None
+            if passed_after:
+                self._check(others[0])
+        end = PiecesEnd(0, passed_after=passed_after, is_independent=self._is_independent)
+        return self._failed(failure, end)
+
+    def made(self, spool: AgentSpool | None, *, counts_inputs: bool) -> tuple[Outcome, bytes]:
+        """Run all ranges; return the outcome, and the rows where they are not in the spool."""
+        attempt, pieces = self._attempt, self._pieces
+        ranges = pieces.ranges if pieces.at_most is None else self._steps(pieces.at_most)
+        with RowWriter(self._output, spool, attempt.mini_batch.index) as writer:
+            for position, range_ in enumerate(ranges):
+                self._enter(position)
+                failure = self._tried(writer, range_)
+                if failure is not None:
+                    writer.discard()
+                    return self._failed(failure, PiecesEnd(position, position > 0)), b""
+            rows = writer.finish()
+        failed = sum(one.stop - one.start for one in pieces.failed)
+        good = attempt.total - failed
+        succeeded = good if counts_inputs else rows.succeeded
+        outcome = attempt.done(rows, min(succeeded, good) if failed else succeeded)
+        if failed:
+            told = FailedRows(pieces.failed, rows_as_bytes(self._data, pieces.failed))
+            outcome = outcome._replace(failed_rows=told)
+        return outcome._replace(pieces=PiecesEnd()), rows.payload
+
+    def _steps(self, at_most: int) -> tuple[Range, ...]:
+        count = rows_in(self._data)
+        return tuple(pairwise([*range(0, count, at_most), count]))
+
+    def _tried(self, writer: RowWriter, range_: Range) -> Failure | None:
+        """Call `run` for a range; return its failure."""
+        attempt, (start, stop) = self._attempt, range_
+        first = attempt.mini_batch.row_lower_bound
+        part = attempt.mini_batch._replace(
+            items=stop - start,
+            size_bytes=None,
+            row_lower_bound=None if first is None else first + start,
+        )
+        try:
+            attempt.data = piece_of(self._data, start, stop)
+            return None if self._write_run(writer, attempt, part, range_) else NULL_RETURN
+        except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+            return self._failure(error)
+
+    def _failed(self, failure: Failure, end: PiecesEnd) -> Outcome:
+        status = Status.RUN_NULL_RETURN if failure is NULL_RETURN else Status.RUN_EXCEPTION
+        return self._attempt.finished(status, failure=failure, pieces=end)
+
+    def _check(self, range_: Range) -> None:
+        """Compare the rows of a range that has passed with those of its halves."""
+        start, stop = range_
+        middle = (start + stop) // 2
+        if not self._pieces.checks or middle == start:
+            return
+        results = []
+        for ranges in ([range_], [(start, middle), (middle, stop)]):
+            with RowWriter(self._output._replace(text=False, typed=True)) as writer:
+                if any(self._tried(writer, one) is not None for one in ranges):
+                    self._is_independent = False
+                    return
+                results.append(writer.finish().payload)
+        self._is_independent = not difference(*results)

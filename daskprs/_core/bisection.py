@@ -1,0 +1,166 @@
+"""The search for the items that fail in one mini-batch.
+
+A mini-batch that fails has an item that fails. A trial of the first half of a range shows in which
+half it is, so that ten trials find one row of a thousand. Then all ranges without known failed
+items run, in one attempt, whose rows are committed; where one of them fails, it is searched in
+turn. Rows of trials are dropped: to keep them until the mini-batch is whole would need a second
+store, and what the last attempt costs is one run of the mini-batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs._core.outcomes import Status
+from daskprs._core.pieces import FailedItems, Pieces
+
+if TYPE_CHECKING:
+    from daskprs._core.outcomes import Outcome
+    from daskprs._core.pieces import Range
+
+MOST_FAILED = 32
+"""Number of failed items with which the search in a mini-batch ends …"""
+SHARE = 4
+"""… or this fraction (1/4) of its items, but at least one."""
+MORE_TIME = 10
+"""Times the time of a piece that an item gets which has run out of it."""
+FRUITLESS = 4
+"""Number of failed ranges without one that passed after which nothing may ever pass."""
+
+
+class Bisection:
+    """The search in one mini-batch, from its failure to its commit.
+
+    Parameters
+    ----------
+    items
+        Number of items in the mini-batch.
+    outcome
+        The outcome of its last attempt as a whole.
+
+    """
+
+    def __init__(self, items: int, outcome: Outcome) -> None:
+        self.items = items
+        self.outcome = outcome
+        self.failed: list[FailedItems] = []
+        """What has failed by itself, in order."""
+        self.has_passed = False
+        """Whether any range has passed."""
+        self._most = min(MOST_FAILED, max(1, items // SHARE))
+        self._searched: Range = (0, items)
+        """The range that failed when all ranges ran."""
+        self._window: Range | None = self._searched
+        """The part of it that must hold a failed item; None: all ranges run next."""
+        self.is_confirming = False
+        """Whether the next attempt runs an item again that has run out of time."""
+        self.patience = 1
+        """The time of a piece in terms of the usual time: more if an item was found to be slow."""
+        self._divided: set[int] = set()
+        """Where ranges are divided that failed, though no item in them has failed alone."""
+        if items == 1:
+            self._add(self._searched, outcome)
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether the next attempt, or the one under way, is a trial."""
+        return self._window is not None
+
+    @property
+    def is_fruitless(self) -> bool:
+        """Whether so much has failed, and nothing has passed, that all of it may fail."""
+        is_much = len(self.failed) >= FRUITLESS or self.count == self.items
+        return self.items > 1 and is_much and not self.has_passed
+
+    @property
+    def count(self) -> int:
+        """Number of items that have failed by themselves."""
+        return sum(one.stop - one.start for one in self.failed)
+
+    def pieces(self) -> Pieces:
+        """Return what the next attempt runs."""
+        failed = tuple(self.failed)
+        if self._window is not None:
+            return Pieces(_halves(self._window), is_trial=True)
+        return Pieces(self._ranges(), failed=failed)
+
+    def passed(self) -> None:
+        """Record that a trial has passed."""
+        self.has_passed = True
+        assert self._window is not None, "it was a trial"  # noqa: S101 - for the types
+        if self.is_confirming:
+            self.is_confirming, self.patience = False, MORE_TIME * self.patience
+        halves = _halves(self._window)
+        if len(halves) > 1:
+            self._window = halves[1]
+            return
+        # The item passes alone: what failed with others, or by chance, is divided, so that it ends.
+        self._window = None
+        start, stop = self._searched
+        self._divided.add((start + stop) // 2)
+
+    def fail(self, outcome: Outcome, failed_at: int, host: str = "", process: str = "") -> None:
+        """Record that a range of the last attempt has failed."""
+        if self._window is not None:
+            first = _halves(self._window)[0]
+            # A piece has little time, and the machine may have stood still.
+            if _size(first) > 1 or self._may_be_slow(outcome):
+                self._window, self.is_confirming = first, _size(first) == 1
+            else:
+                self._add(first, outcome, host, process)
+        else:
+            range_ = self._ranges()[failed_at]
+            if _size(range_) == 1 and self._may_be_slow(outcome):
+                self._searched = self._window = range_
+                self.is_confirming = True
+            elif _size(range_) == 1 or self.count >= self._most:
+                self._add(range_, outcome, host, process)
+            else:
+                self._searched = self._window = range_
+
+    def _may_be_slow(self, outcome: Outcome) -> bool:
+        """Return whether an item that has failed alone runs again, with more time."""
+        is_late = outcome.status is Status.RUN_TIMEOUT and self.patience < MORE_TIME**2
+        return is_late and not self.is_confirming
+
+    def _add(self, range_: Range, outcome: Outcome, host: str = "", process: str = "") -> None:
+        failure = outcome.failure
+        kind, message, text = failure[:3] if failure else (str(outcome.status), "", "")
+        one = FailedItems(
+            *range_, str(outcome.status), kind, message, text, outcome.attempt, host, process
+        )
+        self.failed = sorted([*self.failed, one])
+        self._window, self.is_confirming = None, False
+
+    def _ranges(self) -> tuple[Range, ...]:
+        """Return the ranges without known failed items, in order."""
+        edges, start = [], 0
+        for one in self.failed:
+            edges.append((start, one.start))
+            start = one.stop
+        edges.append((start, self.items))
+        return tuple(
+            (low, high)
+            for first, last in edges
+            for low, high in zip(*_steps(first, last, self._divided), strict=True)
+            if low < high
+        )
+
+
+def _steps(first: int, last: int, divided: set[int]) -> tuple[list[int], list[int]]:
+    """Return the first items of the parts of a range, and the items behind their last ones."""
+    within = sorted(at for at in divided if first < at < last)
+    return [first, *within], [*within, last]
+
+
+def _size(range_: Range) -> int:
+    return range_[1] - range_[0]
+
+
+def _halves(range_: Range) -> tuple[Range, ...]:
+    """Return the halves of a range; one item has none."""
+    start, stop = range_
+    if stop - start == 1:
+        return (range_,)
+    middle = (start + stop) // 2
+    return (start, middle), (middle, stop)

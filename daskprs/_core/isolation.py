@@ -1,0 +1,159 @@
+"""Isolation: a mini-batch that fails in all its tries costs only the items that fail in it.
+
+`Bisection` finds them. That holds only where items are independent: `run` returns for a range what
+it returns for its halves. The first trial that passes finds that out, once for a job.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import TYPE_CHECKING
+
+from daskprs._core.bisection import MORE_TIME, Bisection
+from daskprs._core.outcomes import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daskprs._core.entry import Entry
+    from daskprs._core.ledger_state import LedgerState
+    from daskprs._core.outcomes import Outcome
+    from daskprs._core.pieces import Pieces, PiecesEnd
+
+OF_ITEMS = (
+    Status.RUN_EXCEPTION,
+    Status.RUN_NULL_RETURN,
+    Status.RUN_TIMEOUT,
+    Status.PROCESS_DIED,
+)
+"""How an attempt ends that one of its items may have ended."""
+SHARES = 10
+"""A piece may take this many times its share of the median of mini-batches …"""
+SHORTEST_S = 1.0
+"""… but at least this many seconds; a single item that has taken longer gets ten times as many."""
+MEDIAN_OF = 101
+"""Number of mini-batches, the last ones, whose median counts."""
+MOST_FRUITLESS = 10
+"""Number of bisections in which nothing has passed with which a job stops bisecting."""
+
+
+class Isolation:
+    """Decides which mini-batches are bisected, and what is tried next in them."""
+
+    def __init__(self, state: LedgerState) -> None:
+        self._state = state
+        self._is_on = state.limits.isolates
+        self.is_independent: bool | None = True if state.limits.independent_rows else None
+        """Whether items are independent of each other; None while that is unknown."""
+        self._fruitless = 0
+        self._has_found_good = False
+        self._is_told = False
+        self._run_s: deque[float] = deque(maxlen=MEDIAN_OF)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether mini-batches that fail are bisected."""
+        return self._is_on
+
+    def learn(self, run_s: Iterable[float]) -> None:
+        """Record the seconds that calls of `run` took for whole mini-batches."""
+        if self._is_on:
+            self._run_s.extend(run_s)
+
+    def begun(self, entry: Entry, outcome: Outcome) -> Entry | None:
+        """Return the entry of a mini-batch with its tries spent, to be bisected; None if not."""
+        items = outcome.total or entry.mini_batch.items or 0
+        is_fit = outcome.status in OF_ITEMS and items and not entry.mini_batch.partition_key
+        if not self._is_on or not is_fit:
+            return None
+        if outcome.failure is not None and not outcome.failure.retryable:
+            return None
+        return self._next(entry._replace(bisection=Bisection(items, outcome)))
+
+    def passed(self, entry: Entry, outcome: Outcome) -> Entry | None:
+        """Take a trial that has passed; return the entry for the next attempt, None to give up."""
+        bisection = entry.bisection
+        assert bisection is not None, "it was a trial"  # noqa: S101 - for the types
+        self._check(entry, outcome.pieces)
+        bisection.passed()
+        self._has_found_good = True
+        return self._next(entry)
+
+    def failed(self, entry: Entry, outcome: Outcome, host: str, process: str) -> Entry | None:
+        """Take a failed attempt at pieces; return the next one, None to give the mini-batch up."""
+        bisection, end = entry.bisection, outcome.pieces
+        assert bisection is not None, "it was an attempt at pieces"  # noqa: S101 - for the types
+        if end is None or outcome.status not in OF_ITEMS:
+            return None  # it could not be loaded any more, say: no item has failed
+        self._check(entry, end)
+        if end.passed_before or end.passed_after:
+            bisection.has_passed = self._has_found_good = True
+        bisection.fail(outcome, end.failed_at, host, process)
+        if bisection.is_fruitless and not self._has_found_good:
+            self._fruitless += 1
+            if self._fruitless == MOST_FRUITLESS:
+                self._stop(
+                    f"{MOST_FRUITLESS} mini-batches were bisected, and run() has succeeded for no "
+                    "part of any of them. The script may fail for all rows"
+                )
+            return None
+        return self._next(entry)
+
+    def finish(self, entry: Entry) -> int:
+        """Return the number of items that a committed mini-batch is without, and tell people."""
+        bisection = entry.bisection
+        if bisection is None or not bisection.failed:
+            return 0
+        first, *others = bisection.failed
+        more = f", and {len(others)} more" if others else ""
+        what = f"{first.kind}: {first.message}".partition("\n")[0]
+        count = bisection.count
+        noun = "item" if count == 1 else "items"
+        level = "info" if self._is_told else "warning"
+        self._is_told = True
+        self._state.remark(
+            level,
+            f"{entry.mini_batch.described} is done but for {count} {noun} of {bisection.items}, "
+            f"number {first.start} in it{more}: {what}. failed_rows.parquet lists them.",
+        )
+        return count
+
+    def _next(self, entry: Entry) -> Entry | None:
+        """Return the entry for the next attempt; None where the job bisects no more."""
+        bisection = entry.bisection
+        if not self._is_on or bisection is None:
+            return None
+        pieces = bisection.pieces()
+        checks = pieces.is_trial and self.is_independent is None
+        pieces = pieces._replace(checks=checks, timeout_s=self._timeout_s(bisection, pieces))
+        again = entry if entry.pieces is None else entry.again()
+        # It goes on in its process, which is warm: no other slot is better.
+        return again._replace(pieces=pieces, failed_on=(), lease_at_most=1, runs_first=False)
+
+    def _timeout_s(self, bisection: Bisection, pieces: Pieces) -> float | None:
+        """Return the seconds that a call may take; None where nothing is known."""
+        if not self._run_s or not pieces.ranges:
+            return None
+        largest = max(stop - start for start, stop in pieces.ranges)
+        seconds = max(SHORTEST_S, SHARES * median(self._run_s) * largest / bisection.items)
+        return seconds * bisection.patience * (MORE_TIME if bisection.is_confirming else 1)
+
+    def _check(self, entry: Entry, end: PiecesEnd | None) -> None:
+        if end is None or end.is_independent is None or self.is_independent is not None:
+            return
+        self.is_independent = end.is_independent
+        if not end.is_independent:
+            self._stop(
+                "the rows of a mini-batch are not independent of each other: for two halves of "
+                f"rows of {entry.mini_batch.described}, run() returns other rows than for both at "
+                "once"
+            )
+
+    def _stop(self, why: str) -> None:
+        self._is_on = False
+        self._state.remark(
+            "warning",
+            f"{why}. No further mini-batch is bisected: one that fails "
+            "in all its tries fails as a whole.",
+        )

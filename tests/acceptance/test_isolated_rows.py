@@ -1,0 +1,217 @@
+"""A bad row costs one row: in real jobs, whatever the row does and in whichever form rows come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+import daskprs
+from tests.support.cases import mostly_long
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+BAD = """
+import os, signal, time
+
+def run(rows):
+    for n, what in zip(rows["n"], rows["what"]):
+        if what == "raises":
+            raise ValueError(f"bad {n}")
+        if what == "dies":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if what == "hangs":
+            time.sleep(1000)
+        if what == "eats":
+            raise MemoryError
+        if what == "ends":
+            os._exit(3)
+    return rows.assign(double=rows["n"] * 2)[["n", "double"]]
+"""
+
+
+def table(rows: int, what: dict[int, str]) -> pd.DataFrame:
+    """Return rows, and what some of them do."""
+    return pd.DataFrame({"n": range(rows), "what": [what.get(n, "") for n in range(rows)]})
+
+
+def score(
+    folder: Path, data: Any, script: Any = BAD, size: int | str = "32 rows", **options: Any
+) -> daskprs.ParallelRunResult:
+    """Run a job that isolates."""
+    if isinstance(script, str):
+        (folder / "code").mkdir(exist_ok=True)
+        path = folder / "code" / "script.py"
+        path.write_text(script)
+        script = path
+    given = {"on_error": "isolate", "job_dir": folder / "job", "progress": False, "run_max_try": 1}
+    return daskprs.parallel_run(data, script, mini_batch_size=size, **(given | options))
+
+
+ALL = {5: "raises", 6: "dies", 40: "hangs", 70: "ends", 71: "eats"}
+STATUS = {"raises": "RUN_EXCEPTION", "eats": "RUN_EXCEPTION", "hangs": "RUN_TIMEOUT"}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "bad", mostly_long([ALL, {5: "raises", 6: "dies"}], suite=[{5: "raises", 6: "dies"}])
+)
+def test_rows_that_raise_die_and_hang_are_named_and_all_others_are_there(
+    bad: dict[int, str], tmp_path: Path
+) -> None:
+    """With their columns and causes; a resume keeps the table."""
+    data = table(160, bad)
+    options = {"process_count_per_node": 2, "run_invocation_timeout": 10}
+    result = score(tmp_path, data, **options)
+    assert result.status == "Completed"
+    assert result.mini_batches == (5, 5, 0)
+    assert result.items == (160, 160 - len(bad), len(bad))
+    assert result.not_returned == 0
+    good = [n for n in range(160) if n not in bad]
+    rows = result.to_pandas()
+    assert rows["n"].tolist() == good
+    assert rows.index.tolist() == good
+    failed = result.failed_rows
+    assert failed["_position"].tolist() == [*bad]
+    assert failed["n"].tolist() == [*bad]
+    assert failed["what"].tolist() == [*bad.values()]
+    assert failed["_status"].tolist() == [STATUS.get(one, "PROCESS_DIED") for one in bad.values()]
+    assert failed["_error"][0] == "bad 5"
+    assert 'raise ValueError(f"bad {n}")' in failed["_traceback"][0]
+    assert failed["_mini_batch"].tolist() == [n // 32 for n in bad]
+    assert all(failed["_process"].str.startswith("process"))
+    again = score(tmp_path, data, resume=True, **options)
+    assert again.items == result.items
+    assert again.not_returned == 0
+    pd.testing.assert_frame_equal(again.failed_rows, failed)
+
+
+@pytest.mark.parametrize("form", ["pandas", "numpy", "pyarrow", "polars"])
+def test_rows_in_every_form_are_cut(form: Any, tmp_path: Path) -> None:
+    """`run` gets a part as it gets a mini-batch; each sees its number in the input."""
+    pytest.importorskip("polars" if form == "polars" else "pandas")
+
+    def run(rows: Any, context: Any) -> Any:
+        values = rows["n"].to_pylist() if hasattr(rows["n"], "to_pylist") else list(rows["n"])
+        first = context.global_row_index_lower_bound
+        assert [*range(first, first + len(values))] == values
+        if 21 in values:
+            raise ValueError
+        return values
+
+    result = score(tmp_path, table(64, {}), run, batch_format=form)
+    rows = result.to_pandas(ignore_index=True)
+    assert rows["result"].tolist() == [n for n in range(64) if n != 21]
+    assert result.failed_rows["n"].tolist() == [21]
+
+
+def test_files_are_cut_as_rows_are(tmp_path: Path) -> None:
+    """The table names the file, and `include_columns` still fits."""
+    (tmp_path / "in").mkdir()
+    for number in range(12):
+        (tmp_path / "in" / f"{number:02}.bin").write_text(str(number))
+
+    def run(paths: list[str]) -> Any:
+        numbers = [int(Path(path).read_text()) for path in paths]
+        if 7 in numbers:
+            raise ValueError
+        return pd.DataFrame({"number": numbers})
+
+    result = score(tmp_path, tmp_path / "in", run, 6, include_columns=["path"])
+    rows = result.to_pandas()
+    assert rows["number"].tolist() == [n for n in range(12) if n != 7]
+    assert [Path(path).stem for path in rows["path"]] == [f"{n:02}" for n in rows["number"]]
+    assert [Path(path).name for path in result.failed_rows["path"]] == ["07.bin"]
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "rows.jsonl"])
+def test_the_output_is_that_of_the_good_rows(name: str, tmp_path: Path) -> None:
+    """Byte for byte what a job without the bad rows writes with the same script."""
+    data = table(64, {3: "raises", 40: "raises"})
+    result = score(tmp_path, data, output=tmp_path / name)
+    assert result.output_file is not None
+    read: dict[str, Callable[..., pd.DataFrame]] = {
+        "rows.csv": pd.read_csv,
+        "rows.parquet": pd.read_parquet,
+        "rows.jsonl": lambda path: pd.read_json(path, lines=True),
+    }
+    rows = read[name](result.output_file)
+    assert rows["n"].tolist() == [n for n in range(64) if n not in (3, 40)]
+    assert rows["double"].tolist() == (2 * rows["n"]).tolist()
+
+
+def test_rows_that_are_not_independent_fail_as_a_whole(tmp_path: Path) -> None:
+    """Of a script that subtracts the mean of its rows, say; the message says why."""
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        if 21 in set(rows["n"]):
+            raise ValueError("bad 21")
+        return rows.assign(centred=rows["n"] - rows["n"].mean())
+
+    with pytest.raises(daskprs.ParallelRunFailed, match="bad 21"):
+        score(tmp_path, table(64, {}), run)
+    log = (tmp_path / "job/logs/sys/master_role.txt").read_text()
+    assert "are not independent of each other" in log
+
+
+def test_who_fails_everywhere_fails(tmp_path: Path) -> None:
+    """The first error is that of the script."""
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows["score"]
+
+    with pytest.raises(daskprs.ParallelRunFailed, match="KeyError"):
+        score(tmp_path, table(640, {}), run)
+
+
+def test_a_mended_script_runs_the_mini_batches_with_failed_rows_again(tmp_path: Path) -> None:
+    """By `resume="failed"`; then nothing is missing, and no table is left."""
+    data = table(96, {5: "raises"})
+    score(tmp_path, data)
+    mended = BAD.replace('raise ValueError(f"bad {n}")', "pass")
+    calls = tmp_path / "calls"
+    noted = f"with open({str(calls)!r}, 'a') as file:\n        print(len(rows), file=file)"
+    mended = mended.replace("def run(rows):", f"def run(rows):\n    {noted}")
+    result = score(tmp_path, data, mended, resume="failed")
+    assert result.items == (96, 96, 0)
+    assert result.to_pandas()["n"].tolist() == [*range(96)]
+    assert len(result.failed_rows) == 0
+    assert not (tmp_path / "job/failed_rows.parquet").exists()
+    assert calls.read_text().split() == ["32"]
+
+
+def test_failed_rows_count_for_the_threshold_of_items(tmp_path: Path) -> None:
+    """`allowed_failed_count` does not see them."""
+    data = table(64, {3: "raises", 40: "raises"})
+    assert score(tmp_path, data, allowed_failed_count=0, error_threshold=2).items.failed == 2
+    with pytest.raises(daskprs.ParallelRunFailed, match="error_threshold=1"):
+        score(tmp_path, data, error_threshold=1, job_dir=tmp_path / "other")
+
+
+def test_drop_goes_on_without_whole_mini_batches(tmp_path: Path) -> None:
+    """However many they are."""
+    result = score(tmp_path, table(96, {3: "raises", 40: "raises"}), on_error="drop")
+    assert result.mini_batches == (3, 1, 2)
+    assert result.to_pandas()["n"].tolist() == [*range(64, 96)]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"on_error": "drop", "allowed_failed_count": 1}, "which allows all"),
+        ({"partition_keys": "what", "size": None}, "all rows of a key"),
+        ({"output_action": "summary_only"}, "independent_rows=True"),
+        ({"on_error": "ignore"}, "on_error"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(options: dict[str, Any], text: str, tmp_path: Path) -> None:
+    """Before anything starts."""
+    size = options.pop("size", "32 rows")
+    with pytest.raises(daskprs.errors.OptionError, match=text):
+        score(tmp_path, table(64, {}), size=size, **options)
+    assert not (tmp_path / "job").exists()

@@ -1,0 +1,226 @@
+"""A mini-batch that fails costs the items that fail in it, whatever they do to their process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from daskprs._core.actions import Commit, FailAttempt, Remark
+from daskprs._core.lease import AgentExited, AgentStarted, Death
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.pieces import FailedRows, PiecesEnd
+
+if TYPE_CHECKING:
+    from daskprs._core.lease import Lease
+    from daskprs._core.mini_batch import Assigned
+
+MOST_LEASES = 20_000
+RAISES, DIES, POISONS = "raises", "dies", "poisons"
+"""What a bad item does; after the last, every call in its process raises."""
+BOOM = Failure("ValueError", "boom", "Traceback …")
+
+
+class Agents:
+    """Agents in which the items of a job do what they do."""
+
+    def __init__(self, it: Any, bad: dict[tuple[int, int], str], **job: Any) -> None:
+        self.it = it
+        self.bad = bad
+        self.fails_everywhere = job.get("fails_everywhere", False)
+        self.is_independent = job.get("is_independent", True)
+        self.calls = self.starts = 0
+        self.processes: dict[Any, str] = {}
+        self.broken: set[str] = set()
+
+    def work(self) -> None:
+        """Let all leases come back until none is left."""
+        for _ in range(MOST_LEASES):
+            if not self.it.leases:
+                return
+            self._return(next(iter(self.it.leases)))
+        pytest.fail("the job does not end")
+
+    def _return(self, slot: Any) -> None:
+        lease: Lease = self.it.leases[slot]
+        events: list[Any] = []
+        if lease.assignment is not None:
+            self.processes[slot] = lease.assignment.process
+            self.starts += 1
+            events.append(AgentStarted(lease.assignment.process, 1))
+        process, outcomes, death, in_a_row = self.processes[slot], [], None, 0
+        left = list(lease.work)
+        while left and death is None:
+            one = self._attempted(process, left.pop(0))
+            if one.status is Status.PROCESS_DIED:
+                death = Death((one,))
+                events.append(AgentExited(process, -11, "died", expected=False))
+                break
+            outcomes.append(one)
+            in_a_row = 0 if one.failure is None else in_a_row + 1
+            if in_a_row >= lease.most_in_a_row:
+                break
+        self.it.give(
+            slot,
+            *outcomes,
+            process=process,
+            untouched=tuple(one.mini_batch.index for one in left),
+            agent_events=tuple(events),
+            death=death,
+            halted=bool(left) and death is None,
+        )
+
+    def _attempted(self, process: str, assigned: Assigned) -> Outcome:
+        """Return the outcome of an attempt, as an agent makes it."""
+        mini_batch, attempt, pieces = assigned
+        items = mini_batch.items or 0
+        done = Outcome(mini_batch.index, attempt, Status.RUN_DONE, items, items, 0.0, 0.1, 0.1, 0.1)
+        if pieces is None:
+            return self._failed(done, self._call(process, mini_batch.index, 0, items))
+        ends = []
+        for position, range_ in enumerate(pieces.ranges):
+            end = self._call(process, mini_batch.index, *range_)
+            ends.append(end)
+            if end == DIES:
+                at = PiecesEnd() if pieces.is_trial else PiecesEnd(position, position > 0)
+                return self._failed(done, DIES)._replace(pieces=at)
+            if pieces.is_trial and position == 0 and not end:
+                break
+            if end and not pieces.is_trial:
+                at = PiecesEnd(position, position > 0)
+                return self._failed(done, end)._replace(pieces=at)
+        if pieces.is_trial:
+            is_checked = pieces.checks and not all(ends)
+            independent = self.is_independent if is_checked else None
+            at = PiecesEnd(
+                0, passed_after=not ends[-1] and bool(ends[0]), is_independent=independent
+            )
+            return self._failed(done, ends[0])._replace(pieces=at)
+        failed = sum(one.stop - one.start for one in pieces.failed)
+        return done._replace(
+            succeeded=items - failed, pieces=PiecesEnd(), failed_rows=FailedRows(pieces.failed)
+        )
+
+    def _call(self, process: str, index: int, start: int, stop: int) -> str:
+        """Call `run` for a range; return what it does, nothing if it returns."""
+        self.calls += 1
+        for item in range(start, stop):
+            what = self.bad.get((index, item), "")
+            if what == POISONS:
+                self.broken.add(process)
+            if what:
+                return DIES if what == DIES else RAISES
+        return RAISES if process in self.broken or self.fails_everywhere else ""
+
+    def _failed(self, done: Outcome, what: str) -> Outcome:
+        if not what:
+            return done
+        status = Status.PROCESS_DIED if what == DIES else Status.RUN_EXCEPTION
+        return done._replace(status=status, failure=BOOM, succeeded=0)
+
+
+def begun(desk: Any, sizes: list[int], bad: dict[tuple[int, int], str], **job: Any) -> Agents:
+    """Return the agents of a job with mini-batches of these sizes."""
+    plan = iter(MiniBatch(index, None, f"id-{index}", size) for index, size in enumerate(sizes))
+    of_agents = {
+        name: job.pop(name) for name in ("fails_everywhere", "is_independent") & job.keys()
+    }
+    return Agents(desk(plan, **({"isolates": True} | job)), bad, **of_agents)
+
+
+def failed_items(it: Any) -> set[tuple[int, int]]:
+    """Return what the committed mini-batches lack."""
+    commits = [one for one in it.said if isinstance(one, Commit)]
+    return {
+        (outcome.index, item)
+        for commit in commits
+        for outcome in commit.made.outcomes
+        if outcome.failed_rows is not None
+        for failed in outcome.failed_rows.items
+        for item in range(failed.start, failed.stop)
+    }
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw mini-batches, and at most as many bad items in each as are looked for."""
+    sizes = draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
+    whats = st.sampled_from([RAISES, DIES, POISONS])
+    bad = {}
+    for index, size in enumerate(sizes):
+        some = draw(st.sets(st.integers(0, size - 1), max_size=max(1, size // 4)))
+        bad |= {(index, item): draw(whats) for item in some}
+    return {
+        "sizes": [*sizes, 40],  # one half of one mini-batch is good
+        "bad": bad,
+        "slots": draw(st.integers(1, 3)),
+        "run_max_try": draw(st.integers(1, 2)),
+    }
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(job=jobs())
+def test_just_the_bad_items_are_left_out(desk: Any, job: dict[str, Any]) -> None:
+    """No mini-batch fails, and no innocent item, however bad ones end or break their process."""
+    agents = begun(desk, **job)
+    agents.work()
+    assert agents.it.finished
+    assert sorted(agents.it.committed) == [*range(len(job["sizes"]))]
+    assert agents.it.given_up == []
+    assert failed_items(agents.it) == job["bad"].keys()
+    standing = agents.it.ledger.standing()
+    assert standing.items == (
+        sum(job["sizes"]),
+        sum(job["sizes"]) - len(job["bad"]),
+        len(job["bad"]),
+    )
+    assert standing.not_returned == 0
+
+
+def test_rows_that_raise_need_no_new_process(desk: Any) -> None:
+    """A trial of the other half shows that the process is whole."""
+    bad = {(index, 3 * index): RAISES for index in range(0, 30, 3)}
+    agents = begun(desk, [100] * 30, bad, run_max_try=1)
+    agents.work()
+    assert failed_items(agents.it) == bad.keys()
+    assert agents.starts == 1
+    assert agents.calls <= 30 + 10 * 18
+
+
+def test_rows_that_are_not_independent_are_not_searched(desk: Any) -> None:
+    """It is said once; what fails counts as failed, as without the search."""
+    agents = begun(desk, [8] * 4, {(1, 5): RAISES, (3, 2): DIES}, is_independent=False)
+    agents.work()
+    assert agents.it.committed == [0, 2]
+    assert agents.it.given_up == [1, 3]
+    told = [one.message for one in agents.it.said if isinstance(one, Remark)]
+    assert sum("are not independent of each other" in one for one in told) == 1
+
+
+def test_who_says_that_rows_are_independent_is_believed(desk: Any) -> None:
+    """No call is made to find it out."""
+    agents = begun(desk, [8] * 4, {(1, 5): RAISES}, is_independent=False, independent_rows=True)
+    agents.work()
+    assert failed_items(agents.it) == {(1, 5)}
+
+
+@pytest.mark.parametrize("size", [2, 32])
+def test_a_script_that_fails_everywhere_is_not_searched_for_ever(desk: Any, size: int) -> None:
+    """After ten mini-batches without a good half, the others fail as a whole."""
+    agents = begun(desk, [size] * 40, {}, fails_everywhere=True, run_max_try=1)
+    agents.work()
+    assert agents.it.committed == []
+    assert sorted(agents.it.given_up) == [*range(40)]
+    assert agents.calls < 40 + 10 * 100
+
+
+def test_what_cannot_be_loaded_is_no_bad_row(desk: Any, an_outcome: Any) -> None:
+    """Its mini-batch fails as a whole."""
+    it = desk(1, isolates=True, run_max_try=1)
+    slot = next(iter(it.leases))
+    it.give(slot, an_outcome(0, status=Status.LOAD_EXCEPTION, failure=BOOM, succeeded=0))
+    assert it.given_up == [0]
+    assert all(isinstance(one, FailAttempt) for one in it.failures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -38,12 +39,14 @@ def prestart(
         The cluster of the call, if any.
     final
         Returns the final options, which the block gets. It may import Dask to read Dask's config:
-        the zygote starts before, and is replaced where the final options need another one.
+        the zygote starts before, and is replaced where the final options need another one, or none.
 
     """
     final = final or (lambda: options)
-    is_inline = options.start_method == INLINE
-    if is_inline or client is not None or current_client() is not None:
+    if "dask" in sys.modules:  # Dask's config costs nothing then, and it may ask for no zygote
+        known = final()
+        options, final = known, lambda: known
+    if options.start_method == INLINE or client is not None or current_client() is not None:
         yield final()
         return
     early = _zygote(options)
@@ -53,11 +56,14 @@ def prestart(
         import numpy  # noqa: F401, ICN001
 
         options = final()
-        if _zygote(options) == early:
+        if options.start_method != INLINE and _zygote(options) == early:
             yield options
             return
-    with started_ahead(*_zygote(options)):
+    if options.start_method == INLINE:
         yield options
+    else:
+        with started_ahead(*_zygote(options)):
+            yield options
 
 
 def _zygote(options: RunOptions) -> tuple[dict[str, str], str]:

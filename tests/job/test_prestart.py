@@ -110,3 +110,12 @@ def test_agents_elsewhere_need_no_process_here() -> None:
         for given in (cluster.scheduler_address, client, None):
             with prestart(RunOptions(), given):
                 assert children() == before
+
+
+def test_a_job_that_is_inline_by_its_site_starts_nothing() -> None:
+    """The call does not say so: the zygote would be one for nothing, and its end another wait."""
+    before = children()
+    inline = RunOptions.from_names(start_method="inline")
+    with prestart(RunOptions(), None, lambda: inline) as final:
+        assert final is inline
+        assert children() == before

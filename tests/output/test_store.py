@@ -19,6 +19,7 @@ from daskprs._output.read_rows import read_rows
 from daskprs._output.spec import OutputSpec
 from daskprs._system.disk_space import check_room, no_room
 from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
+from tests.support.cases import mostly_long
 from tests.support.store_driver import (
     AGENT,
     BOTH,
@@ -533,27 +534,33 @@ def test_the_room_that_is_missing_is_told_exactly(
             check_room(tmp_path, size)
 
 
-def test_a_torn_journal_costs_the_commits_behind_the_tear(tmp_path: Path) -> None:
-    """Cut at every byte of its last two records, it is read up to the last whole line."""
+@pytest.mark.parametrize("cuts", mostly_long(["some", "all"], suite=["some"]))
+def test_a_torn_journal_costs_the_commits_behind_the_tear(cuts: str, tmp_path: Path) -> None:
+    """Cut within its last two records, it is read up to the last whole line."""
     commit_all(tmp_path, [0, 1, 2])
     journal = tmp_path / "job" / "journal.1"
     whole = journal.read_bytes()
-    second = whole.rindex(b"\n", 0, whole.rindex(b"\n", 0, len(whole) - 1)) + 1
+    third = whole.rindex(b"\n", 0, len(whole) - 1) + 1
+    second = whole.rindex(b"\n", 0, third - 1) + 1
+    of_suite = {second, second + 1, third - 1, third, third + 1, len(whole) - 1}
     for length in range(second, len(whole)):
+        if cuts == "some" and length not in of_suite:
+            continue
         journal.write_bytes(whole[:length])
         with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:
-            last = whole.rindex(b"\n", 0, len(whole) - 1) + 1
-            assert [driver.has(i) for i in range(3)] == [True, length >= last, False]
+            assert [driver.has(i) for i in range(3)] == [True, length >= third, False]
     finish(tmp_path, resume=True)
     assert target_of(tmp_path).read_bytes() == serial(range(N))
 
 
-def test_a_flipped_bit_anywhere_in_a_commit_drops_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", mostly_long([25, 1], suite=[25]))
+def test_a_flipped_bit_anywhere_in_a_commit_drops_it(every: int, tmp_path: Path) -> None:
     """The checksum is over the whole line."""
     commit_all(tmp_path, [0])
     journal = tmp_path / "job" / "journal.1"
     whole = journal.read_bytes()
-    for place in range(whole.rindex(b"\n", 0, -1) + 1, len(whole)):
+    places = range(whole.rindex(b"\n", 0, -1) + 1, len(whole))
+    for place in (*places[::every], places[-1]):
         journal.write_bytes(whole)
         flip_a_byte(journal, place)
         with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:

@@ -55,8 +55,8 @@ def latest_epoch(folder: JobFolder) -> int:
 
     The files of an epoch count, too: the file that claims the epoch may have been removed.
     """
-    files = (folder.epoch, folder.journal, folder.spools, folder.typed_spools)
-    return max((epoch for path_of in files for epoch in epochs_of(folder, path_of)), default=0)
+    kinds = (folder.epoch, folder.journal, folder.spools, folder.typed_spools)
+    return max(epochs_of(folder, *kinds), default=0)
 
 
 def begun_epochs(folder: JobFolder) -> list[int]:
@@ -64,18 +64,18 @@ def begun_epochs(folder: JobFolder) -> list[int]:
     return epochs_of(folder, folder.journal)
 
 
-def epochs_of(folder: JobFolder, path_of: Callable[[int], Path]) -> list[int]:
-    """Return the epochs, in order, for which the job folder has an entry of this kind.
+def epochs_of(folder: JobFolder, *kinds: Callable[[int], Path]) -> list[int]:
+    """Return the epochs, in order, for which the job folder has an entry of one of these kinds.
 
     Parameters
     ----------
     folder
         The job folder.
-    path_of
-        Gives the path of the entry of an epoch.
+    kinds
+        Each gives the path of the entry of an epoch.
 
     """
-    stem = path_of(0).stem
+    stems = {path_of(0).stem for path_of in kinds}
     try:
         with os.scandir(folder.path) as entries:
             found = [_NUMBERED.fullmatch(entry.name) for entry in entries]
@@ -86,7 +86,7 @@ def epochs_of(folder: JobFolder, path_of: Callable[[int], Path]) -> list[int]:
     except OSError as error:
         msg = f"{folder}: it cannot be listed: {error.strerror}. Make it readable, or use another."
         raise JobFolderError(msg) from error
-    return sorted(int(one[2]) for one in found if one is not None and one[1] == stem)
+    return sorted({int(one[2]) for one in found if one is not None and one[1] in stems})
 
 
 def _refuse_more_epochs(folder: JobFolder, number: int) -> None:

@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,6 +140,7 @@ def is_still_there(fd: int, path: Path) -> bool:
         return False
 
 
+@cache
 def boot_id() -> str:
     """Return the kernel's boot id; empty where it cannot be read."""
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
+import pyarrow as pa
 
 from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease, Stop, TruncateLease
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
@@ -20,7 +20,7 @@ from daskprs._output.spool import AgentSpool, Sink, UnwritableError
 from tests.simulation.world import EPOCH_S, now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.lease import AgentAssignment
@@ -64,6 +64,15 @@ def numbers_of(index: int) -> list[tuple[int, int]]:
     return [(index, row) for row in range(index % 4)]
 
 
+@cache
+def table_of(index: int) -> pa.Table:
+    """Return the rows of a mini-batch as a table."""
+    numbers = numbers_of(index)
+    columns = {"index": [index for index, _ in numbers], "row": [row for _, row in numbers]}
+    return pa.table(columns, schema=pa.schema([("index", pa.int64()), ("row", pa.int64())]))
+
+
+@cache
 def rows_of(index: int) -> bytes:
     """Return the rows of a mini-batch as lines."""
     return b"".join(b"%d:%d\n" % row for row in numbers_of(index))
@@ -115,53 +124,55 @@ class Agent:
         self._phase, self._position, self._since_s = Phase.STARTING, NOTHING, now().now_s
         self._next = self._done = 0
         self._asked_s = now().now_s
-        self._news = asyncio.Event()
+        self._is_waiting = False
+        """Whether the agent waits for a message."""
         self._pending: list[tuple[Outcome, bytes]] = []
         self._pending_s = 0.0
-        self._sending: asyncio.Handle | None = None
-        self._task = now().loop.create_task(self._work_on())
+        self._loop = now().loop
+        self._steps = self._work_on()
+        self._go_on()
 
     # ---- the process ----
 
     def _enter(self, phase: Phase, position: int = NOTHING) -> None:
         self._phase, self._position, self._since_s = phase, position, now().now_s
 
-    async def _pass(self, seconds: float) -> None:
-        """Let time pass; the process is gone with its worker."""
-        await asyncio.sleep(seconds)
-        if self._worker.is_dead:
-            await asyncio.Future()
+    def _go_on(self) -> None:
+        """Let the process take its next step; it is gone with its worker."""
+        if self._returncode is None and not self._worker.is_dead:
+            seconds = next(self._steps, None)
+            if seconds is not None:
+                self._loop.call_later(seconds, self._go_on)
 
-    async def _work_on(self) -> None:
-        await self._pass(0.02)
+    def _work_on(self) -> Iterator[float | None]:
+        """Work; yield the seconds until the next step, None if something else leads to it."""
+        yield 0.02
         self._enter(Phase.INIT)
         how = self._script.starts()
         if how == "raises":
             self._die(41)
             return
-        if how == "hangs":
-            await asyncio.Future()
-        await self._pass(0.05)
+        yield 0.05
         self._enter(Phase.IDLE)
         self._outbox.append("ready")
         while True:
             while not self._inbox:
-                self._news.clear()
-                await self._news.wait()
+                self._is_waiting = True
+                yield None
             message = self._inbox.pop(0)
             match message:
                 case RunLease(order, work, _prefetch, most_in_a_row):
                     self._order, self._work = order, list(work)
                     self._last, self._next, self._done = len(work) - 1, 0, 0
                     self._most_in_a_row = most_in_a_row
-                    await self._run_all()
+                    yield from self._run_all()
                 case ExtendLease(order, work) if order == self._order:
                     self._work += list(work)
                     self._last = len(self._work) - 1
-                    await self._run_all()
+                    yield from self._run_all()
                 case Stop():
                     self._enter(Phase.SHUTDOWN)
-                    await self._pass(0.01)
+                    yield 0.01
                     self._die(0)
                     return
 
@@ -175,24 +186,24 @@ class Agent:
             elif isinstance(message, TruncateLease):
                 self._inbox.remove(message)
 
-    async def _run_all(self) -> None:
+    def _run_all(self) -> Iterator[float | None]:
         while True:
             self._hear()
             if self._next > self._last:
                 break
             position = self._next
             self._next += 1
-            if await self._run(position):
+            if (yield from self._run(position)):
                 return
         self._send()
         self._enter(Phase.IDLE)
 
-    async def _run(self, position: int) -> bool:
+    def _run(self, position: int) -> Generator[float | None, None, bool]:
         """Run a mini-batch; return whether the agent has halted."""
         mini_batch, attempt, _ = self._work[position]
         begun_s = now().now_s
         self._enter(Phase.LOADING, position)
-        await self._pass(LOAD_S)
+        yield LOAD_S
         self._enter(Phase.RUNNING, position)
         script, index = self._script, mini_batch.index
         act = script.act(index)
@@ -201,11 +212,11 @@ class Agent:
         elif act.what != GOOD:
             script.caused[index] = script.caused.get(index, 0) + 1
         if act.what == HANGS:
-            await asyncio.Future()
-        await self._pass(act.seconds)
+            yield None
+        yield act.seconds
         if act.what == DIES:
             self._die(-9)
-            await asyncio.Future()
+            yield None
         self._is_poisoned |= act.what == POISONS
         good = act.what == GOOD
         self._finish(mini_batch, attempt, begun_s, good=good)
@@ -222,8 +233,7 @@ class Agent:
         took_s, body, failure = now().now_s - begun_s, b"", None
         text = None
         if good and self._output.is_dataset:
-            frame = pd.DataFrame(numbers_of(mini_batch.index), columns=["index", "row"], dtype=int)
-            rows = format_result(frame, self._output, self._spool)
+            rows = format_result(table_of(mini_batch.index), self._output, self._spool)
             text, body = rows.text, rows.payload
         elif good:
             sink = Sink(self._spool.text, self._spool.from_bytes)
@@ -274,7 +284,6 @@ class Agent:
     def _die(self, returncode: int) -> None:
         if self._returncode is None:
             self._returncode = returncode
-            self._task.cancel()
 
     # ---- what the slot sees: the shared page ----
 
@@ -304,7 +313,9 @@ class Agent:
         """Send a message."""
         self._asked_s = now().now_s
         self._inbox.append(message)
-        self._news.set()
+        if self._is_waiting:
+            self._is_waiting = False
+            self._loop.call_soon(self._go_on)
         self.gone = self._returncode is not None
 
     def receive(self, within_s: float = 1.0) -> list[Any]:
@@ -395,8 +406,8 @@ class Pool(AgentPool):
     script: Script
     made = 0
 
-    def __init__(self, job: JobSpec) -> None:
-        super().__init__(job)
+    def __init__(self, job: JobSpec, *, starter: None = None) -> None:
+        super().__init__(job, starter=starter)
         self._agents: list[Agent] = []
 
     def _employ(self, node: int, assignment: AgentAssignment) -> Any:

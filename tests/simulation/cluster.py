@@ -172,14 +172,13 @@ class Client:
             raise CommClosed(msg)
 
     def _add_callback(self, call: Any, *given: Any) -> None:
-        async def later() -> None:
+        def later() -> None:
             result = call(*given)
             if asyncio.iscoroutine(result):
-                await result
+                _begun(result)
 
         if not self.process.is_dead:
-            task = now().loop.create_task(later())
-            task.add_done_callback(_ignored)
+            now().loop.call_soon(later)
 
     async def _asked(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Let the scheduler answer a request."""
@@ -298,7 +297,8 @@ class Client:
     def ended(self, key: Any, status: str, error: BaseException | None = None) -> None:
         """Learn how a task ended."""
         future = self._futures.get(key)
-        if future is not None and not future.done():
+        # What has ended is cancelled as well: its result is fetched no more.
+        if future is not None and (status == "cancelled" or not future.done()):
             if status == "cancelled":
                 del self._futures[key]
             future.settle(status, error)
@@ -600,7 +600,11 @@ class Worker:
     def look(self) -> None:
         """Begin what there are threads for."""
         state = self.state
-        while self._ready and len(state.executing) + self.foreign < self.nthreads:
+        while (
+            self.status is Status.running
+            and self._ready
+            and len(state.executing) + self.foreign < self.nthreads
+        ):
             task = state.tasks.get(self._ready.popleft())
             if task is not None and task.state == "ready":
                 state.executing.add(task.key)
@@ -626,6 +630,8 @@ class Worker:
         finally:
             self._cluster.at_work.pop(id(now()._thread), None)
         self.state.executing.discard(task.key)
+        if self.status is not Status.running:
+            return  # a worker that closes cancels its tasks first, and reports the end of none
         if self.state.tasks.get(task.key) is task:
             start = task.state
             task.result = pickle.dumps(result)

@@ -308,7 +308,9 @@ class OrderedText:
 
         Rows that an agent on another host wrote may lie beyond the file's end as known here.
         """
-        self._buffer = self._buffer or bytearray(COPY_BYTES)
+        most = min(most, COPY_BYTES)
+        if len(self._buffer) < most:
+            self._buffer = bytearray(most)
         room = memoryview(self._buffer)[:most]
         count = os.preadv(self._sources.get(source).fileno(), [room], offset)
         if not count:  # a network file system updates the length of a file that is opened anew

@@ -132,6 +132,12 @@ class HideGpus(NamedTuple):
     """Give workers a slot for each thread: the script uses no GPU, and new agents see none."""
 
 
+class KeepSize(NamedTuple):
+    """Keep the largest number of items of a call of `run`, with which memory is enough."""
+
+    at_most: int
+
+
 class Remark(NamedTuple):
     """Log a message for people."""
 
@@ -151,7 +157,7 @@ class Finish(NamedTuple):
     """Everything is settled."""
 
 
-Action = Submit | Withdraw | Commit | FailAttempt | HideGpus | Remark | Abort | Finish
+Action = Submit | Withdraw | Commit | FailAttempt | HideGpus | KeepSize | Remark | Abort | Finish
 
 if TYPE_CHECKING:
     LedgerEvent = (

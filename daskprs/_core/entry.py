@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.mini_batch import Assigned
+from daskprs._core.pieces import Pieces
 
 if TYPE_CHECKING:
     from daskprs._core.actions import SlotId
     from daskprs._core.bisection import Bisection
     from daskprs._core.mini_batch import MiniBatch
-    from daskprs._core.pieces import Pieces
 
 
 SPLIT = 100
@@ -65,6 +65,13 @@ class Entry(NamedTuple):
     def assigned(self) -> Assigned:
         """The mini-batch and its attempt number, as a lease carries them."""
         return Assigned(self.mini_batch, self.attempt, self.pieces)
+
+    def fitted(self, at_most: int) -> Entry:
+        """Return the entry for an attempt with at most so many items in a call."""
+        own = None if self.pieces is None else self.pieces.at_most
+        if self.bisection is not None or (own is not None and own <= at_most):
+            return self
+        return self._replace(pieces=Pieces(at_most=at_most))
 
     def charged(self, slot: SlotId, *, alone: bool, timed_out: bool = False) -> Entry:
         """Return the entry for another attempt after a charged one."""

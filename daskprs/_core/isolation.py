@@ -69,7 +69,7 @@ class Isolation:
             return None
         if outcome.failure is not None and not outcome.failure.retryable:
             return None
-        return self._next(entry._replace(bisection=Bisection(items, outcome)))
+        return self._next(entry._replace(bisection=Bisection(items, outcome)), is_new=True)
 
     def passed(self, entry: Entry, outcome: Outcome) -> Entry | None:
         """Take a trial that has passed; return the entry for the next attempt, None to give up."""
@@ -119,15 +119,16 @@ class Isolation:
         )
         return count
 
-    def _next(self, entry: Entry) -> Entry | None:
+    def _next(self, entry: Entry, *, is_new: bool = False) -> Entry | None:
         """Return the entry for the next attempt; None where the job bisects no more."""
         bisection = entry.bisection
         if not self._is_on or bisection is None:
             return None
-        pieces = bisection.pieces()
+        at_most = self._state.at_most if entry.pieces is None else entry.pieces.at_most
+        pieces = bisection.pieces()._replace(at_most=at_most)
         checks = pieces.is_trial and self.is_independent is None
         pieces = pieces._replace(checks=checks, timeout_s=self._timeout_s(bisection, pieces))
-        again = entry if entry.pieces is None else entry.again()
+        again = entry if is_new else entry.again()
         # It goes on in its process, which is warm: no other slot is better.
         return again._replace(pieces=pieces, failed_on=(), lease_at_most=1, runs_first=False)
 

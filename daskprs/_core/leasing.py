@@ -279,6 +279,8 @@ class Leasing:
         state = self._state
         self._number += 1
         assignment = None
+        if state.at_most is not None:
+            work = [entry.fitted(state.at_most) for entry in work]
         if agent is None:
             agent, assignment = self._agent(slot, work)
         entries = running | {entry.mini_batch.index: entry for entry in work}
@@ -314,6 +316,10 @@ class Leasing:
         old, epoch = slot.agent, None
         if old is not None and old.is_worn:
             epoch = self._renewals.begin(slot, old)
+        elif old is not None and old.is_done:
+            state = self._state
+            process = f"{old.assignment.process} on node {slot.id.node}"
+            state.remark("info", f"{process} has done enough, and a new process takes its place.")
         elif old is not None and old.attempts and any(entry.runs_first for entry in work):
             index = work[0].mini_batch.index
             why = f"mini-batch {index} runs as the first one of a process"

@@ -221,6 +221,8 @@ class Ledger:
         if self._gpu_question.answer(returned):
             self._allocator.hide_gpus()
         self._leasing.go_on(returned, flight)
+        # An agent halts after failures, or once it has grown, or has run as much as it may.
+        flight.agent.is_done |= returned.halted and not flight.agent.failed_in_a_row
         if returned.vacant:
             slot.agent = None
         is_explained = init_failure is not None or returned.vacant or returned.halted
@@ -230,6 +232,7 @@ class Ledger:
             self._settling.refuse(flight, NOT_BEGUN)
         else:
             state.backlog.put_back(flight.entries.values())
+        self._settling.put_first()
         if slot.agent is not flight.agent:
             self._renewals.retire(flight.agent)
         elif flight.agent.is_worn:

@@ -58,6 +58,10 @@ class AgentRecord:
     """The failures that the process may have caused, in order."""
     is_worn: bool = False
     """Whether the process is renewed before it gets more work."""
+    is_done: bool = False
+    """Whether the process has done enough, so that the next work gets a new one."""
+    short_of_memory: int = 0
+    """Number of attempts since the last success that ran out of memory and are made in halves."""
 
 
 @dataclass(slots=True)
@@ -155,10 +159,13 @@ class LedgerState:
     """Actions that follow from the current event, in order."""
     over: bool = False
     """Whether the job has ended; no further action follows then."""
+    at_most: int | None = field(init=False)
+    """Largest number of items of a call of `run`; None: those of a mini-batch."""
 
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
         self._retry_delay = RetryDelay(self.limits, self.seed)
+        self.at_most = self.limits.at_most
 
     def add_slot(self, slot: SlotId, resources: SlotResources) -> None:
         """Add a slot; one that is there has other resources for its next agents."""

@@ -27,7 +27,9 @@ class Limits:
     isolates: bool = False
     """Whether a mini-batch that fails in all its tries costs only the items that fail in it."""
     independent_rows: bool = False
-    """Whether the user says that items are independent of each other."""
+    """Whether items are independent of each other, as the user says or an earlier job has found."""
+    at_most: int | None = None
+    """Largest number of items of a call of `run` that an earlier job found to fit the memory."""
     gpus_per_process: float = 1.0
     finds_gpu_use: bool = False
     """Whether the first mini-batch shows if the script uses GPUs; if not, they are hidden."""
@@ -40,6 +42,7 @@ class Limits:
     progress_update_timeout_s: float = 1530.0
     no_workers_timeout_s: float | None = None
     agent_memory_bytes: int | None = None
+    agent_max_mini_batches: int | None = None
 
     def without_kills(self) -> Limits:
         """Return the limits of a script that works in the driver's process."""
@@ -53,4 +56,5 @@ class Limits:
             progress_update_timeout_s=NEVER_S,
             no_workers_timeout_s=None,
             agent_memory_bytes=None,
+            agent_max_mini_batches=None,
         )

@@ -31,10 +31,10 @@ class FailedItems(NamedTuple):
 class Pieces(NamedTuple):
     """The pieces of one attempt."""
 
-    ranges: tuple[Range, ...] = ()
-    """The ranges to run, one call for each, in order."""
+    ranges: tuple[Range, ...] | None = None
+    """The ranges to run, in order; None: all items are one range."""
     at_most: int | None = None
-    """Largest number of items of a call, in place of `ranges`: all items run."""
+    """Largest number of items of a call; None: a range gets one call."""
     is_trial: bool = False
     """Whether the attempt only finds out whether the first range fails; its rows are dropped. The
     second range, if any, runs only after that: a success shows that the process is whole."""
@@ -48,7 +48,7 @@ class Pieces(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to run: all items have failed by themselves."""
-        return not self.ranges and self.at_most is None
+        return self.ranges == ()
 
 
 class PiecesEnd(NamedTuple):

@@ -150,7 +150,7 @@ class RetryPlacement:
     def _has_run_any(self, slot: SlotId) -> bool:
         """Return whether the agent of a slot has run a mini-batch already."""
         agent = self._state.slots[slot].agent
-        return agent is not None and not agent.is_worn and agent.attempts > 0
+        return agent is not None and not (agent.is_worn or agent.is_done) and agent.attempts > 0
 
     def _beside_another(self, slot: SlotId) -> bool:
         """Return whether a mini-batch of a lost worker runs on the same worker now."""

@@ -71,7 +71,7 @@ class Renewals:
         if agent.calls == 0 and agent.epoch is not None:
             self._enough = 1
         agent.calls += 1
-        agent.failed_in_a_row = 0
+        agent.failed_in_a_row = agent.short_of_memory = 0
         agent.is_worn = False
         if self._since_success:
             self._since_success, self._helpless = 0, False

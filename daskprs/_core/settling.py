@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._core.actions import Commit, FailAttempt
 from daskprs._core.ending import INPUT_HAS_CHANGED
+from daskprs._core.memory_sizes import MemorySizes
 from daskprs._core.outcomes import TIMEOUTS, Failure, Outcome, Status
 from daskprs._core.placement import ELSEWHERE_S
 
@@ -43,8 +44,11 @@ class Settling:
     ) -> None:
         self._state = state
         self._isolation = isolation
+        self._memory = MemorySizes(state, isolation)
         self._host = self._process = ""
         """Where the work was done that is settled."""
+        self._next: list[Entry] = []
+        """What goes on in pieces: it comes before all other work, since its process is warm."""
         self._placement = placement
         self._quarantine = placement.quarantine
         self._timer = timer
@@ -158,8 +162,9 @@ class Settling:
         to.mini_batches.append(entry.mini_batch)
         to.positions.append(position)
         state.errors.mend(entry.mini_batch.index)
-        if entry.pieces is None:
+        if entry.bisection is None:
             self._isolation.learn([run_s])
+        self._memory.succeed(entry)
         alone = self._isolation.finish(entry)
         failed = state.tally.commit(total, succeeded, empty=empty, alone=alone)
         if failed:
@@ -218,6 +223,12 @@ class Settling:
         slot, agent = flight.slot.id, flight.agent
         if outcome.pieces is not None and outcome.pieces.passed_before:
             self._succeed(entry._replace(failed_on=()), flight, locations, empty=False)
+        if (smaller := self._memory.smaller(entry, outcome, agent)) is not None:
+            agent.attempts += 1
+            self._timer.progress()
+            self._record(entry, outcome)
+            self._next.append(smaller)
+            return
         is_charged = self._is_charged(entry, outcome, flight, locations, alone=alone)
         agent.attempts += 1
         if outcome.pieces is not None and outcome.pieces.passed_after:
@@ -225,8 +236,8 @@ class Settling:
             self._charge_held(agent, slot)
         if not is_charged:
             if entry.bisection is not None:
-                again = entry.again().first()
-                self._state.backlog.put_back([again], anywhere=True)
+                agent.is_done = True
+                self._next.append(entry.again().first())
             return
         if self._quarantine.holds(locations) and self._placement.any_good():
             self._record(entry, outcome)
@@ -279,7 +290,7 @@ class Settling:
             return
         if (bisected := self._isolation.begun(again, outcome)) is not None:
             self._record(entry, outcome, charged=True)
-            self._state.backlog.put_back([bisected], anywhere=True)
+            self._next.append(bisected)
             return
         outcome = self._give_up(entry, outcome, charged=True)
         if limits.fail_on_timeout and again.timeouts == again.tries:
@@ -289,10 +300,15 @@ class Settling:
             self._state.abort(why, outcome.failure)
         self._replace(self._quarantine.given_up(entry.mini_batch.index, again.failed_on))
 
+    def put_first(self) -> None:
+        """Put back what goes on in pieces, before the rest of its lease and all others."""
+        work, self._next = self._next, []
+        self._state.backlog.put_back(work, anywhere=True)
+
     def _go_on(self, entry: Entry, again: Entry | None) -> None:
         """Make the next attempt of a bisection, or give the mini-batch up for its own failure."""
         if again is not None:
-            self._state.backlog.put_back([again], anywhere=True)
+            self._next.append(again)
         elif entry.bisection is not None:
             self._give_up(entry, entry.bisection.outcome, charged=True)
 

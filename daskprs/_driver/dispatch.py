@@ -14,6 +14,7 @@ from daskprs._core.actions import (
     FailAttempt,
     Finish,
     HideGpus,
+    KeepSize,
     LeaseFailed,
     LeaseWithdrawn,
     Remark,
@@ -182,7 +183,7 @@ class Dispatcher:
             self._ledger.take_back(left)
             raise
 
-    def _act(self, action: Action, place: Place) -> None:  # noqa: C901 - one case for each action
+    def _act(self, action: Action, place: Place) -> None:  # noqa: C901, PLR0912 - one case for each
         match action:
             case Submit(lease, slot):
                 self._slots.submit(lease, slot)
@@ -207,6 +208,8 @@ class Dispatcher:
             case HideGpus():
                 self._slots.hide_gpus()
                 self._files.note_hidden_gpus()
+            case KeepSize(at_most):
+                self._files.note_size(at_most)
             case Remark(level, message):
                 self._listeners.tell(MessageLogged(level, message))
             case Abort(reason, failure):

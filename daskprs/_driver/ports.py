@@ -80,5 +80,8 @@ class Files(Protocol):
     def sync_if_due(self, now_s: float) -> None:
         """Make commits survive a loss of power, about once a second."""
 
+    def note_size(self, at_most: int) -> None:
+        """Note for a resume how many items of a call of `run` fit the memory."""
+
     def note_hidden_gpus(self) -> None:
         """Note for a resume that the script uses no GPU."""

@@ -85,6 +85,8 @@ class JobFolder:
     """The record of a detached job: the cluster of its driver, and the driver's options."""
     cancel = Below("cancel")
     """The request to cancel a detached job; it exists until the next submission."""
+    fitting_size = Below("fitting-size")
+    """The largest number of rows or files of a call of `run` that fits the memory, as text."""
     gpus_hidden = Below("gpus-hidden")
     """Exists once the first mini-batch has shown that the script uses no GPU."""
     failed = Below("failed.parquet")

@@ -25,6 +25,7 @@ from daskprs._folders.rows_seal import make_salt, rows_key
 from daskprs._inputs.files.file_versions import refuse_changed_files
 from daskprs._inputs.source.batch_format import batch_form
 from daskprs._job.control import JobControl
+from daskprs._job.fitting_size import keep_size, with_known_size
 from daskprs._job.frontend import Surface
 from daskprs._job.inline_call import inline_warning
 from daskprs._job.job_cluster import JobCluster
@@ -179,9 +180,12 @@ class Job:
 
     @property
     def _limits(self) -> Limits:
-        """The limits of the job; GPUs stay hidden that an earlier run has found to be unused."""
+        """The limits of the job, with what earlier runs have found out.
+
+        GPUs stay hidden that were unused, and calls of `run` have the size that fits the memory.
+        """
         options = self._call.options
-        limits = options.limits()
+        limits = with_known_size(self._call, options.limits())
         if self._is_inline:
             return limits.without_kills()
         if options.finds_gpu_use and self._call.folder.gpus_hidden.exists():
@@ -470,6 +474,7 @@ class Job:
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways)
             end = self._end = JobEnd(result, end_message(ended, self._call.folder))
             store.end(result.record())
+            keep_size(self._call)
         if self._interrupts.taken:
             listeners.tell(
                 MessageLogged("warning", "An interrupt came too late: all is published.")

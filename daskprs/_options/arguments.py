@@ -64,6 +64,7 @@ class _RareOptions(TypedDict, total=False):
     include_path_column: bool
     node_count: int | None
     agent_memory_limit: int | str | None
+    agent_max_mini_batches: int | None
     store_requests: int
     retry_delay: float | str
     independent_rows: bool

@@ -257,7 +257,11 @@ class RunOptions:
         timeout ends it, and it uses no cluster.
     agent_memory_limit
         The memory limit of an agent together with its sub-processes, in bytes, or with a unit as in
-        ``"2 GB"``. An agent that exceeds it is killed. Default: none.
+        ``"2 GB"``. An agent that exceeds it is killed. One that has grown to 80 % of it ends
+        between two mini-batches, and a new one takes its place. Default: none.
+    agent_max_mini_batches
+        The number of mini-batches after which an agent ends, and a new one takes its place: for
+        scripts, or libraries, that keep something of each mini-batch. Default: no limit.
     store_requests
         The largest number of files that each agent fetches from an object store at the same time.
         The call itself lists as many paths, and reads as many footers and header lines, at the same
@@ -480,6 +484,9 @@ class RunOptions:
     )
     agent_memory_limit: int | str | None = option(
         None, PROCESSES, check_size, changes_results=False, is_of_task=True
+    )
+    agent_max_mini_batches: int | None = option(
+        None, PROCESSES, check_number(1), changes_results=False
     )
     store_requests: int = option(
         STORE_REQUESTS, PROCESSES, check_number(1), changes_results=False, is_of_task=True
@@ -807,6 +814,7 @@ class RunOptions:
             agent_memory_bytes=None
             if memory is None
             else parse_bytes(memory, "agent_memory_limit"),
+            agent_max_mini_batches=self.agent_max_mini_batches,
         )
 
     def reading(self) -> ReadOptions:

@@ -202,6 +202,11 @@ class ResultStore:
         """Note for a resume that the script uses no GPU."""
         self._folder.gpus_hidden.touch()
 
+    def note_size(self, at_most: int) -> None:
+        """Note for a resume how many items of a call of `run` fit the memory."""
+        with reported(self._folder.path), whole_file(self._folder.fitting_size) as file:
+            file.write(str(at_most).encode())
+
     def sync_if_due(self, now_s: float) -> None:
         """Sync commits about once a second, so that they survive a loss of power."""
         self._syncer.sync_if_due(now_s)

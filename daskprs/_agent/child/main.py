@@ -24,6 +24,7 @@ from daskprs._agent.child.failure import failure_of, may_pass
 from daskprs._agent.child.foreign_script import ForeignScript
 from daskprs._agent.child.inbox import Inbox, Loader
 from daskprs._agent.child.included_columns import taken_columns
+from daskprs._agent.child.lifetime import Lifetime
 from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
 from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun
@@ -194,6 +195,7 @@ class Agent:
             self._loader.form = start.job.batch_form.of
         self._failed_in_a_row = 0
         """Number of calls of `run` that have failed since the last success."""
+        self._lifetime = Lifetime(start.job.limits)
         self._profile: RunProfile | None = None
         self._attempted: Callable[[AttemptRun], tuple[Outcome, bytes]] = self._call
         profile = profile_of(start.job, start.process)
@@ -261,9 +263,9 @@ class Agent:
         self._outbox.flush()
 
     def _halt_after(self, outcome: Outcome) -> str | None:
-        """Count failures in a row; return a text where the process may be broken by now.
+        """Count failures in a row; return a text where the agent takes no more work.
 
-        The text is that of a fatal error, or empty.
+        The text is that of a fatal error, or empty: the process may be broken, or has done enough.
         The ledger decides what becomes of it (`core.renewals`). An agent that went on would fail
         a lease of ten thousand mini-batches within a second.
         """
@@ -273,7 +275,9 @@ class Agent:
         if outcome.is_fatal:
             return str(outcome.failure)
         has_failed = bool(self._failed_in_a_row) and not outcome.is_neutral
-        return "" if has_failed and self._failed_in_a_row >= self._inbox.most_in_a_row else None
+        if has_failed and self._failed_in_a_row >= self._inbox.most_in_a_row:
+            return ""
+        return "" if self._lifetime.is_over() else None
 
     def _run(self, attempt: AttemptRun, position: int) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
@@ -323,8 +327,9 @@ class Agent:
         """Call `run` for the whole mini-batch or for pieces of it, and format what it returns."""
         output, pieces = self._job.output, attempt.pieces
         if pieces is not None:
-            enter = partial(self._enter_piece, attempt)
-            run = PiecesRun(attempt, pieces, output, self._write_run, self._failure, enter)
+            enter = partial(self._page.enter, Phase.RUNNING, self._inbox.position, attempt.total)
+            steps = self._page.turn_to, enter
+            run = PiecesRun(attempt, pieces, output, self._write_run, self._failure, *steps)
             if pieces.is_trial:
                 return run.tried_out(), b""
             return run.made(self._spool, counts_inputs=self.entry.counts_inputs)
@@ -334,10 +339,6 @@ class Agent:
             rows = writer.finish()
         succeeded = attempt.total if self.entry.counts_inputs else rows.succeeded
         return attempt.done(rows, succeeded), rows.payload
-
-    def _enter_piece(self, attempt: AttemptRun, position: int) -> None:
-        self._page.turn_to(position)
-        self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
 
     def _write_run(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from daskprs._agent.child.failed_input import rows_as_bytes
@@ -45,8 +44,10 @@ class PiecesRun:
         Calls `run` with `attempt.data`, and writes what it returns; returns False for None.
     failure
         Returns an exception of the script as data, or raises it if it is none.
+    turn_to
+        Notes on the shared page that a range, by its position, is the next.
     enter
-        Notes on the shared page that a piece, by its position, begins.
+        Notes there that a call of `run` begins.
 
     """
 
@@ -57,20 +58,24 @@ class PiecesRun:
         output: OutputSpec,
         write_run: Callable[[RowWriter, AttemptRun, MiniBatch, Range], bool],
         failure: Callable[[BaseException], Failure],
-        enter: Callable[[int], None],
+        turn_to: Callable[[int], None],
+        enter: Callable[[], None],
     ) -> None:
         self._attempt = attempt
         self._pieces = pieces
         self._output = output
         self._write_run = write_run
         self._failure = failure
+        self._turn_to = turn_to
         self._enter = enter
         self._data, attempt.data = attempt.data, None
         self._is_independent: bool | None = None
+        self._has_passed = False
+        """Whether a call has returned."""
 
     def tried_out(self) -> Outcome:
         """Find out whether the first range fails; the rows are dropped."""
-        first, *others = self._pieces.ranges
+        first, *others = self._ranges
         failure = self._tried(RowWriter(self._output), first)
         if failure is None:
             self._check(first)
@@ -87,14 +92,13 @@ class PiecesRun:
     def made(self, spool: AgentSpool | None, *, counts_inputs: bool) -> tuple[Outcome, bytes]:
         """Run all ranges; return the outcome, and the rows where they are not in the spool."""
         attempt, pieces = self._attempt, self._pieces
-        ranges = pieces.ranges if pieces.at_most is None else self._steps(pieces.at_most)
         with RowWriter(self._output, spool, attempt.mini_batch.index) as writer:
-            for position, range_ in enumerate(ranges):
-                self._enter(position)
+            for position, range_ in enumerate(self._ranges):
+                self._turn_to(position)
                 failure = self._tried(writer, range_)
                 if failure is not None:
                     writer.discard()
-                    return self._failed(failure, PiecesEnd(position, position > 0)), b""
+                    return self._failed(failure, PiecesEnd(position, self._has_passed)), b""
             rows = writer.finish()
         failed = sum(one.stop - one.start for one in pieces.failed)
         good = attempt.total - failed
@@ -105,12 +109,23 @@ class PiecesRun:
             outcome = outcome._replace(failed_rows=told)
         return outcome._replace(pieces=PiecesEnd()), rows.payload
 
-    def _steps(self, at_most: int) -> tuple[Range, ...]:
-        count = rows_in(self._data)
-        return tuple(pairwise([*range(0, count, at_most), count]))
+    @property
+    def _ranges(self) -> tuple[Range, ...]:
+        ranges = self._pieces.ranges
+        return ((0, rows_in(self._data)),) if ranges is None else ranges
 
     def _tried(self, writer: RowWriter, range_: Range) -> Failure | None:
-        """Call `run` for a range; return its failure."""
+        """Call `run` for a range, at once or in steps; return its failure."""
+        start, stop = range_
+        step = self._pieces.at_most or stop - start
+        for first in range(start, stop, step):
+            self._enter()
+            failure = self._called(writer, (first, min(first + step, stop)))
+            if failure is not None:
+                return failure
+        return None
+
+    def _called(self, writer: RowWriter, range_: Range) -> Failure | None:
         attempt, (start, stop) = self._attempt, range_
         first = attempt.mini_batch.row_lower_bound
         part = attempt.mini_batch._replace(
@@ -120,9 +135,12 @@ class PiecesRun:
         )
         try:
             attempt.data = piece_of(self._data, start, stop)
-            return None if self._write_run(writer, attempt, part, range_) else NULL_RETURN
+            if not self._write_run(writer, attempt, part, range_):
+                return NULL_RETURN
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             return self._failure(error)
+        self._has_passed = True
+        return None
 
     def _failed(self, failure: Failure, end: PiecesEnd) -> Outcome:
         status = Status.RUN_NULL_RETURN if failure is NULL_RETURN else Status.RUN_EXCEPTION

@@ -1,0 +1,50 @@
+"""The end of a process that has done enough: between two mini-batches, before it is killed."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from daskprs._system.process_tree import tree_usage
+
+if TYPE_CHECKING:
+    from daskprs._core.limits import Limits
+
+SHARE = 0.8
+"""Share of the memory limit with which a process ends."""
+GROWTH = 1.25
+"""It has grown by this since its first mini-batch; else it needs that much for each one."""
+LOOK_EVERY_S = 0.01
+"""Seconds between two looks at the memory: one costs as much as a short mini-batch."""
+
+
+class Lifetime:
+    """Says after each mini-batch whether the process ends.
+
+    Parameters
+    ----------
+    limits
+        `agent_max_mini_batches`, and the memory of the agent with its sub-processes.
+
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._left = limits.agent_max_mini_batches
+        self._limit = limits.agent_memory_bytes
+        self._first_bytes: int | None = None
+        self._looked_s = 0.0
+
+    def is_over(self) -> bool:
+        """Return whether the process ends after the mini-batch that it has just run."""
+        if self._left is not None:
+            self._left -= 1
+            if self._left <= 0:
+                return True
+        if self._limit is None or time.monotonic() - self._looked_s < LOOK_EVERY_S:
+            return False
+        self._looked_s = time.monotonic()
+        used = tree_usage(os.getpid()).rss_bytes
+        if self._first_bytes is None:
+            self._first_bytes = used
+        return used >= max(SHARE * self._limit, GROWTH * self._first_bytes)

@@ -1,0 +1,127 @@
+"""Attempts that run out of memory are made again in halves, and the size that fits is kept."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+from typing import Any
+
+import pytest
+
+from daskprs._core.actions import KeepSize, Remark
+from daskprs._core.lease import AgentExited, Death
+from daskprs._core.memory_sizes import is_of_memory
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
+
+SHORT = Failure("MemoryError", "process000 ran out of memory")
+
+
+def work(it: Any, fits: dict[int, int], default: int = 1000, *, dies: bool = True) -> list[int]:
+    """Let all leases come back; return the sizes that did not fit, in order."""
+    failed = []
+    while it.leases:
+        slot = next(iter(it.leases))
+        outcomes, death, left = [], None, [*it.leases[slot].work]
+        before, most = len(failed), it.leases[slot].most_in_a_row
+        while left and death is None and len(failed) - before < most:
+            mini_batch, attempt, pieces = left.pop(0)
+            items = mini_batch.items or 0
+            size = min(items, (pieces and pieces.at_most) or items)
+            one = Outcome(
+                mini_batch.index, attempt, Status.RUN_DONE, items, items, 0.0, 0.1, 0.1, 0.1
+            )
+            if size > fits.get(mini_batch.index, default):
+                failed.append(size)
+                status = Status.PROCESS_DIED if dies else Status.RUN_EXCEPTION
+                one = one._replace(status=status, failure=SHORT, succeeded=0)
+            if one.status is Status.PROCESS_DIED:
+                death = Death((one,))
+            else:
+                outcomes.append(one)
+        process = it.processes[slot]
+        events = (AgentExited(process, -9, "died", expected=False),) if death else ()
+        untouched = tuple(one.mini_batch.index for one in left)
+        halted = bool(left) and death is None
+        rest = {"untouched": untouched, "agent_events": events, "halted": halted}
+        it.give(slot, *outcomes, death=death, **rest)
+    return failed
+
+
+def begun(desk: Any, count: int = 12, items: int = 64, **limits: Any) -> Any:
+    """Return a desk with mini-batches of some items."""
+    plan = iter(MiniBatch(index, None, f"id-{index}", items) for index in range(count))
+    return desk(plan, **({"independent_rows": True, "run_max_try": 1} | limits))
+
+
+def kept(it: Any) -> list[int]:
+    """Return the sizes that were kept."""
+    return [one.at_most for one in it.said if isinstance(one, KeepSize)]
+
+
+@pytest.mark.parametrize("dies", [True, False])
+@pytest.mark.parametrize("fits", [1, 5, 8, 40])
+def test_the_size_is_found_once(desk: Any, fits: int, *, dies: bool) -> None:
+    """By halves; the second mini-batch that needs it goes there at once, the third begins there."""
+    it = begun(desk)
+    failed = work(it, {}, fits, dies=dies)
+    assert it.finished
+    assert sorted(it.committed) == [*range(12)]
+    assert it.given_up == []
+    halvings = ceil(log2(64 / fits))
+    # Another one may have begun in the lease of the first, and one runs again in a new process.
+    assert halvings + 1 <= len(failed) <= halvings + 1 + 2 * (not dies)
+    (size,) = kept(it)
+    assert fits / 2 < size <= fits
+    assert it.ledger.standing().renewals == 0
+
+
+def test_one_mini_batch_alone_sets_no_size(desk: Any) -> None:
+    """It may have the longest documents."""
+    it = begun(desk)
+    failed = work(it, {3: 4})
+    assert failed == [64, 32, 16, 8]
+    assert kept(it) == []
+
+
+def test_a_later_job_begins_with_the_size(desk: Any) -> None:
+    """And goes below it where two more mini-batches need that."""
+    it = begun(desk, at_most=16)
+    assert work(it, {}, 16) == []
+    it = begun(desk, at_most=16)
+    assert work(it, {}, 8) == [16, 16]
+    assert kept(it) == [8]
+
+
+def test_a_single_row_that_does_not_fit_fails(desk: Any) -> None:
+    """It sets no size."""
+    it = begun(desk)
+    work(it, {3: 0})
+    assert it.given_up == [3]
+    assert kept(it) == []
+
+
+def test_rows_that_may_depend_on_each_other_are_not_cut(desk: Any) -> None:
+    """The advice names the option, once."""
+    it = begun(desk, independent_rows=False)
+    work(it, {3: 4, 5: 4})
+    assert it.given_up == [3, 5]
+    told = [one.message for one in it.said if isinstance(one, Remark)]
+    assert sum("independent_rows=True lets daskprs" in one for one in told) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "is_one"),
+    [
+        ("MemoryError", "", True),
+        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB", True),
+        ("RuntimeError", "CUDA out of memory. Tried to allocate 2.00 GiB", True),
+        ("RuntimeError", "CUDA error: out of memory", True),
+        ("XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes", True),
+        ("ResourceExhaustedError", "OOM when allocating tensor", True),
+        ("ValueError", "memory", False),
+        ("NoMemoryErrorAtAll", "", False),
+    ],
+)
+def test_errors_of_memory_are_known(kind: str, message: str, *, is_one: bool) -> None:
+    """Those of Python, PyTorch, CuPy, JAX and TensorFlow."""
+    assert is_of_memory(Failure(kind, message)) == is_one

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         OptionError,
         ParallelRunCanceled,
         ParallelRunFailed,
+        ParallelRunInterrupted,
         UsageError,
     )
 
@@ -39,6 +40,7 @@ _HOMES = {
     "ParallelRun": "daskprs._job.parallel_run",
     "ParallelRunCanceled": "daskprs.errors",
     "ParallelRunFailed": "daskprs.errors",
+    "ParallelRunInterrupted": "daskprs.errors",
     "ParallelRunResult": "daskprs._job.result",
     "Plan": "daskprs._job.plan",
     "RunOptions": "daskprs._options.run_options",
@@ -60,6 +62,7 @@ __all__ = [
     "ParallelRun",
     "ParallelRunCanceled",
     "ParallelRunFailed",
+    "ParallelRunInterrupted",
     "ParallelRunResult",
     "Plan",
     "RunOptions",

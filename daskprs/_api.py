@@ -129,7 +129,7 @@ def parallel_run(
     Times
         run_invocation_timeout: Seconds for one call of `run`.
         Also: task_overhead_timeout, init_timeout, shutdown_timeout, first_task_creation_timeout,
-        progress_update_timeout, no_workers_timeout.
+        progress_update_timeout, no_workers_timeout, deadline.
     Output
         include_columns: Columns of the input that the output has before the columns from `run`.
         schema: The columns and types of the output rows.
@@ -153,7 +153,7 @@ def parallel_run(
     ------
     UsageError, JobFolderError
         The call or its job folder cannot be used; nothing was started.
-    ParallelRunFailed, ParallelRunCanceled
+    ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
         The job failed, or Ctrl-C ended it. The error has the result, and the journal is kept.
 
     """

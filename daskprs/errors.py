@@ -19,7 +19,8 @@
     ├── AgentError                       an agent or its zygote could not be started or reached
     ├── PartitionFailed                  run() failed for a partition of a lazy collection
     ├── PipelineFailed                   a step of a pipeline failed; carries the result
-    └── ParallelRunFailed                the job ended as Failed; carries the result
+    ├── ParallelRunFailed                the job ended as Failed; carries the result
+    └── ParallelRunInterrupted           its deadline or SIGTERM ended the job; carries the result
 
     KeyboardInterrupt
     └── ParallelRunCanceled              Ctrl-C ended the job; carries the result
@@ -69,7 +70,7 @@ class JobOutcome(Protocol):
 
     @property
     def status(self) -> str:
-        """``"Failed"`` or ``"Canceled"``."""
+        """``"Failed"``, ``"Canceled"`` or ``"Interrupted"``."""
 
     @property
     def mini_batches(self) -> CountsLike:
@@ -130,7 +131,7 @@ class PipelineOutcome(Protocol):
 
     @property
     def status(self) -> str:
-        """``"Failed"`` or ``"Canceled"``."""
+        """``"Failed"``, ``"Canceled"`` or ``"Interrupted"``."""
 
     @property
     def folder(self) -> Path:
@@ -344,6 +345,27 @@ class ParallelRunFailed(_WithResult[JobOutcome], DaskprsError):  # noqa: N818 - 
         The work that was done until then.
 
     """
+
+
+class ParallelRunInterrupted(_WithResult[Any], DaskprsError):  # noqa: N818 - as above
+    """The job ended as Interrupted: its time was over before its work. A resume continues it.
+
+    Its deadline, the end of its batch job, or SIGTERM ended it. Nothing was published, and the
+    journal is kept. No mini-batch has failed by that.
+
+    Parameters
+    ----------
+    message
+        The reason, the work done until then, and how to resume.
+    result
+        The same as data: a `JobOutcome`, or a `PipelineResult`.
+
+    """
+
+    def worded(self, form: Callable[[Option], str]) -> str:
+        """Return the message alone: it names no options."""
+        del form
+        return str(self)
 
 
 class FramesCut:

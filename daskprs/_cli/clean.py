@@ -33,7 +33,7 @@ Exit codes:
   42   a folder cannot be removed: the reason is shown
   2    ROOT cannot be listed, or an option cannot be used
 """
-STATUSES = ("Completed", "Failed", "Canceled", "Died")
+STATUSES = ("Completed", "Failed", "Canceled", "Interrupted", "Died")
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 

@@ -42,7 +42,8 @@ Examples:
 Exit codes:
   0    the job is Completed
   42   the job is Failed: the reason is shown, and in logs/job_result.txt
-  130  the job is Canceled, by Ctrl-C or SIGTERM
+  75   the job is Interrupted, by its deadline or SIGTERM; resume it
+  130  the job is Canceled, by Ctrl-C
   2    nothing was started: an option, the script, the input or a folder cannot be used
 """
 AFTER_SUBMIT = """\b

@@ -1,6 +1,6 @@
 """Every end of a command: its exit code, and its reason on the terminal.
 
-Exit codes: 0 completed, 42 the job failed, 130 canceled, 2 bad usage.
+Exit codes: 0 completed, 42 the job failed, 75 interrupted, 130 canceled, 2 bad usage.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from daskprs._cli.options import flagged
-from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
+from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from daskprs._options.rules import removed_directory
+from daskprs._system.interrupts import handle_sigterm
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,
     ParallelRunCanceled,
     ParallelRunFailed,
+    ParallelRunInterrupted,
     UsageError,
 )
 
@@ -32,8 +34,12 @@ if TYPE_CHECKING:
     from daskprs.errors import Option
 
 
-ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a job as Ctrl-C does: from a batch system, and from a closed terminal."""
+CODES = {
+    ParallelRunFailed: EXIT_FAILED,
+    ParallelRunInterrupted: EXIT_INTERRUPTED,
+    ParallelRunCanceled: EXIT_CANCELED,
+}
+"""The exit codes of the errors that carry a result."""
 
 
 def show(result: object) -> None:
@@ -61,14 +67,12 @@ def to_stderr(line: str) -> None:
 def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
     """Exit with the code of an error, and show its message, with options in a form."""
     try:
-        with _interrupted_by(*ENDED_BY):
+        with _interrupted():
             yield
     except (UsageError, JobFolderError) as error:
         _exit(EXIT_USAGE, f"daskprs: {error.worded(form)}")
-    except ParallelRunFailed as error:
-        _exit(EXIT_FAILED, str(error))
-    except ParallelRunCanceled as error:
-        _exit(EXIT_CANCELED, str(error))
+    except (ParallelRunFailed, ParallelRunInterrupted, ParallelRunCanceled) as error:
+        _exit(CODES[type(error)], str(error))
     except KeyboardInterrupt:
         _exit(EXIT_CANCELED, "daskprs: interrupted.")
     except DaskprsError as error:
@@ -86,10 +90,14 @@ def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
 
 
 @contextmanager
-def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
-    """Treat signals like Ctrl-C, unless they are ignored (nohup)."""
-    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _interrupt) for number in heeded}
+def _interrupted() -> Iterator[None]:
+    """Treat the end of the terminal like Ctrl-C, and let SIGTERM end a job as Interrupted.
+
+    Signals that are ignored (nohup) stay so.
+    """
+    handlers = {signal.SIGTERM: handle_sigterm, signal.SIGHUP: _interrupt}
+    heeded = [number for number in handlers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handlers[number]) for number in heeded}
     try:
         yield
     finally:

@@ -29,7 +29,13 @@ from daskprs._cli.options import (
     stacked,
 )
 from daskprs._cli.verification_text import verification_lines
-from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
+from daskprs._core.ending import (
+    EXIT_CANCELED,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    JobStatus,
+)
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.joint_folder import joint_folder_at
 from daskprs._job.result import items_text
@@ -47,7 +53,12 @@ if TYPE_CHECKING:
     from daskprs._job.status import JobState
     from daskprs._report.job_view import View
 
-EXIT_CODES = {"Completed": 0, "Failed": EXIT_FAILED, "Canceled": EXIT_CANCELED}
+EXIT_CODES = {
+    JobStatus.COMPLETED.value: 0,
+    JobStatus.FAILED.value: EXIT_FAILED,
+    JobStatus.CANCELED.value: EXIT_CANCELED,
+    JobStatus.INTERRUPTED.value: EXIT_INTERRUPTED,
+}
 OF_A_LATER_RUN = [
     name
     for name in OF_A_RUN

@@ -6,6 +6,7 @@ there. A worker that does not see the job folder passes the task to another work
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,13 @@ from distributed import Reschedule, fire_and_forget, get_worker
 from distributed.core import Status
 
 from daskprs._cluster.thread_pool import leave_the_threads
-from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
+from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from daskprs._core.outcomes import signal_of
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import holder
+from daskprs._system.batch_system import SLURM
 from daskprs._system.child_process import ChildProcess, bound
+from daskprs._system.interrupts import cancelled_by
 from daskprs._system.regular_files import append_regular, read_regular
 from daskprs.errors import DaskprsError, JobFolderError
 
@@ -31,7 +34,7 @@ DRIVER = "daskprs._cli.driver_process"
 LOOK_EVERY_S = 0.25
 HAND_ON_S = 1.0
 """Seconds that a worker without the job folder waits before it passes the task on."""
-ENDS = (0, EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED)
+ENDS = (0, EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_CANCELED)
 """Exit codes of a driver that has reported why it ended; any other code is a death."""
 DEATHS_BORNE = 5
 STAYING = (Status.running, Status.paused)
@@ -92,9 +95,13 @@ def _knows(task: str, dask_scheduler: object = None) -> bool:
 def _drive(folder: JobFolder, worker: Worker, task: str, told: bytes) -> int:
     """Run one driver; it ends with this worker, and with the task."""
     folder.driver_output.parent.mkdir(parents=True, exist_ok=True)
+    # The driver goes on elsewhere when the batch job of this worker ends.
+    variables = {**os.environ, **cancelled_by(folder.cancel)}
+    variables.pop(SLURM, None)
     with append_regular(folder.driver_output) as output:
         # This thread stays while the driver runs, as `bound` demands.
-        driver = ChildProcess(bound(DRIVER, "detached", str(folder)), output, told=told)
+        command = bound(DRIVER, "detached", str(folder))
+        driver = ChildProcess(command, output, told=told, env=variables)
     try:
         is_canceled = False
         while (code := driver.poll()) is None:

@@ -37,6 +37,8 @@ class SlotAdded(NamedTuple):
 
     slot: SlotId
     slot_resources: SlotResources = SlotResources()
+    ends_at_s: float | None = None
+    """Time on the ledger's clock at which its worker ends by itself; None if that is not known."""
 
 
 class SlotsLost(NamedTuple):
@@ -83,6 +85,15 @@ class LeaseKept(NamedTuple):
 
 class Ticked(NamedTuple):
     """Time has gone by."""
+
+
+class EndSet(NamedTuple):
+    """The end of the job is known: near it only what fits is begun."""
+
+    at_s: float | None
+    """Time on the ledger's clock; None: without an end."""
+    why: str = ""
+    """For the message of a job that this end cuts short."""
 
 
 # ---- actions ----
@@ -157,7 +168,24 @@ class Finish(NamedTuple):
     """Everything is settled."""
 
 
-Action = Submit | Withdraw | Commit | FailAttempt | HideGpus | KeepSize | Remark | Abort | Finish
+class Interrupt(NamedTuple):
+    """End the job before its work is done: its end has come, or nothing fits before it."""
+
+    reason: str
+
+
+Action = (
+    Submit
+    | Withdraw
+    | Commit
+    | FailAttempt
+    | HideGpus
+    | KeepSize
+    | Remark
+    | Abort
+    | Finish
+    | Interrupt
+)
 
 if TYPE_CHECKING:
     LedgerEvent = (
@@ -168,5 +196,6 @@ if TYPE_CHECKING:
         | LeaseWithdrawn
         | LeaseKept
         | ThreadsCounted
+        | EndSet
         | Ticked
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 INPUT_HAS_CHANGED = "a file of its input has changed since it began"
 """The reason of a job that failed because its input changed."""
 KINDS_NAMED = 5
-EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
+EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_CANCELED = 2, 42, 75, 130
 """Exit codes of a driver's process; it ends with 0 when the job is Completed."""
 
 
@@ -25,6 +25,7 @@ class JobStatus(StrEnum):
     COMPLETED = "Completed"
     FAILED = "Failed"
     CANCELED = "Canceled"
+    INTERRUPTED = "Interrupted"
 
 
 @dataclass(slots=True)

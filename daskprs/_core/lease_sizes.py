@@ -49,9 +49,15 @@ class LeaseSizes:
     largest_yet: int = 1
     seen: int = 0
 
+    @property
+    def mini_batch_s(self) -> float | None:
+        """Measured seconds of one mini-batch; None before the first lease has returned."""
+        return self.seconds / self.count if self.count else None
+
     def work_s(self, count: int) -> float:
         """Return the estimated seconds that `count` mini-batches take."""
-        return count * (self.seconds / self.count if self.count else UNKNOWN_S)
+        measured_s = self.mini_batch_s
+        return count * (UNKNOWN_S if measured_s is None else measured_s)
 
     def to_the_end(self, size: int, slots: int) -> int:
         """Return the number of mini-batches by which a lease may grow to complete a load group."""

@@ -142,6 +142,8 @@ class Leasing:
                 return
             home = max(homes, key=homes.__getitem__)
             size = state.sizes.next(slots_of[home] + 1, homes[home])
+            room = state.room(slot)
+            size = size if room is None else min(size, room)
             reason = f"{home} holds its data, and this slot was idle for {MOVE_AFTER_S:g} s"
             self._submit(slot, {}, state.backlog.move(home, size), reason=reason)
 
@@ -150,6 +152,8 @@ class Leasing:
     def _is_free(self, slot: SlotRecord, *, worn: bool = False) -> bool:
         """Return whether a slot can begin a lease; with `worn` if its process may be renewed."""
         if slot.lease_id is not None or self._state.now_s < slot.rests_until_s:
+            return False
+        if self._state.room(slot) == 0:
             return False
         is_worn = slot.agent is not None and slot.agent.is_worn
         return worn or not is_worn or self._renewals.may_begin()
@@ -227,6 +231,9 @@ class Leasing:
             size = state.sizes.next(self._retries.slots, self._left())
             rest = state.sizes.to_the_end(size, self._retries.slots)
             skips = partial(self._retries.skips, slot=slot.id, round_=0)
+            room = state.room(slot)
+            if room is not None:
+                size, rest = min(size, room), 0
             more = self._take(slot, max(0, size - len(running)), skips, rest, innocent=True)
         self._submit(slot, running, more, agent, after=returned.lease_id)
 
@@ -238,6 +245,9 @@ class Leasing:
         to_the_end: int = 0,
         reason: str = "",
     ) -> None:
+        room = self._state.room(slot)
+        if room is not None:
+            most, to_the_end = min(most, room), 0
         work = self._take(slot, most, skips, to_the_end)
         if work and not self._state.over:
             self._submit(slot, {}, work, reason=reason)

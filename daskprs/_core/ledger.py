@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from daskprs._core.actions import (
     Commit,
+    EndSet,
     LeaseFailed,
     LeaseKept,
     LeaseWithdrawn,
@@ -136,7 +137,7 @@ class Ledger:
         due_s = self._state.backlog.due_s
         return at_most_s if due_s is None else min(at_most_s, max(0.0, due_s - now_s))
 
-    def handle(self, event: LedgerEvent, now_s: float) -> list[Action]:
+    def handle(self, event: LedgerEvent, now_s: float) -> list[Action]:  # noqa: C901 - one case for each event
         """Handle an event, and return the resulting actions, in order.
 
         Once the job is over, events cause no actions.
@@ -160,8 +161,8 @@ class Ledger:
                 self._lease_returned(event)
             case LeaseFailed(lease_id, failure):
                 self._lease_failed(lease_id, failure)
-            case SlotAdded(slot, resources):
-                state.add_slot(slot, resources)
+            case SlotAdded():
+                state.add_slot(*event)
             case SlotsLost(slots, expected, waited):
                 self._slots_lost(slots, waited, expected=expected)
             case ThreadsCounted():
@@ -170,6 +171,8 @@ class Ledger:
                 self._lease_withdrawn(lease_id)
             case LeaseKept(lease_id):
                 self._leasing.keep(lease_id)
+            case EndSet():
+                state.end = event
             case Ticked():
                 state.abort_if(self._timer.verdict())
             case _:
@@ -312,3 +315,4 @@ class Ledger:
                 # Of whatever error of ours: better a job that fails than one without these rows.
                 state.abort_if(state.tally.lost())
                 state.finish()
+        state.interrupt_if_due()

@@ -8,9 +8,19 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.accounts import Budgets, ErrorLog, Tally
-from daskprs._core.actions import Abort, Action, Finish, Remark, SlotId, SlotResources
+from daskprs._core.actions import (
+    Abort,
+    Action,
+    EndSet,
+    Finish,
+    Interrupt,
+    Remark,
+    SlotId,
+    SlotResources,
+)
 from daskprs._core.backlog import Backlog
-from daskprs._core.lease_sizes import LeaseSizes
+from daskprs._core.deadline import fitting
+from daskprs._core.lease_sizes import LARGEST, LeaseSizes
 from daskprs._core.retry_delay import RetryDelay
 
 if TYPE_CHECKING:
@@ -77,6 +87,8 @@ class SlotRecord:
     """Time on the ledger's clock before which the slot gets no lease."""
     rest_s: float = 0.0
     """Seconds of the latest rest; 0 once an agent has worked after it."""
+    ends_s: float | None = None
+    """The end of the slot's worker on the ledger's clock, if it has one."""
     had_work: bool = False
     """Whether the slot was given work that was not withdrawn."""
     is_known: bool = False
@@ -161,18 +173,20 @@ class LedgerState:
     """Whether the job has ended; no further action follows then."""
     at_most: int | None = field(init=False)
     """Largest number of items of a call of `run`; None: those of a mini-batch."""
+    end: EndSet = field(default=EndSet(None))
+    """The end of the job."""
 
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
         self._retry_delay = RetryDelay(self.limits, self.seed)
         self.at_most = self.limits.at_most
 
-    def add_slot(self, slot: SlotId, resources: SlotResources) -> None:
+    def add_slot(self, slot: SlotId, resources: SlotResources, ends_s: float | None = None) -> None:
         """Add a slot; one that is there has other resources for its next agents."""
         if slot in self.slots:
             self.slots[slot].resources = resources
         else:
-            self.slots[slot] = SlotRecord(slot, resources)
+            self.slots[slot] = SlotRecord(slot, resources, ends_s=ends_s)
             self.node_slots[slot.node] += 1
 
     def remove_slot(self, slot: SlotId) -> SlotRecord:
@@ -187,6 +201,25 @@ class LedgerState:
         yield from (flight.agent for flight in self.leases.values())
         idle = (slot.agent for slot in self.slots.values() if slot.lease_id is None)
         yield from (agent for agent in idle if agent is not None)
+
+    def room(self, slot: SlotRecord) -> int | None:
+        """Return how many mini-batches a slot can still do before its end; None without an end.
+
+        A slot that has had no work yet may try one, however soon its worker ends: what was measured
+        elsewhere may never fit into the life of a worker.
+        """
+        if self.end.at_s is None and slot.ends_s is None:
+            return None
+        of_job, of_slot = self._fitting(self.end.at_s), self._fitting(slot.ends_s)
+        return min(of_job, of_slot if slot.had_work else max(1, of_slot))
+
+    def _fitting(self, end_s: float | None) -> int:
+        """Return how many mini-batches fit before an end, one after the other."""
+        if end_s is None:
+            return LARGEST
+        # What is done by then must also have been returned.
+        left_s = end_s - self.now_s - self.sizes.return_after_s(len(self.slots))
+        return min(LARGEST, fitting(left_s, self.sizes.mini_batch_s))
 
     def end_lease(self, lease_id: int) -> InFlightLease | None:
         """Remove and return a lease in flight, and free its slot; None for an unknown lease."""
@@ -222,6 +255,14 @@ class LedgerState:
     def finish(self) -> None:
         """End the job as done, unless it has ended."""
         self._end(Finish())
+
+    def interrupt_if_due(self) -> None:
+        """Cut the job short if its end has come, or if nothing more fits before it."""
+        end_s = self.end.at_s
+        if end_s is None or self.over:
+            return
+        if self.now_s >= end_s or not (self.leases or self._fitting(end_s)):
+            self._end(Interrupt(self.end.why))
 
     def _end(self, action: Action) -> None:
         if not self.over:

@@ -11,9 +11,11 @@ from daskprs._agent.supervision.pool import close_pools
 from daskprs._core.actions import (
     Abort,
     Commit,
+    EndSet,
     FailAttempt,
     Finish,
     HideGpus,
+    Interrupt,
     KeepSize,
     LeaseFailed,
     LeaseWithdrawn,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 """Maximum seconds between turns of the loop when no lease ends."""
+NO_END = EndSet(None)
 
 
 class Dispatcher:
@@ -66,6 +69,8 @@ class Dispatcher:
         The job, as its agents receive it.
     check
         Raises a `KeyboardInterrupt` if another thread wants the job to end.
+    end
+        Returns the end of the job, as far as it is known by now.
 
     """
 
@@ -78,6 +83,7 @@ class Dispatcher:
         job: JobSpec,
         check: Callable[[], None] = lambda: None,
         clock: Clock = time,
+        end: Callable[[], EndSet] = lambda: NO_END,
     ) -> None:
         self._slots = slots
         self._ledger = ledger
@@ -87,6 +93,7 @@ class Dispatcher:
         self._shutdown_timeout_s = job.limits.shutdown_timeout_s
         self._check = check
         self._clock = clock
+        self._end, self._known_end = end, NO_END
         self._ending: Ending | None = None
         self._lease_failures: set[tuple[str, str]] = set()
         self._has_frozen = False
@@ -131,6 +138,9 @@ class Dispatcher:
             if self._ending is not None or self._clock.monotonic() > until_s:
                 break
         self._slots.turn(self._ledger.work_s)
+        if (end := self._end()) != self._known_end:
+            self._known_end = end
+            self._tell_ledger(end)
         self._tell_ledger(Ticked())
         self._files.sync_if_due(self._clock.monotonic())
         self._tell_standing()
@@ -214,6 +224,9 @@ class Dispatcher:
                 self._listeners.tell(MessageLogged(level, message))
             case Abort(reason, failure):
                 self._ending = Ending(JobStatus.FAILED, reason, failure, self._ledger.errors)
+            case Interrupt(reason):
+                headline, errors = self._ledger.headline, self._ledger.errors
+                self._ending = Ending(JobStatus.INTERRUPTED, reason, headline, errors)
             case Finish():
                 self._ending = Ending(JobStatus.COMPLETED)
             case _:

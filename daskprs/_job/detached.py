@@ -18,7 +18,7 @@ from daskprs._folders.job_lock import has_begun, holder, latest_epoch
 from daskprs._folders.rows_seal import make_salt, rows_key, variables_key
 from daskprs._job.inline_call import refuse_inline
 from daskprs._job.request import keep_call
-from daskprs._job.result import RUNNING, ParallelRunResult
+from daskprs._job.result import ERRORS, RUNNING, ParallelRunResult
 from daskprs._job.status import state_of
 from daskprs._options.run_options import TABLE
 from daskprs._report.humanize import counted
@@ -33,8 +33,6 @@ from daskprs.errors import (
     JobFolderLocked,
     Option,
     OptionError,
-    ParallelRunCanceled,
-    ParallelRunFailed,
     worded,
 )
 
@@ -161,7 +159,7 @@ def attach(
 
     Raises
     ------
-    ParallelRunFailed, ParallelRunCanceled
+    ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
         As by `parallel_run`, when it is waited for.
     JobFolderError
         When the cluster no longer carries a driver and the job has recorded no end.
@@ -336,8 +334,7 @@ def told(result: ParallelRunResult, folder: JobFolder) -> ParallelRunResult:
     if result.status == JobStatus.COMPLETED:
         return result
     message = read_regular(folder.job_result).decode(errors="replace")
-    kind = ParallelRunCanceled if result.status == JobStatus.CANCELED else ParallelRunFailed
-    raise kind(message, result)
+    raise ERRORS[JobStatus(result.status)](message, result)
 
 
 def _running(call: CheckedCall) -> ParallelRunResult:

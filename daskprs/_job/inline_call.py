@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from daskprs._options.run_options import RunOptions
 
-OF_THE_PLAN = "first_task_creation_timeout"
+OF_THE_DRIVER = ("start_method", "first_task_creation_timeout", "deadline")
 OF_PROCESSES = [
     name
     for name, row in TABLE.items()
     if name in ("max_node_losses", "resource_monitor_interval")
-    or (row.group in (PROCESSES, TIMES) and name not in ("start_method", OF_THE_PLAN))
+    or (row.group in (PROCESSES, TIMES) and name not in OF_THE_DRIVER)
 ]
 """Options of agents that are processes of their own, and can be killed."""
 

@@ -30,10 +30,11 @@ from daskprs._job.frontend import Surface
 from daskprs._job.inline_call import inline_warning
 from daskprs._job.job_cluster import JobCluster
 from daskprs._job.job_input import JobInput
+from daskprs._job.known_end import TERMINATED, KnownEnd
 from daskprs._job.leftovers import drop_leftovers
 from daskprs._job.prestart import agent_count
 from daskprs._job.request import keep_call, refuse_an_old_folder
-from daskprs._job.result import JobEnd, ParallelRunResult
+from daskprs._job.result import JobEnd, ParallelRunResult, status_by
 from daskprs._options.output_path import in_terms_of
 from daskprs._output.journal.recovery import RUNS, Resumption
 from daskprs._output.publish.output_file import make_output_dir
@@ -50,7 +51,12 @@ from daskprs._report.listeners import (
 from daskprs._system.disk_space import is_full, no_room_to_begin
 from daskprs._system.file_lock import boot_id
 from daskprs._system.hidden_values import HiddenValues
-from daskprs._system.interrupts import LateInterrupts, held_back
+from daskprs._system.interrupts import (
+    LateInterrupts,
+    held_back,
+    sigterm_handled,
+    sigterm_heard_by,
+)
 from daskprs._system.scarcity import explain
 from daskprs.errors import AgentError, DaskprsError, InputChanged, Option, OutputError, worded
 
@@ -99,7 +105,7 @@ class Job:
 
     def run(self) -> ParallelRunResult:
         """Run the job, and return the result or raise it."""
-        with self._cluster, self._interrupts.ignored_once():
+        with sigterm_handled(), self._cluster, self._interrupts.ignored_once():
             try:
                 end = self._prepare_and_run()
             except (OSError, RuntimeError) as error:
@@ -110,9 +116,9 @@ class Job:
                     raise
                 msg = f"the job could not be started: {error}. {limit}"
                 raise AgentError(msg) from error
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
                 end = self._end or JobEnd.early(
-                    self._result(JobStatus.CANCELED, Counts(), Counts(), None)
+                    self._result(status_by(interrupt), Counts(), Counts(), None)
                 )
         return end.told()
 
@@ -321,8 +327,10 @@ class Job:
         )
         try:
             ending = self._work(ledger, store, listeners)
-        except KeyboardInterrupt:
-            ending = _ended(ledger, "it was interrupted", JobStatus.CANCELED)
+        except KeyboardInterrupt as interrupt:
+            status = status_by(interrupt)
+            why = TERMINATED if status is JobStatus.INTERRUPTED else "it was interrupted"
+            ending = _ended(ledger, why, status)
         except InputChanged as error:
             ending = _ended(ledger, INPUT_HAS_CHANGED)._replace(failure=input_changed(error))
         except DaskprsError as error:
@@ -345,7 +353,13 @@ class Job:
         """Settle every mini-batch on the available cluster, and publish the output."""
         job = self._spec(store.epoch)
         with self._slots(job, listeners) as slots:
-            ending = Dispatcher(slots, ledger, store, listeners, job, self._control.check).run()
+            end = KnownEnd(self._call.options)
+            check = self._control.check
+            dispatcher = Dispatcher(slots, ledger, store, listeners, job, check, end=end)
+            # In this process, the script itself has to be interrupted: it takes what it takes.
+            hears = (lambda: False) if self._is_inline else end.hear_sigterm
+            with sigterm_heard_by(hears):
+                ending = dispatcher.run()
             if ending.status is JobStatus.COMPLETED:
                 ending = self._publish(ledger, store, listeners)
             return ending

@@ -146,7 +146,7 @@ class ParallelRun:
 
     @property
     def status(self) -> str:
-        """``"Running"``, ``"Completed"``, ``"Failed"`` or ``"Canceled"``.
+        """``"Running"``, ``"Completed"``, ``"Failed"``, ``"Canceled"`` or ``"Interrupted"``.
 
         ``"Died"`` is an unfinished job of another process, whose driver has gone.
         """
@@ -187,7 +187,7 @@ class ParallelRun:
 
         Raises
         ------
-        ParallelRunFailed, ParallelRunCanceled
+        ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
             As by `parallel_run`, and all that it raises before the first mini-batch.
         TimeoutError
             When the job is still running.
@@ -229,7 +229,7 @@ class ParallelRun:
         ------
         OptionError
             When the job keeps no rows (``output_action="summary_only"``).
-        ParallelRunFailed, ParallelRunCanceled
+        ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
             As by `result`.
 
         """

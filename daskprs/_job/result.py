@@ -11,7 +11,14 @@ from daskprs._core.ending import JobStatus
 from daskprs._core.events import Counts
 from daskprs._folders.job_folder import JobFolder
 from daskprs._report.html_table import table_of
-from daskprs.errors import Option, OptionError, ParallelRunCanceled, ParallelRunFailed
+from daskprs._system.interrupts import Terminated
+from daskprs.errors import (
+    Option,
+    OptionError,
+    ParallelRunCanceled,
+    ParallelRunFailed,
+    ParallelRunInterrupted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +46,8 @@ class ParallelRunResult:
     Attributes
     ----------
     status : str
-        ``"Completed"``, ``"Failed"`` or ``"Canceled"``; ``"Running"`` for a detached job.
+        ``"Completed"``, ``"Failed"``, ``"Canceled"`` or ``"Interrupted"``; ``"Running"`` for a
+        detached job.
     mini_batches : Counts
         Number of mini-batches (`total`), and how many `succeeded` and `failed`. A job that ended
         early counts those planned until then.
@@ -474,6 +482,13 @@ def _counted(counts: Counts) -> str:
     return f"{counts.total:,} total, {counts.succeeded:,} succeeded, {counts.failed:,} failed"
 
 
+def status_by(error: BaseException) -> JobStatus:
+    """Return the status of work that an error has ended."""
+    if isinstance(error, (ParallelRunInterrupted, Terminated)):
+        return JobStatus.INTERRUPTED
+    return JobStatus.CANCELED if isinstance(error, KeyboardInterrupt) else JobStatus.FAILED
+
+
 class JobEnd(NamedTuple):
     """The end of a job, fixed before it is reported: no interrupt changes it afterwards."""
 
@@ -483,21 +498,26 @@ class JobEnd(NamedTuple):
     @classmethod
     def early(cls, nothing: ParallelRunResult) -> JobEnd:
         """Return the end of a job that was interrupted while it was prepared."""
-        return cls(nothing, "The job is Canceled: it was interrupted before the first mini-batch.")
+        status = nothing.status
+        return cls(nothing, f"The job is {status}: it was interrupted before the first mini-batch.")
 
     def told(self) -> ParallelRunResult:
         """Return the result of a completed job.
 
         Raises
         ------
-        ParallelRunFailed, ParallelRunCanceled
+        ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
             With the result of any other job.
 
         """
-        match JobStatus(self.result.status):
-            case JobStatus.COMPLETED:
-                return self.result
-            case JobStatus.CANCELED:
-                raise ParallelRunCanceled(self.message, self.result)
-            case JobStatus.FAILED:
-                raise ParallelRunFailed(self.message, self.result)
+        if self.result.status == JobStatus.COMPLETED:
+            return self.result
+        raise ERRORS[JobStatus(self.result.status)](self.message, self.result)
+
+
+ERRORS: dict[JobStatus, type[ParallelRunFailed | ParallelRunCanceled | ParallelRunInterrupted]] = {
+    JobStatus.FAILED: ParallelRunFailed,
+    JobStatus.CANCELED: ParallelRunCanceled,
+    JobStatus.INTERRUPTED: ParallelRunInterrupted,
+}
+"""The error that carries the result of a job that is not Completed."""

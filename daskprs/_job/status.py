@@ -27,8 +27,8 @@ class JobState(NamedTuple):
     """The state of a job, whether or not its driver is alive."""
 
     status: str
-    """``Running``, ``Completed``, ``Failed``, ``Canceled``; ``Died`` for an unfinished job whose
-    driver recorded no end."""
+    """``Running``, ``Completed``, ``Failed``, ``Canceled``, ``Interrupted``; ``Died`` for an
+    unfinished job whose driver recorded no end."""
     holder: str | None
     """The driver that is at work."""
     runs: int

@@ -29,6 +29,7 @@ from daskprs._job.parallel_run import ParallelRun
 from daskprs._job.request import check_call
 from daskprs._job.status import state_of
 from daskprs._lazy.task_agents import TaskEnded
+from daskprs._options.rules import NEVER
 from daskprs._output.kept_rows import KeptPart, KeptRows
 from daskprs._report.humanize import counted
 from daskprs._system.atomic_file import whole_file
@@ -187,6 +188,8 @@ def _run(call: JobCall, folder: JobFolder, *, resumes: bool) -> None:
     try:
         with ended_with_task(end):
             checked = call.checked(folder, client_of_task(), resumes=resumes)
+            # The batch job may be that of this worker: the task goes on elsewhere, and its job too.
+            checked = replace(checked, options=checked.options.replace(deadline=NEVER))
             run = ParallelRun.begun(checked, ExitStack(), LAZY)
             if is_cancelled:
                 run.cancel()

@@ -59,6 +59,7 @@ NOT_OF_JOBS = {
     **dict.fromkeys(("resume", "trust"), "which resumes its job by itself"),
     "accept_changes": "whose rows are those of one script and one set of options",
     "progress": "whose progress Dask shows",
+    "deadline": "whose job runs as long as the computation that needs it",
 }
 """The options that a job behind a collection does not have, and why."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime, time, timedelta
     from os import PathLike
 
     from daskprs._inputs.source.read_options import BatchFormat, Header, InputType
@@ -110,6 +111,7 @@ class MoreOptions(_RareOptions, total=False):
     output_partition_by: Sequence[str] | str | None
     output_single_file: bool
     keep_rows: bool
+    deadline: str | float | timedelta | time | datetime | None
     accept_changes: Sequence[str]
     trust: bool
     survive: bool

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from datetime import time as clock_time
 from math import isnan
 from numbers import Integral, Real
 from pathlib import Path
@@ -27,6 +29,8 @@ LONGEST_S = 259_200
 MOST_PERCENT = 100
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 EXPONENTIAL = "exponential"
+NEVER = "never"
+"""The deadline of a job without one, also in a batch job."""
 METRICS = ".prom"
 """The end of the names of files that a node exporter reads."""
 PARTS = ("script", "input", "options")
@@ -145,6 +149,41 @@ def check_seconds(name: str, value: Any) -> Any:
         rule = f"a number of seconds above 0, at most {LONGEST_S}, or a time {IN_WORDS}"
         raise refused(name, value, rule)
     return seconds
+
+
+def check_deadline(name: str, value: Any) -> str:
+    """Return a time as text of ISO 8601 with its zone, or the word for none; reject others.
+
+    Seconds, also in words, count from now. A time of day is the next one, in the zone of this
+    process, as is a time without a zone.
+    """
+    if value == NEVER:
+        return NEVER
+    now = datetime.now().astimezone()
+    at = value if isinstance(value, (datetime, clock_time)) else None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else None
+    if isinstance(value, str):
+        with suppress(ValueError):
+            at = clock_time.fromisoformat(value) if ":" in value[:3] else _moment(value)
+    if at is None and seconds is None:
+        seconds = _seconds(value)
+    if isinstance(at, clock_time):
+        at = datetime.combine(now, at)
+        at += timedelta(days=at.astimezone() <= now)
+    elif seconds is not None and 0 < seconds <= LONGEST_S:
+        at = now + timedelta(seconds=seconds)
+    if at is None:
+        rule = (
+            f"a number of seconds above 0, at most {LONGEST_S}, a time {IN_WORDS}, a time of day "
+            f'such as "06:30", a time such as "2030-01-31T06:30", or {NEVER!r}'
+        )
+        raise refused(name, value, rule)
+    return at.astimezone().isoformat(timespec="seconds")
+
+
+def _moment(text: str) -> datetime | None:
+    """Return a date with a time; None for anything else, such as a number of seconds."""
+    return datetime.fromisoformat(text) if "-" in text and ":" in text else None
 
 
 def check_delay(name: str, value: Any) -> Any:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, time, timedelta  # noqa: TC003 - as below
 from os import PathLike  # noqa: TC003 - the table reads the types of its fields
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -28,6 +29,7 @@ from daskprs._options.rules import (
     LEVELS,
     announced_columns,
     check_csv_options,
+    check_deadline,
     check_delay,
     check_encoding,
     check_file_name,
@@ -325,6 +327,11 @@ class RunOptions:
     no_workers_timeout
         Seconds to wait for workers. Default: no limit; the progress display says that the job
         waits.
+    deadline
+        The end of the job: a duration such as ``"2h"``, a time of day such as ``"06:30"``, or a
+        time such as ``"2030-01-31T06:30"``. Near it, the job starts only what still fits. Then it
+        is Interrupted, and a resume continues it. ``"never"``: no end, also in a batch job.
+        Default: the end of the batch job, if Slurm names it.
     output
         The path of the output, or its URL; the suffix is its format. ``"scores.parquet"``,
         ``"scores.arrow"``, ``"scores.csv"`` (with a header and commas) and ``"scores.jsonl"`` (an
@@ -524,6 +531,14 @@ class RunOptions:
     )
     no_workers_timeout: float | str | None = option(
         None, TIMES, check_seconds, changes_results=False
+    )
+    deadline: str | float | timedelta | time | datetime | None = option(
+        None,
+        TIMES,
+        check_deadline,
+        changes_results=False,
+        is_of_one_run=True,
+        is_site_default=False,
     )
     output: str | PathLike[str] | None = option(None, OUTPUT, check_output, is_site_default=False)
     output_action: Literal["append_row", "summary_only"] = option(

@@ -28,7 +28,9 @@ from daskprs._options.rules import LONGEST_S
 PLACE = r"(?:/|file:///|azureml:)[^\x00*?\[\]]*"
 """The pattern of a caller's path: a file or a folder, not a glob."""
 WEB = r"https://[^\x00-\x20\x7f]+"
-Status = Literal["Queued", "Running", "CancelRequested", "Completed", "Failed", "Canceled"]
+Status = Literal[
+    "Queued", "Running", "CancelRequested", "Completed", "Failed", "Canceled", "Interrupted"
+]
 LONGEST_PATH = 4096
 LONGEST_TEXT = 256
 MOST = 2**31 - 1

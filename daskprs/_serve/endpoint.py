@@ -40,7 +40,7 @@ from daskprs._serve.http_errors import Refusal, not_found
 from daskprs._serve.job_files import Followers, listed, opened
 from daskprs._serve.job_queue import REQUEST_ID, SentRequest
 from daskprs._serve.sent_file import answer_with
-from daskprs._serve.served_job import CANCELED, FAILED, LIVE, RequestedJob
+from daskprs._serve.served_job import CANCELED, FAILED, INTERRUPTED, LIVE, RequestedJob
 from daskprs._serve.web_input import WebFile, WebHosts, shown
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ class Endpoint:
         return self._accepted(job)
 
     def resume(self, name: JobName) -> Response:
-        """Go on with a job that failed, was canceled or died: what it has done is not redone."""
+        """Go on with a job that has ended before its work was done: nothing of it is done twice."""
         job = self._queue.get(name)
         self._refuse_withdrawn(job.asked)
         self._queue.resume(job)
@@ -370,7 +370,7 @@ class Endpoint:
                 InputData=asked.inputs,
                 OutputData=asked.outputs,
                 overrides=asked.overrides,
-                canResume=status.status in {FAILED, CANCELED},
+                canResume=status.status in {FAILED, CANCELED, INTERRUPTED},
                 error=_error(job, status) if is_detailed else None,
                 **(_counts(job, status) if is_detailed else {}),
                 tags=asked.tags or {},

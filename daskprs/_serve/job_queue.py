@@ -251,7 +251,8 @@ class JobQueue:
                 raise not_found("job", job.asked.name, "name")  # it was removed meanwhile
             status = (_on_disk(job.own_status) or ended).status
             if status in LIVE or status == COMPLETED:
-                message = f"The job is {status}; only a Failed or Canceled job can be resumed."
+                can = "only a Failed, Canceled or Interrupted job can be resumed."
+                message = f"The job is {status}; {can}"
                 raise Refusal(409, "CannotResume", message, target="name")
             self._refuse_more()
             self._refuse_shared(job.asked.places)

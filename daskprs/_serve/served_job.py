@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED
+from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import has_begun
 from daskprs._serve.job_user import JobUser
@@ -53,6 +53,7 @@ from daskprs._system.atomic_file import sync_folder, whole_file
 from daskprs._system.child_process import ChildProcess
 from daskprs._system.disk_space import FULL
 from daskprs._system.file_lock import holder_of, lock_now
+from daskprs._system.interrupts import cancelled_by
 from daskprs._system.linux import adopt_orphans
 from daskprs._system.regular_files import open_unlinked, opened, read_json, read_regular
 from daskprs._system.supervised_process import end_all
@@ -81,8 +82,9 @@ READ_ONE_PART_OF = 20
 """Spend at most 1/READ_ONE_PART_OF of the time on reading the same journal again."""
 QUEUED, RUNNING, CANCEL_REQUESTED = "Queued", "Running", "CancelRequested"
 COMPLETED, FAILED, CANCELED = "Completed", "Failed", "Canceled"
+INTERRUPTED = "Interrupted"
 LIVE = {QUEUED, RUNNING, CANCEL_REQUESTED}
-STATUS_OF_CODE = {0: COMPLETED, EXIT_CANCELED: CANCELED}
+STATUS_OF_CODE = {0: COMPLETED, EXIT_INTERRUPTED: INTERRUPTED, EXIT_CANCELED: CANCELED}
 
 
 class RequestedJob(NamedTuple):
@@ -228,7 +230,7 @@ class ServedJob:
             known = self.end
             if known is None:
                 turn, state = self.turn, self._read_state()
-                if state is not None and state.status in {COMPLETED, FAILED}:
+                if state is not None and state.status in {COMPLETED, FAILED, INTERRUPTED}:
                     known = ServedStatus(state.status)
                 elif self.is_wanted():
                     known = ServedStatus(FAILED, died=True)
@@ -407,7 +409,7 @@ class ServedJob:
         # The process of a job of another user does that itself: it has to outlive the job.
         kills = self.is_overdue() and self.owner is None
         if self.is_wanted():
-            self._of_turn("cancel").touch()
+            self.cancel_file.touch()
         with suppress(OSError, ValueError, OverflowError, JobFolderError):
             number = read_regular(self._of_turn("process"), NUMBER_BYTES)
             pidfd = os.pidfd_open(int(number))
@@ -433,13 +435,18 @@ class ServedJob:
     def is_overdue(self) -> bool:
         """Say whether a cancel had no effect for `PATIENCE_S`, and another one kills the job."""
         try:
-            return time.time() - self._of_turn("cancel").stat().st_mtime > PATIENCE_S
+            return time.time() - self.cancel_file.stat().st_mtime > PATIENCE_S
         except FileNotFoundError:
             return False
 
     def is_wanted(self) -> bool:
         """Say whether the job was not canceled."""
-        return not self._of_turn("cancel").exists()
+        return not self.cancel_file.exists()
+
+    @property
+    def cancel_file(self) -> Path:
+        """The file that exists once this turn of the job is canceled."""
+        return self._of_turn("cancel")
 
     def _of_turn(self, what: str) -> Path:
         return self.folder / f"{what}.{self.turn}"
@@ -460,6 +467,7 @@ def run(folder: str, turn: str, lock: str, user: str | None = None) -> int:
     job = ServedJob.read(Path(folder))
     if job is None or job.turn != int(turn):
         return EXIT_FAILED
+    os.environ.update(cancelled_by(job.cancel_file))
     if not job.is_wanted():
         code: int | None = EXIT_CANCELED
     elif not _fetched(job):

@@ -3,10 +3,14 @@
 Whatever makes a `KeyboardInterrupt` of a signal is meant: Python's own handler of SIGINT, and
 those that the command line gives SIGTERM and SIGHUP. Only the main thread is interrupted so; in
 any other nothing has to be done.
+
+SIGTERM asks a job to end because its machine or its time ends, which is no wish to cancel it. Who
+cancels a process of daskprs by SIGTERM makes a file first, which `cancelled_by` has named to it.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from contextlib import contextmanager
@@ -19,7 +23,66 @@ if TYPE_CHECKING:
 
     Handler = Callable[[int, types.FrameType | None], Any]
 
+CANCEL_FILES = "DASKPRS_CANCEL_FILES"
+"""The variable with the paths of files, one a line: the process is cancelled once one of them is
+there."""
 INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+_hearing: list[Callable[[], bool]] = []
+"""What hears SIGTERM instead of an interrupt: the loop of the job in this thread, if any."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has ended the work, and nobody has cancelled it."""
+
+
+def is_cancelled() -> bool:
+    """Say whether this process was cancelled by whoever has started it."""
+    files = os.environ.get(CANCEL_FILES, "").splitlines()
+    return any(map(os.path.exists, files))
+
+
+def cancelled_by(file: os.PathLike[str] | str) -> dict[str, str]:
+    """Return the variables of a process that is cancelled by this file, or as this process is."""
+    files = os.environ.get(CANCEL_FILES, "").splitlines()
+    return {CANCEL_FILES: "\n".join([*files, str(file)])}
+
+
+def handle_sigterm(number: int, frame: types.FrameType | None) -> None:
+    """Handle SIGTERM: let the loop of a job end by itself, or interrupt what is done."""
+    del number, frame
+    if is_cancelled():
+        raise KeyboardInterrupt
+    if not (_hearing and _hearing[-1]()):
+        raise Terminated
+
+
+@contextmanager
+def sigterm_heard_by(hear: Callable[[], bool]) -> Iterator[None]:
+    """Call a function at SIGTERM within the block; an interrupt comes if it returns False."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _hearing.append(hear)
+    try:
+        yield
+    finally:
+        _hearing.pop()
+
+
+@contextmanager
+def sigterm_handled() -> Iterator[None]:
+    """Handle SIGTERM within the block, where it would end the process without a word."""
+    within = threading.current_thread() is threading.main_thread()
+    if not within or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, handle_sigterm)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

@@ -45,6 +45,8 @@ class PipelineFolder:
 
     record = Below(RECORD)
     """The record of each step's status."""
+    cancel = Below("pipeline.cancel")
+    """Exists once the steps that run are canceled."""
     lock = Below("pipeline.lock")
     """Held while the pipeline runs."""
     outputs = Below("pipeline.outputs")

@@ -98,7 +98,7 @@ def _status(holder: str | None, of_steps: set[str]) -> str:
     if of_steps == {JobStatus.COMPLETED.value}:
         return JobStatus.COMPLETED.value
     if RUNNING not in of_steps:
-        for status in (JobStatus.FAILED.value, JobStatus.CANCELED.value):
-            if status in of_steps:
-                return status
+        for status in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.INTERRUPTED):
+            if status.value in of_steps:
+                return status.value
     return DIED

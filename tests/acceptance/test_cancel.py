@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import psutil
 import pytest
+from click.testing import CliRunner
 
 import daskprs
+from daskprs._cli import main
 from daskprs._folders.job_folder import JobFolder
+from daskprs._job.status import state_of
 from daskprs._output.journal.history import History
 from tests.support.polling import poll_for
 
@@ -102,7 +105,7 @@ def clean(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+    "number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.long)]
 )
 def test_an_interrupt_cancels_within_seconds(tmp_path: Path, number: int) -> None:
     """The exit code is 130, no process is left, nothing is published, and it says how to go on."""
@@ -117,6 +120,29 @@ def test_an_interrupt_cancels_within_seconds(tmp_path: Path, number: int) -> Non
     assert "resume" in said
     assert marked(run.mark) == []
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.usefixtures("clean")
+def test_sigterm_interrupts_a_job_that_a_resume_completes(tmp_path: Path) -> None:
+    """The exit code is 75, nothing is charged, and the bytes are those of an undisturbed run."""
+    run = Run(tmp_path)
+    assert run.hangs(6)
+    assert poll_for(lambda: (tmp_path / "job" / "journal.1").read_bytes().count(b"commit") >= 3)
+    run.process.send_signal(signal.SIGTERM)
+    code, said = run.end()
+    assert code == 75
+    assert "The job is Interrupted: SIGTERM has asked it to end." in said
+    assert "Mini-batches: 4 of 8 succeeded." in said
+    assert f"daskprs resume {tmp_path / 'job'}" in said
+    assert marked(run.mark) == []
+    assert list((tmp_path / "out").iterdir()) == []
+    state = state_of(JobFolder(tmp_path / "job"))
+    assert (state.status, state.mini_batches.failed, state.may_go_on) == ("Interrupted", 0, True)
+    assert CliRunner().invoke(main, ["result", str(tmp_path / "job")]).exit_code == 75
+    (run.seen / "hang").unlink()
+    code, said = Run(tmp_path, "--resume").end()
+    assert code == 0, said
+    assert (tmp_path / "out" / "parallel_run_step.txt").read_text() == "0\n1\n2\n3\n4\n5\n6\n7\n"
 
 
 @pytest.mark.usefixtures("clean")

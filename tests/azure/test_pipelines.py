@@ -652,17 +652,24 @@ jobs:
     )
 
 
-def test_ctrl_c_ends_all_steps_with_exit_code_130(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "status"),
+    [
+        (signal.SIGINT, 130, "Canceled: it was interrupted"),
+        (signal.SIGTERM, 75, "Interrupted: SIGTERM has asked it to end"),
+    ],
+)
+def test_a_signal_ends_all_steps(home: Path, number: int, code: int, status: str) -> None:
     """Nothing that they have started goes on."""
     text = "jobs: {a: {command: echo $$ > %s/pid; sleep 300}, b: {command: sleep 300}}"
     (home / "pipeline.yml").write_text(text % home)
     command = [sys.executable, "-m", "daskprs", "run", "pipeline.yml"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert poll_for(lambda: (home / "pid").exists() and (home / "pid").read_text())
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, told = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "The pipeline is Canceled: it was interrupted. What is Completed is kept." in told
+    assert process.returncode == code
+    assert f"The pipeline is {status}. What is Completed is kept." in told
     assert "run pipeline.yml --resume --job-dir " in told
     assert poll_for(lambda: is_gone(int((home / "pid").read_text())))
 

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from dataclasses import MISSING, fields
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,13 @@ REFUSED: list[tuple[str, Any]] = [
     ("init_timeout", True),
     ("shutdown_timeout", 0),
     ("no_workers_timeout", 0),
+    ("deadline", 0),
+    ("deadline", "-2h"),
+    ("deadline", "soon"),
+    ("deadline", "25:00"),
+    ("deadline", "2030-02-31T06:30"),
+    ("deadline", True),
+    ("deadline", timedelta(0)),
     ("agent_memory_limit", "2 furlongs"),
     ("agent_memory_limit", 0),
     ("store_requests", 0),
@@ -602,7 +610,7 @@ independent_rows on_error
     run_max_try retry_delay allowed_failed_count allowed_failed_percent error_threshold
     max_node_losses fail_on_timeout
     run_invocation_timeout task_overhead_timeout init_timeout shutdown_timeout
-    first_task_creation_timeout progress_update_timeout no_workers_timeout
+    first_task_creation_timeout progress_update_timeout no_workers_timeout deadline
     output_file_size overwrite
     resume accept_changes trust retain metrics_file shared progress show_output
     profiling_module resource_monitor_interval

@@ -153,6 +153,7 @@ def test_deployments_are_invoked_and_their_predictions_fetched(tmp_path: Path) -
     [
         ("killed", "Failed", "JobDied"),
         pytest.param("canceled", "Canceled", None, marks=pytest.mark.long),
+        pytest.param("terminated", "Interrupted", None, marks=pytest.mark.long),
     ],
 )
 def test_a_job_that_was_ended_goes_on_where_it_was(
@@ -176,6 +177,8 @@ def test_a_job_that_was_ended_goes_on_where_it_was(
         assert poll_for(lambda: done() == 1, 60)
         if how == "killed":
             os.kill(int(process.read_text()), signal.SIGKILL)
+        elif how == "terminated":
+            os.kill(int(process.read_text()), signal.SIGTERM)
         else:
             client.post(f"/jobs/{name}/cancel")
         assert ended(client, name) == status

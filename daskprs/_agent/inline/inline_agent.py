@@ -132,8 +132,8 @@ class InlineChannel:
                 returncode = self._work(time.monotonic() + within_s)
             if returncode is not None:
                 self._end(returncode)
-        if self._state.was_interrupted:
-            raise KeyboardInterrupt
+        if self._state.interrupt is not None:
+            raise self._state.interrupt
         messages, self._connection.sent = self._connection.sent, []
         if any(map(_quits, messages)):
             raise KeyboardInterrupt

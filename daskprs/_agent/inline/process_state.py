@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs._agent.foreign.entry_script import EntryScript
 from daskprs._output.rows.own_classes import classes_come_from, folder_of_classes
 from daskprs._system import masks
+from daskprs._system.interrupts import INTERRUPTING
 from daskprs.errors import OURS, AgentError
 
 if TYPE_CHECKING:
@@ -146,17 +147,18 @@ class ProcessState:
         streams: tuple[Any, Any],
         root: Path | None,
     ) -> None:
-        self.was_interrupted = False
-        """Whether a Ctrl-C came while the script worked: the script must not take it for its own
-        error, since it is a request to end the job."""
+        self.interrupt: KeyboardInterrupt | None = None
+        """The Ctrl-C or SIGTERM that came while the script worked: the script must not take it for
+        its own error, since it is a request to end the job."""
         self._root = root
         self._filters: list[Any] = [*warnings.filters]
         self._folder_of_classes = folder_of_classes()
         self._outside = outside = _State.now()
         folder.mkdir(parents=True, exist_ok=True)
         handlers = dict(outside.handlers)
-        if signal.SIGINT in handlers:
-            handlers[signal.SIGINT] = self._interrupted
+        for number in INTERRUPTING:
+            if callable(handlers.get(number)) or number == signal.SIGINT in handlers:
+                handlers[number] = self._interrupted
         self._inside = outside._replace(
             folder=str(folder),
             environment={**outside.environment, **environment},
@@ -213,10 +215,15 @@ class ProcessState:
         warnings.filters[:] = self._filters  # type: ignore[index]
 
     def _interrupted(self, number: int, frame: types.FrameType | None) -> None:
-        self.was_interrupted = True
-        handle: Any = self._outside.handlers[signal.SIGINT]
+        if number == signal.SIGINT:
+            self.interrupt = KeyboardInterrupt()
+        handle: Any = self._outside.handlers[number]
         if callable(handle):
-            handle(number, frame)
+            try:
+                handle(number, frame)
+            except KeyboardInterrupt as interrupt:
+                self.interrupt = interrupt
+                raise
 
     def _is_own(self, file: str) -> bool:
         """Say whether a module lies in the folder of the script."""

@@ -21,7 +21,8 @@ Examples:
 Exit codes:
   0    all steps are Completed
   42   a step failed: it is named, with the end of its log
-  130  canceled, by Ctrl-C or SIGTERM
+  75   interrupted, by SIGTERM or the end of a batch job; resume it
+  130  canceled, by Ctrl-C
   2    nothing was started: every mistake is shown with its file, line and column
 """
 

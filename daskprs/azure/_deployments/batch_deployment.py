@@ -293,7 +293,7 @@ class BatchDeployment:
         ------
         UsageError
             When anything cannot be used; nothing was started.
-        ParallelRunFailed, ParallelRunCanceled
+        ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
             As by `daskprs.parallel_run`.
 
         """

@@ -97,7 +97,7 @@ def run_pipeline(
         When `job_dir` holds a run already, or is in use.
     PipelineFailed
         When a step failed; carries the result.
-    ParallelRunCanceled
+    ParallelRunCanceled, ParallelRunInterrupted
         When Ctrl-C ended it (a `KeyboardInterrupt`).
 
     """

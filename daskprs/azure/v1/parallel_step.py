@@ -166,7 +166,7 @@ class ParallelRunStep(PipelineStep):
 
         Raises
         ------
-        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled
+        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
             As by `daskprs.parallel_run`.
 
         """

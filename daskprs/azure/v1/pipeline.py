@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
 from daskprs._core.ending import JobStatus
-from daskprs._job.result import RUNNING
+from daskprs._job.result import RUNNING, status_by
 from daskprs._options.site_defaults import default_job_dir, job_root, site_defaults
 from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import held
@@ -115,7 +115,7 @@ class Experiment(Known):
         ------
         OptionError
             When an argument or a parameter is unknown.
-        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled
+        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
             As by `daskprs.parallel_run`, of the first step that does.
 
         """
@@ -194,8 +194,7 @@ class _RunRecord:
         try:
             yield told
         except BaseException as error:  # else the record would say for ever that the step runs
-            is_canceled = isinstance(error, KeyboardInterrupt)
-            self._keep(place, JobStatus.CANCELED if is_canceled else JobStatus.FAILED)
+            self._keep(place, status_by(error))
             raise
         self._keep(place, JobStatus.COMPLETED, **told)
 

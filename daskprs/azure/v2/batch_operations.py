@@ -141,7 +141,7 @@ class BatchEndpointOperations(Operations):
 
         Raises
         ------
-        UsageError, ParallelRunFailed, PipelineFailed, ParallelRunCanceled
+        UsageError, ParallelRunFailed, PipelineFailed, ParallelRunCanceled, ParallelRunInterrupted
             As by `daskprs.azure.BatchDeployment.invoke` and `daskprs.azure.run_pipeline`.
 
         """

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from daskprs._job.result import status_by
 from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import claimed, holder_of
-from daskprs.azure._pipelines.run.result import CANCELED, COMPLETED, FAILED
+from daskprs.azure._pipelines.run.result import COMPLETED, FAILED
 from daskprs.azure._registry import ResourceExistsError, ResourceNotFoundError, write_text
 from daskprs.errors import JobFolderError, JournalError, UsageError
 
@@ -45,7 +46,8 @@ class Job:
     display_name, experiment_name : str or None
         Labels.
     status : str
-        ``"Running"``, ``"Completed"``, ``"Failed"``, ``"Canceled"`` or ``"NotStarted"``.
+        ``"Running"``, ``"Completed"``, ``"Failed"``, ``"Canceled"``, ``"Interrupted"`` or
+        ``"NotStarted"``.
     folder : Path
         The folder of the run, with its logs.
     outputs : dict of str to Path
@@ -196,8 +198,7 @@ def kept(registry: Registry, job: Job, *, goes_on: bool = False) -> Iterator[Non
             if isinstance(error, REFUSALS) and not isinstance(error, JournalError):
                 file.unlink() if before is None else file.write_bytes(before)
             else:
-                is_canceled = isinstance(error, KeyboardInterrupt)
-                job.keep(registry, CANCELED if is_canceled else FAILED)
+                job.keep(registry, status_by(error).value)
             raise
         job.keep(registry, COMPLETED)
 

@@ -16,7 +16,13 @@ from daskprs.azure.v2.job import RUNNING, Job, kept, read_job, read_jobs, time_b
 from daskprs.azure.v2.node import PIPELINE, Node
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.pipeline_job import PipelineJob
-from daskprs.errors import OptionError, ParallelRunCanceled, PipelineFailed, UsageError
+from daskprs.errors import (
+    OptionError,
+    ParallelRunCanceled,
+    ParallelRunInterrupted,
+    PipelineFailed,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     import builtins
@@ -64,7 +70,7 @@ class JobOperations(Operations):
         ------
         ResourceExistsError
             When the workspace has a job of this name in another folder.
-        UsageError, JobFolderError, PipelineFailed, ParallelRunCanceled
+        UsageError, JobFolderError, PipelineFailed, ParallelRunCanceled, ParallelRunInterrupted
             As by `daskprs.azure.run_pipeline`.
 
         """
@@ -106,7 +112,7 @@ class JobOperations(Operations):
                     show=to_stderr,
                     **options,
                 )
-            except (PipelineFailed, ParallelRunCanceled) as error:
+            except (PipelineFailed, ParallelRunCanceled, ParallelRunInterrupted) as error:
                 if error.result is not None:
                     _take_result(record, error.result)
                 raise

@@ -14,10 +14,11 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.script.side_inputs import version_of
+from daskprs._core.ending import EXIT_INTERRUPTED, JobStatus
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import has_begun
 from daskprs._job.frontend import Surface
-from daskprs._job.result import ParallelRunResult
+from daskprs._job.result import ParallelRunResult, status_by
 from daskprs._options.run_options import refuse_short_secret, variable_digests
 from daskprs._options.site_defaults import site_defaults
 from daskprs._output.journal.history import History
@@ -29,6 +30,7 @@ from daskprs.azure._pipelines.run.result import (
     CANCELED,
     COMPLETED,
     FAILED,
+    INTERRUPTED,
     NOT_STARTED,
     PipelineResult,
     StepResult,
@@ -43,6 +45,7 @@ from daskprs.errors import (
     Option,
     OptionError,
     ParallelRunCanceled,
+    ParallelRunInterrupted,
     PipelineFailed,
 )
 
@@ -100,12 +103,15 @@ class PipelineRun:
         self._folder.create(steps, shared=bool(site_defaults().get("shared")))
         with held(self._folder.lock, f"the folder {self._folder}"):
             self._before = self._read_record()
+            self._folder.cancel.unlink(missing_ok=True)
             self._keep_record()
             for notice in self._pipeline.notices:
                 self._show(notice)
             try:
                 self._work()
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
+                if status_by(interrupt) is JobStatus.INTERRUPTED:
+                    raise self._interrupted("SIGTERM has asked it to end") from None
                 self._end_all("the pipeline was interrupted")
                 self._keep_record()
                 msg = f"The pipeline is Canceled: it was interrupted. {self._how_to_go_on()}"
@@ -117,6 +123,13 @@ class PipelineRun:
         if self._failures:
             raise PipelineFailed("\n".join([*self._failures, self._how_to_go_on()]), result)
         return result
+
+    def _interrupted(self, why: str) -> ParallelRunInterrupted:
+        """End the running steps, and return the error of a pipeline whose time is over."""
+        self._end_all(why, INTERRUPTED)
+        self._keep_record()
+        msg = f"The pipeline is Interrupted: {why}. {self._how_to_go_on()}"
+        return ParallelRunInterrupted(msg, self._result(INTERRUPTED))
 
     # ---- steps ----
 
@@ -134,6 +147,9 @@ class PipelineRun:
                 self._end_all("another step failed")
                 return
             for name in self._ended():
+                if self._status[name] == INTERRUPTED:
+                    why = f"the time of its step {name!r} was over"
+                    raise self._interrupted(why)
                 sorter.done(name)
             if self._running:
                 time.sleep(LOOK_EVERY_S)
@@ -228,6 +244,9 @@ class PipelineRun:
                 self._status[name] = COMPLETED
                 lost = in_words(self._failed_in(process.step))
                 self._show(f"{name}: Completed in {self._took[name]:.1f} s{lost}")
+            elif code == EXIT_INTERRUPTED and not isinstance(process.step.work, Command):
+                self._status[name] = INTERRUPTED
+                self._show(f"{name}: Interrupted")
             else:
                 why = process.why or f"it ended with exit code {code}"
                 log = self._folder.log(name)
@@ -250,16 +269,18 @@ class PipelineRun:
         self._failures.append(f"The step {name!r} failed: {problem}")
         self._show(f"{name}: Failed")
 
-    def _end_all(self, why: str) -> None:
+    def _end_all(self, why: str, status: str = CANCELED) -> None:
         """End the running steps."""
+        if self._running and status == CANCELED:
+            self._folder.cancel.touch()
         for process in self._running.values():
             process.end(why)
         while self._running:
             for name, process in list(self._running.items()):
                 if process.poll() is not None:
                     del self._running[name]
-                    self._status[name] = CANCELED
-                    self._show(f"{name}: Canceled, since {why}")
+                    self._status[name] = status
+                    self._show(f"{name}: {status}, since {why}")
             time.sleep(LOOK_EVERY_S)
 
     # ---- records and reports ----

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMPLETED, FAILED, CANCELED, NOT_STARTED = "Completed", "Failed", "Canceled", "NotStarted"
+INTERRUPTED = "Interrupted"
 
 
 class StepResult(NamedTuple):
     """The result of a step."""
 
     status: str
-    """``"Completed"``, ``"Failed"``, ``"Canceled"`` or ``"NotStarted"``."""
+    """``"Completed"``, ``"Failed"``, ``"Canceled"``, ``"Interrupted"`` or ``"NotStarted"``."""
     folder: Path
     """The folder of the step; for a parallel step, the job folder."""
     log: Path
@@ -43,7 +44,7 @@ class PipelineResult:
     Attributes
     ----------
     status : str
-        ``"Completed"``, ``"Failed"`` or ``"Canceled"``.
+        ``"Completed"``, ``"Failed"``, ``"Canceled"`` or ``"Interrupted"``.
     steps : dict of str to StepResult
         Each with `status`, `folder`, `log`, `outputs`, `elapsed_s`, `component` and
         `failed_mini_batches`.

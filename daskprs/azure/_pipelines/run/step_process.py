@@ -12,6 +12,7 @@ from daskprs._agent.supervision.masked_log import MaskedLog
 from daskprs._folders.job_folder import JobFolder
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.child_process import ChildProcess, bound
+from daskprs._system.interrupts import cancelled_by
 from daskprs._system.masks import mask_of
 from daskprs.azure._pipeline_folder import ScriptFolder
 from daskprs.azure._pipelines.command_step import Command
@@ -107,4 +108,5 @@ def _started(step: Step, folder: PipelineFolder, log: IO[bytes]) -> ChildProcess
     with whole_file(path) as file:
         file.write(written(step.work, {}).encode())
     told = json.dumps({"variables": variables}).encode()
-    return ChildProcess(bound(DRIVER, "step", str(path)), log, told=told)
+    variables = {**os.environ, **cancelled_by(folder.cancel)}
+    return ChildProcess(bound(DRIVER, "step", str(path)), log, told=told, env=variables)

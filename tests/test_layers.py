@@ -77,7 +77,7 @@ LAYERS = {
     """,
     "daskprs._cluster": """
         aside job_figures lost_cluster scaling_demand staged_in_use staged_work thread_pool
-        task_host topics worker_events
+        task_host topics worker_end worker_events
         worker_timer
         connect driver_task lease
         remote

@@ -425,7 +425,8 @@ class SlotManager:
         self._drop(gone)
         for slot in offered if self._has_other_resources else new:
             self._slots[slot] = None
-            self._tell(SlotAdded(slot, offered[slot]))
+            ends_at_s = self._worker_registry.ends_at_s(slot.worker)
+            self._tell(SlotAdded(slot, offered[slot], ends_at_s))
         self._has_other_resources = False
         threads = {slot.worker: offered[slot].threads for slot in new if self._prepares}
         for worker, count in threads.items():

@@ -35,6 +35,8 @@ class Heartbeat(NamedTuple):
     """Ids of the leases that have waited a second for a thread and lack nothing else."""
     lacking: int = 0
     """Number of leases that have waited a second for a resource that other tasks hold."""
+    ends_in_s: float | None = None
+    """Seconds until the worker closes by itself, if it was started for a time."""
 
 
 class WorkersFound(NamedTuple):

@@ -23,6 +23,7 @@ from daskprs._cluster.remote.node_service import NodeService
 from daskprs._cluster.staged_in_use import PARTITIONS, StagedInUse
 from daskprs._cluster.thread_pool import AGAIN_S, drop_threads_that_never_began
 from daskprs._cluster.topics import logs_topic, plugin_name
+from daskprs._cluster.worker_end import worker_ends_in_s
 from daskprs._cluster.worker_events import (
     AgentsStopped,
     Heartbeat,
@@ -101,6 +102,8 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._serve = self._service.handler()
         worker.handlers[plugin_name(self._job.job_id)] = self._serve
         self._life = secrets.token_hex(8)
+        ends_in_s = worker_ends_in_s(worker)
+        self._ends_s = None if ends_in_s is None else time.monotonic() + ends_in_s
         self._gpus = float(worker.state.total_resources.get(GPU, 0.0))
         if self._is_removed:
             # The job has ended, or adds a new plugin, since the scheduler lost the answer of this
@@ -233,5 +236,6 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             idle=self._is_idle(),
             waiting=self._waiting(),
             lacking=sum(now_s - since_s >= WAIT_S for since_s in self._lacking_s.values()),
+            ends_in_s=None if self._ends_s is None else self._ends_s - now_s,
         )
         worker.log_event(self._topic, packed(told))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from distributed.comm import get_address_host
@@ -120,6 +121,12 @@ class WorkerRegistry:
             f"{counted(silent, 'worker')} silent" if silent else "",
         ]
         return tuple(filter(None, found))
+
+    def ends_at_s(self, worker: str) -> float | None:
+        """Return the time on the driver's clock at which a worker closes by itself, if it does."""
+        told = self._told.get(worker)
+        left_s = None if told is None else told.ends_in_s
+        return None if left_s is None else time.monotonic() + left_s
 
     def gpus(self, worker: str) -> float:
         """Return the units of the resource ``GPU`` that a worker declares."""

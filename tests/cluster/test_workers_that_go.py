@@ -15,7 +15,8 @@ import pytest
 from distributed import Client
 
 import daskprs
-from daskprs._core import watchdog
+from daskprs._cluster.worker_end import worker_ends_in_s
+from daskprs._core import deadline, watchdog
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
@@ -145,6 +146,28 @@ def test_a_worker_that_is_told_to_go_hands_back_what_it_has_uncharged(
     pd.testing.assert_frame_equal(result.to_pandas(), FRAME)
     assert struck.statuses() == {"RUN_DONE"}
     assert len(struck.logged("the worker tcp")) == 1
+
+
+def test_near_the_end_of_a_worker_only_what_fits_is_begun_there(
+    struck: Struck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may try one, before anything is measured; the other worker does the rest."""
+    monkeypatch.setattr(deadline, "MARGIN", 1e9)  # ten minutes are near then
+    (struck.folder / "go").touch()
+    near, far = struck.cluster.worker("--lifetime", "10 minutes"), struck.cluster.worker()
+    with Client(struck.cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2)
+        pids, ends_in_s = client.run(os.getpid), client.run(_ends_in_s)
+        left_s = {pids[worker]: seconds for worker, seconds in ends_in_s.items()}
+    assert left_s[far.pid] is None
+    assert 0 < left_s[near.pid] <= 600
+    struck.run()
+    pd.testing.assert_frame_equal(struck.end().to_pandas(), FRAME)
+    assert len([*struck.folder.glob(f"begun.*.{near.pid}")]) <= 1
+
+
+def _ends_in_s(dask_worker: Any) -> float | None:
+    return worker_ends_in_s(dask_worker)
 
 
 @pytest.mark.long

@@ -531,6 +531,7 @@ class Worker:
         self.executors: dict[str, Any] = {"default": SimpleNamespace(_threads=set())}
         self.local_directory = "/nowhere/worker"
         self.status = Status.running
+        self.lifetime = None
         self.batched_stream = _Stream()
         self.loop = SimpleNamespace(add_callback=self._add_callback)
         self.foreign = 0

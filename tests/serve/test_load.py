@@ -125,18 +125,22 @@ def test_clients_that_vanish_leave_nothing(service: LightService) -> None:
     gate.unlink()
 
 
-def test_a_disk_that_takes_nothing_is_told(service: LightService) -> None:
-    """No job is accepted that could be lost, and the service goes on."""
-    jobs, away = service.home / "jobs", service.home / "away"
-    data = service.data("empty")
-    jobs.rename(away)
-    jobs.touch()
-    answer = service.invoke(data)
-    jobs.unlink()
-    away.rename(jobs)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "StorageUnavailable")
-    name = service.invoke(data).json()["name"]
-    assert service.ended(name) == "Completed"
+def test_a_disk_that_takes_nothing_is_told(tmp_path: Path) -> None:
+    """No job is accepted that could be lost, and the service goes on.
+
+    It has a service of its own, which looks after no job of an earlier test meanwhile.
+    """
+    jobs, away = tmp_path / "jobs", tmp_path / "away"
+    with LightService(tmp_path) as service:
+        data = service.data("empty")
+        jobs.rename(away)
+        jobs.touch()
+        answer = service.invoke(data)
+        jobs.unlink()
+        away.rename(jobs)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "StorageUnavailable")
+        name = service.invoke(data).json()["name"]
+        assert service.ended(name) == "Completed"
 
 
 @pytest.mark.long

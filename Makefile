@@ -54,6 +54,7 @@ SIM ?=
 PEERS ?=
 BENCH ?=
 # Arguments for faults:   make faults FAULTS="order_of_commits --any tests/output/test_store.py"
+#                         make faults FAULTS=--simulation
 FAULTS ?=
 # The size of the result: make test-large LARGE_MB=1000
 LARGE_MB ?= 10000
@@ -103,7 +104,8 @@ chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random:
 	@$(BIN)/python tests/chaos/everything.py $(CHAOS)
 
 sim: $(READY)  ## Jobs on a virtual clock, each under a seed: make sim SEEDS=10000, or REPLAY=84
-	@$(BIN)/python -m tests.simulation.simulate $(if $(REPLAY),--replay $(REPLAY),$(SEEDS)) $(SIM)
+	@$(BIN)/python -m tests.simulation.simulate $(SIM) \
+	    $(if $(REPLAY),--replay $(REPLAY),$(SEEDS) --counts tests/simulation/counts.jsonl)
 
 faults: $(READY)  ## Faults in the package, one at a time: does the test that is to find each fail?
 	@$(BIN)/python tests/faults/seeded.py $(FAULTS)

@@ -2,7 +2,8 @@
 
 ``seeded.py [--any FILES] [FAULT …]``: a fault is a patch beside this file, which breaks one promise
 of the package. Each is applied to a copy of the package, and the test that the patch names is run.
-With ``--any``, all tests of these files are run, to find out which of them fails first.
+With ``--any``, all tests of these files are run, to find out which of them fails first. With
+``--simulation``, seeds of the simulation are played in place of a test, 10,000 at most.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.faults.by_seeds import functions_called, is_driven, played_until_found
 
 HERE = Path(__file__).parent
 HOME = HERE.parents[1]
@@ -156,11 +159,40 @@ def try_fault(fault: Fault, folder: Path, files: list[str]) -> bool:
     return True
 
 
-def main(names: list[str], files: list[str]) -> int:
-    """Try faults, all if none is named, and return the exit code."""
+def named_faults(names: list[str]) -> list[Fault]:
+    """Return the faults of these names, all if there is none."""
     faults = [fault for fault in all_faults() if not names or fault.name in names]
     if unknown := {*names} - {fault.name for fault in faults}:
         sys.exit(f"no patch in {HERE} is called {', '.join(sorted(unknown))}")
+    return faults
+
+
+def simulate(names: list[str], most: int) -> int:
+    """Say after how many seeds the simulation finds each fault, and return the exit code."""
+    with tempfile.TemporaryDirectory(prefix="daskprs-faults-") as made:
+        folder = Path(made).resolve()
+        copied(folder)
+        check_import(folder)
+        called = functions_called(folder)
+        for fault in named_faults(names):
+            if not is_driven(fault.patch, HOME, called):
+                print(f"{fault.name}: not driven", flush=True)
+                continue
+            try:
+                if problem := apply(fault, folder):
+                    sys.exit(problem)
+                seeds, found = played_until_found(folder, most)
+            finally:
+                for name in fault.changed:
+                    shutil.copy2(HOME / name, folder / name)
+            how = f"after {seeds:,} seeds: {found}" if found else f"not by {seeds:,} seeds"
+            print(f"{fault.name}: {how}", flush=True)
+    return 0
+
+
+def main(names: list[str], files: list[str]) -> int:
+    """Try faults, all if none is named, and return the exit code."""
+    faults = named_faults(names)
     with tempfile.TemporaryDirectory(prefix="daskprs-faults-") as made:
         folder = Path(made).resolve()
         copied(folder)
@@ -180,5 +212,9 @@ if __name__ == "__main__":
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("faults", nargs="*", metavar="FAULT", help="the name of a patch; none: all")
     words.add_argument("--any", nargs="+", default=[], metavar="FILE", help="run these test files")
+    words.add_argument("--simulation", action="store_true", help="play seeds in place of tests")
+    words.add_argument("--seeds", type=int, default=10_000, help="the most for one fault")
     given = words.parse_args()
+    if given.simulation:
+        sys.exit(simulate(given.faults, given.seeds))
     sys.exit(main(given.faults, given.any))

@@ -9,6 +9,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ from tests.simulation.play import Scenario, drawn, played, simulated
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+HERE = Path(__file__).parent
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - where the files of a job lie in memory
 AT_ONCE = 50
 """Seeds that a process plays before it reports."""
@@ -139,27 +141,32 @@ def main(given: list[str]) -> int:
     """Play seeds in several processes; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", type=int, nargs="?", default=1000)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int, help="the first seed; else those not in the counts")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--replay", type=int, metavar="SEED", help="play one seed, and shrink it")
-    parser.add_argument("--counts", type=Path, help="append the counts to this file, as JSON")
+    parser.add_argument("--until-found", action="store_true", help="stop at the first violation")
+    parser.add_argument("--counts", type=Path, help="append the counts to this file")
     options = parser.parse_args(given)
     if options.replay is not None:
         return replay(options.replay)
     report = Report()
     begun_s = time.monotonic()
-    firsts = range(options.first, options.first + options.seeds, AT_ONCE)
-    last = options.first + options.seeds
+    first = _beyond(options.counts) if options.first is None else options.first
+    last = first + options.seeds
+    firsts = range(first, last, AT_ONCE)
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         works = ((first, min(AT_ONCE, last - first)) for first in firsts)
-        for part in pool.imap_unordered(partial(_starred, seeds_played), works):
+        in_order = pool.imap if options.until_found else pool.imap_unordered
+        for part in in_order(partial(_starred, seeds_played), works):
             report.add(part)
             for seed, what in part.violations:
                 print(f"seed {seed}: {what[:500]}\n    make sim REPLAY={seed}", flush=True)
+            if report.violations and options.until_found:
+                break
     print(report)
     print(f"{time.monotonic() - begun_s:,.0f} s with {options.processes} processes.")
     if options.counts is not None:
-        _note(options.counts, options.first, report)
+        _note(options.counts, first, report)
     return 1 if report.violations else 0
 
 
@@ -167,9 +174,23 @@ def _starred(call: Any, given: tuple[Any, ...]) -> Any:
     return call(*given)
 
 
+def _noted(file: Path | None) -> list[dict[str, Any]]:
+    if file is None or not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _beyond(file: Path | None) -> int:
+    """Return the first seed that was not played by then."""
+    return max((one["first"] + one["seeds"] for one in _noted(file)), default=0)
+
+
 def _note(file: Path, first: int, report: Report) -> None:
-    """Append what was played to the file of counts."""
+    """Append what was played to the file of counts, and say how much is in it."""
+    words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(words, cwd=HERE, capture_output=True, text=True, check=False)
     noted = {
+        "commit": done.stdout.strip(),
         "date": time.strftime("%Y-%m-%d"),
         "first": first,
         "seeds": report.seeds,
@@ -178,6 +199,9 @@ def _note(file: Path, first: int, report: Report) -> None:
     }
     with file.open("a", encoding="utf-8") as opened:
         opened.write(json.dumps(noted) + "\n")
+    everything = _noted(file)
+    seeds, violations = (sum(one[what] for one in everything) for what in ("seeds", "violations"))
+    print(f"{file}: {seeds:,} seeds by now, {violations} violations.")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ GOOD, RAISES, DIES, HANGS, POISONS = "good", "raises", "dies", "hangs", "poisons
 SEND_EVERY_S = 0.2
 """Seconds that a finished mini-batch may wait for others before it is reported."""
 LOAD_S = 0.001
+HEADER = "index row\n"
+"""The header of mini-batches with rows, where the output has one."""
 
 
 class Act(NamedTuple):
@@ -231,7 +233,7 @@ class Agent:
 
     def _finish(self, mini_batch: MiniBatch, attempt: int, begun_s: float, *, good: bool) -> None:
         took_s, body, failure = now().now_s - begun_s, b"", None
-        text = None
+        text = header = None
         if good and self._output.is_dataset:
             rows = format_result(table_of(mini_batch.index), self._output, self._spool)
             text, body = rows.text, rows.payload
@@ -239,6 +241,7 @@ class Agent:
             sink = Sink(self._spool.text, self._spool.from_bytes)
             sink.write(rows_of(mini_batch.index))
             text, body = sink.finish()
+            header = HEADER if self._output.header else None
         else:
             failure = Failure("ValueError", f"mini-batch {mini_batch.index} is bad")
         status = Status.RUN_DONE if good else Status.RUN_EXCEPTION
@@ -254,6 +257,7 @@ class Agent:
             took_s,
             took_s,
             text,
+            header=header,
             failure=failure,
         )
         self._done += 1

@@ -71,11 +71,13 @@ class Disk:
         self.strike: Callable[[str], str] = lambda _: ""
         """Returns what befalls the next operation of the driver, given what it does."""
         self.named: Callable[[str], None] = lambda _: None
-        """Called with each name that a rename or an exchange has given."""
+        """Called with each name that a file has been given, or whose file has been emptied."""
         self.struck: list[tuple[str, str]] = []
         """What befell an operation, and which."""
         self.lies = False
         """Whether syncs do nothing."""
+        self.cut_off: list[Process] = []
+        """Processes that have lost their locks and may not know it."""
         self.is_full_for = 0
         """Operations of the driver that fail from here on, since the disk is full."""
 
@@ -157,8 +159,10 @@ class Disk:
         fd = REAL["open"](path, flags, mode, dir_fd=dir_fd)
         if flags & os.O_CREAT and name not in self._nodes:
             self._note("create", self._new(name), name)
+            self.named(name)
         elif flags & os.O_TRUNC:
             self._note("truncate", self._nodes[name], 0)
+            self.named(name)
         self._open[fd] = self._nodes.get(name)
         self._owners[fd] = now().process, _file(fd)
         self._end(how)
@@ -282,6 +286,7 @@ class Disk:
         REAL["link"](old, new, **more)
         self._note("link", one, other)
         self._nodes[other] = self._nodes[one]
+        self.named(other)
         self._end(how)
 
     def open_file(self, file: Any, mode: str = "r", *given: Any, **more: Any) -> Any:
@@ -295,6 +300,8 @@ class Disk:
         self._owners.pop(opened.fileno(), None)
         if writes and name is not None and name not in self._nodes:
             self._note("create", self._new(name), name)
+        if writes and name is not None:
+            self.named(name)
         self._end(how)
         return opened
 
@@ -329,10 +336,24 @@ class Disk:
 
     def give_locks(self, process: Process) -> None:
         """Let others have the locks of a process, as a network file system does after a cut."""
+        self.cut_off.append(process)
         for fd, (owner, _) in self._owners.items():
             if owner is process:
                 with suppress(OSError):
                     fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def rot(self, path: Path, rng: random.Random) -> None:
+        """Change a byte of a file, which nobody writes."""
+        name = self._name(path)
+        assert name is not None
+        body = bytearray(path.read_bytes())
+        place = rng.randrange(len(body))
+        body[place] ^= 1 << rng.randrange(8)
+        fd = REAL["open"](path, os.O_WRONLY)
+        REAL["pwrite"](fd, body[place : place + 1], place)
+        REAL["close"](fd)
+        self._note("write", self._nodes[name], place, bytes(body[place : place + 1]))
+        self.struck.append(("rot", name))
 
     # ---- after a loss of power ----
 
@@ -469,12 +490,16 @@ def _found(seen: bytes, synced: bytes, rng: random.Random) -> bytes:
     """Return what is found in a file: all of it, what was synced, or some of what came after."""
     if seen == synced:
         return seen
-    how = rng.randrange(4)
+    how = rng.randrange(5)
     if how == 0:
         return seen
     if how == 1 or not seen.startswith(synced):
         return synced
     rest = seen[len(synced) :]
+    if how == 4:  # other bytes than were written, where a block was not
+        damaged = bytearray(rest)
+        damaged[rng.randrange(len(rest))] ^= 1 << rng.randrange(8)
+        return synced + bytes(damaged)
     most = rng.randint(0, len(rest))
     # The length of a file may be on the disk before its bytes: these are zeros then.
     return synced + (rest[:most] if how == 2 else bytes(most))

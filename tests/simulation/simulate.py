@@ -20,7 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.play import Scenario, drawn, played, simulated
+from tests.simulation.play import played
+from tests.simulation.ports import simulated
+from tests.simulation.scenario import Scenario, drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,128 @@
+"""What modules of daskprs find in place of Dask, of processes and of the file system."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
+
+# Modules that jobs load when they need them have to be there before their clocks are replaced.
+import daskprs._output.dataset.earlier_parts
+import daskprs._output.dataset.ordered_parts
+import daskprs._output.failures.failed_table  # noqa: F401
+from tests.simulation.agents import Pool
+from tests.simulation.world import now, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from daskprs._agent.protocol.messages import JobSpec
+    from tests.simulation.cluster import Cluster, Worker
+    from tests.simulation.disk import Disk
+
+TICK_S = 1.0
+"""Between two turns of a driver without news: a quarter of those of production, to save time."""
+TELL_EVERY_MS = 1000
+"""Between two heartbeats of a worker: half as many as in production, for the same reason."""
+
+
+class Stage(Protocol):
+    """Where a job is played."""
+
+    cluster: Cluster
+    disk: Disk
+
+
+_stages: list[Stage] = []
+
+
+@contextmanager
+def on(stage: Stage) -> Iterator[None]:
+    """Let the job within the block be played on a stage."""
+    _stages.append(stage)
+    try:
+        yield
+    finally:
+        _stages.pop()
+
+
+def _this_worker() -> Worker:
+    return _stages[-1].cluster.this_worker()
+
+
+def _leave_the_threads() -> None:
+    _stages[-1].cluster.leave_the_threads()
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    return _stages[-1].disk.exchange(one, other)
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Let the modules of daskprs find simulated things; seeds are played within the block."""
+    worker, lease = "daskprs._cluster.worker_plugin", "daskprs._cluster.lease"
+    more = {
+        (worker, "AgentPool"): Pool,
+        ("daskprs._driver.inline_slots", "AgentPool"): Pool,
+        ("daskprs._driver.inline_slots", "InlineStarter"): lambda _: None,
+        (worker, "WorkerSite"): _Site,
+        (worker, "PeriodicCallback"): _Periodic,
+        (worker, "TELL_EVERY_MS"): TELL_EVERY_MS,
+        ("daskprs._driver.dispatch", "TICK_S"): TICK_S,
+        (worker, "visible_devices"): lambda: (),
+        (worker, "usable_cores"): lambda: 4,
+        (worker, "get_address_host"): _host,
+        (worker, "drop_threads_that_never_began"): lambda _: None,
+        ("daskprs._cluster.worker_registry", "get_address_host"): _host,
+        (lease, "get_worker"): _this_worker,
+        (lease, "leave_the_threads"): _leave_the_threads,
+        # Agents of other processes than the driver's do not end with it.
+        ("daskprs._driver.dispatch", "close_pools"): lambda _: None,
+        ("daskprs._driver.dispatch", "gc"): SimpleNamespace(
+            get_freeze_count=lambda: 0, freeze=lambda: None, unfreeze=lambda: None
+        ),
+        ("daskprs._output.publish.output_file", "exchanged"): _exchanged,
+    }
+    with replaced(more):
+        yield
+
+
+def _host(address: str) -> str:
+    return address.removeprefix("inproc://").partition("/")[0]
+
+
+class _Site:
+    """In place of a worker's site: it sees the driver's folder."""
+
+    def __init__(self, job: JobSpec, *_: Any) -> None:
+        self.job = job
+        self.folder = self.store = None
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class _Periodic:
+    """In place of tornado's periodic callback."""
+
+    def __init__(self, call: Any, every_ms: float) -> None:
+        self._call = call
+        self._every_s = every_ms / 1000
+        self._process = call.__self__._worker.process
+        self._is_running = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._is_running = True
+        now().at(self._every_s, self._process, self._run)
+
+    def stop(self) -> None:
+        """End."""
+        self._is_running = False
+
+    def _run(self) -> None:
+        if self._is_running:
+            self._call()
+            now().at(self._every_s, self._process, self._run)

@@ -40,6 +40,8 @@ class Act(NamedTuple):
 
     what: str
     seconds: float
+    ahead: bool
+    """Whether the next mini-batch is being loaded all the while, where that is allowed."""
 
 
 class Script:
@@ -121,6 +123,9 @@ class Agent:
         self._work: list[Assigned] = []
         self._last = NOTHING
         """The last position of the order that the agent keeps."""
+        self._ahead = NOTHING
+        """The position that is being loaded while another one runs."""
+        self._loads_ahead = False
         self._in_a_row = self._most_in_a_row = 0
         self._is_poisoned = False
         self._phase, self._position, self._since_s = Phase.STARTING, NOTHING, now().now_s
@@ -163,8 +168,9 @@ class Agent:
                 yield None
             message = self._inbox.pop(0)
             match message:
-                case RunLease(order, work, _prefetch, most_in_a_row):
+                case RunLease(order, work, prefetch, most_in_a_row):
                     self._order, self._work = order, list(work)
+                    self._loads_ahead = prefetch
                     self._last, self._next, self._done = len(work) - 1, 0, 0
                     self._most_in_a_row = most_in_a_row
                     yield from self._run_all()
@@ -210,15 +216,18 @@ class Agent:
         script, index = self._script, mini_batch.index
         act = script.act(index)
         if self._is_poisoned and act.what == GOOD:
-            act = Act(RAISES, act.seconds)
+            act = act._replace(what=RAISES)
         elif act.what != GOOD:
             script.caused[index] = script.caused.get(index, 0) + 1
+        is_next = act.ahead and self._loads_ahead and self._next <= self._last
+        self._ahead = self._next if is_next else NOTHING
         if act.what == HANGS:
             yield None
         yield act.seconds
         if act.what == DIES:
             self._die(-9)
             yield None
+        self._ahead = NOTHING
         self._is_poisoned |= act.what == POISONS
         good = act.what == GOOD
         self._finish(mini_batch, attempt, begun_s, good=good)
@@ -294,7 +303,8 @@ class Agent:
     def look(self) -> Activity:
         """Return what the agent does."""
         since_ns = int(self._since_s * 1e9)
-        return Activity(self._phase, self._position, since_ns, self._order, NOTHING, self._done, 1)
+        ahead = self._ahead
+        return Activity(self._phase, self._position, since_ns, self._order, ahead, self._done, 1)
 
     def printed(self) -> Any:
         """Return what it printed."""
@@ -302,12 +312,12 @@ class Agent:
 
     def claimed(self, order: int) -> int:
         """Return the last position that is begun."""
-        return self._next - 1 if order == self._order else NOTHING
+        return max(self._next - 1, self._ahead) if order == self._order else NOTHING
 
     def recall(self, order: int) -> int:
         """Take back what is not begun; return the last position that is."""
         if order == self._order:
-            self._last = min(self._last, self._next - 1)
+            self._last = min(self._last, self.claimed(order))
             self._work = self._work[: self._last + 1]
         return self.claimed(order)
 

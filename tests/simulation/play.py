@@ -74,11 +74,9 @@ class Stage:
 
     def _act(self, index: int) -> Act:
         seconds = self.scenario.seconds * (0.5 + self.rng.random())
-        acts = self.scenario.bad.get(index)
-        if acts is None:
-            return Act(GOOD, seconds)
+        acts = self.scenario.bad.get(index, [GOOD])
         caused = self.script.caused.get(index, 0)
-        return Act(acts[min(caused, len(acts) - 1)], seconds)
+        return Act(acts[min(caused, len(acts) - 1)], seconds, self.rng.random() < 0.5)
 
     def _starts(self) -> str:
         self._starts_made += 1

@@ -61,6 +61,7 @@ def output_form(
         file_size_bytes=parse_bytes(options.output_file_size, "output_file_size"),
         single_file=options.output_single_file,
         schema=options["schema"],
+        errors=options.on_error == "null",
         unlabelled=labels_of(data, is_moved=is_moved) if is_dataset and not typed else None,
     )
 

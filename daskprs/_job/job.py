@@ -220,6 +220,7 @@ class Job:
             },
             "output": {"text": call.output.text, "typed": call.output.typed}
             | ({"tabular": True} if call.output.tabular else {})
+            | ({"errors": True} if call.output.errors else {})
             | (call.output.layout() if call.output.is_dataset else {}),
         }
         labels = prepared_labels(call.folder.scratch)

@@ -101,7 +101,7 @@ class MoreOptions(_RareOptions, total=False):
     """
 
     meta: Mapping[str, Any] | Any | None
-    on_error: Literal["raise", "drop", "isolate"]
+    on_error: Literal["raise", "drop", "isolate", "null"]
     output_action: Literal["append_row", "summary_only"]
     output_format: OutputFormat
     append_row_file_name: str

@@ -285,9 +285,10 @@ class RunOptions:
         failed, and the job fails if that is more than `allowed_failed_count`. ``"drop"``: the job
         goes on without it, however many there are. ``"isolate"``: the rows or files that fail in it
         are found by halves, and it is done but for them. They are in ``failed_rows.parquet`` of the
-        job folder and in `ParallelRunResult.failed_rows`, and count for `error_threshold` only. For
-        ``"isolate"`` the rows have to be independent of each other: the first search finds out
-        whether they are, and no further one is made if not.
+        job folder and in `ParallelRunResult.failed_rows`, and count for `error_threshold` only.
+        ``"null"``: the same, and rows of nulls stand in their place in the output, where all rows
+        have a column ``_error``. For both, rows have to be independent of each other: the first
+        search finds out whether they are, and no further one is made if not.
     independent_rows
         Whether `run` returns for the rows or files of a mini-batch what it returns for parts of it,
         put together. With True, ``on_error="isolate"`` does not find out by itself.
@@ -502,7 +503,7 @@ class RunOptions:
     retry_delay: float | str = option(
         0, FAILURES, check_delay, changes_results=False, is_of_task=True
     )
-    on_error: Literal["raise", "drop", "isolate"] = option(
+    on_error: Literal["raise", "drop", "isolate", "null"] = option(
         "raise", FAILURES, changes_results=False, is_site_default=False
     )
     independent_rows: bool = option(False, FAILURES, changes_results=False, is_site_default=False)
@@ -638,13 +639,17 @@ class RunOptions:
             count = Option("allowed_failed_count", self.allowed_failed_count)
             msg = f"{count}: not with {given}, which allows all. Say either."
             raise OptionError(msg)
-        if self.on_error != "isolate":
+        if self.on_error not in ("isolate", "null"):
             return
         if self.partition_keys:
             msg = (
                 f"{given}: not with {Option('partition_keys')}: run() gets all rows of a key at "
                 "once, and no part of them."
             )
+            raise OptionError(msg)
+        if self.output_action == "summary_only" and self.on_error == "null":
+            dropped = Option("output_action", "summary_only")
+            msg = f"{given}: not with {dropped}, which drops what run() returns."
             raise OptionError(msg)
         if self.output_action == "summary_only" and not self.independent_rows:
             msg = (
@@ -815,7 +820,7 @@ class RunOptions:
             allowed_failed_percent=self.allowed_failed_percent,
             max_node_losses=self.max_node_losses,
             fail_on_timeout=self.fail_on_timeout,
-            isolates=self.on_error == "isolate",
+            isolates=self.on_error in ("isolate", "null"),
             independent_rows=self.independent_rows,
             gpus_per_process=1 if self.gpus_per_process is None else self.gpus_per_process,
             finds_gpu_use=self.finds_gpu_use,

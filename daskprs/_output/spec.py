@@ -37,6 +37,8 @@ class OutputSpec(NamedTuple):
     unlabelled: int | None = None
     """Number of rows of a pandas input whose labels a data set lacks, if the labels are the numbers
     from 0; −1 if they are others. None if labels are kept, or there are none."""
+    errors: bool = False
+    """Whether rows of nulls stand for those that have failed, and all have a column `_error`."""
     key: SealKey = NO_KEY
     """The key of the checksums of pickles in typed rows; readers refuse those without a key."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import daskprs
@@ -145,6 +147,55 @@ def test_the_output_is_that_of_the_good_rows(name: str, tmp_path: Path) -> None:
     assert rows["double"].tolist() == (2 * rows["n"]).tolist()
 
 
+@pytest.mark.parametrize(
+    ("form", "bad"),
+    mostly_long(
+        [*product(("pandas", "pyarrow", "list"), ([0], [5, 6, 63], [31, 32], [*range(8)]))],
+        suite=[("pandas", [0]), ("pyarrow", [5, 6, 63]), ("list", [31, 32])],
+    ),
+    ids=str,
+)
+def test_rows_of_nulls_stand_in_their_place(form: str, bad: list[int], tmp_path: Path) -> None:
+    """Integers stay integers, and the included columns are those of the input."""
+
+    def run(rows: Any) -> Any:
+        numbers = rows["n"].to_pylist() if form == "pyarrow" else rows["n"].tolist()
+        if not {*numbers}.isdisjoint(bad):
+            raise ValueError("bad")
+        if form == "list":
+            return [(1 << 60) + n for n in numbers]
+        columns = {"result": [(1 << 60) + n for n in numbers]}
+        return pd.DataFrame(columns) if form == "pandas" else pa.table(columns)
+
+    given = {"batch_format": "pyarrow" if form == "pyarrow" else "pandas", "on_error": "null"}
+    result = score(tmp_path, table(64, {}), run, include_columns=["n"], **given)
+    assert result.items == (64, 64 - len(bad), len(bad))
+    rows = result.to_pandas()
+    assert rows["n"].tolist() == [*range(64)]
+    assert rows["_error"].notna().to_numpy().nonzero()[0].tolist() == bad
+    assert set(rows["_error"].dropna()) == {"ValueError: bad"}
+    assert rows["result"].isna().to_numpy().nonzero()[0].tolist() == bad
+    good = rows[rows["_error"].isna()]
+    assert good["result"].astype(int).tolist() == [(1 << 60) + n for n in good["n"]]
+    types = result.to_arrow().schema
+    assert types.field("result").type == pa.int64()
+    assert types.field("_error").type in (pa.string(), pa.large_string())
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
+def test_a_data_set_and_lines_have_the_rows_of_nulls(name: str, tmp_path: Path) -> None:
+    """In all forms of output, for each mini-batch the same columns."""
+    data = table(64, {3: "raises"})
+    result = score(tmp_path, data, on_error="null", output=tmp_path / name)
+    assert result.output_file is not None
+    read: Callable[..., pd.DataFrame] = pd.read_parquet if name == "rows.parquet" else pd.read_csv
+    rows = read(result.output_file)
+    assert list(rows.columns) == ["n", "double", "_error"]
+    assert rows["_error"].dropna().tolist() == ["ValueError: bad 3"]
+    assert rows["double"].isna().sum() == 1
+    assert len(rows) == 64
+
+
 def test_rows_that_are_not_independent_fail_as_a_whole(tmp_path: Path) -> None:
     """Of a script that subtracts the mean of its rows, say; the message says why."""
 
@@ -206,6 +257,7 @@ def test_drop_goes_on_without_whole_mini_batches(tmp_path: Path) -> None:
         ({"on_error": "drop", "allowed_failed_count": 1}, "which allows all"),
         ({"partition_keys": "what", "size": None}, "all rows of a key"),
         ({"output_action": "summary_only"}, "independent_rows=True"),
+        ({"on_error": "null", "output_action": "summary_only"}, "drops what run"),
         ({"on_error": "ignore"}, "on_error"),
     ],
 )

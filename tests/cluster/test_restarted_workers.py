@@ -93,6 +93,7 @@ def test_a_plugin_that_is_removed_while_its_setup_waits_sends_no_heartbeats(
     logged: list[Any] = []
     worker: Any = SimpleNamespace(
         address="tcp://a:1",
+        lifetime=None,
         local_directory=str(tmp_path),
         handlers={},
         state=SimpleNamespace(total_resources={}, running=True, executing=(), nthreads=1, tasks={}),

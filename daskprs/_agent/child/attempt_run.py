@@ -10,6 +10,7 @@ from daskprs._core.outcomes import Outcome, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from daskprs._agent.child.null_rows import NullRows
     from daskprs._agent.child.peak_memory import PeakMemory
     from daskprs._core.mini_batch import Assigned
     from daskprs._output.rows.format_result import FormattedRows
@@ -54,6 +55,8 @@ class AttemptRun:
         self._cpu_s = cpu_s
         self.data: Any = None
         self.load_error: BaseException | None = None
+        self.nulls: NullRows | None = None
+        """Writes the rows, where they have a column `_error`."""
         self.total = self.mini_batch.items or 0
         self.run_clock = RunClock()
         self._wall = time.time()

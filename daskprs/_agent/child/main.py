@@ -25,6 +25,7 @@ from daskprs._agent.child.foreign_script import ForeignScript
 from daskprs._agent.child.inbox import Inbox, Loader
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.lifetime import Lifetime
+from daskprs._agent.child.null_rows import NullRows
 from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
 from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun
@@ -326,10 +327,15 @@ class Agent:
     def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run` for the whole mini-batch or for pieces of it, and format what it returns."""
         output, pieces = self._job.output, attempt.pieces
+        included = self._job.included
+        if output.errors:
+            attempt.nulls = NullRows(() if included is None else included.names)
         if pieces is not None:
             enter = partial(self._page.enter, Phase.RUNNING, self._inbox.position, attempt.total)
             steps = self._page.turn_to, enter
-            run = PiecesRun(attempt, pieces, output, self._write_run, self._failure, *steps)
+            run = PiecesRun(
+                attempt, pieces, output, included, self._write_run, self._failure, *steps
+            )
             if pieces.is_trial:
                 return run.tried_out(), b""
             return run.made(self._spool, counts_inputs=self.entry.counts_inputs)
@@ -363,14 +369,21 @@ class Agent:
         if result is None:
             return False
         beside: Callable[[Any], Any] = as_it_is if included is None else included.beside
+
+        def write(rows: Any) -> None:
+            if attempt.nulls is None:
+                writer.take(beside(rows), first_row)
+            else:
+                attempt.nulls.write(writer, beside(rows), first_row)
+
         if is_stream(result):  # which may compute its rows while they are read
             with clock:
-                writer.take(beside(result), first_row)
+                write(result)
         elif isinstance(result, Iterator) and not isinstance(result, io.IOBase):
-            writer.take(beside(clock.around(result)), first_row)
+            write(clock.around(result))
         else:
             self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
-            writer.take(beside(result), first_row)
+            write(result)
         return True
 
 

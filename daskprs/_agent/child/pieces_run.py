@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.child.failed_input import rows_as_bytes
+from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.independence import difference
 from daskprs._core.outcomes import Failure, Status
 from daskprs._core.pieces import FailedRows, PiecesEnd
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from daskprs._agent.child.attempt_run import AttemptRun
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Outcome
-    from daskprs._core.pieces import Pieces, Range
+    from daskprs._core.pieces import FailedItems, Pieces, Range
+    from daskprs._inputs.source.included import Included
     from daskprs._output.spec import OutputSpec
     from daskprs._output.spool import AgentSpool
 
@@ -38,8 +40,8 @@ class PiecesRun:
         The attempt, with its data.
     pieces
         The pieces.
-    output
-        The forms of the rows.
+    output, included
+        The forms of the rows, and the columns of the input beside them.
     write_run
         Calls `run` with `attempt.data`, and writes what it returns; returns False for None.
     failure
@@ -56,6 +58,7 @@ class PiecesRun:
         attempt: AttemptRun,
         pieces: Pieces,
         output: OutputSpec,
+        included: Included | None,
         write_run: Callable[[RowWriter, AttemptRun, MiniBatch, Range], bool],
         failure: Callable[[BaseException], Failure],
         turn_to: Callable[[int], None],
@@ -64,6 +67,7 @@ class PiecesRun:
         self._attempt = attempt
         self._pieces = pieces
         self._output = output
+        self._included = included
         self._write_run = write_run
         self._failure = failure
         self._turn_to = turn_to
@@ -92,22 +96,42 @@ class PiecesRun:
     def made(self, spool: AgentSpool | None, *, counts_inputs: bool) -> tuple[Outcome, bytes]:
         """Run all ranges; return the outcome, and the rows where they are not in the spool."""
         attempt, pieces = self._attempt, self._pieces
+        left_out, nulls = [*pieces.failed], attempt.nulls
         with RowWriter(self._output, spool, attempt.mini_batch.index) as writer:
             for position, range_ in enumerate(self._ranges):
+                while left_out and left_out[0].start < range_[0]:
+                    self._leave_out(writer, left_out.pop(0))
                 self._turn_to(position)
                 failure = self._tried(writer, range_)
                 if failure is not None:
                     writer.discard()
                     return self._failed(failure, PiecesEnd(position, self._has_passed)), b""
+            for items in left_out:
+                self._leave_out(writer, items)
+            if nulls is not None:
+                nulls.finish(writer)
             rows = writer.finish()
         failed = sum(one.stop - one.start for one in pieces.failed)
         good = attempt.total - failed
-        succeeded = good if counts_inputs else rows.succeeded
+        made = rows.succeeded - (0 if nulls is None else nulls.count)
+        succeeded = good if counts_inputs else made
         outcome = attempt.done(rows, min(succeeded, good) if failed else succeeded)
         if failed:
             told = FailedRows(pieces.failed, rows_as_bytes(self._data, pieces.failed))
             outcome = outcome._replace(failed_rows=told)
         return outcome._replace(pieces=PiecesEnd()), rows.payload
+
+    def _leave_out(self, writer: RowWriter, items: FailedItems) -> None:
+        """Write rows of nulls for items that have failed, where the output has such rows."""
+        nulls = self._attempt.nulls
+        if nulls is None:
+            return
+        beside: Callable[[Any], Any] = lambda rows: rows  # noqa: E731 - of one line
+        if self._included is not None:
+            data = piece_of(self._data, items.start, items.stop)
+            part = self._part((items.start, items.stop))
+            beside = taken_columns(self._included, data, part, items.start)[0].beside
+        nulls.leave_out(writer, items, beside)
 
     @property
     def _ranges(self) -> tuple[Range, ...]:
@@ -125,16 +149,20 @@ class PiecesRun:
                 return failure
         return None
 
-    def _called(self, writer: RowWriter, range_: Range) -> Failure | None:
-        attempt, (start, stop) = self._attempt, range_
-        first = attempt.mini_batch.row_lower_bound
-        part = attempt.mini_batch._replace(
+    def _part(self, range_: Range) -> MiniBatch:
+        """Return the mini-batch as it is for a range."""
+        mini_batch, (start, stop) = self._attempt.mini_batch, range_
+        first = mini_batch.row_lower_bound
+        return mini_batch._replace(
             items=stop - start,
             size_bytes=None,
             row_lower_bound=None if first is None else first + start,
         )
+
+    def _called(self, writer: RowWriter, range_: Range) -> Failure | None:
+        attempt, part = self._attempt, self._part(range_)
         try:
-            attempt.data = piece_of(self._data, start, stop)
+            attempt.data = piece_of(self._data, *range_)
             if not self._write_run(writer, attempt, part, range_):
                 return NULL_RETURN
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything

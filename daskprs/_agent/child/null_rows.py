@@ -1,0 +1,147 @@
+"""Rows of nulls in the place of bad rows, and the column `_error`, for `on_error="null"`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from daskprs._output.rows.blocks import apart, blocks_of, is_block, not_rows
+from daskprs._output.rows.format_result import ELEMENTS_AT_ONCE, of_arrays
+from daskprs._output.rows.result_tables import RESULT, column_of
+from daskprs.errors import ReturnTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from daskprs._core.pieces import FailedItems
+    from daskprs._output.rows.blocks import Block
+    from daskprs._output.rows.format_result import RowWriter
+
+ERROR = "_error"
+NULLABLE = {"b": "boolean", "i": "Int", "u": "UInt"}
+"""Types of pandas that hold nulls, by the kind of NumPy's types that hold none."""
+
+
+class _Waiting(NamedTuple):
+    items: FailedItems
+    beside: Callable[[Any], Any]
+
+
+class NullRows:
+    """Writes the rows of one attempt with the column `_error`.
+
+    What `run` returned says which columns there are. So rows of nulls wait for the first rows.
+
+    Parameters
+    ----------
+    included
+        Names of the columns of the input that stand before those of `run`.
+
+    """
+
+    def __init__(self, included: Sequence[str] = ()) -> None:
+        self.count = 0
+        """Number of rows of nulls."""
+        self._included = frozenset(included)
+        self._columns: Block | None = None
+        self._waiting: list[_Waiting] = []
+
+    def write(self, writer: RowWriter, result: Any, first_row: int) -> None:
+        """Write what `run` returned, the included columns among it."""
+        for block in _blocks(result):
+            if self._columns is None:
+                self._columns = block[:0]
+                self._write_waiting(writer)
+            writer.take(_with_errors(block, [None] * len(block)), first_row)
+
+    def leave_out(
+        self, writer: RowWriter, items: FailedItems, beside: Callable[[Any], Any]
+    ) -> None:
+        """Write rows of nulls for items that have failed; `beside` adds their included columns."""
+        self.count += items.stop - items.start
+        self._waiting.append(_Waiting(items, beside))
+        if self._columns is not None:
+            self._write_waiting(writer)
+
+    def finish(self, writer: RowWriter) -> None:
+        """Write what still waits: `run` returned nothing that says which columns there are."""
+        self._write_waiting(writer)
+
+    def _write_waiting(self, writer: RowWriter) -> None:
+        for items, beside in self._waiting:
+            count = items.stop - items.start
+            rows = beside(_nulls(self._columns, count, self._included))
+            text = f"{items.kind}: {items.message}" if items.message else items.kind
+            writer.take(_with_errors(rows, [text] * count), items.start)
+        self._waiting.clear()
+
+
+def _blocks(result: Any) -> Iterator[Block]:
+    """Yield what `run` returned as rows with columns."""
+    match result:
+        case _ if is_block(type(result)) and not isinstance(result, Iterator):
+            yield from blocks_of(result)
+        case dict():
+            yield of_arrays(result)
+        case np.ndarray() if result.ndim == 2:  # noqa: PLR2004 - rows and columns
+            yield pd.DataFrame(result)
+        case np.ndarray() if result.ndim == 1 and result.dtype.kind not in "OV":
+            yield pd.DataFrame({RESULT: result})
+        case list() | tuple() | np.ndarray():
+            yield from _of_elements(iter(result))
+        case Iterator():
+            for are_blocks, some in itertools.groupby(result, lambda one: is_block(type(one))):
+                for piece in some if are_blocks else ():
+                    yield from blocks_of(piece)
+                yield from () if are_blocks else _of_elements(some)
+        case _:
+            raise not_rows(result)
+
+
+def _of_elements(elements: Iterator[Any]) -> Iterator[Block]:
+    while some := [*itertools.islice(elements, ELEMENTS_AT_ONCE)]:
+        if any(is_block(type(one)) for one in some):
+            msg = "run() returned a list with frames in it. Put them together with pandas.concat."
+            raise ReturnTypeError(msg)
+        yield column_of(some)
+
+
+def _with_errors(block: Block, errors: list[str | None]) -> Block:
+    """Return rows with the column `_error` behind their own."""
+    names = block.column_names if isinstance(block, pa.Table) else [*block.columns]
+    if ERROR in names:
+        msg = f"run() returned a column {ERROR!r}, which on_error='null' adds. Rename it."
+        raise ReturnTypeError(msg)
+    if isinstance(block, pa.Table):
+        return block.append_column(ERROR, pa.array(errors, pa.string()))
+    return block.assign(**{ERROR: pd.Series(errors, index=block.index, dtype="string")})
+
+
+def _nulls(columns: Block | None, count: int, without: frozenset[str]) -> Block:
+    """Return rows of nulls with these columns, but for some."""
+    if columns is None:
+        return pd.DataFrame(index=range(count))
+    if isinstance(columns, pa.Table):
+        columns, _ = apart(columns)
+        kept_fields = (field for field in columns.schema if field.name not in without)
+        fields = [field.with_nullable(True) for field in kept_fields]
+        return pa.table([pa.nulls(count, one.type) for one in fields], schema=pa.schema(fields))
+    kept = [place for place, name in enumerate(columns.columns) if name not in without]
+    if not kept:
+        return pd.DataFrame(index=range(count))
+    parts = [_null_column(columns.iloc[:, place], range(count)) for place in kept]
+    frame = pd.concat(parts, axis=1)
+    return frame.set_axis(columns.columns[kept], axis=1)
+
+
+def _null_column(column: pd.Series, index: range) -> pd.Series:
+    dtype: Any = column.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in NULLABLE:
+        bits = "" if dtype.kind == "b" else str(8 * dtype.itemsize)
+        dtype = f"{NULLABLE[dtype.kind]}{bits}"
+    return column.iloc[:0].astype(dtype).reset_index(drop=True).reindex(index)

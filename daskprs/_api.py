@@ -128,8 +128,8 @@ def parallel_run(
         max_node_losses, fail_on_timeout.
     Times
         run_invocation_timeout: Seconds for one call of `run`.
-        Also: task_overhead_timeout, init_timeout, shutdown_timeout, first_task_creation_timeout,
-        progress_update_timeout, no_workers_timeout, deadline.
+        Also: task_overhead_timeout, init_timeout, init_idle_timeout, shutdown_timeout,
+        first_task_creation_timeout, progress_update_timeout, no_workers_timeout, deadline.
     Output
         include_columns: Columns of the input that the output has before the columns from `run`.
         schema: The columns and types of the output rows.

@@ -85,6 +85,8 @@ class InitFailed(NamedTuple):
     process: str
     failure: Failure
     elapsed_s: float
+    was_idle: bool = False
+    """Whether it was ended since it did nothing."""
 
 
 class AgentExited(NamedTuple):

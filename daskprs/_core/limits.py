@@ -36,10 +36,13 @@ class Limits:
 
     run_timeout_s: float = 60.0
     load_timeout_s: float = 600.0
-    init_timeout_s: float = 210.0
+    init_timeout_s: float = 3600.0
+    init_idle_timeout_s: float = 210.0
     shutdown_timeout_s: float = 30.0
     first_task_creation_timeout_s: float = 600.0
     progress_update_timeout_s: float = 1530.0
+    first_progress_timeout_s: float = 4920.0
+    """The same while no process has come up: `init` may take longer than a mini-batch."""
     no_workers_timeout_s: float | None = None
     agent_memory_bytes: int | None = None
     agent_max_mini_batches: int | None = None
@@ -52,8 +55,10 @@ class Limits:
             run_timeout_s=NEVER_S,
             load_timeout_s=NEVER_S,
             init_timeout_s=NEVER_S,
+            init_idle_timeout_s=NEVER_S,
             shutdown_timeout_s=NEVER_S,
             progress_update_timeout_s=NEVER_S,
+            first_progress_timeout_s=NEVER_S,
             no_workers_timeout_s=None,
             agent_memory_bytes=None,
             agent_max_mini_batches=None,

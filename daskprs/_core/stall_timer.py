@@ -59,6 +59,10 @@ class StallTimer:
         deserted_s, stalled_s = limits.no_workers_timeout_s, limits.progress_update_timeout_s
         if deserted_s is not None and self._deserted_s > deserted_s:
             return f"there was no worker for more than no_workers_timeout={deserted_s:g} s"
+        if stalled_s < self._stalled_s and not any(
+            slot.is_up for slot in self._state.slots.values()
+        ):
+            stalled_s = limits.first_progress_timeout_s
         if self._stalled_s > stalled_s:
             why = f"no mini-batch was settled for more than progress_update_timeout={stalled_s:g} s"
             if self._state.leases or not self._state.backlog.has_none_now:

@@ -39,6 +39,8 @@ class StartupFailures:
     def __init__(self, state: LedgerState) -> None:
         self._state = state
         self._last: Failure | None = None
+        self._was_idle = False
+        """Whether the last `init` that failed was ended since it did nothing."""
         self._in_a_row: Counter[int] = Counter()
         """Number of failed starts on each node since the last success there."""
         self._failures = 0
@@ -98,9 +100,11 @@ class StartupFailures:
             match event:
                 case AgentReady():
                     self.succeed(slot)
-                case InitFailed(failure=failure, elapsed_s=elapsed_s):
+                case InitFailed(_, failure, elapsed_s, was_idle):
                     failures.append(failure)
                     self.fail(slot, failure, elapsed_s)
+                    slot.is_stuck |= was_idle
+                    self._was_idle = was_idle
         if returned.results:
             self.succeed(slot)
         last = returned.agent_events[-1] if returned.agent_events else None
@@ -127,7 +131,11 @@ class StartupFailures:
         slots = state.slots.values()
         with_work = [slot for slot in slots if slot.had_work]
         if with_work and all(slot.is_stuck for slot in with_work):
-            timeout_s = state.limits.init_timeout_s
+            limits = state.limits
+            if self._was_idle:
+                idle_s = limits.init_idle_timeout_s
+                return f"init() did nothing for init_idle_timeout={idle_s:g} s in every process"
+            timeout_s = limits.init_timeout_s
             return f"init() took longer than init_timeout={timeout_s:g} s in every process"
         got = "gets to run() any more" if self._succeeded else "got to run()"
         if self._is_hopeless(with_work):

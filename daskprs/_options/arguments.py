@@ -75,6 +75,7 @@ class _RareOptions(TypedDict, total=False):
     fail_on_timeout: bool
     task_overhead_timeout: float | str
     init_timeout: float | str | None
+    init_idle_timeout: float | str
     shutdown_timeout: float | str
     first_task_creation_timeout: float | str
     progress_update_timeout: float | str | None

@@ -84,6 +84,8 @@ BESIDE_OUTPUT = (*OF_TEXT, "append_row_file_name", "output_format", "output_sing
 
 OF_DASKPRS = ("DASKPRS_ASSETS", "DASKPRS_RUN")
 """Environment variables whose values are places, and are kept; plugins have more of them."""
+INIT_S = 3600.0
+"""Seconds for `init` if nothing says otherwise: models take long to be loaded or fetched."""
 SHORTEST_SECRET = 4
 """Characters of the shortest secret: the mask of a shorter one would hide half of the logs."""
 
@@ -316,7 +318,11 @@ class RunOptions:
         step that brings the rows of a key together: dealing out a piece of the table, and gathering
         a part.
     init_timeout
-        Seconds for importing the script and ``init()``. Default: 3 × `run_invocation_timeout` + 30.
+        Seconds for importing the script and ``init()``. Default: 3600.
+    init_idle_timeout
+        Seconds after which an ``init()`` is ended that does nothing: it uses less than 1 % of a
+        core, reads and writes nothing, and prints nothing, and neither do its sub-processes. It may
+        wait for another ``init()`` of its node that works.
     shutdown_timeout
         Seconds for ``shutdown()``.
     first_task_creation_timeout
@@ -324,7 +330,7 @@ class RunOptions:
     progress_update_timeout
         The job fails when no mini-batch has succeeded or failed for this many seconds. Time without
         workers does not count. Default: 2 × (`task_overhead_timeout` + `run_invocation_timeout`) +
-        `init_timeout`.
+        `init_idle_timeout`. While no process has come up yet, `init_timeout` counts in its place.
     no_workers_timeout
         Seconds to wait for workers. Default: no limit; the progress display says that the job
         waits.
@@ -520,6 +526,9 @@ class RunOptions:
     )
     init_timeout: float | str | None = option(
         None, TIMES, check_seconds, changes_results=False, is_of_task=True
+    )
+    init_idle_timeout: float | str = option(
+        210, TIMES, check_seconds, changes_results=False, is_of_task=True
     )
     shutdown_timeout: float | str = option(
         30, TIMES, check_seconds, changes_results=False, is_of_task=True
@@ -809,8 +818,10 @@ class RunOptions:
     def limits(self) -> Limits:
         """Return the limits of the job."""
         run, load = float(self.run_invocation_timeout), float(self.task_overhead_timeout)
-        init = 3 * run + 30 if self.init_timeout is None else float(self.init_timeout)
+        init = INIT_S if self.init_timeout is None else float(self.init_timeout)
+        idle = min(init, float(self.init_idle_timeout))
         stall, wait = self.progress_update_timeout, self.no_workers_timeout
+        work = 2 * (load + run)
         memory = self.agent_memory_limit
         return Limits(
             run_max_try=self.run_max_try,
@@ -827,9 +838,11 @@ class RunOptions:
             run_timeout_s=run,
             load_timeout_s=load,
             init_timeout_s=init,
+            init_idle_timeout_s=idle,
             shutdown_timeout_s=float(self.shutdown_timeout),
             first_task_creation_timeout_s=float(self.first_task_creation_timeout),
-            progress_update_timeout_s=2 * (load + run) + init if stall is None else float(stall),
+            progress_update_timeout_s=work + idle if stall is None else float(stall),
+            first_progress_timeout_s=work + init if stall is None else float(stall),
             no_workers_timeout_s=None if wait is None else float(wait),
             agent_memory_bytes=None
             if memory is None

@@ -35,8 +35,7 @@ def tree_usage(pid: int) -> TreeUsage:
     pids, ticks, pages, read, written, peaks = [], 0, 0, 0, 0, 0
     for one in (pid, *linux.descendants(pid)):
         with suppress(OSError, ValueError, IndexError):
-            # The name of the program stands in brackets, and may have spaces and brackets itself.
-            cells = Path(f"/proc/{one}/stat").read_bytes().rpartition(b") ")[2].split()
+            cells = _cells(Path(f"/proc/{one}/stat"))
             ticks += sum(map(int, cells[UTIME : CSTIME + 1]))
             pages += int(cells[RSS])
             pids.append(one)
@@ -58,3 +57,37 @@ def pss_bytes(pids: tuple[int, ...]) -> int | None:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_bytes().partition(b"\nPss:")[2]
             found.append(int(rollup.split(maxsplit=1)[0]) << 10)
     return sum(found) if found else None
+
+
+class TreeWork(NamedTuple):
+    """What a process and its descendants have done."""
+
+    pids: tuple[int, ...]
+    """The process and its descendants that live."""
+    cpu_s: float
+    """Seconds of the processor."""
+    moved_bytes: int
+    """Bytes read and written, also by pipes and from the page cache."""
+    waits_for_disk: bool
+    """Whether one of their threads waits for a disk, a mount or a device."""
+
+
+def tree_work(pid: int) -> TreeWork:
+    """Return what a process and its descendants have done until now."""
+    pids, ticks, moved, waits = [], 0, 0, False
+    for one in (pid, *linux.descendants(pid)):
+        with suppress(OSError, ValueError, IndexError):
+            ticks += sum(map(int, _cells(Path(f"/proc/{one}/stat"))[UTIME : CSTIME + 1]))
+            pids.append(one)
+        with suppress(OSError, ValueError, IndexError):
+            io = Path(f"/proc/{one}/io").read_bytes().split()
+            moved += int(io[1]) + int(io[3])
+        with suppress(OSError, IndexError):
+            threads = Path(f"/proc/{one}/task").iterdir()
+            waits = waits or any(_cells(thread / "stat")[0] == b"D" for thread in threads)
+    return TreeWork(tuple(pids), ticks / TICKS_PER_S, moved, waits)
+
+
+def _cells(stat: Path) -> list[bytes]:
+    """Return the cells of a file ``stat`` behind the name, which may have spaces and brackets."""
+    return stat.read_bytes().rpartition(b") ")[2].split()

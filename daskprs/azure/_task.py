@@ -109,7 +109,7 @@ class Task:
 
     def run_options(self, **changes: Any) -> RunOptions:
         """Return all options, checked, with those of the settings file and of Dask's config."""
-        return _with_gpus(options_of_call(self._given(changes)))
+        return _as_on_azure(options_of_call(self._given(changes)))
 
     def _given(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the task and of the settings file beside the script."""
@@ -125,7 +125,7 @@ class Task:
 
         if progress is not None:
             changes["progress"] = progress
-        early = _with_gpus(RunOptions.from_names(**self._given(changes)))
+        early = _as_on_azure(RunOptions.from_names(**self._given(changes)))
         with prestart(early, self.client, lambda: self.run_options(**changes)):
             from daskprs._job.job import Job
 
@@ -146,6 +146,13 @@ class Task:
         return root.joinpath(*self.script.split(".")[:-1])
 
 
-def _with_gpus(options: RunOptions) -> RunOptions:
-    """Return the options with a GPU for each process, as on Azure, whatever the script does."""
-    return options.replace(gpus_per_process=1) if options.finds_gpu_use else options
+def _as_on_azure(options: RunOptions) -> RunOptions:
+    """Return the options with the defaults of Azure, where nothing has set another value.
+
+    Each process has a GPU, whatever the script does, and `init` has the time of three calls.
+    """
+    if options.finds_gpu_use:
+        options = options.replace(gpus_per_process=1)
+    if options.init_timeout is None:
+        options = options.replace(init_timeout=3 * float(options.run_invocation_timeout) + 30)
+    return options

@@ -55,6 +55,9 @@ class Desk:
         expected = plan if isinstance(plan, int) else None
         mini_batches = map(mini_batch, range(plan)) if isinstance(plan, int) else plan
         limits = {"allowed_failed_count": -1} | limits
+        if "progress_update_timeout_s" in limits:
+            stall_s = limits["progress_update_timeout_s"]
+            limits = {"first_progress_timeout_s": stall_s} | limits
         self.ledger = Ledger(
             "job",
             mini_batches,

@@ -17,6 +17,22 @@ def test_without_progress_for_too_long_the_job_fails(desk: Any) -> None:
     assert "progress_update_timeout=100 s" in it.abort.reason
 
 
+def test_the_first_mini_batch_has_the_time_of_init_as_well(desk: Any) -> None:
+    """A model may be loaded for longer than mini-batches run; once a process is up, it is."""
+    limits = {"progress_update_timeout_s": 100.0, "first_progress_timeout_s": 500.0}
+    it = desk(10, **limits)
+    it.tick(0.0)
+    it.tick(450.0)
+    assert it.abort is None
+    it.tick(60.0)
+    assert it.abort is not None
+    it = desk(10, **limits)
+    it.do(next(iter(it.leases)))
+    it.tick(0.0)
+    it.tick(110.0)
+    assert it.abort is not None
+
+
 def test_a_driver_that_stood_still_blames_nobody_for_it(desk: Any) -> None:
     """It was stopped for an hour, say, and its workers with it; then all goes on."""
     it = desk(10, progress_update_timeout_s=100.0)

@@ -158,6 +158,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("first_task_creation_timeout", 0),
     ("progress_update_timeout", 0),
     ("init_timeout", True),
+    ("init_idle_timeout", None),
     ("shutdown_timeout", 0),
     ("no_workers_timeout", 0),
     ("deadline", 0),
@@ -609,7 +610,8 @@ independent_rows on_error
     store_requests
     run_max_try retry_delay allowed_failed_count allowed_failed_percent error_threshold
     max_node_losses fail_on_timeout
-    run_invocation_timeout task_overhead_timeout init_timeout shutdown_timeout
+    run_invocation_timeout task_overhead_timeout init_timeout init_idle_timeout
+    shutdown_timeout
     first_task_creation_timeout progress_update_timeout no_workers_timeout deadline
     output_file_size overwrite
     resume accept_changes trust retain metrics_file shared progress show_output
@@ -631,13 +633,14 @@ def test_the_same_options_written_otherwise_are_the_same() -> None:
 
 
 def test_default_timeouts_follow_the_others() -> None:
-    """init: 3 × run + 30; progress: 2 × (load + run) + init."""
+    """progress: 2 × (load + run) + what init may be idle; until one is up, + what it may take."""
     assert RunOptions().limits() == Limits(finds_gpu_use=True)
     limits = RunOptions(run_invocation_timeout=10, task_overhead_timeout=20).limits()
-    assert limits.init_timeout_s == 60
-    assert limits.progress_update_timeout_s == 120
+    assert (limits.init_timeout_s, limits.init_idle_timeout_s) == (3600, 210)
+    assert (limits.progress_update_timeout_s, limits.first_progress_timeout_s) == (270, 3660)
     limits = RunOptions(init_timeout=5, progress_update_timeout=7).limits()
-    assert (limits.init_timeout_s, limits.progress_update_timeout_s) == (5, 7)
+    assert (limits.init_timeout_s, limits.init_idle_timeout_s) == (5, 5)
+    assert (limits.progress_update_timeout_s, limits.first_progress_timeout_s) == (7, 7)
 
 
 def test_limits_are_numbers() -> None:

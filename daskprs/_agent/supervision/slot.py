@@ -186,7 +186,7 @@ class Slot:
         if failure is None:
             self._events.append(AgentReady(name, elapsed))
             return agent
-        self._events.append(InitFailed(name, failure, elapsed))
+        self._events.append(InitFailed(name, failure, elapsed, agent.was_idle))
         self._lose(agent, agent.end(grace_s=EXIT_GRACE_S), failure.message or failure.kind)
         return None
 

@@ -18,6 +18,7 @@ from daskprs._agent.protocol.messages import (
     Stopped,
 )
 from daskprs._agent.protocol.shared_page import Activity, Phase
+from daskprs._agent.supervision.init_watch import InitWatch
 from daskprs._agent.supervision.stacks import FATAL, stacks_in
 from daskprs._agent.supervision.usage_ring import UsageRing
 from daskprs._core.lease import AgentExited
@@ -46,6 +47,9 @@ START_TIMEOUT_S = 120.0
 """Seconds in which an interpreter with pandas must start, even on a busy machine."""
 EXIT_GRACE_S = 1.0
 """Seconds in which a process that has closed its socket may end by itself."""
+INIT_SIGN = ".init"
+"""The file beside the working directories of a node's agents by which its `init`s show work."""
+IDLE_INIT = "an init() that did nothing (under 1 % of a core, nothing read, written or printed)"
 LOOK_EVERY_S = 1.0
 """Seconds between checks of the page and the memory when nothing else happens."""
 LESS = (
@@ -101,6 +105,8 @@ class Supervisor:
         self._limits = job.limits
         self._deadlines = _deadlines(job.limits)
         self._script = job.script
+        self.was_idle = False
+        """Whether the agent was ended since its `init` did nothing."""
         self._dump = ""
         """The stacks that the agent has dumped at its end, on request or in a crash."""
         self._forged = ""
@@ -114,6 +120,7 @@ class Supervisor:
         """Returns the mini-batch of an activity; the slot knows it."""
         self.timeout_of: Callable[[Activity], float | None] = lambda _: None
         """Returns the seconds that the running call may take, where they are its own."""
+        self._init_watch: InitWatch | None = None
         self.send(Start(PROTOCOL, job, process))
 
     # ---- start ----
@@ -133,9 +140,23 @@ class Supervisor:
             if self.gone:
                 return self.death(self.end(grace_s=EXIT_GRACE_S), "during init()")
             overdue = self.overdue()
+            if overdue is None and self._is_idle():
+                self.was_idle, overdue = True, self.page.look()
             if overdue is not None:
                 self.end(dump=True)
                 return self.timeout(overdue)
+
+    def _is_idle(self) -> bool:
+        """Say whether `init` has done nothing for its timeout."""
+        if self._limits.init_idle_timeout_s >= self._limits.init_timeout_s:
+            return False
+        if self.page.look().phase is not Phase.INIT:
+            return False
+        if self._init_watch is None:
+            logs, sign = (self.spec.stdout, self.spec.stderr), Path(self.spec.working_dir).parent
+            timeout_s = self._limits.init_idle_timeout_s
+            self._init_watch = InitWatch(self.pid, logs, sign / INIT_SIGN, timeout_s)
+        return self._init_watch.is_idle()
 
     # ---- messages ----
 
@@ -197,6 +218,9 @@ class Supervisor:
     def timeout(self, activity: Activity) -> Failure:
         """Return the failure of an agent that was ended for an activity that took too long."""
         deadline = self._deadline(activity)
+        if self.was_idle:
+            seconds = self._limits.init_idle_timeout_s
+            deadline = _Deadline(seconds, IDLE_INIT, "init_idle_timeout", ", or let it print")
         stacks = stacks_in(self._dump, self._script)
         message = (
             f"{deadline.what} exceeded {deadline.seconds:g} s on {self.spec.name}, which was "

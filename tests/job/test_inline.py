@@ -26,6 +26,7 @@ import pytest
 import daskprs
 from daskprs import EntryScript
 from daskprs._agent.inline import inline_agent
+from daskprs._driver import dispatch
 from daskprs.errors import OptionError, ParallelRunCanceled, ParallelRunFailed
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
@@ -396,8 +397,11 @@ def test_each_folder_of_modules_is_looked_at_once(
     assert 0 < sum(one.startswith(f"{tmp_path}/many") for one in looked) <= 3
 
 
-def test_what_the_caller_has_frozen_stays_so(tmp_path: Path) -> None:
+def test_what_the_caller_has_frozen_stays_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`gc.freeze` is for the whole process: a job thaws only what it has frozen itself."""
+    monkeypatch.setattr(dispatch, "gc", gc)  # other tests spare themselves the question
     gc.freeze()
     frozen = gc.get_freeze_count()
     _inline(ROWS[:1], lambda rows: rows, job_dir=tmp_path / "job")

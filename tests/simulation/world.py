@@ -661,7 +661,8 @@ def replaced(more: dict[tuple[str, str], Any]) -> Iterator[None]:
 
     """
     before: list[tuple[dict[str, Any], str, Any]] = []
-    for module in [one for name, one in sys.modules.items() if name.startswith("daskprs.")]:
+    modules = _modules()
+    for module in modules:
         names = vars(module)
         for name, value in list(names.items()):
             new = more.get((module.__name__, name), STANDARD.get(id(value)))
@@ -670,9 +671,16 @@ def replaced(more: dict[tuple[str, str], Any]) -> Iterator[None]:
                 names[name] = new
     try:
         yield
+        for late in [one for one in _modules() if one not in modules]:
+            real = [name for name, value in vars(late).items() if id(value) in STANDARD]
+            assert not real, f"{late.__name__} was loaded late, with {real}: import it in `ports`"
     finally:
         for names, name, value in before:
             names[name] = value
+
+
+def _modules() -> list[Any]:
+    return [one for name, one in sys.modules.items() if name.startswith("daskprs.")]
 
 
 @contextmanager

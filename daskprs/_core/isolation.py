@@ -100,11 +100,11 @@ class Isolation:
             return None
         return self._next(entry)
 
-    def finish(self, entry: Entry) -> int:
-        """Return the number of items that a committed mini-batch is without, and tell people."""
+    def finish(self, entry: Entry) -> None:
+        """Tell people of the items that a committed mini-batch is without."""
         bisection = entry.bisection
         if bisection is None or not bisection.failed:
-            return 0
+            return
         first, *others = bisection.failed
         more = f", and {len(others)} more" if others else ""
         what = f"{first.kind}: {first.message}".partition("\n")[0]
@@ -117,7 +117,6 @@ class Isolation:
             f"{entry.mini_batch.described} is done but for {count} {noun} of {bisection.items}, "
             f"number {first.start} in it{more}: {what}. failed_rows.parquet lists them.",
         )
-        return count
 
     def _next(self, entry: Entry, *, is_new: bool = False) -> Entry | None:
         """Return the entry for the next attempt; None where the job bisects no more."""

@@ -71,3 +71,8 @@ class FailedRows(NamedTuple):
     rows: bytes = b""
     """The input's columns of these items, in order, as an Arrow stream; empty if they are too
     large, or unknown."""
+
+    @property
+    def count(self) -> int:  # type: ignore[override] # tuple.count is of no use here
+        """Number of the items."""
+        return sum(one.stop - one.start for one in self.items)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from daskprs._core.isolation import Isolation
     from daskprs._core.lease import Death, LeaseReturned, Results
     from daskprs._core.ledger_state import AgentRecord, InFlightLease, LedgerState
+    from daskprs._core.pieces import FailedRows
     from daskprs._core.placement import Placement
     from daskprs._core.quarantine import Location
     from daskprs._core.renewals import Renewals
@@ -27,7 +28,17 @@ if TYPE_CHECKING:
 REFUSALS_PER_SLOT = 5
 """Fail the job after more than REFUSALS_PER_SLOT × slots refused leases of the same mini-batch."""
 NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
-SETTLING = ("index", "attempt", "status", "elapsed_s", "run_s", "total", "succeeded", "empty")
+SETTLING = (
+    "index",
+    "attempt",
+    "status",
+    "elapsed_s",
+    "run_s",
+    "failed_rows",
+    "total",
+    "succeeded",
+    "empty",
+)
 """The fields of an outcome that settle its mini-batch if nothing went wrong."""
 
 
@@ -150,6 +161,7 @@ class Settling:
         to: Commit,
         position: int,
         run_s: float,
+        failed_rows: FailedRows | None,
         total: int,
         succeeded: int,
         empty: bool,  # noqa: FBT001 - columns
@@ -165,7 +177,8 @@ class Settling:
         if entry.bisection is None:
             self._isolation.learn([run_s])
         self._memory.succeed(entry)
-        alone = self._isolation.finish(entry)
+        alone = 0 if failed_rows is None else failed_rows.count
+        self._isolation.finish(entry)
         failed = state.tally.commit(total, succeeded, empty=empty, alone=alone)
         if failed:
             state.abort_if(state.budgets.fail_items(failed))

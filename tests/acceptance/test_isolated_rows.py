@@ -251,6 +251,40 @@ def test_drop_goes_on_without_whole_mini_batches(tmp_path: Path) -> None:
     assert result.to_pandas()["n"].tolist() == [*range(64, 96)]
 
 
+@pytest.mark.parametrize(("on_error", "count"), [("raise", 32), ("isolate", 64)])
+def test_a_script_names_rows_itself(on_error: str, count: int, tmp_path: Path) -> None:
+    """They are failed items of mini-batches that succeed, whatever `run` did to what it got."""
+
+    def run(rows: pd.DataFrame, context: daskprs.MiniBatchContext) -> pd.DataFrame:
+        bad = rows["n"] % 10 == 7
+        context.fail(bad.to_numpy().nonzero()[0], "a seven")
+        rows["n"] = -1
+        if context.minibatch_index == 1 and context.piece is None:
+            raise ValueError("only as a whole")
+        return rows[~bad]
+
+    data = table(count, {})
+    result = score(tmp_path, data, run, on_error=on_error, independent_rows=True)
+    sevens = [n for n in range(count) if n % 10 == 7]
+    assert result.items == (count, count - len(sevens), len(sevens))
+    assert result.not_returned == 0
+    failed = result.failed_rows
+    assert failed["n"].tolist() == failed["_position"].tolist() == sevens
+    assert set(failed["_error"]) == {"a seven"}
+    assert set(failed["_status"]) == {"NAMED"}
+
+
+def test_a_script_cannot_name_rows_that_it_did_not_get(tmp_path: Path) -> None:
+    """The attempt fails, and says what was wrong."""
+
+    def run(rows: pd.DataFrame, context: daskprs.MiniBatchContext) -> pd.DataFrame:
+        context.fail([len(rows)], "one too many")
+        return rows
+
+    with pytest.raises(daskprs.ParallelRunFailed, match=r"named position 32, and run\(\) got 32"):
+        score(tmp_path, table(64, {}), run, on_error="raise")
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -267,3 +301,68 @@ def test_what_has_no_meaning_is_refused(options: dict[str, Any], text: str, tmp_
     with pytest.raises(daskprs.errors.OptionError, match=text):
         score(tmp_path, table(64, {}), size=size, **options)
     assert not (tmp_path / "job").exists()
+
+
+MILLION = """
+import os, signal, time
+
+broken = False
+
+def note(what):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(what)
+
+def init():
+    note("i")
+
+def run(rows):
+    global broken
+    note("r")
+    if broken:
+        raise ConnectionError("the process is broken")
+    numbers = rows["n"]
+    for n in numbers[numbers % 10_000 == 7_437]:
+        kind = n // 10_000 % 5
+        broken = POISONS
+        if kind < 2:
+            raise ValueError(f"bad {n}")
+        if kind < 4:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        time.sleep(1000)
+    return rows
+"""
+"""Of each hundred bad rows, 40 raise, 40 crash, and 20 hang."""
+
+
+@pytest.mark.long
+@pytest.mark.processes
+@pytest.mark.parametrize("poisons", [False, True], ids=["whole", "broken"])
+def test_a_hundred_bad_rows_of_a_million(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, poisons: bool
+) -> None:
+    """All others are committed once; the search costs some twenty calls for each bad row."""
+    notes = tmp_path / "notes"
+    monkeypatch.setenv("NOTES", str(notes))
+    count = 1_000_000
+    result = score(
+        tmp_path,
+        pd.DataFrame({"n": range(count)}),
+        MILLION.replace("POISONS", str(poisons)),
+        "1000 rows",
+        process_count_per_node=2,
+        run_invocation_timeout=10,
+    )
+    assert result.items == (count, count - 100, 100)
+    failed = result.failed_rows
+    assert failed["n"].tolist() == failed["_position"].tolist() == [*range(7_437, count, 10_000)]
+    causes = failed["_kind"].value_counts().to_dict()
+    assert causes == {"ValueError": 40, "PROCESS_DIED": 40, "TimeoutError": 20}
+    rows = result.to_pandas()["n"].to_numpy()
+    assert len(rows) == count - 100
+    assert (rows[1:] > rows[:-1]).all()
+    calls, inits = notes.read_text().count("r"), notes.read_text().count("i")
+    print(f"{calls - 1000} more calls, {inits} processes")
+    if not poisons:
+        assert calls - 1000 <= 2_100
+        dead = 60  # of which each search ends about ten processes
+        assert inits <= 2 + dead * 13

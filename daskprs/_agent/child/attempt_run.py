@@ -6,14 +6,19 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from daskprs._core.outcomes import Outcome, Status
+from daskprs._core.pieces import FailedItems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from daskprs._agent.child.null_rows import NullRows
     from daskprs._agent.child.peak_memory import PeakMemory
     from daskprs._core.mini_batch import Assigned
     from daskprs._output.rows.format_result import FormattedRows
+
+
+NAMED = "NAMED"
+"""The status of an item that the script itself has named as failed."""
 
 
 class RunClock:
@@ -55,6 +60,8 @@ class AttemptRun:
         self._cpu_s = cpu_s
         self.data: Any = None
         self.load_error: BaseException | None = None
+        self.named: dict[int, FailedItems] = {}
+        """The items that the script itself has named as failed, by number."""
         self.nulls: NullRows | None = None
         """Writes the rows, where they have a column `_error`."""
         self.total = self.mini_batch.items or 0
@@ -62,6 +69,18 @@ class AttemptRun:
         self._wall = time.time()
         self._begun = time.perf_counter()
         self._cpu_before_s = cpu_s()
+
+    def name(self, failed: Iterable[tuple[int, str]], first_row: int, count: int) -> None:
+        """Take the items of a call that the script has named, which begins at `first_row`.
+
+        Raise `IndexError` for a position that the call did not get.
+        """
+        for position, reason in failed:
+            if not 0 <= position < count:
+                msg = f"context.fail() named position {position}, and run() got {count}, from 0."
+                raise IndexError(msg)
+            number = first_row + position
+            self.named[number] = FailedItems(number, number + 1, NAMED, "", reason, "", self.number)
 
     def done(self, rows: FormattedRows, succeeded: int) -> Outcome:
         """Return the outcome of an attempt that has made these rows."""

@@ -58,9 +58,18 @@ class ScriptFunctions:
         self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing
         self.shutdown: Callable[[], Any] = getattr(script, "shutdown", None) or do_nothing
 
-    def run(self, data: Any, mini_batch: MiniBatch, piece: Range | None = None) -> Any:
-        """Call `run`, with the mini-batch's context if it asks for one."""
-        return self._run(data, context_parts(mini_batch, piece))
+    def run(
+        self,
+        data: Any,
+        mini_batch: MiniBatch,
+        piece: Range | None = None,
+        failed: list[tuple[int, str]] | None = None,
+    ) -> Any:
+        """Call `run`, with the mini-batch's context if it asks for one.
+
+        `failed` takes the positions and reasons that the script gives to `context.fail`.
+        """
+        return self._run(data, context_parts(mini_batch, piece), failed)
 
     def cpu_s(self) -> float:
         """Return the seconds of processor time that the script has used so far."""

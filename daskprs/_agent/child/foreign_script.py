@@ -74,7 +74,13 @@ class ForeignScript:
         """Call `init`."""
         self._ask("init")
 
-    def run(self, data: Any, mini_batch: MiniBatch, piece: Range | None = None) -> Any:
+    def run(
+        self,
+        data: Any,
+        mini_batch: MiniBatch,
+        piece: Range | None = None,
+        _failed: object = None,
+    ) -> Any:
         """Call `run`; a generator that it returns goes on while this one does."""
         word, result = self._ask("run", data, context_parts(mini_batch, piece))
         return self._pieces() if word == "pieces" else result

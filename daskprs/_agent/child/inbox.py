@@ -281,6 +281,10 @@ class Loader:
             return self._load(mini_batch)
         return loaded
 
+    def load_again(self, mini_batch: MiniBatch) -> Any:
+        """Return the data of a mini-batch that has run; None if it cannot be loaded any more."""
+        return None if self._ahead != NOTHING or self._is_dropped else self._load(mini_batch).data
+
     def drop(self) -> None:
         """Drop what is loaded ahead, without waiting for it: the agent may be asked to end."""
         self._is_dropped |= self._ahead != NOTHING

@@ -28,7 +28,7 @@ from daskprs._agent.child.lifetime import Lifetime
 from daskprs._agent.child.null_rows import NullRows
 from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
-from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun
+from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun, with_failed_rows
 from daskprs._agent.child.print_marks import OWN, PrintMarks
 from daskprs._agent.foreign.run_profile import RunProfile
 from daskprs._agent.protocol.answers import dumped
@@ -344,7 +344,11 @@ class Agent:
                 return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
             rows = writer.finish()
         succeeded = attempt.total if self.entry.counts_inputs else rows.succeeded
-        return attempt.done(rows, succeeded), rows.payload
+        if not attempt.named:
+            return attempt.done(rows, succeeded), rows.payload
+        # It is loaded again: `run` may have changed what it got, and most call no `context.fail`.
+        data = self._loader.load_again(attempt.mini_batch)
+        return with_failed_rows(attempt.done(rows, succeeded), attempt, data), rows.payload
 
     def _write_run(
         self,
@@ -363,8 +367,10 @@ class Agent:
         if self._job.included is not None:
             included, data = taken_columns(self._job.included, data, mini_batch, first_row)
             self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
+        failed: list[tuple[int, str]] = []
+        count = rows_in(data)
         with attempt.run_clock as clock:
-            result = self.entry.run(data, mini_batch, piece)
+            result = self.entry.run(data, mini_batch, piece, failed)
         del data
         if result is None:
             return False
@@ -384,6 +390,8 @@ class Agent:
         else:
             self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
             write(result)
+        if failed:
+            attempt.name(failed, first_row, count)
         return True
 
 

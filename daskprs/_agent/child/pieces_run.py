@@ -31,6 +31,19 @@ NULL_RETURN = Failure(
 """The failure of an attempt at which `run` has returned None."""
 
 
+def with_failed_rows(
+    outcome: Outcome, attempt: AttemptRun, data: Any, found: tuple[FailedItems, ...] = ()
+) -> Outcome:
+    """Return the outcome of a success without some items: those found, and those named."""
+    failed = tuple(sorted([*found, *attempt.named.values()]))
+    count = sum(one.stop - one.start for one in failed)
+    rows = b"" if data is None else rows_as_bytes(data, failed)
+    return outcome._replace(
+        succeeded=min(outcome.succeeded, outcome.total - count),
+        failed_rows=FailedRows(failed, rows),
+    )
+
+
 class PiecesRun:
     """Runs pieces of a mini-batch.
 
@@ -111,14 +124,10 @@ class PiecesRun:
             if nulls is not None:
                 nulls.finish(writer)
             rows = writer.finish()
-        failed = sum(one.stop - one.start for one in pieces.failed)
-        good = attempt.total - failed
-        made = rows.succeeded - (0 if nulls is None else nulls.count)
-        succeeded = good if counts_inputs else made
-        outcome = attempt.done(rows, min(succeeded, good) if failed else succeeded)
-        if failed:
-            told = FailedRows(pieces.failed, rows_as_bytes(self._data, pieces.failed))
-            outcome = outcome._replace(failed_rows=told)
+        made = attempt.total if counts_inputs else rows.succeeded
+        outcome = attempt.done(rows, made - (0 if nulls is None else nulls.count))
+        if pieces.failed or attempt.named:
+            outcome = with_failed_rows(outcome, attempt, self._data, pieces.failed)
         return outcome._replace(pieces=PiecesEnd()), rows.payload
 
     def _leave_out(self, writer: RowWriter, items: FailedItems) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self  # the hints alone need it
 
 LOG_FORMAT = "%(asctime)s|%(name)s|%(levelname)s|%(process)d|%(message)s"
@@ -164,6 +164,31 @@ class MiniBatchContext:
     global_row_index_lower_bound: int | None = None
     dataset: Slice = Slice("", "")
     piece: tuple[int, int] | None = None
+    _failed: list[tuple[int, str]] | None = field(default=None, repr=False, compare=False)
+
+    def fail(self, positions: Iterable[int], reason: str) -> None:
+        """Name rows or files that have failed, for ``failed_rows.parquet``.
+
+        The mini-batch succeeds without them. Leave them out of what `run` returns. It needs no
+        option, and cannot be used under another interpreter.
+
+        Parameters
+        ----------
+        positions
+            Their numbers in what `run` got, from 0.
+        reason
+            The cause, for people.
+
+        Raises
+        ------
+        RuntimeError
+            Under another interpreter (`python`).
+
+        """
+        if self._failed is None:
+            msg = "context.fail() has no effect under another interpreter: raise an error instead."
+            raise RuntimeError(msg)
+        self._failed.extend((int(one), str(reason)) for one in positions)
 
 
 def context_of(
@@ -174,10 +199,11 @@ def context_of(
     identity: str,
     size_bytes: int | None,
     piece: tuple[int, int] | None,
+    failed: list[tuple[int, str]] | None = None,
 ) -> MiniBatchContext:
-    """Return the context of a mini-batch, or of a piece of it."""
+    """Return the context of a mini-batch, or of a piece of it; `failed` takes what it names."""
     place = Slice(label, identity, size_bytes)
-    return MiniBatchContext(index, partition_key, lower_bound, place, piece)
+    return MiniBatchContext(index, partition_key, lower_bound, place, piece, failed)
 
 
 def begin_script(

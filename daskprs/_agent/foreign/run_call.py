@@ -32,9 +32,15 @@ class RunCall:
         self._run = run
         self._takes_context = _takes_context(run, any_second=any_second)
 
-    def __call__(self, data: Any, context: tuple[Any, ...]) -> Any:
-        """Call `run`; `context` has the arguments of `context_of`."""
-        further = [context_of(*context)] if self._takes_context else []
+    def __call__(
+        self, data: Any, context: tuple[Any, ...], failed: list[tuple[int, str]] | None = None
+    ) -> Any:
+        """Call `run`; `context` has the arguments of `context_of`.
+
+        `failed` takes the positions and reasons that the script gives to `context.fail`.
+        """
+        parts = (*context, failed)
+        further = [context_of(*parts)] if self._takes_context else []
         try:
             return self._run(data, *further)
         except TypeError as error:

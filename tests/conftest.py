@@ -55,6 +55,16 @@ dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 # its path may be too long for them in all tests that follow.
 multiprocessing.util.get_temp_dir()
 
+# A nanny gives its worker variables by setting them in this process, where they would stay. What is
+# started later would need templates of its own, since they are read as an interpreter starts.
+OF_NANNIES = {
+    name: os.environ.get(name)
+    for name in (
+        *("PYTHONHASHSEED", "MALLOC_TRIM_THRESHOLD_"),
+        *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    )
+}
+
 # NVML keeps two pipes from its first use on, where there is a GPU.
 gpu_usage()
 
@@ -70,7 +80,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     # Each job in this process asks whether its caller has frozen something, and the answer takes
     # a walk through all of it: 30 ms, in some thousand jobs.
-    dispatch.gc = types.SimpleNamespace(get_freeze_count=lambda: 1)  # type: ignore[assignment]
+    dispatch.gc = types.SimpleNamespace(get_freeze_count=lambda: 1)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -109,6 +119,10 @@ def leaves_nothing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[N
     poll_for(nothing_left, PATIENCE_S)
     left = now.since(before)
     now.end_processes(before)
+    for name, value in OF_NANNIES.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
     left += [f"half a file, {path}" for path in tmp_path.rglob("*.part")]
     assert not left, f"the test has left {'; '.join(left)}"
 

@@ -1,6 +1,6 @@
-"""The examples do what they say, as `make demo` runs them, but in one process for each job.
+"""The examples do what they say, as `make demo` runs them, but in one process.
 
-Each agent would import scikit-learn: `test_make.py` has the demo with agents, which is long.
+Each process would import scikit-learn: `test_make.py` has the demo with agents, which is long.
 """
 
 from __future__ import annotations
@@ -15,6 +15,24 @@ import pandas as pd
 import pytest
 
 INLINE = "DASK_DASKPRS__START_METHOD"
+IN_ONE_PROCESS = """
+import runpy, subprocess, sys
+
+def run(words, check):
+    own, sys.argv = sys.argv, words[2:] if words[1] == "-m" else words[1:]
+    try:
+        if words[1] == "-m":
+            runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(words[1], run_name="__main__")
+    except SystemExit as end:
+        assert not (check and end.code), end
+    finally:
+        sys.argv = own
+
+subprocess.run = run  # what the demo starts runs here: each start would import scikit-learn
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -24,7 +42,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     folder = tmp_path_factory.mktemp("demo")
     path = os.pathsep.join([str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "demo.py")],
+        [sys.executable, "-c", IN_ONE_PROCESS, str(EXAMPLES / "demo.py")],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path.strip(os.pathsep), INLINE: "inline"},
         capture_output=True,

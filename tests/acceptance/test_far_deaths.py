@@ -78,7 +78,7 @@ def run(script: Path, folder: Path, address: str) -> None:
 def test_the_last_words_before_a_kill_are_there(tmp_path: Path) -> None:
     """The worker that its nanny starts next sees the folder, and tells what is new in it."""
     (tmp_path / "script.py").write_text(KILLS_ITS_WORKER)
-    with separate_nodes(tmp_path / "log", [tmp_path], count=1) as nodes:
+    with separate_nodes(tmp_path / "log", [tmp_path], count=1, nanny=True) as nodes:
         run(tmp_path / "script.py", tmp_path / "job", nodes.address)
         assert said(tmp_path / "job").count("last words") == 1
         left = nodes.nodes[0].call("find", "/tmp", "-path", "*daskprs-*/*")  # noqa: S108

@@ -32,7 +32,7 @@ class CutCluster(ExitStack):
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
         log = self._folder / "log"
-        self._nodes = self.enter_context(separate_nodes(log, [], NODES, THREADS))
+        self._nodes = self.enter_context(separate_nodes(log, [], NODES, THREADS, nanny=True))
         self.address = self._nodes.address
         self.mend()
         return self

@@ -157,7 +157,7 @@ class SeparateNodes:
         return node
 
     def start_worker(self, node: Host, *options: str, threads: int = 1) -> subprocess.Popen[bytes]:
-        """Start a worker with its nanny on a node."""
+        """Start a worker on a node, with its nanny unless the options say otherwise."""
         module = ["-m", "distributed.cli.dask_worker", self.address, "--no-dashboard"]
         size = ["--nthreads", str(threads), "--memory-limit", "0"]
         return node.start(sys.executable, *module, *size, *options, log=self._log)
@@ -182,7 +182,7 @@ class SeparateNodes:
 
 @contextmanager
 def separate_nodes(
-    log: Path, hidden: Sequence[Path], count: int = 2, threads: int = 1
+    log: Path, hidden: Sequence[Path], count: int = 2, threads: int = 1, *, nanny: bool = False
 ) -> Iterator[SeparateNodes]:
     """Yield a cluster with a worker on each node; everything ends with the block.
 
@@ -194,12 +194,14 @@ def separate_nodes(
         Folders of this machine that no node sees. The folder of temporary files is hidden, too.
     count, threads
         Nodes, and threads of each worker.
+    nanny
+        Let each worker have a nanny, which starts another one when it dies; this takes a second.
 
     """
     with ExitStack() as stack:
         nodes = SeparateNodes(all_hidden(hidden), log, stack)
         for _ in range(count):
-            nodes.start_worker(nodes.add(), threads=threads)
+            nodes.start_worker(nodes.add(), *([] if nanny else ["--no-nanny"]), threads=threads)
         yield nodes
 
 

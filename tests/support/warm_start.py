@@ -60,8 +60,11 @@ IMPORTED = {
     "zygote": zygote_main.IMPORTED_ONCE,
     "program": PROGRAM,
     "service": (*PROGRAM, "daskprs._serve.server"),
-    # Each cluster that is started by hand has settings of its own.
-    "dask": (*zygote_main.IMPORTED_ONCE, "click", "jinja2", "msgpack", "tornado.ioloop", "yaml"),
+    "dask": (
+        *zygote_main.IMPORTED_ONCE,
+        "distributed.cli.dask_scheduler",
+        "distributed.cli.dask_worker",
+    ),
 }
 PROGRAMS = {
     "daskprs": "program",
@@ -314,7 +317,7 @@ def _key(order: Order) -> Key:
 
 
 def _is_read(name: str, kind: str) -> bool:
-    names = READ_AT_THE_START + (READ_BY_DASK if kind in {"program", "service"} else ())
+    names = READ_AT_THE_START + (() if kind == "zygote" else READ_BY_DASK)
     return name.startswith(names) and name != "PYTHONPATH"
 
 

@@ -70,7 +70,8 @@ class CommittedRows:
         """
         history = self._history
         history.read_on()
-        if history.epoch <= self._after:
+        # A journal is there a moment before its first record, which says what the job keeps.
+        if history.epoch <= self._after or not history.forms:
             return iter(())
         if self._next and history.plans != self._plans:
             msg = (

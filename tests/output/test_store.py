@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from daskprs._folders.job_folder import JobFolder
+from daskprs._output.committed_rows import CommittedRows
 from daskprs._output.journal.changes import check_unchanged
 from daskprs._output.journal.recovery import Resumption
 from daskprs._output.read_rows import read_rows
@@ -565,6 +566,14 @@ def test_a_flipped_bit_anywhere_in_a_commit_drops_it(every: int, tmp_path: Path)
         flip_a_byte(journal, place)
         with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:
             assert not driver.has(0), whole[place:]
+
+
+def test_rows_of_a_job_whose_journal_has_no_record_yet_are_to_come(tmp_path: Path) -> None:
+    """What follows it does not say that it keeps none."""
+    commit_all(tmp_path, [0])
+    job = JobFolder(tmp_path / "job")
+    job.journal(1).write_bytes(b"")
+    assert list(CommittedRows(job).new(is_complete=False)) == []
 
 
 def test_a_job_that_has_changed_says_which_part(tmp_path: Path) -> None:

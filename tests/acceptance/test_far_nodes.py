@@ -15,6 +15,7 @@ import pytest
 from distributed import Client
 
 import daskprs
+from daskprs._lazy import task_agents
 from tests.support.cases import mostly_long
 from tests.support.separate_nodes import SeparateNodes, separate_nodes, why_not
 
@@ -265,6 +266,27 @@ def test_side_inputs_are_sent_where_they_are_not_seen(tmp_path: Path, client: Cl
             environment_variables={"WHERE": str(model)},
         )
         assert list(rows["result"]) == ["wordsw"]
+
+
+def _end_soon() -> None:
+    task_agents.LINGER_S = 0.3
+
+
+def test_workers_have_to_share_the_job_folder_of_a_collection(
+    tmp_path: Path, client: Client
+) -> None:
+    """Without a common folder, partitions run in tasks of their own: there the script travels."""
+    client.run(_end_soon)
+    script = tmp_path / "square.py"
+    script.write_text("def run(rows):\n    return rows[['number']] ** 2\n")
+    data, schema = dd.from_pandas(FRAME, npartitions=4), {"number": "int64"}
+    with client.as_current():
+        lazy = daskprs.map_batches(data, script, schema=schema, job_dir=tmp_path / "job")
+        with pytest.raises(daskprs.OptionError, match=r"cannot see the job folder .*job_dir"):
+            lazy.compute()
+        lazy = daskprs.map_batches(data, script, schema=schema, committed=False)
+        made = lazy.compute()
+    pd.testing.assert_frame_equal(made.reset_index(drop=True), FRAME[["number"]] ** 2)
 
 
 @pytest.mark.long

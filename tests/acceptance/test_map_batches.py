@@ -39,7 +39,6 @@ from daskprs.errors import JobFolderError
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
-from tests.support.separate_nodes import separate_nodes, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -573,25 +572,6 @@ def test_a_computation_that_is_cancelled_cancels_the_job(tmp_path: Path, client:
     assert state_of(folder).status == "Canceled"
     assert same_rows(by_job(frame(), strikes, tmp_path).compute())
     assert len(strikes.calls()) < 2 * PARTS
-
-
-def test_workers_have_to_share_the_job_folder(tmp_path: Path) -> None:
-    """Without a common folder, partitions run in tasks of their own: there the script travels."""
-    if reason := why_not():
-        pytest.skip(reason)
-    script = tmp_path / "square.py"
-    script.write_text(
-        "def run(rows):\n    return rows[['number']].assign(square=rows.number ** 2)\n"
-    )
-    with (
-        separate_nodes(tmp_path / "log", [tmp_path], count=2) as nodes,
-        Client(nodes.address) as client,
-    ):
-        client.wait_for_workers(2, LONGEST_S)
-        client.run(_end_soon)
-        with pytest.raises(daskprs.OptionError, match=r"cannot see the job folder .*job_dir"):
-            by_job(frame(), script, tmp_path).compute()
-        assert same_rows(in_tasks(frame(), script).compute())
 
 
 # ---- what is refused ----

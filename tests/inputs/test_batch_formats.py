@@ -93,8 +93,13 @@ def _array(cells: list[Any], type_: pa.DataType) -> pa.Array:
     return pa.array(cells, type_)
 
 
+@pytest.fixture(autouse=True)
+def _files_go_with_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 def _in_file(table: pa.Table) -> str:
-    path = Path(tempfile.mkdtemp(prefix="daskprs-test-")) / "table.parquet"
+    path = Path(tempfile.mkdtemp()) / "table.parquet"
     pq.write_table(table, path, row_group_size=5)
     return str(path)
 

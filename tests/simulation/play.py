@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs._cluster.cluster_slots import ClusterSlots
 from daskprs._cluster.slot_allocator import SlotAllocator
+from daskprs._core.actions import EndSet
 from daskprs._core.ending import JobStatus
 from daskprs._driver import dispatch
 from daskprs._driver.inline_slots import InlineSlots
@@ -326,8 +327,17 @@ class Stage:
             job = spec_of(job_id, self.folder, epoch, scenario)
             slots = self._slots(process, job, listeners)
             self.moment = AT_WORK
-            driver = dispatch.Dispatcher(slots, ledger, store, listeners, job, clock=dispatch.time)
+            end = EndSet(None if self.is_calm or self.books.drivers > 1 else scenario.ends_s)
+            driver = dispatch.Dispatcher(
+                slots, ledger, store, listeners, job, clock=dispatch.time, end=lambda: end
+            )
             ending = driver.run()
+            if ending.status is JobStatus.INTERRUPTED:
+                demand(end.at_s is not None, "a job without an end was interrupted")
+                self.books.count("job interrupted")
+                store.write_failed()
+                store.end({"status": ending.status.value})
+                return False
             if ending.status is not JobStatus.COMPLETED:
                 self.books.count("job failed", "too many failures" if scenario.must_fail else "")
                 if scenario.must_fail:

@@ -48,6 +48,8 @@ class Scenario:
     """The form of the output."""
     replaces: bool = False
     """Whether another output has the name, until the job replaces it."""
+    ends_s: float | None = None
+    """The deadline of the first driver, in seconds from the start."""
 
     @property
     def spec(self) -> OutputSpec:
@@ -118,6 +120,8 @@ def drawn(seed: int) -> Scenario:
         on_disk[moment, rng.randint(1, MOMENTS[moment] + (moment == AT_WORK) * count)] = rng.choice(
             ON_DISK
         )
+    of_end = random.Random(f"end of {seed}")  # noqa: S311 - all else of a seed stays as it was
+    ends_s = of_end.random() * (length_s + 1) if of_end.random() < 0.1 else None
     lies = rng.random() < 0.1
     init_fails = {rng.randint(0, 5)} if rng.random() < 0.1 else set()
     return Scenario(
@@ -135,6 +139,7 @@ def drawn(seed: int) -> Scenario:
         init_fails,
         form := rng.choice(["text"] * 14 + ["headed"] * 4 + ["jsonl", "parquet"]),
         form != "parquet" and rng.random() < 0.3,
+        ends_s,
     )
 
 

@@ -113,6 +113,8 @@ def smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, hosts=scenario.hosts - 1)
     if scenario.init_fails:
         yield replace(scenario, init_fails=set())
+    if scenario.ends_s is not None:
+        yield replace(scenario, ends_s=None)
 
 
 def shrunk(scenario: Scenario, base: Path) -> Scenario:

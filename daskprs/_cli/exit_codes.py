@@ -17,7 +17,7 @@ import click
 from daskprs._cli.options import flagged
 from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from daskprs._options.rules import removed_directory
-from daskprs._system.interrupts import handle_sigterm
+from daskprs._system.interrupts import sigterm_handler
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,
@@ -95,7 +95,7 @@ def _interrupted() -> Iterator[None]:
 
     Signals that are ignored (nohup) stay so.
     """
-    handlers = {signal.SIGTERM: handle_sigterm, signal.SIGHUP: _interrupt}
+    handlers = {signal.SIGTERM: sigterm_handler(), signal.SIGHUP: _interrupt}
     heeded = [number for number in handlers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handlers[number]) for number in heeded}
     try:

@@ -49,9 +49,18 @@ def cancelled_by(file: os.PathLike[str] | str) -> dict[str, str]:
     return {CANCEL_FILES: "\n".join([*files, str(file)])}
 
 
-def handle_sigterm(number: int, frame: types.FrameType | None) -> None:
-    """Handle SIGTERM: let the loop of a job end by itself, or interrupt what is done."""
-    del number, frame
+def sigterm_handler() -> Handler:
+    """Return a handler of SIGTERM for this process; its forks end as if they had none."""
+    return partial(_handle_sigterm, os.getpid())
+
+
+def _handle_sigterm(owner: int, number: int, frame: types.FrameType | None) -> None:
+    """Let the loop of a job end by itself, or interrupt what is done."""
+    del frame
+    if os.getpid() != owner:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        return
     if is_cancelled():
         raise KeyboardInterrupt
     if not (_hearing and _hearing[-1]()):
@@ -78,7 +87,7 @@ def sigterm_handled() -> Iterator[None]:
     if not within or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(signal.SIGTERM, handle_sigterm)
+    signal.signal(signal.SIGTERM, sigterm_handler())
     try:
         yield
     finally:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs._system.interrupts import INTERRUPTING, LateInterrupts, held_back
+from daskprs._system.interrupts import (
+    INTERRUPTING,
+    LateInterrupts,
+    held_back,
+    sigterm_handled,
+    sigterm_heard_by,
+)
 
 if TYPE_CHECKING:
     import types
@@ -110,3 +117,17 @@ def test_in_another_thread_nothing_is_touched() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.default_int_handler]
+
+
+def test_a_fork_ends_by_sigterm_though_a_job_hears_it_here() -> None:
+    """It does nothing of the job, and has to end when somebody asks it to."""
+    with sigterm_handled(), sigterm_heard_by(lambda: True):
+        press(signal.SIGTERM)  # heard, so that nothing happens
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            pid = os.fork()
+        if pid == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -51,8 +51,9 @@ def _planned(deadline: str | None) -> EndSet:
     if deadline == NEVER:
         return EndSet(None)
     if deadline is not None:
-        why = f"nothing more fits before its deadline, {deadline}"
-        return _at(datetime.fromisoformat(deadline).timestamp(), why)
+        moment = datetime.fromisoformat(deadline)
+        why = f"nothing more fits before its deadline, {moment:%Y-%m-%d %H:%M:%S}"
+        return _at(moment.timestamp(), why)
     batch = batch_end(os.environ)
     if batch is None:
         return EndSet(None)

@@ -178,7 +178,7 @@ def check_deadline(name: str, value: Any) -> str:
             f'such as "06:30", a time such as "2030-01-31T06:30", or {NEVER!r}'
         )
         raise refused(name, value, rule)
-    return at.astimezone().isoformat(timespec="seconds")
+    return at.astimezone().isoformat(timespec="milliseconds")
 
 
 def _moment(text: str) -> datetime | None:

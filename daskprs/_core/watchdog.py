@@ -39,6 +39,8 @@ class Watchdog:
     def __init__(self, deadlines_s: Mapping[str, float]) -> None:
         self._deadlines_s = deadlines_s
         self._silence_s: dict[str, float] = {}
+        self._overdue_s: dict[SlotId, float] = {}
+        """The slots that are beyond a deadline, and for how many seconds."""
         self._now_s: float | None = None
         self.silent: set[str] = set()
         """The workers that have been silent for too long."""
@@ -59,18 +61,29 @@ class Watchdog:
         self._now_s = now_s
         for worker in self._silence_s:
             self._silence_s[worker] += passed_s
+        for slot in self._overdue_s:
+            self._overdue_s[slot] += passed_s
         if any(silence_s < RECENTLY_S for silence_s in self._silence_s.values()):
             self.silent.update(
                 w for w, silence_s in self._silence_s.items() if silence_s > SILENT_S
             )
 
     def found(self, states: Mapping[SlotId, SlotState]) -> dict[SlotId, str]:
-        """Return the slots whose agent should have been killed long ago, and why."""
+        """Return the slots whose agent should have been killed long ago, and why.
+
+        A lease that comes back while its agent works is watched again once the driver goes on with
+        it. So the seconds of a pause of the driver do not count.
+        """
+        self._overdue_s = {
+            slot: self._overdue_s.get(slot, 0.0)
+            for slot, state in states.items()
+            if state.since_s > self._deadlines_s.get(state.phase, float("inf"))
+        }
+        late = {slot: states[slot] for slot, for_s in self._overdue_s.items() if for_s > GRACE_S}
         return {
             slot: (
                 f"{state.place.process} on {slot.worker} has been {state.phase} for "
                 f"{state.since_s:.0f} s, and its worker has not ended it"
             )
-            for slot, state in states.items()
-            if state.since_s > self._deadlines_s.get(state.phase, float("inf")) + GRACE_S
+            for slot, state in late.items()
         }

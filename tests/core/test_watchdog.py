@@ -6,6 +6,8 @@ from daskprs._core.actions import SlotId
 from daskprs._core.events import Place, SlotState
 from daskprs._core.watchdog import GRACE_S, SILENT_S, Watchdog
 
+SLOT = SlotId("tcp://host", 0, 0)
+
 
 def passed(watchdog: Watchdog, seconds: int, *heard: str) -> set[str]:
     """Let time pass in which these are heard; return who is silent."""
@@ -60,14 +62,29 @@ def test_who_has_gone_is_not_waited_for() -> None:
     assert passed(watchdog, 2 * int(SILENT_S), "b") == set()
 
 
+def state(phase: str, since_s: float) -> dict[SlotId, SlotState]:
+    """Return the state of a slot."""
+    return {SLOT: SlotState(Place(0, "process000"), phase, since_s, 1)}
+
+
 def test_a_slot_that_its_worker_should_have_ended_is_found() -> None:
     """With some time for the kill; phases without a deadline may last for ever."""
     watchdog = Watchdog({"running": 60.0})
-    slot = SlotId("tcp://host", 0, 0)
-
-    def state(phase: str, since_s: float) -> dict[SlotId, SlotState]:
-        return {slot: SlotState(Place(0, "process000"), phase, since_s, 1)}
-
-    assert watchdog.found(state("running", 60.0 + GRACE_S)) == {}
+    for second in range(int(GRACE_S) + 1):
+        watchdog.tick(float(second))
+        assert watchdog.found(state("running", 61.0 + second)) == {}
+    watchdog.tick(GRACE_S + 1)
     assert watchdog.found(state("idle", 1e9)) == {}
-    assert "process000" in watchdog.found(state("running", 61.0 + GRACE_S))[slot]
+    assert watchdog.found(state("running", 61.0)) == {}, "another mini-batch, seen just now"
+    for second in range(int(GRACE_S) + 1):
+        watchdog.tick(GRACE_S + 2 + second)
+        found = watchdog.found(state("running", 62.0 + second))
+    assert "process000" in found[SLOT]
+
+
+def test_a_pause_of_the_driver_retires_no_slot() -> None:
+    """A lease that has come back is not watched by its worker until the driver goes on with it."""
+    watchdog = Watchdog({"running": 60.0})
+    watchdog.tick(0.0)
+    watchdog.tick(30_000.0)
+    assert watchdog.found(state("running", 30_000.0)) == {}

@@ -29,7 +29,7 @@ from tests.simulation.agents import GOOD, HEADER, Act, Pool, Script, numbers_of,
 from tests.simulation.cluster import Client, Cluster, Scheduler, Worker
 from tests.simulation.disk import OPEN_TO, Disk
 from tests.simulation.ports import on
-from tests.simulation.promises import Books, CheckedLedger, Listener, Refused, demand
+from tests.simulation.promises import Books, CheckedLedger, Listener, Refused, demand, durable
 from tests.simulation.scenario import AT_WORK, EARLIER, ENDING, OPENING, PUBLISHING, Scenario, plan
 from tests.simulation.world import Died, Executor, Process, World, installed, now
 
@@ -174,15 +174,16 @@ class Stage:
             return
         other = Process("locked out driver")
         with now().acting(other), suppress(JobFolderLocked), locked(self.folder):
-            demand(False, "two drivers hold the folder")
+            is_free = first.is_dead or first in self.disk.cut_off
+            demand(is_free, "two drivers hold the folder")
         demand(not other.is_dead, "nothing befalls this driver")
 
     def _rot(self) -> None:
         """Change a byte of a spool, as a disk does that breaks."""
-        files = [one for one in sorted(self.folder.path.glob("*spools.*/*")) if one.stat().st_size]
+        files = [one for one in sorted(self.folder.path.glob("spool.*/*")) if one.stat().st_size]
         if files:
             self.disk.rot(self.rng.choice(files), self.rng)
-            self.books.reported.clear()  # what is damaged runs again
+            self.books.spoil()
 
     def _restart(self, worker: Worker) -> None:
         """Let a nanny start another worker, perhaps at the same address."""
@@ -323,7 +324,7 @@ class Stage:
                 expected=scenario.count,
                 seed=job_id,
             )
-            listeners: Any = Listener(self.books)
+            listeners: Any = Listener(self.books, epoch, self.disk.record)
             job = spec_of(job_id, self.folder, epoch, scenario)
             slots = self._slots(process, job, listeners)
             self.moment = AT_WORK
@@ -463,6 +464,7 @@ def played(scenario: Scenario, base: Path) -> Books:
         stage.play()
         stage.check()
         stage.check_the_rest()
+        reports = list(books.reports)
         for _ in range(RESUMES):
             moment = rng.randint(begun, len(stage.disk.record))
             shutil.rmtree(root)  # the paths in the journal stay those of the job
@@ -472,7 +474,10 @@ def played(scenario: Scenario, base: Path) -> Books:
             again = Stage(mended, root, books, is_calm=True)
             again.disk.adopt()
             books.count("power lost")
-            books.reported.clear()  # those since the last sync may have gone with the power
+            books.reported = durable(reports, stage.disk.record[:moment])
+            if scenario.lies or stage.disk.cut_off:
+                # A driver that was cut off may commit the same anew, without a sync.
+                books.reported = set()
             with suppress(Refused):
                 again.play()
                 again.check()

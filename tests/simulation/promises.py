@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daskprs._core.mini_batch import MiniBatch
+    from tests.simulation.disk import Operation
     from tests.simulation.scenario import Scenario
 
 
@@ -37,8 +38,19 @@ class Books:
     drivers: int = 0
     reported: set[int] = field(default_factory=set)
     """Mini-batches whose commits were reported, and have to be there for the next driver."""
+    reports: list[tuple[int, int, int]] = field(default_factory=list)
+    """Each of these commits: the mini-batch, the epoch, and the operations of the disk by then."""
     strikes: dict[str, int] = field(default_factory=dict)
     virtual_s: float = 0.0
+
+    is_rotten: bool = False
+    """Whether bytes have changed on the disk: what is damaged runs again, reported or not."""
+
+    def spoil(self) -> None:
+        """Demand no commit any more."""
+        self.is_rotten = True
+        self.reported.clear()
+        self.reports.clear()
 
     def count(self, what: str, moment: str = "") -> None:
         """Count what befell the job."""
@@ -46,17 +58,46 @@ class Books:
         self.strikes[key] = self.strikes.get(key, 0) + 1
 
 
+def durable(reports: list[tuple[int, int, int]], record: list[Operation]) -> set[int]:
+    """Return the mini-batches whose commits outlive a loss of power after these operations.
+
+    Rows are synced before the journal: so a commit has both once the journal of its epoch has
+    been synced twice since.
+    """
+    journals = {
+        one.given[1].rpartition("/journal.")[2]: one.given[0]
+        for one in record
+        if one.what == "create" and "/journal." in one.given[1]
+    }
+    synced: dict[int, int] = {}
+    for epoch, node in journals.items():
+        syncs = [
+            number
+            for number, one in enumerate(record)
+            if one.what == "sync" and one.given[0] == node
+        ]
+        synced[int(epoch)] = syncs[-2] if len(syncs) > 1 else 0
+    return {index for index, epoch, by in reports if by <= synced.get(epoch, 0)}
+
+
 class Listener:
     """Hears which commits a driver has reported: its death takes none of them back."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: Books, epoch: int, record: list[Operation]) -> None:
         self._books = books
         self._driver = books.drivers
+        self._epoch = epoch
+        self._record = record
 
     def tell(self, event: Any) -> None:
         """Note commits, unless another driver has taken over since."""
-        if isinstance(event, MiniBatchesDone) and self._driver == self._books.drivers:
-            self._books.reported.update(one.index for one in event.mini_batches)
+        books = self._books
+        is_newest = self._driver == books.drivers
+        if isinstance(event, MiniBatchesDone) and is_newest and not books.is_rotten:
+            indexes = {one.index for one in event.mini_batches}
+            books.reported |= indexes
+            now = len(self._record)
+            books.reports += [(index, self._epoch, now) for index in indexes]
 
 
 class CheckedLedger(Ledger):

@@ -9,6 +9,7 @@ store, and what the last attempt costs is one run of the mini-batch.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from daskprs._core.outcomes import Status
@@ -24,6 +25,8 @@ SHARE = 4
 """… or this fraction (1/4) of its items, but at least one."""
 MORE_TIME = 10
 """Times the time of a piece that an item gets which has run out of it."""
+MOST_CLEARED = 2
+"""How often an item may fail and then pass alone until it counts as one that fails."""
 FRUITLESS = 4
 """Number of failed ranges without one that passed after which nothing may ever pass."""
 
@@ -37,25 +40,32 @@ class Bisection:
         Number of items in the mini-batch.
     outcome
         The outcome of its last attempt as a whole.
+    confirms
+        Whether an item has to fail alone twice.
 
     """
 
-    def __init__(self, items: int, outcome: Outcome) -> None:
+    def __init__(self, items: int, outcome: Outcome, *, confirms: bool = False) -> None:
+        self._confirms = confirms
         self.items = items
         self.outcome = outcome
         self.failed: list[FailedItems] = []
         """What has failed by itself, in order."""
         self.has_passed = False
         """Whether any range has passed."""
+        self.is_counted = False
+        """Whether it counts as one in which nothing has passed."""
         self._most = min(MOST_FAILED, max(1, items // SHARE))
         self._searched: Range = (0, items)
         """The range that failed when all ranges ran."""
         self._window: Range | None = self._searched
         """The part of it that must hold a failed item; None: all ranges run next."""
         self.is_confirming = False
-        """Whether the next attempt runs an item again that has run out of time."""
+        """Whether the next attempt runs an item again that has failed alone."""
         self.patience = 1
         """The time of a piece in terms of the usual time: more if an item was found to be slow."""
+        self._cleared: Counter[Range] = Counter()
+        """How often an item that had failed alone has passed then."""
         self._divided: set[int] = set()
         """Where ranges are divided that failed, though no item in them has failed alone."""
         if items == 1:
@@ -90,6 +100,7 @@ class Bisection:
         assert self._window is not None, "it was a trial"  # noqa: S101 - for the types
         if self.is_confirming:
             self.is_confirming, self.patience = False, MORE_TIME * self.patience
+            self._cleared[self._window] += 1
         halves = _halves(self._window)
         if len(halves) > 1:
             self._window = halves[1]
@@ -103,14 +114,13 @@ class Bisection:
         """Record that a range of the last attempt has failed."""
         if self._window is not None:
             first = _halves(self._window)[0]
-            # A piece has little time, and the machine may have stood still.
-            if _size(first) > 1 or self._may_be_slow(outcome):
+            if _size(first) > 1 or self._is_doubtful(first, outcome):
                 self._window, self.is_confirming = first, _size(first) == 1
             else:
                 self._add(first, outcome, host, process)
         else:
             range_ = self._ranges()[failed_at]
-            if _size(range_) == 1 and self._may_be_slow(outcome):
+            if _size(range_) == 1 and self._is_doubtful(range_, outcome):
                 self._searched = self._window = range_
                 self.is_confirming = True
             elif _size(range_) == 1 or self.count >= self._most:
@@ -118,10 +128,15 @@ class Bisection:
             else:
                 self._searched = self._window = range_
 
-    def _may_be_slow(self, outcome: Outcome) -> bool:
-        """Return whether an item that has failed alone runs again, with more time."""
-        is_late = outcome.status is Status.RUN_TIMEOUT and self.patience < MORE_TIME**2
-        return is_late and not self.is_confirming
+    def _is_doubtful(self, item: Range, outcome: Outcome) -> bool:
+        """Return whether an item that has failed alone runs again before it is found.
+
+        A connection may have been lost, or a process been killed from outside. A piece has little
+        time, too: the machine may have stood still.
+        """
+        if self.is_confirming or self._cleared[item] == MOST_CLEARED:
+            return False
+        return outcome.status is Status.RUN_TIMEOUT or self._confirms
 
     def _add(self, range_: Range, outcome: Outcome, host: str = "", process: str = "") -> None:
         failure = outcome.failure

@@ -69,7 +69,9 @@ class Isolation:
             return None
         if outcome.failure is not None and not outcome.failure.retryable:
             return None
-        return self._next(entry._replace(bisection=Bisection(items, outcome)), is_new=True)
+        confirms = self._state.limits.run_max_try > 1
+        bisection = Bisection(items, outcome, confirms=confirms)
+        return self._next(entry._replace(bisection=bisection), is_new=True)
 
     def passed(self, entry: Entry, outcome: Outcome) -> Entry | None:
         """Take a trial that has passed; return the entry for the next attempt, None to give up."""
@@ -90,15 +92,21 @@ class Isolation:
         if end.passed_before or end.passed_after:
             bisection.has_passed = self._has_found_good = True
         bisection.fail(outcome, end.failed_at, host, process)
-        if bisection.is_fruitless and not self._has_found_good:
-            self._fruitless += 1
-            if self._fruitless == MOST_FRUITLESS:
-                self._stop(
-                    f"{MOST_FRUITLESS} mini-batches were bisected, and run() has succeeded for no "
-                    "part of any of them. The script may fail for all rows"
-                )
+        if bisection.is_fruitless and not self._has_found_good and self._gives_up(bisection):
             return None
         return self._next(entry)
+
+    def _gives_up(self, bisection: Bisection) -> bool:
+        """Count a search in which nothing has passed; return whether it ends without a result."""
+        if not bisection.is_counted:
+            bisection.is_counted = True
+            self._fruitless += 1
+        if self._fruitless == MOST_FRUITLESS:
+            self._stop(
+                f"{MOST_FRUITLESS} mini-batches were bisected, and run() has succeeded for no part "
+                "of any of them. The script may fail for all rows"
+            )
+        return not self._is_on or not self._state.tally.succeeded
 
     def finish(self, entry: Entry) -> None:
         """Tell people of the items that a committed mini-batch is without."""

@@ -26,9 +26,11 @@ def outcome(attempt: int = 1) -> Outcome:
     return Outcome(0, attempt, Status.RUN_EXCEPTION, 9, 0, 0.0, 1.0, 1.0, 1.0, failure=failure)
 
 
-def searched(items: int, fails: Callable[[Range], bool]) -> tuple[Bisection, list[Range], int]:
+def searched(
+    items: int, fails: Callable[[Range], bool], *, confirms: bool = False
+) -> tuple[Bisection, list[Range], int]:
     """Search as agents answer; return the search, the ranges whose rows count, and the calls."""
-    search, calls = Bisection(items, outcome()), 0
+    search, calls = Bisection(items, outcome(), confirms=confirms), 0
     for _ in range(MOST_ATTEMPTS):
         pieces = search.pieces()
         if pieces.is_trial:
@@ -134,3 +136,26 @@ def test_an_item_that_runs_out_of_time_runs_again() -> None:
     search.fail(late, 0)
     assert [one.start for one in search.failed] == [1]
     assert not search.is_confirming
+
+
+def test_an_item_may_have_to_fail_twice() -> None:
+    """Whoever was killed from outside at the wrong moment is no bad row."""
+    search = Bisection(2, outcome(), confirms=True)
+    search.fail(outcome(), 0)
+    assert search.is_confirming
+    assert search.pieces().ranges == ((0, 1),)
+    search.passed()
+    assert search.failed == []
+    search.fail(outcome(), 1)
+    search.fail(outcome(), 0)
+    assert [one.start for one in search.failed] == [1]
+
+
+@given(st.integers(1, 60), st.data())
+def test_a_search_ends_whatever_fails_when(items: int, data: st.DataObject) -> None:
+    """Also where the same range fails once and passes once."""
+    coin = data.draw(st.randoms(use_true_random=False))
+    search, ranges, _ = searched(items, lambda _: coin.random() < 0.4, confirms=True)
+    failed = [item for one in search.failed for item in range(one.start, one.stop)]
+    ran = [item for start, stop in ranges for item in range(start, stop)]
+    assert sorted([*ran, *failed]) == [*range(items)]

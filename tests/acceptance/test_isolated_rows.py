@@ -236,6 +236,21 @@ def test_a_mended_script_runs_the_mini_batches_with_failed_rows_again(tmp_path: 
     assert calls.read_text().split() == ["32"]
 
 
+def test_failed_rows_of_a_commit_that_was_lost_are_forgotten(tmp_path: Path) -> None:
+    """A driver was killed between the two records; later the mini-batch succeeded as a whole."""
+    data = table(64, {5: "raises"})
+    score(tmp_path, data)
+    journal = tmp_path / "job" / "journal.1"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    (at,) = (number for number, line in enumerate(lines) if b'"failed rows"' in line)
+    journal.write_bytes(b"".join(lines[: at + 1]))
+    mended = BAD.replace('raise ValueError(f"bad {n}")', "pass")
+    score(tmp_path, data, mended, resume=True, accept_changes="script")
+    result = score(tmp_path, data, mended, resume=True)
+    assert result.items == (64, 64, 0)
+    assert len(result.failed_rows) == 0
+
+
 def test_failed_rows_count_for_the_threshold_of_items(tmp_path: Path) -> None:
     """`allowed_failed_count` does not see them."""
     data = table(64, {3: "raises", 40: "raises"})

@@ -163,6 +163,7 @@ class History:
                 self.epoch, self._mark = epoch, BEGINNING
                 self.ended, self.is_done, self.settled = None, False, None
                 self._headers = HeaderNumbers()
+                self._announced = {}  # of a commit that was lost with its machine
             if epoch == self.epoch:
                 self._read(self._folder.journal(epoch))
 

@@ -156,10 +156,11 @@ class ParallelRunResult:
         """
         import pandas as pd
 
-        from daskprs._output.failures.failed_rows import SCHEMA
+        from daskprs._output.failures.failed_rows import LONG, SCHEMA
 
         path = JobFolder(self.job_dir).failed_rows
-        return pd.read_parquet(path) if path.exists() else SCHEMA.empty_table().to_pandas()
+        rows = pd.read_parquet(path) if path.exists() else SCHEMA.empty_table().to_pandas()
+        return rows.astype(dict.fromkeys(LONG, object))  # rows share a text
 
     def stdout(self, mini_batch: int, attempt: int | None = None) -> str:
         """Return what `run` and whatever it started printed for a mini-batch.

@@ -196,6 +196,24 @@ def test_a_data_set_and_lines_have_the_rows_of_nulls(name: str, tmp_path: Path) 
     assert len(rows) == 64
 
 
+def test_failed_rows_of_any_kind_are_in_the_table(tmp_path: Path) -> None:
+    """Types that differ in a mini-batch or from one to the next, names that we use, odd texts."""
+    data = table(96, {5: "raises", 6: "raises", 40: "raises"})
+    data["mixed"] = pd.Series([1.5, "text", b"x"] * 32, dtype=object)
+    data["of_part"] = pd.Series([1] * 32 + ["text"] * 64, dtype=object)
+    data["odd"] = pd.Series(["\udcff"] * 96, dtype=object)
+    data["empty"] = pd.Series([{}] * 96, dtype=object)
+    data["_error"] = data["_error_of_input"] = data["n"]
+    failed = score(tmp_path, data).failed_rows
+    assert failed["n"].tolist() == failed["_error_of_input"].tolist() == [5, 6, 40]
+    assert failed["_error"].tolist() == ["bad 5", "bad 6", "bad 40"]
+    assert failed["_error_of_input_of_input"].tolist() == [5, 6, 40]
+    assert failed["mixed"].tolist() == ["b'x'", "1.5", "text"]
+    assert failed["of_part"].tolist() == ["1", "1", "text"]
+    assert failed["odd"].tolist() == ["\\udcff"] * 3
+    assert failed["empty"].tolist() == ["{}"] * 3
+
+
 def test_rows_that_are_not_independent_fail_as_a_whole(tmp_path: Path) -> None:
     """Of a script that subtracts the mean of its rows, say; the message says why."""
 

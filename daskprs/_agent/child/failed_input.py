@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from daskprs._arrow.mixed_tables import NO_ARROW, as_text, common_schema, in_schema, in_utf8
 from daskprs._inputs.source.batch_format import piece_of
 
 if TYPE_CHECKING:
@@ -19,15 +21,15 @@ PATH = "path"
 """The column of files."""
 MOST_BYTES = 1 << 20
 """Largest size of the columns, which the journal holds; larger ones are left out."""
-NO_ARROW = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def rows_as_bytes(data: Any, failed: Sequence[FailedItems]) -> bytes:
     """Return failed items of the argument of `run` as an Arrow stream; empty if it is too large."""
     tables = [_table(piece_of(data, one.start, one.stop)) for one in failed]
-    table = pa.concat_tables(tables, promote_options="permissive")
-    if table.nbytes > MOST_BYTES:
+    if sum(one.nbytes for one in tables) > MOST_BYTES:
         return b""
+    schema = common_schema(one.schema for one in tables)
+    table = _for_parquet(pa.concat_tables(in_schema(one, schema) for one in tables))
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
@@ -36,12 +38,15 @@ def rows_as_bytes(data: Any, failed: Sequence[FailedItems]) -> bytes:
 
 def _table(items: Any) -> pa.Table:
     if isinstance(items, pa.Table):
-        return items.replace_schema_metadata(None)
+        names = [in_utf8(name) for name in items.column_names]
+        return items.replace_schema_metadata(None).rename_columns(names)
     if isinstance(items, list):
-        return pa.table({PATH: [str(one) for one in items]})
+        return pa.table({PATH: as_text(items)})
     if isinstance(items, dict) or not isinstance(items, pd.DataFrame):
         items = pd.DataFrame({name: list(one) for name, one in _columns(items)})
-    return pa.table({str(name): _column(items[name]) for name in dict.fromkeys(items.columns)})
+    return pa.table(
+        {in_utf8(str(name)): _column(items[name]) for name in dict.fromkeys(items.columns)}
+    )
 
 
 def _columns(items: Any) -> Any:
@@ -55,4 +60,15 @@ def _column(column: Any) -> pa.Array:
     try:
         return pa.array(column, from_pandas=True)
     except NO_ARROW:
-        return pa.array([str(one) for one in column])
+        return as_text(column)
+
+
+def _for_parquet(table: pa.Table) -> pa.Table:
+    """Return a table with text for columns of types that Parquet does not have."""
+    for number, field in enumerate(table.schema):
+        column = table.column(number)
+        try:
+            pq.write_table(pa.table([column], pa.schema([field])), io.BytesIO())
+        except NO_ARROW:
+            table = table.set_column(number, field.name, as_text(column.to_pylist()))
+    return table

@@ -6,9 +6,11 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from daskprs._arrow.mixed_tables import common_schema, in_schema, in_utf8
 from daskprs._core.pieces import FailedItems
 from daskprs._folders.job_lock import begun_epochs
 from daskprs._output.journal.journal import lines, whole_line
@@ -16,7 +18,7 @@ from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from daskprs._core.columnar import ColumnBatch
     from daskprs._core.mini_batch import MiniBatch
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 
 KIND = "failed rows"
 _BEGINNING = f'["{KIND}"'.encode()
+_LONG = pa.dictionary(pa.int32(), pa.string())
+"""Text that a range of rows which failed as a whole has once, not once for each row."""
+LONG = ("_error", "_traceback")
+GROUP_BYTES = 8 << 20
+"""Size of a group of rows in the table, about: the driver holds one at a time."""
 SCHEMA = pa.schema(
     [
         ("_position", pa.int64()),
@@ -33,8 +40,8 @@ SCHEMA = pa.schema(
         ("_number", pa.int64()),
         ("_status", pa.string()),
         ("_kind", pa.string()),
-        ("_error", pa.string()),
-        ("_traceback", pa.string()),
+        ("_error", _LONG),
+        ("_traceback", _LONG),
         ("_attempts", pa.int64()),
         ("_host", pa.string()),
         ("_process", pa.string()),
@@ -82,13 +89,34 @@ class FailedRowsLog:
             self._folder.failed_rows.unlink(missing_ok=True)
             return
         places = _places(self._folder, {identity for identity, _ in self._known.values()})
-        tables = (
-            _table(index, *_record(self._folder, *places[identity]))
-            for index, (identity, _) in sorted(self._known.items())
-        )
+        known = sorted(self._known.items())
+
+        def tables() -> Iterator[pa.Table]:
+            for index, (identity, _) in known:
+                yield table_of(index, *_record(self._folder, *places[identity]))
+
         # Columns of the input may differ from one mini-batch to the next: files of a folder, say.
-        with whole_file(self._folder.failed_rows) as file:
-            pq.write_table(pa.concat_tables(tables, promote_options="permissive"), file)
+        schema = common_schema(one.schema for one in tables())
+        with (
+            whole_file(self._folder.failed_rows) as file,
+            pq.ParquetWriter(file, schema, dictionary_pagesize_limit=GROUP_BYTES) as writer,
+        ):
+            for group in _groups(in_schema(one, schema) for one in tables()):
+                writer.write_table(group)
+
+
+def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables put together to groups of rows of a size that fits the memory."""
+    some: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        some.append(table)
+        size += table.nbytes
+        if size >= GROUP_BYTES:
+            yield pa.concat_tables(some).unify_dictionaries()
+            some, size = [], 0
+    if some:
+        yield pa.concat_tables(some).unify_dictionaries()
 
 
 def _places(folder: JobFolder, wanted: set[str]) -> dict[str, tuple[int, int]]:
@@ -110,32 +138,37 @@ def _record(folder: JobFolder, epoch: int, offset: int) -> tuple[Any, ...]:
     return record[3], [FailedItems(*one) for one in record[4]], base64.b64decode(record[5])
 
 
-def _table(index: int, first: int | None, failed: list[FailedItems], rows: bytes) -> pa.Table:
-    ours = [
-        {
-            "_position": None if first is None else first + number,
-            "_mini_batch": index,
-            "_number": number,
-            "_status": one.status,
-            "_kind": one.kind,
-            "_error": _in_utf8(one.message),
-            "_traceback": _in_utf8(one.traceback),
-            "_attempts": one.attempts,
-            "_host": one.host,
-            "_process": one.process,
-        }
-        for one in failed
-        for number in range(one.start, one.stop)
-    ]
-    table = pa.Table.from_pylist(ours, SCHEMA)
-    if rows:
-        with pa.ipc.open_stream(rows) as stream:
-            columns = stream.read_all()
-        for name in columns.column_names:
-            free = name if name not in SCHEMA.names else f"{name}_of_input"
-            table = table.append_column(free, columns.column(name))
+def table_of(index: int, first: int | None, failed: list[FailedItems], rows: bytes) -> pa.Table:
+    """Return the rows of the table for one mini-batch, whose first row is `first` of the input."""
+    sizes = [one.stop - one.start for one in failed]
+    numbers = np.concatenate([np.arange(one.start, one.stop) for one in failed])
+    of = np.repeat(np.arange(len(failed)), sizes)
+    ours = {
+        "_position": [None] * len(numbers) if first is None else first + numbers,
+        "_mini_batch": np.full(len(numbers), index),
+        "_number": numbers,
+        "_attempts": np.array([one.attempts for one in failed])[of],
+    }
+    texts = {
+        "_status": [one.status for one in failed],
+        "_kind": [in_utf8(one.kind) for one in failed],
+        "_error": [in_utf8(one.message) for one in failed],
+        "_traceback": [in_utf8(one.traceback) for one in failed],
+        "_host": [one.host for one in failed],
+        "_process": [one.process for one in failed],
+    }
+    columns: dict[str, Any] = {name: pa.array(ours[name], pa.int64()) for name in ours}
+    for name, values in texts.items():
+        array = pa.array(values, pa.string())
+        columns[name] = (array.dictionary_encode() if name in LONG else array).take(pa.array(of))
+    table = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
+    if not rows:
+        return table
+    with pa.ipc.open_stream(rows) as stream:
+        given = stream.read_all()
+    for name in given.column_names:
+        free = name
+        while free in table.column_names or (free != name and free in given.column_names):
+            free += "_of_input"
+        table = table.append_column(free, given.column(name))
     return table
-
-
-def _in_utf8(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -35,6 +35,7 @@ class Agents:
         self.calls = self.starts = 0
         self.processes: dict[Any, str] = {}
         self.broken: set[str] = set()
+        self.in_a_row: dict[str, int] = {}
 
     def work(self) -> None:
         """Let all leases come back until none is left."""
@@ -51,18 +52,18 @@ class Agents:
             self.processes[slot] = lease.assignment.process
             self.starts += 1
             events.append(AgentStarted(lease.assignment.process, 1))
-        process, outcomes, death, in_a_row = self.processes[slot], [], None, 0
+        process, outcomes, death, halted = self.processes[slot], [], None, False
         left = list(lease.work)
-        while left and death is None:
+        while left and not halted:
             one = self._attempted(process, left.pop(0))
             if one.status is Status.PROCESS_DIED:
                 death = Death((one,))
                 events.append(AgentExited(process, -11, "died", expected=False))
                 break
             outcomes.append(one)
-            in_a_row = 0 if one.failure is None else in_a_row + 1
-            if in_a_row >= lease.most_in_a_row:
-                break
+            in_a_row = 0 if one.failure is None else self.in_a_row.get(process, 0) + 1
+            self.in_a_row[process] = in_a_row
+            halted = in_a_row >= lease.most_in_a_row
         self.it.give(
             slot,
             *outcomes,
@@ -70,7 +71,7 @@ class Agents:
             untouched=tuple(one.mini_batch.index for one in left),
             agent_events=tuple(events),
             death=death,
-            halted=bool(left) and death is None,
+            halted=halted,
         )
 
     def _attempted(self, process: str, assigned: Assigned) -> Outcome:

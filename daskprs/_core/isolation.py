@@ -155,7 +155,7 @@ class Isolation:
             self._stop(
                 "the rows of a mini-batch are not independent of each other: for two halves of "
                 f"rows of {entry.mini_batch.described}, run() returns other rows than for both at "
-                "once"
+                "once, or rows that cannot be compared (independent_rows=True says that they are)"
             )
 
     def _stop(self, why: str) -> None:

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fsspec
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -194,6 +195,51 @@ def test_a_data_set_and_lines_have_the_rows_of_nulls(name: str, tmp_path: Path) 
     assert rows["_error"].dropna().tolist() == ["ValueError: bad 3"]
     assert rows["double"].isna().sum() == 1
     assert len(rows) == 64
+
+
+def test_a_file_in_a_store_is_known_by_its_address(tmp_path: Path) -> None:
+    """Not by the path of its copy, which is gone."""
+    store = fsspec.filesystem("memory")
+    for number in range(8):
+        store.pipe(f"/isolated/{number}.txt", str(number).encode())
+
+    def run(paths: list[str]) -> list[int]:
+        numbers = [int(Path(path).read_text()) for path in paths]
+        if 5 in numbers:
+            raise ValueError
+        return numbers
+
+    try:
+        result = score(tmp_path, "memory://isolated/", run, 4)
+        assert result.items == (8, 7, 1)
+        assert result.failed_rows["path"].tolist() == ["memory:///isolated/5.txt"]
+    finally:
+        store.rm("/isolated", recursive=True)
+
+
+class Odd:
+    """What cannot be compared."""
+
+    def __eq__(self, other: object) -> Any:
+        return [True, False].__getitem__(2)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_rows_that_cannot_be_compared_are_not_searched(tmp_path: Path) -> None:
+    """Unless they are said to be independent; an error of theirs is none of a row."""
+
+    def run(rows: pd.DataFrame) -> list[Odd]:
+        if 21 in set(rows["n"]):
+            raise ValueError("bad 21")
+        return [Odd() for _ in range(len(rows))]
+
+    with pytest.raises(daskprs.ParallelRunFailed, match="bad 21"):
+        score(tmp_path, table(64, {}), run)
+    log = (tmp_path / "job/logs/sys/master_role.txt").read_text()
+    assert "independent_rows=True" in log
+    result = score(tmp_path, table(64, {}), run, job_dir=tmp_path / "said", independent_rows=True)
+    assert result.items == (64, 63, 1)
 
 
 def test_failed_rows_of_any_kind_are_in_the_table(tmp_path: Path) -> None:

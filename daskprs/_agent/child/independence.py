@@ -23,8 +23,8 @@ def difference(one: bytes, other: bytes) -> str:
     first, second = map(_frame, (one, other))
     try:
         pd.testing.assert_frame_equal(first, second, rtol=TOLERANCE, atol=TOLERANCE)
-    except AssertionError as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001 - objects of a person's code may not be comparable
+        return str(error) or type(error).__name__
     return ""
 
 

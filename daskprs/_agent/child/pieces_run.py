@@ -11,6 +11,7 @@ from daskprs._core.outcomes import Failure, Status
 from daskprs._core.pieces import FailedRows, PiecesEnd
 from daskprs._inputs.source.batch_format import piece_of, rows_in
 from daskprs._output.rows.format_result import RowWriter
+from daskprs._output.spool import UnwritableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,10 @@ def with_failed_rows(
     """Return the outcome of a success without some items: those found, and those named."""
     failed = tuple(sorted([*found, *attempt.named.values()]))
     count = sum(one.stop - one.start for one in failed)
-    rows = b"" if data is None else rows_as_bytes(data, failed)
+    # A file that was fetched for `run` is known by its address.
+    paths = getattr(attempt.mini_batch.piece, "paths", None)
+    items = data if paths is None else [*paths]
+    rows = b"" if items is None else rows_as_bytes(items, failed)
     return outcome._replace(
         succeeded=min(outcome.succeeded, outcome.total - count),
         failed_rows=FailedRows(failed, rows),
@@ -174,6 +178,8 @@ class PiecesRun:
             attempt.data = piece_of(self._data, *range_)
             if not self._write_run(writer, attempt, part, range_):
                 return NULL_RETURN
+        except UnwritableError:  # a full disk is the fault of no row
+            raise
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             return self._failure(error)
         self._has_passed = True

@@ -1,0 +1,30 @@
+"""An attempt at pieces of a mini-batch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from daskprs._agent.child.pieces_run import PiecesRun
+from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.pieces import Pieces
+from daskprs._output.spec import OutputSpec
+from daskprs._output.spool import UnwritableError
+
+
+def test_a_full_disk_is_the_fault_of_no_piece() -> None:
+    """It ends the job, as it does when a whole mini-batch is written."""
+
+    def write_run(*_: Any) -> bool:
+        raise UnwritableError(28, "No space left on device", "spool")
+
+    attempt: Any = SimpleNamespace(data=["a", "b"], mini_batch=MiniBatch(0, None, "0"), total=2)
+    pieces = Pieces(((0, 1), (1, 2)))
+    failure: Any = None
+    run = PiecesRun(
+        attempt, pieces, OutputSpec(text=False, typed=True), write_run, failure, print, print
+    )
+    with pytest.raises(UnwritableError):
+        run.made(None, counts_inputs=False)

@@ -56,8 +56,8 @@ class OwnModules:
         self._listed: set[Path] = set()
         self._is_own: dict[Path, bool] = dict.fromkeys(_INSTALLED, False)
         """Folders, and whether modules below are the caller's; the innermost folder counts."""
-        self._resolved: dict[str, tuple[Path, bool | None]] = {}
-        """Folders of modules as named, then without links, and whether modules there are own."""
+        self._resolved: dict[str, tuple[str, bool | None, bool]] = {}
+        """Folders of modules as named, then without links, and what `_around` says of them."""
         path = list(dict.fromkeys(Path(one).resolve() for one in sys.path))
         before = set(takewhile(lambda one: one not in _INSTALLED, path))
         self.packages: tuple[PackageFolder, ...] = ()
@@ -92,23 +92,39 @@ class OwnModules:
         # `Path`, took a third of the time of a small job; to ask of each whether it is a link takes
         # 10 ms or more. So no file in a folder of installed packages is looked at.
         folder, name = os.path.split(file)
-        path, own = self._around(folder)
-        if own is False:
+        path, own, is_of_packages = self._around(folder)
+        if is_of_packages or own is False:
             return False
         if os.path.islink(file):  # noqa: PTH114
             folder, name = os.path.split(Path(file).resolve())
-            path, own = self._around(folder)
-        return False if self._listed and path / name in self._listed else own
+            path, own, is_of_packages = self._around(folder)
+        if is_of_packages or (self._listed and Path(path, name) in self._listed):
+            return False
+        return own
 
-    def _around(self, folder: str) -> tuple[Path, bool | None]:
-        """Return a folder without links, and whether modules there are the caller's."""
-        if folder not in self._resolved:
-            path = Path(folder).resolve()
-            own = next(
-                (self._is_own[one] for one in (path, *path.parents) if one in self._is_own), None
-            )
-            self._resolved[folder] = path, False if _is_of_packages(path) else own
-        return self._resolved[folder]
+    def _around(self, folder: str) -> tuple[str, bool | None, bool]:
+        """Return a folder without links, whether modules there are own, and are of packages.
+
+        What is known of the folder above is used: to resolve each folder by itself looks at each
+        name on its way, some thousand for one program.
+        """
+        found = self._resolved.get(folder)
+        if found is None:
+            above, name = os.path.split(folder)
+            if name in {"", ".", ".."} or not above or os.path.islink(folder):  # noqa: PTH114
+                path = Path(folder).resolve()
+                own = next(
+                    (self._is_own[one] for one in (path, *path.parents) if one in self._is_own),
+                    None,
+                )
+                found = str(path), own, _is_of_packages(path)
+            else:
+                path_above, own, is_of_packages = self._around(above)
+                resolved = os.path.join(path_above, name)  # noqa: PTH118
+                own = self._is_own.get(Path(resolved), own)
+                found = resolved, own, is_of_packages or name in _PACKAGES
+            self._resolved[folder] = found
+        return found
 
     @contextmanager
     def by_value(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from daskprs._core.actions import KeepSize
+from daskprs._core.outcomes import Status
 from daskprs._core.pieces import Pieces
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class MemorySizes:
         """
         items = outcome.total or entry.mini_batch.items or 0
         if outcome.failure is None or not is_of_memory(outcome.failure) or items == 0:
+            return None
+        if outcome.status is Status.LOAD_EXCEPTION:  # it is loaded as a whole, whatever `run` gets
             return None
         at_most = None if entry.pieces is None else entry.pieces.at_most
         size = items if at_most is None else min(at_most, items)

@@ -125,3 +125,11 @@ def test_rows_that_may_depend_on_each_other_are_not_cut(desk: Any) -> None:
 def test_errors_of_memory_are_known(kind: str, message: str, *, is_one: bool) -> None:
     """Those of Python, PyTorch, CuPy, JAX and TensorFlow."""
     assert is_of_memory(Failure(kind, message)) == is_one
+
+
+def test_what_cannot_be_loaded_for_want_of_memory_is_not_cut(desk: Any, an_outcome: Any) -> None:
+    """It is loaded as a whole, whatever `run` gets: it would be loaded once for each size."""
+    it = desk(1, independent_rows=True, run_max_try=1)
+    slot = next(iter(it.leases))
+    it.give(slot, an_outcome(0, status=Status.LOAD_EXCEPTION, failure=SHORT, total=64, succeeded=0))
+    assert it.given_up == [0]

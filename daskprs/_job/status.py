@@ -143,9 +143,10 @@ def counts_of(history: History) -> tuple[Counts, Counts, int]:
     rows = rows[history.commits.column("empty")[rows] == 0]
     total, succeeded = (history.commits.column(name)[rows] for name in ("total", "succeeded"))
     lost = [one.items for one in history.given_up.values()]
-    not_returned = int(np.maximum(0, total - succeeded).sum())
+    failed = int(np.maximum(0, total - succeeded).sum())
+    alone = sum(one.items for one in history.failed_rows.values())
     return (
         Counts(len(rows) + len(lost), len(rows), len(lost)),
-        Counts(int(total.sum()) + sum(lost), int(succeeded.sum()), not_returned + sum(lost)),
-        not_returned,
+        Counts(int(total.sum()) + sum(lost), int(succeeded.sum()), failed + sum(lost)),
+        failed - alone,
     )

@@ -145,7 +145,9 @@ def _begun(folder: JobFolder, proof: Proof) -> Verification:
     history, published = proof.history, proof.published
     status = status_in(history)
     mini_batches, items, _ = counts_of(history)
-    lost = sum(one.items for one in history.given_up.values())
+    lost = sum(
+        one.items for lost in (history.given_up, history.failed_rows) for one in lost.values()
+    )
     items = Counts(items.total, items.total - lost, lost)
     output = None if published is None else str(published.target)
     found = Verification(str(folder), status, mini_batches, items, output)

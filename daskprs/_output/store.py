@@ -154,7 +154,7 @@ class ResultStore:
         index = mini_batch.index
         done = self._commits.find(index, mini_batch.identity)
         if done is not None:
-            return done._replace(alone=self._failed_rows.items_of(index))
+            return done._replace(alone=self._failed_rows.items_of(mini_batch))
         return self._failed.borne(index)
 
     def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:

@@ -12,6 +12,9 @@ import pyarrow as pa
 import pytest
 
 import daskprs
+from daskprs._folders.job_folder import JobFolder
+from daskprs._job.status import state_of
+from daskprs._job.verification import verify
 from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
@@ -313,6 +316,26 @@ def test_failed_rows_of_a_commit_that_was_lost_are_forgotten(tmp_path: Path) -> 
     result = score(tmp_path, data, mended, resume=True)
     assert result.items == (64, 64, 0)
     assert len(result.failed_rows) == 0
+
+
+def test_counts_and_positions_hold_in_a_job_that_goes_on(tmp_path: Path) -> None:
+    """In `status` and `verify`, in an extension with rows before, after a resume in vain."""
+    (tmp_path / "in").mkdir()
+    data = table(64, {20: "raises", 40: "raises"})
+    data.iloc[:32].to_parquet(tmp_path / "in/1.parquet")
+    data.iloc[32:].to_parquet(tmp_path / "in/2.parquet")
+    score(tmp_path, tmp_path / "in")
+    stood = state_of(JobFolder(tmp_path / "job"))
+    assert (stood.items, stood.not_returned) == ((64, 62, 2), 0)
+    assert verify(JobFolder(tmp_path / "job")).items == (64, 62, 2)
+    data.iloc[:32].assign(what="").to_parquet(tmp_path / "in/0.parquet")
+    result = score(tmp_path, tmp_path / "in", resume="extend")
+    assert result.failed_rows["_position"].tolist() == [52, 72]
+    with pytest.raises(daskprs.ParallelRunFailed, match="KeyError"):
+        score(tmp_path, tmp_path / "in", "def run(rows):\n    rows['no']", resume="failed")
+    result = score(tmp_path, tmp_path / "in", resume=True, accept_changes="script")
+    assert result.items == (96, 94, 2)
+    assert result.failed_rows["_position"].tolist() == [52, 72]
 
 
 def test_failed_rows_count_for_the_threshold_of_items(tmp_path: Path) -> None:

@@ -55,16 +55,22 @@ class FailedRowsLog:
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
-        self._known: dict[int, tuple[str, int]] = {}
-        """Identity of each such mini-batch, and the number of these items, by its number."""
+        self._known: dict[int, tuple[str, int, int | None]] = {}
+        """Identity of each such mini-batch, the number of these items, and its first row in the
+        input of this run if known, by its number."""
 
     def take_over(self, known: Mapping[int, FailedRowsOf]) -> None:
         """Take over the mini-batches of earlier runs, by number."""
-        self._known = {index: one[:2] for index, one in known.items()}
+        self._known = {index: (*one[:2], None) for index, one in known.items()}
 
-    def items_of(self, index: int) -> int:
-        """Return how many items a committed mini-batch lacks."""
-        return self._known[index][1] if index in self._known else 0
+    def items_of(self, mini_batch: MiniBatch) -> int:
+        """Return how many items a committed mini-batch lacks, and note where it is now."""
+        index = mini_batch.index
+        if index not in self._known:
+            return 0
+        identity, count, _ = self._known[index]
+        self._known[index] = identity, count, mini_batch.row_lower_bound
+        return count
 
     def records(
         self, mini_batches: Sequence[MiniBatch], outcomes: ColumnBatch[Outcome]
@@ -78,9 +84,9 @@ class FailedRowsLog:
             if failed is None:
                 continue
             count = sum(one.stop - one.start for one in failed.items)
-            self._known[mini_batch.index] = mini_batch.identity, count
-            written = base64.b64encode(failed.rows).decode()
             first = mini_batch.row_lower_bound
+            self._known[mini_batch.index] = mini_batch.identity, count, first
+            written = base64.b64encode(failed.rows).decode()
             yield KIND, mini_batch.identity, mini_batch.index, first, failed.items, written
 
     def write(self) -> None:
@@ -88,12 +94,14 @@ class FailedRowsLog:
         if not self._known:
             self._folder.failed_rows.unlink(missing_ok=True)
             return
-        places = _places(self._folder, {identity for identity, _ in self._known.values()})
+        places = _places(self._folder, {identity for identity, *_ in self._known.values()})
         known = sorted(self._known.items())
 
         def tables() -> Iterator[pa.Table]:
-            for index, (identity, _) in known:
-                yield table_of(index, *_record(self._folder, *places[identity]))
+            for index, (identity, _, now) in known:
+                first, failed, rows = _record(self._folder, *places[identity])
+                # Rows may have come before it since, in a run that extended the job.
+                yield table_of(index, first if now is None else now, failed, rows)
 
         # Columns of the input may differ from one mini-batch to the next: files of a folder, say.
         schema = common_schema(one.schema for one in tables())

@@ -37,7 +37,8 @@ class FailedWork:
 
         With `borne_is_left`, those that failed in a run that completed are not run again.
         """
-        self._failed = {index: one.identity for index, one in given_up.items()}
+        failed = ((index, one) for index, one in given_up.items() if not one.is_committed)
+        self._failed = {index: one.identity for index, one in failed}
         if borne_is_left:
             borne = {index: one for index, one in given_up.items() if one.borne}
             self._borne = {index: CarriedOverFailure(one.items) for index, one in borne.items()}

@@ -94,6 +94,8 @@ class GivenUp(NamedTuple):
     """Whether the plan completed nevertheless."""
     epoch: int = 0
     """The epoch that gave it up."""
+    is_committed: bool = False
+    """Whether it was not, but committed without items that failed in it, and runs again."""
 
 
 class FailedRowsOf(NamedTuple):

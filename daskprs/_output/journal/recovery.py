@@ -211,7 +211,9 @@ def _again(history: History) -> list[int]:
     """Let the mini-batches with failed items count as failed, and return their numbers."""
     indexes = [*history.failed_rows]
     for index, one in history.failed_rows.items():
-        history.given_up[index] = GivenUp(one.identity, one.items, epoch=one.made[0])
+        history.given_up[index] = GivenUp(
+            one.identity, one.items, epoch=one.made[0], is_committed=True
+        )
     history.failed_rows = {}
     return indexes
 

@@ -71,8 +71,9 @@ def test_a_job_goes_on_with_the_agents_that_could_be_started() -> None:
     with shared_folder() as folder:
         assert call(folder, 8, "returns", nofile=26) == "Completed\n"
         log = (folder / "job" / "logs" / "sys" / "master_role.txt").read_text()
-    assert log.count("|WARNING|") == 1
-    assert "RLIMIT_NOFILE allows 26 open files in a process" in log
+    warnings = [line for line in log.splitlines() if "|WARNING|" in line]
+    told = [line for line in warnings if "RLIMIT_NOFILE allows 26 open files in a process" in line]
+    assert len(told) == 1, warnings  # a machine without time has warnings of its own
 
 
 @pytest.mark.parametrize("free", mostly_long([0, 300_000], suite=[0]))

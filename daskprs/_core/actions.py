@@ -94,6 +94,8 @@ class EndSet(NamedTuple):
     """Time on the ledger's clock; None: without an end."""
     why: str = ""
     """For the message of a job that this end cuts short."""
+    by_signal: bool = False
+    """Whether SIGTERM has set it: whoever sent it may have sent it to all processes here."""
 
 
 # ---- actions ----

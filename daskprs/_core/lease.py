@@ -8,8 +8,9 @@ it that have not begun go to other slots.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from signal import SIGTERM
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.columnar import ColumnBatch
@@ -181,3 +182,11 @@ class LeaseReturned:
     host: str = ""
     withdrawn: bool = False
     """Whether the worker gave the lease back before: none of its mini-batches will begin."""
+
+    def terminated(self) -> LeaseReturned:
+        """Return the same without blame, if SIGTERM has ended the agent."""
+        exits = [one for one in self.agent_events if isinstance(one, AgentExited)]
+        if self.death is None or not any(one.returncode == -SIGTERM for one in exits):
+            return self
+        suspects = tuple(outcome.index for outcome in self.death.suspects)
+        return replace(self, death=None, vacant=True, untouched=(*suspects, *self.untouched))

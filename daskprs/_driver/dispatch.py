@@ -168,6 +168,8 @@ class Dispatcher:
         if isinstance(ended, LeaseFailed):
             self._tell_once(slot.worker, ended.failure)
         elif not isinstance(ended, LeaseWithdrawn):
+            if self._end().by_signal:
+                ended = ended.terminated()
             place = Place(slot.node, ended.process, ended.host, ended.pid)
             for event in ended.agent_events:
                 self._listeners.tell(AgentChanged(place._replace(process=event.process), event))

@@ -42,7 +42,8 @@ class KnownEnd:
         self._is_terminated = True
         at_s = time.monotonic() + GRACE_S
         if self._end.at_s is None or at_s < self._end.at_s:
-            self._end = EndSet(at_s, why=TERMINATED)
+            self._end = EndSet(at_s, TERMINATED)
+        self._end = self._end._replace(by_signal=True)
         return True
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -143,6 +144,24 @@ def test_sigterm_interrupts_a_job_that_a_resume_completes(tmp_path: Path) -> Non
     code, said = Run(tmp_path, "--resume").end()
     assert code == 0, said
     assert (tmp_path / "out" / "parallel_run_step.txt").read_text() == "0\n1\n2\n3\n4\n5\n6\n7\n"
+
+
+@pytest.mark.usefixtures("clean")
+def test_sigterm_for_all_processes_of_a_job_is_charged_to_no_mini_batch(tmp_path: Path) -> None:
+    """Slurm and systemd send it to all of them, when the time of a job is over."""
+    run = Run(tmp_path, "--run-max-try", "1")
+    assert run.hangs(6)
+    driver = psutil.Process(run.process.pid)
+    # Not the process that agents are forked from: its end explains theirs.
+    agents = [one for one in driver.children(recursive=True) if not one.children()]
+    for process in [driver, *agents]:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    code, said = run.end()
+    assert code == 75, said
+    assert " of 8 succeeded." in said
+    assert state_of(JobFolder(tmp_path / "job")).mini_batches.failed == 0
+    assert poll_for(lambda: not marked(run.mark))
 
 
 @pytest.mark.usefixtures("clean")

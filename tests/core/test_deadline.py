@@ -8,7 +8,9 @@ import pytest
 
 from daskprs._core.actions import EndSet, Finish, Interrupt, SlotAdded, SlotId, Submit
 from daskprs._core.deadline import MARGIN, fitting
-from tests.core.conftest import Desk
+from daskprs._core.lease import AgentExited, Death
+from tests.core.conftest import Desk, outcome
+from tests.support.returns import returned
 
 if TYPE_CHECKING:
     from daskprs._core.actions import Action
@@ -130,3 +132,15 @@ def test_no_lease_is_continued_with_what_does_not_fit() -> None:
     said = desk.give(slot, running=running)
     (lease,) = [action.lease for action in said if isinstance(action, Submit)]
     assert (lease.continues is not None, len(lease.work)) == (True, 0)
+
+
+def test_sigterm_for_an_agent_blames_no_mini_batch() -> None:
+    """Any other death does, also while the job ends."""
+    death = Death((outcome(3), outcome(4)))
+    for returncode, blamed in ((-15, False), (-11, True)):
+        exited = AgentExited("process000", returncode, "died", expected=False)
+        given = returned(1, (), death=death, untouched=(5,), agent_events=(exited,))
+        taken = given.terminated()
+        assert (taken == given) is blamed
+        if not blamed:
+            assert (taken.death, taken.untouched, taken.vacant) == (None, (3, 4, 5), True)

@@ -125,4 +125,4 @@ def test_the_end_of_a_batch_job_is_that_of_a_job_without_a_deadline(
     end = KnownEnd(RunOptions(deadline="1s"))
     before = end()
     assert (end.hear_sigterm(), end.hear_sigterm()) == (True, False)
-    assert end() == before
+    assert end() == before._replace(by_signal=True)

@@ -8,10 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+Place = tuple[str, int]
+"""A function: its file, and its first line."""
 
 PROFILED_SEEDS = 400
 """Seeds that say which functions of the package the simulation calls."""
@@ -45,7 +50,7 @@ def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def functions_called(folder: Path) -> set[tuple[str, int]]:
+def functions_called(folder: Path) -> set[Place]:
     """Return the functions of the package in a folder that seeds call, by file and first line."""
     done = _run(folder, "-c", PROFILE, str(PROFILED_SEEDS))
     if done.returncode:
@@ -53,25 +58,24 @@ def functions_called(folder: Path) -> set[tuple[str, int]]:
     return {(os.path.relpath(file, folder), line) for file, line in json.loads(done.stdout)}
 
 
-def is_driven(patch: Path, home: Path, called: set[tuple[str, int]]) -> bool:
-    """Say whether the simulation calls a function that a patch changes."""
-    return any(place in called for place in _changed_functions(patch, home))
+def is_driven(changed: Iterable[str], home: Path, folder: Path, called: set[Place]) -> bool:
+    """Say whether the simulation calls a function that differs between two copies of files."""
+    return any(
+        (name, _function_at(home / name, number)) in called
+        for name in changed
+        for number in _changed_lines(home / name, folder / name)
+    )
 
 
-def _changed_functions(patch: Path, home: Path) -> list[tuple[str, int]]:
-    """Return the file and the first line of each function with a changed line."""
-    found, file, number = [], "", 0
-    for line in patch.read_text().splitlines():
-        if line.startswith("+++ b/"):
-            file = line.removeprefix("+++ b/")
-        elif head := re.match(r"@@ -(\d+)", line):
-            number = int(head[1])
-        elif line[:1] in ("-", "+") and not line.startswith("---"):
-            found.append((file, _function_at(home / file, number)))
-            number += line[0] == "-"
-        else:
-            number += 1
-    return found
+def _changed_lines(one: Path, other: Path) -> Iterator[int]:
+    """Yield the numbers of the lines of a file that another one lacks, or before which it has more.
+
+    The numbers in a patch do not say it: git also applies a patch some lines away from there.
+    """
+    before, after = one.read_text().splitlines(), other.read_text().splitlines()
+    for kind, first, last, _, _ in SequenceMatcher(None, before, after, False).get_opcodes():
+        if kind != "equal":
+            yield from range(first + 1, max(last, first + 1) + 1)
 
 
 def _function_at(file: Path, number: int) -> int:

@@ -175,17 +175,17 @@ def simulate(names: list[str], most: int) -> int:
         check_import(folder)
         called = functions_called(folder)
         for fault in named_faults(names):
-            if not is_driven(fault.patch, HOME, called):
-                print(f"{fault.name}: not driven", flush=True)
-                continue
             try:
                 if problem := apply(fault, folder):
                     sys.exit(problem)
-                seeds, found = played_until_found(folder, most)
+                if is_driven(fault.changed, HOME, folder, called):
+                    seeds, found = played_until_found(folder, most)
+                    how = f"after {seeds:,} seeds: {found}" if found else f"not by {seeds:,} seeds"
+                else:
+                    how = "seeds do not call what it changes"
             finally:
                 for name in fault.changed:
                     shutil.copy2(HOME / name, folder / name)
-            how = f"after {seeds:,} seeds: {found}" if found else f"not by {seeds:,} seeds"
             print(f"{fault.name}: {how}", flush=True)
     return 0
 

@@ -13,6 +13,7 @@ import pytest
 
 import daskprs
 from daskprs import ParallelRunInterrupted
+from daskprs._core import deadline
 from daskprs._core.ending import JobStatus
 from daskprs._folders.job_folder import JobFolder
 from daskprs._job.known_end import KnownEnd
@@ -40,20 +41,23 @@ def job(folder: Path, run: Callable[[Any], Any], **options: Any) -> Any:
 
 
 @pytest.mark.usefixtures("inline")
-def test_a_job_is_interrupted_before_its_deadline_and_resumed(tmp_path: Path) -> None:
+def test_a_job_is_interrupted_before_its_deadline_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file has the rows of an undisturbed run, and nothing ran twice."""
 
     def run(rows: Any) -> Any:
         with (tmp_path / "seen").open("a") as seen:
             seen.write(f"{rows['n'].iloc[0]} ")
-        time.sleep(0.3)
+        time.sleep(0.01)
         return rows
 
     def seen() -> list[str]:
         return (tmp_path / "seen").read_text().split()
 
+    monkeypatch.setattr(deadline, "MARGIN", 1e9)  # an hour is near then
     with pytest.raises(ParallelRunInterrupted, match="nothing more fits before its") as caught:
-        job(tmp_path, run, deadline="2s")
+        job(tmp_path, run, deadline="1h")
     result = caught.value.result
     assert result.status == JobStatus.INTERRUPTED == state_of(JobFolder(tmp_path / "job")).status
     assert 0 < result.mini_batches.succeeded == len(seen()) < len(ROWS)

@@ -331,8 +331,9 @@ def test_counts_and_positions_hold_in_a_job_that_goes_on(tmp_path: Path) -> None
     data.iloc[:32].assign(what="").to_parquet(tmp_path / "in/0.parquet")
     result = score(tmp_path, tmp_path / "in", resume="extend")
     assert result.failed_rows["_position"].tolist() == [52, 72]
+    no = "def run(rows):\n    rows['no']"
     with pytest.raises(daskprs.ParallelRunFailed, match="KeyError"):
-        score(tmp_path, tmp_path / "in", "def run(rows):\n    rows['no']", resume="failed")
+        score(tmp_path, tmp_path / "in", no, resume="failed", on_error="raise")
     result = score(tmp_path, tmp_path / "in", resume=True, accept_changes="script")
     assert result.items == (96, 94, 2)
     assert result.failed_rows["_position"].tolist() == [52, 72]

@@ -211,6 +211,11 @@ class ErrorLog:
         self.any_attempt = True
         self.mended.add(self._pending.pop(index, None))
 
+    def isolate(self, index: int) -> None:
+        """Forget the error of a mini-batch that is done but for the items that had it."""
+        self.any_attempt = True
+        self._pending.pop(index, None)
+
     def give_up(self, mini_batch: MiniBatch, outcome: Outcome) -> Failure | None:
         """Count the last error of a mini-batch that is given up, and return it with its place."""
         self.any_attempt = True

@@ -173,7 +173,10 @@ class Settling:
             state.actions.append(to)
         to.mini_batches.append(entry.mini_batch)
         to.positions.append(position)
-        state.errors.mend(entry.mini_batch.index)
+        if failed_rows is None:
+            state.errors.mend(entry.mini_batch.index)
+        else:
+            state.errors.isolate(entry.mini_batch.index)
         if entry.bisection is None:
             self._isolation.learn([run_s])
         self._memory.succeed(entry)

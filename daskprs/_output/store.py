@@ -171,8 +171,9 @@ class ResultStore:
             spool = made.spool or DRIVER
             commits = Commits.of(mini_batches, made.outcomes, text, typed, header, spool)
             # First: were the machine lost between them, a commit would lack rows without a word.
-            for record in self._failed_rows.records(mini_batches, made.outcomes):
-                self._journal.add(*record)
+            if self._failed_rows.any or commits.total != commits.succeeded:
+                for record in self._failed_rows.records(mini_batches, made.outcomes):
+                    self._journal.add(*record)
             numbered = self._header_numbers.column(header)
             self._journal.add("commits", *commits._replace(header=numbered))
             self._journal.write()

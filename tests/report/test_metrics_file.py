@@ -59,7 +59,7 @@ def test_the_file_has_the_end_of_the_job(tmp_path: Path) -> None:
     assert found['items{state="failed",unit="row"}'] == 1
     statuses = {name: value for name, value in found.items() if name.startswith("status")}
     assert statuses.pop('status{status="Completed"}') == 1
-    assert list(statuses.values()) == [0, 0, 0]
+    assert list(statuses.values()) == [0, 0, 0, 0]
     assert 0 <= found["end_timestamp_seconds"] - found["start_timestamp_seconds"] < 60
     assert "since_settled_seconds" not in found
 

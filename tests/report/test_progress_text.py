@@ -58,7 +58,7 @@ def seen(look: ProgressReported, slots: int = 0) -> View:
         (0, 3.0, (), 4, "agents start for 3 s"),
         (0, 3.0, STARTING, 2, "agents start for 3 s on 2 of 2 processes"),
         (0, 4.0, (slot("starting", 0.0),), 2, "agents start for 4 s on 1 of 1 process"),
-        (0, 41.0, INIT, 4, "init() runs for 41 s on 4 of 4 processes, timeout in 2 min 49 s"),
+        (0, 41.0, INIT, 4, "init() runs for 41 s on 4 of 4 processes, timeout in 59 min 19 s"),
         (
             *(3, 50.0, STRAGGLER, 3),
             "mini-batch 17 runs for 50 s on node 0 process003, timeout in 10 s, 2 tries left",

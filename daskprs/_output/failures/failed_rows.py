@@ -59,6 +59,11 @@ class FailedRowsLog:
         """Identity of each such mini-batch, the number of these items, and its first row in the
         input of this run if known, by its number."""
 
+    @property
+    def any(self) -> bool:
+        """Whether any committed mini-batch is known to lack items."""
+        return bool(self._known)
+
     def take_over(self, known: Mapping[int, FailedRowsOf]) -> None:
         """Take over the mini-batches of earlier runs, by number."""
         self._known = {index: (*one[:2], None) for index, one in known.items()}

@@ -26,12 +26,14 @@ from daskprs._output.store import ResultStore
 from daskprs._system.hidden_values import HiddenValues
 from daskprs.errors import DaskprsError, JobFolderLocked
 from tests.simulation.agents import GOOD, HEADER, Act, Pool, Script, numbers_of, rows_of
-from tests.simulation.cluster import Client, Cluster, Scheduler, Worker
+from tests.simulation.client import Client
+from tests.simulation.cluster import Cluster, Scheduler, Worker
 from tests.simulation.disk import OPEN_TO, Disk
 from tests.simulation.ports import on
 from tests.simulation.promises import Books, CheckedLedger, Listener, Refused, demand, durable
 from tests.simulation.scenario import AT_WORK, EARLIER, ENDING, OPENING, PUBLISHING, Scenario, plan
-from tests.simulation.world import Died, Executor, Process, World, installed, now
+from tests.simulation.standard import Executor
+from tests.simulation.world import Died, Process, World, installed, now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

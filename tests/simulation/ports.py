@@ -11,7 +11,8 @@ import daskprs._output.dataset.earlier_parts
 import daskprs._output.dataset.ordered_parts
 import daskprs._output.failures.failed_table  # noqa: F401
 from tests.simulation.agents import Pool
-from tests.simulation.world import now, replaced
+from tests.simulation.standard import replaced
+from tests.simulation.world import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,317 @@
+"""The client of a driver, as distributed's is: futures, requests, and what is lost with it."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.world import Died, Process, Thread, now
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Collection, Coroutine
+
+    from tests.simulation.cluster import Cluster
+
+SCHEDULER = "inproc://scheduler"
+"""In one process, as it were: the nodes see the job folder."""
+
+
+class CommClosed(OSError):  # noqa: N818 - as in distributed
+    """A connection is cut."""
+
+
+class Wire:
+    """One direction of a connection: what is sent arrives later, in the same order."""
+
+    def __init__(self, to: Process, rng: random.Random, most_s: float) -> None:
+        self._to = to
+        self._rng = rng
+        self._most_s = most_s
+        self._last_s = 0.0
+        self.is_cut = False
+
+    def send(self, work: Callable[[], None]) -> None:
+        """Let the other end do something."""
+        world = now()
+        self._last_s = max(self._last_s, world.now_s + self._rng.random() * self._most_s)
+        world.loop.call_at(self._last_s, self._arrive, work)
+
+    def _arrive(self, work: Callable[[], None]) -> None:
+        if not self.is_cut:
+            self._to.call(work)
+
+    def cut(self) -> None:
+        """Lose all that is under way."""
+        self.is_cut = True
+
+
+class Task:
+    """A task, as the scheduler knows it."""
+
+    def __init__(self, key: Any, call: tuple[Any, ...], worker: str, gpus: float) -> None:
+        self.key = key
+        self.call = call
+        self.where = worker
+        """The only worker that may run it."""
+        self.gpus = gpus
+        self.state = "waiting"
+        self.who_wants: set[Any] = set()
+        self.dependencies: tuple[()] = ()
+        self.loose_restrictions = False
+        self.worker_restrictions: set[str] | None = {worker}
+
+
+class Future:
+    """A future of the client."""
+
+    def __init__(self, client: Client, key: Any) -> None:
+        self._client = client
+        self.key = key
+        self.status = "pending"
+        self.error: BaseException | None = None
+        self._calls: list[Callable[[Future], None]] = []
+
+    def done(self) -> bool:
+        """Say whether it has ended."""
+        return self.status != "pending"
+
+    def exception(self) -> BaseException | None:
+        """Return the error."""
+        return self.error
+
+    def result(self) -> Any:
+        """Raise the error."""
+        raise self.error or asyncio.CancelledError
+
+    def add_done_callback(self, call: Callable[[Future], None]) -> None:
+        """Call a function at the end, in a thread of Dask."""
+        self._calls.append(call)
+        if self.done():
+            self.settle(self.status)
+
+    def settle(self, status: str, error: BaseException | None = None) -> None:
+        """End it."""
+        self.status, self.error = status, error
+        calls, self._calls = self._calls, []
+        for call in calls:
+            Thread(call, (self,), name="dask-callback").start()
+
+    def cancel(self) -> None:
+        """Give it up."""
+        if not self._client.process.is_dead:
+            self._client.cancel(self)
+
+    def release(self) -> None:
+        """Want it no more."""
+        self._client.let_go(self)
+
+
+class Client:
+    """The driver's client."""
+
+    def __init__(self, process: Process, cluster: Cluster, name: str) -> None:
+        self.process = process
+        self.id = name
+        self.cluster = None
+        self._cluster = cluster
+        self._futures: dict[Any, Future] = {}
+        self._event_handlers: dict[str, Any] = {}
+        self.status = "running"
+        self.scheduler_comm: object = object()
+        loop = now().loop
+        self.loop = SimpleNamespace(
+            asyncio_loop=loop,
+            add_callback=self._add_callback,
+            call_later=loop.call_later,
+        )
+        self.scheduler = SimpleNamespace(
+            address=SCHEDULER, log_event=self._log_event, broadcast=self._broadcast
+        )
+        self.wire: Wire
+        """To the scheduler."""
+        self.connect()
+
+    # ---- the connection ----
+
+    def connect(self) -> None:
+        """Connect to the scheduler."""
+        self.wire = self._cluster.wire(self._cluster.scheduler.process)
+        back = self._cluster.wire(self.process)
+        self.status, self.scheduler_comm = "running", object()
+        scheduler = self._cluster.scheduler
+        self.wire.send(partial(scheduler.add_client, self, back))
+
+    def cut(self) -> None:
+        """Lose the connection, and with it all futures; connect again some time later."""
+        self.wire.cut()
+        self.status, self.scheduler_comm = "connecting", None
+        futures, self._futures = self._futures, {}
+        for future in futures.values():
+            future.settle("cancelled")
+        for client, answer in list(self._cluster.asking):
+            if client is self and not answer.done():
+                answer.set_exception(CommClosed("the connection is cut"))
+
+    def _check(self) -> None:
+        if self.process.is_dead:
+            raise Died
+        if self.status != "running":
+            msg = "the client is not connected"
+            raise CommClosed(msg)
+
+    def _add_callback(self, call: Any, *given: Any) -> None:
+        def later() -> None:
+            result = call(*given)
+            if asyncio.iscoroutine(result):
+                begin(result)
+
+        if not self.process.is_dead:
+            now().loop.call_soon(later)
+
+    async def _asked(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Let the scheduler answer a request."""
+        self._check()
+        answer = now().loop.create_future()
+        wire, back = self.wire, self._cluster.wire(self.process)
+
+        async def serve() -> None:
+            try:
+                result, failure = await work(), None
+            except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+                result, failure = None, error
+            back.send(lambda: answer_with(answer, result, failure))
+
+        wire.send(lambda: begin(serve()))
+        self._cluster.asking.append((self, answer))
+        try:
+            return await answer
+        finally:
+            self._cluster.asking.remove((self, answer))
+
+    def _sync(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for an answer in the thread of the caller."""
+        task = now().loop.create_task(work)
+        task.add_done_callback(_ignored)
+        now().wait(task.done)
+        return task.result()
+
+    # ---- what daskprs calls ----
+
+    def subscribe_topic(self, topic: str, handler: Any) -> None:
+        """Hear the events of a topic."""
+        self._check()
+        self._event_handlers[topic] = handler
+
+    def register_plugin(self, plugin: Any) -> None:
+        """Register a plugin with the scheduler."""
+        self._sync(self._asked(partial(self._cluster.scheduler.add_plugin, plugin)))
+
+    def run_on_scheduler(self, function: Any, *given: Any) -> Any:
+        """Run a function on the scheduler."""
+        scheduler = self._cluster.scheduler
+        return self._sync(self._asked(lambda: function(*given, dask_scheduler=scheduler)))
+
+    async def _log_event(self, topic: str, msg: Any) -> None:
+        scheduler = self._cluster.scheduler
+
+        async def log() -> None:
+            scheduler.log_event(topic, msg)
+
+        await self._asked(log)
+
+    async def _broadcast(self, msg: dict[str, Any], workers: list[str], **more: Any) -> Any:
+        scheduler = self._cluster.scheduler
+        return await self._asked(lambda: scheduler.broadcast(msg=msg, workers=workers, **more))
+
+    def submit(
+        self, function: Any, *given: Any, key: Any, workers: list[str], **more: Any
+    ) -> Future:
+        """Submit a task."""
+        if self.process.is_dead:
+            self._check()
+        future = Future(self, key)
+        if self.status != "running":
+            future.settle("cancelled")
+            return future
+        self._futures[key] = future
+        gpus = (more.get("resources") or {}).get("GPU", 0.0)
+        task = Task(key, (function, pickle.dumps(given)), workers[0], gpus)
+        self.wire.send(partial(self._cluster.scheduler.add_task, task, self))
+        return future
+
+    def map(self, _: Any, values: Collection[Any], *, key: list[Any], **__: Any) -> list[Future]:
+        """Make wishes, which never run."""
+        return [Future(self, one) for one, _value in zip(key, values, strict=True)]
+
+    async def gather(self, future: Future, *, asynchronous: bool) -> Any:
+        """Fetch a result from its worker."""
+        assert asynchronous
+        return await self._cluster.fetch(future)
+
+    def nthreads(self) -> dict[str, int]:
+        """Return the threads of all workers."""
+        return {at: one.nthreads for at, one in self._cluster.scheduler.workers.items()}
+
+    def cancel(self, future: Future) -> None:
+        """Cancel a task."""
+        if self._futures.get(future.key) is future:
+            del self._futures[future.key]
+            if self.status == "running":
+                self.wire.send(partial(self._cluster.scheduler.release, future.key, self))
+        if not future.done():
+            future.settle("cancelled")
+
+    def let_go(self, future: Future) -> None:
+        """Tell the scheduler that a result is wanted no more."""
+        if self._futures.get(future.key) is future:
+            del self._futures[future.key]
+            if self.status == "running" and not self.process.is_dead:
+                self.wire.send(partial(self._cluster.scheduler.release, future.key, self))
+
+    # ---- what the scheduler sends ----
+
+    def hear(self, topic: str, message: Any) -> None:
+        """Take an event."""
+        handler = self._event_handlers.get(topic)
+        if handler is not None:
+            handler((now().now_s, message))
+
+    def lost(self, key: Any) -> None:
+        """Learn that a result went with its worker."""
+        future = self._futures.get(key)
+        if future is not None and future.status == "finished":
+            future.status = "lost"
+
+    def ended(self, key: Any, status: str, error: BaseException | None = None) -> None:
+        """Learn how a task ended."""
+        future = self._futures.get(key)
+        # What has ended is cancelled as well: its result is fetched no more.
+        if future is not None and (status == "cancelled" or not future.done()):
+            if status == "cancelled":
+                del self._futures[key]
+            future.settle(status, error)
+
+
+def answer_with(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Answer a request, unless it was given up."""
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
+
+
+def _ignored(task: asyncio.Task[Any]) -> None:
+    """Look at the error of a task, which may be that its process is dead."""
+    if not task.cancelled():
+        task.exception()
+
+
+def begin(work: Coroutine[Any, Any, Any]) -> None:
+    """Begin something whose end nobody awaits."""
+    now().loop.create_task(work).add_done_callback(_ignored)

@@ -64,6 +64,8 @@ class Bisection:
         """Whether the next attempt runs an item again that has failed alone."""
         self.patience = 1
         """The time of a piece in terms of the usual time: more if an item was found to be slow."""
+        self._good: Range | None = None
+        """The smallest range that is known to have passed."""
         self._cleared: Counter[Range] = Counter()
         """How often an item that had failed alone has passed then."""
         self._divided: set[int] = set()
@@ -91,7 +93,7 @@ class Bisection:
         """Return what the next attempt runs."""
         failed = tuple(self.failed)
         if self._window is not None:
-            return Pieces(_halves(self._window), is_trial=True)
+            return Pieces(self._trial(self._window), is_trial=True)
         return Pieces(self._ranges(), failed=failed)
 
     def passed(self) -> None:
@@ -102,6 +104,7 @@ class Bisection:
             self.is_confirming, self.patience = False, MORE_TIME * self.patience
             self._cleared[self._window] += 1
         halves = _halves(self._window)
+        self._note_good(halves[0])
         if len(halves) > 1:
             self._window = halves[1]
             return
@@ -119,7 +122,9 @@ class Bisection:
             else:
                 self._add(first, outcome, host, process)
         else:
-            range_ = self._ranges()[failed_at]
+            *passed, range_ = self._ranges()[: failed_at + 1]
+            for one in passed:
+                self._note_good(one)
             if _size(range_) == 1 and self._is_doubtful(range_, outcome):
                 self._searched = self._window = range_
                 self.is_confirming = True
@@ -127,6 +132,19 @@ class Bisection:
                 self._add(range_, outcome, host, process)
             else:
                 self._searched = self._window = range_
+
+    def _trial(self, window: Range) -> tuple[Range, ...]:
+        """Return the halves of a window, and a range that shows whether the process is whole.
+
+        It runs only if both halves fail. Without it, the next trial would need a new process.
+        """
+        halves = _halves(window)
+        needs_more = len(halves) > 1 or self._confirms
+        return halves if self._good is None or not needs_more else (*halves, self._good)
+
+    def _note_good(self, range_: Range) -> None:
+        if self._good is None or _size(range_) < _size(self._good):
+            self._good = range_
 
     def _is_doubtful(self, item: Range, outcome: Outcome) -> bool:
         """Return whether an item that has failed alone runs again before it is found.

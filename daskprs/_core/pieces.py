@@ -37,7 +37,7 @@ class Pieces(NamedTuple):
     """Largest number of items of a call; None: a range gets one call."""
     is_trial: bool = False
     """Whether the attempt only finds out whether the first range fails; its rows are dropped. The
-    second range, if any, runs only after that: a success shows that the process is whole."""
+    others run only after that, until one of them passes: it shows that the process is whole."""
     checks: bool = False
     """Whether the attempt finds out whether the items are independent of each other."""
     failed: tuple[FailedItems, ...] = ()

@@ -20,11 +20,12 @@ def test_a_full_disk_is_the_fault_of_no_piece() -> None:
     def write_run(*_: Any) -> bool:
         raise UnwritableError(28, "No space left on device", "spool")
 
-    attempt: Any = SimpleNamespace(data=["a", "b"], mini_batch=MiniBatch(0, None, "0"), total=2)
+    attempt: Any = SimpleNamespace(
+        data=["a", "b"], mini_batch=MiniBatch(0, None, "0"), total=2, nulls=None, named={}
+    )
     pieces = Pieces(((0, 1), (1, 2)))
     failure: Any = None
-    run = PiecesRun(
-        attempt, pieces, OutputSpec(text=False, typed=True), write_run, failure, print, print
-    )
+    output = OutputSpec(text=False, typed=True)
+    run = PiecesRun(attempt, pieces, output, None, write_run, failure, print, print)
     with pytest.raises(UnwritableError):
         run.made(None, counts_inputs=False)

@@ -88,7 +88,7 @@ class Agents:
             if end == DIES:
                 at = PiecesEnd() if pieces.is_trial else PiecesEnd(position, position > 0)
                 return self._failed(done, DIES)._replace(pieces=at)
-            if pieces.is_trial and position == 0 and not end:
+            if pieces.is_trial and not end:
                 break
             if end and not pieces.is_trial:
                 at = PiecesEnd(position, position > 0)
@@ -225,3 +225,13 @@ def test_what_cannot_be_loaded_is_no_bad_row(desk: Any, an_outcome: Any) -> None
     it.give(slot, an_outcome(0, status=Status.LOAD_EXCEPTION, failure=BOOM, succeeded=0))
     assert it.given_up == [0]
     assert all(isinstance(one, FailAttempt) for one in it.failures)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_many_rows_that_raise_need_few_processes(desk: Any, most: int) -> None:
+    """Where both halves of a range fail, one that has passed shows that the process is whole."""
+    bad = {(1, item): RAISES for item in range(0, 128, 5)}
+    agents = begun(desk, [128, 128], bad, run_max_try=most)
+    agents.work()
+    assert failed_items(agents.it) == bad.keys()
+    assert agents.starts <= 14  # until a range has passed, which takes seven halvings at most

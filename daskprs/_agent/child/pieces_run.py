@@ -103,10 +103,11 @@ class PiecesRun:
             end = PiecesEnd(is_independent=self._is_independent)
             return self._attempt.finished(Status.RUN_DONE, pieces=end)
         passed_after = False
-        if others and not failure.fatal:
-            passed_after = self._tried(RowWriter(self._output), others[0]) is None
+        for range_ in () if failure.fatal else others:
+            passed_after = self._tried(RowWriter(self._output), range_) is None
             if passed_after:
-                self._check(others[0])
+                self._check(range_)
+                break
         end = PiecesEnd(0, passed_after=passed_after, is_independent=self._is_independent)
         return self._failed(failure, end)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from daskprs._core.actions import Commit, FailAttempt
+from daskprs._core.actions import Commit, FailAttempt, Remark
 from daskprs._core.events import MiniBatchesDone
 from daskprs._core.ledger import Ledger
 
@@ -21,6 +21,10 @@ class Refused(Exception):  # noqa: N818 - what it is
     """A driver refuses to go on, and may: the disk had lied."""
 
 
+class Ruled(Exception):  # noqa: N818 - what it is
+    """An innocent mini-batch is given up, after many processes that were renewed in vain."""
+
+
 class Violation(AssertionError):  # noqa: N818 - what it is
     """A promise is broken."""
 
@@ -29,6 +33,9 @@ def demand(holds: object, what: str) -> None:
     """Report a promise that does not hold."""
     if not holds:
         raise Violation(what)
+
+
+COUNTS_AGAIN = "Failures count as tries again"
 
 
 @dataclass
@@ -114,6 +121,8 @@ class CheckedLedger(Ledger):
         self._scenario = scenario
         self._reported = frozenset(reported)
         self._recovered = recovered
+        self._counts_again = False
+        """Whether so many processes were renewed in vain that all failures count."""
         self._committed: set[int] = set()
         self.given_up: set[int] = set()
         super().__init__(*given, recovered=self._found, **more)
@@ -131,7 +140,10 @@ class CheckedLedger(Ledger):
         """Handle an event, and check what follows."""
         actions = super().handle(event, now_s)
         for action in actions:
-            if isinstance(action, Commit):
+            if isinstance(action, Remark) and COUNTS_AGAIN in action.message:
+                self._counts_again = True
+            elif isinstance(action, Commit):
+                self._counts_again = False
                 for one in action.mini_batches:
                     demand(one.index not in self._committed, f"{one.index} is committed twice")
                     demand(one.index not in self.given_up, f"{one.index} is given up already")
@@ -140,8 +152,11 @@ class CheckedLedger(Ledger):
                 index = action.mini_batch.index
                 demand(index not in self._committed, f"{index} fails after its commit")
                 is_innocent = index not in self._scenario.bad
+                if self._counts_again and is_innocent and action.final:
+                    raise Ruled
                 demand(not (is_innocent and action.final), f"the innocent {index} is given up")
-                demand(not (is_innocent and action.charged), f"the innocent {index} is charged")
+                is_rule = self._counts_again or not action.charged
+                demand(is_rule or not is_innocent, f"the innocent {index} is charged")
                 if action.final:
                     self.given_up.add(index)
         return actions

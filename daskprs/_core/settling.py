@@ -308,13 +308,17 @@ class Settling:
             self._record(entry, outcome, charged=True)
             self._next.append(bisected)
             return
+        self._spend(again, outcome)
+
+    def _spend(self, entry: Entry, outcome: Outcome) -> None:
+        """Give up a mini-batch whose tries are spent."""
         outcome = self._give_up(entry, outcome, charged=True)
-        if limits.fail_on_timeout and again.timeouts == again.tries:
-            index, tries = entry.mini_batch.index, again.tries
+        index, tries = entry.mini_batch.index, entry.tries
+        if self._state.limits.fail_on_timeout and entry.timeouts == tries:
             which = f"all its {tries} attempts" if tries > 1 else "its attempt"
             why = f"mini-batch {index} ran out of time in {which} (fail_on_timeout)"
             self._state.abort(why, outcome.failure)
-        self._replace(self._quarantine.given_up(entry.mini_batch.index, again.failed_on))
+        self._replace(self._quarantine.given_up(index, entry.failed_on))
 
     def put_first(self) -> None:
         """Put back what goes on in pieces, before the rest of its lease and all others."""
@@ -326,7 +330,7 @@ class Settling:
         if again is not None:
             self._next.append(again)
         elif entry.bisection is not None:
-            self._give_up(entry, entry.bisection.outcome, charged=True)
+            self._spend(entry, entry.bisection.outcome)
 
     def lose(self, entry: Entry, slot: SlotId) -> None:
         """Count the loss of a worker against the mini-batch that was alone in its lease there."""

@@ -235,3 +235,19 @@ def test_many_rows_that_raise_need_few_processes(desk: Any, most: int) -> None:
     agents.work()
     assert failed_items(agents.it) == bad.keys()
     assert agents.starts <= 14  # until a range has passed, which takes seven halvings at most
+
+
+def test_a_mini_batch_that_only_runs_out_of_time_fails_the_job_that_wants_it(
+    desk: Any, an_outcome: Any
+) -> None:
+    """Also where a search for the row has found nothing that can run."""
+    it = desk(
+        iter([MiniBatch(0, None, "0", 2)]), isolates=True, run_max_try=1, fail_on_timeout=True
+    )
+    slot = next(iter(it.leases))
+    late = {"status": Status.RUN_TIMEOUT, "failure": BOOM, "succeeded": 0, "total": 2}
+    it.give(slot, an_outcome(0, **late))
+    assert it.leases[slot].work[0].pieces is not None
+    loads = late | {"status": Status.LOAD_EXCEPTION}
+    it.give(slot, an_outcome(0, it.leases[slot].work[0].attempt, **loads))
+    assert "ran out of time in its attempt" in it.abort.reason

@@ -55,6 +55,17 @@ def test_every_value_comes_back(format_: str, table: pa.Table) -> None:
             assert is_same(cast_exactly(back[name], table[name].type), twice)
 
 
+def test_a_column_of_the_right_type_is_not_cast() -> None:
+    """Arrow's cast of fixed-size lists of nulls to their own type makes an invalid column."""
+    lists = pa.FixedSizeListArray.from_arrays(pa.nulls(2), 2)
+    coarser = pa.array(["a"]).dictionary_encode()
+    table = pa.table({"lists": lists, "coarser": coarser})
+    with tempfile.TemporaryDirectory() as base:
+        (made,) = write_part(part_plan(Path(base), [table, table], "arrow")).files
+        back = ds.dataset(Path(base, "set", made.name), format="arrow").to_table()
+    assert back["lists"].to_pylist() == [[None, None]] * 2
+
+
 @given(table=tables(FLAT, min_columns=1))
 def test_every_value_can_be_told_from_json(table: pa.Table) -> None:
     """Numbers as numbers, with all their digits; the rest as text of a standard form."""

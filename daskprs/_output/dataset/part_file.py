@@ -318,7 +318,15 @@ class _PartFiles:
 
     def _fitting(self, table: pa.Table) -> pa.Table:
         table = table.select(self._schema.names)
-        return table if table.schema.equals(self._schema) else table.cast(self._schema)
+        if table.schema.equals(self._schema):
+            return table
+        # Not `Table.cast`: pyarrow 26 breaks a column of fixed-size lists of nulls when it casts it
+        # to the type that it has.
+        columns = [
+            column if column.type.equals(field.type) else column.cast(field.type)
+            for column, field in zip(table.columns, self._schema, strict=True)
+        ]
+        return pa.table(columns, schema=self._schema)
 
 
 class _PartFile:

@@ -11,8 +11,7 @@ import pytest
 import daskprs
 from daskprs._folders.job_folder import JobFolder
 from daskprs._job.status import state_of
-from daskprs.azure._pipeline_folder import RECORD, PipelineFolder, read_record
-from daskprs.errors import JobFolderError, JournalError
+from daskprs.errors import JournalError
 
 KEPT = Path(__file__).parents[1] / "kept_jobs" / "jobs.tar.gz"
 """Two folders of jobs, over a frame and over files, in the form 2; each failed at its end."""
@@ -38,10 +37,3 @@ def test_a_job_folder_of_another_version_is_refused(tmp_path: Path, name: str) -
     with pytest.raises(JournalError, match=SAID):
         state_of(JobFolder(folder))
     assert sorted(folder.glob("journal*")) == journals
-
-
-def test_a_pipeline_folder_of_another_version_is_refused(tmp_path: Path) -> None:
-    """Its record has the statuses of steps, and no version."""
-    (tmp_path / RECORD).write_text('{"pipeline": "p", "steps": {"a": {"status": "Completed"}}}')
-    with pytest.raises(JobFolderError, match=r"its form is 1, .* or use another job_dir"):
-        read_record(PipelineFolder(tmp_path))

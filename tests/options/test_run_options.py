@@ -561,8 +561,8 @@ def test_digests_stand_for_values() -> None:
     digest = plain.of_results()["environment_variables"]["A"]
     assert digest == keyed_digest("A=1") != keyed_digest("A=1", b"another key")
     assert RunOptions().of_results()["environment_variables"] is None
-    kept = RunOptions(environment_variables={"AZUREML_MODEL_DIR": "/m"}).of_results()
-    assert kept["environment_variables"] == {"AZUREML_MODEL_DIR": "/m"}
+    kept = RunOptions(environment_variables={"DASKPRS_ASSETS": "/m"}).of_results()
+    assert kept["environment_variables"] == {"DASKPRS_ASSETS": "/m"}
     secret = plain.replace(secrets=["A"])
     assert secret.comparable(plain.of_results())["environment_variables"] is None
     assert plain.comparable(plain.of_results()) == plain.of_results()

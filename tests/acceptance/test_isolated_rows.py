@@ -377,6 +377,25 @@ def test_a_script_names_rows_itself(on_error: str, count: int, tmp_path: Path) -
     assert set(failed["_status"]) == {"NAMED"}
 
 
+@pytest.mark.processes
+def test_named_rows_have_their_columns_where_the_next_mini_batch_is_loaded_ahead(
+    tmp_path: Path,
+) -> None:
+    """They are loaded again, and never while another thread uses the reader."""
+    count, wide = 2_000, {f"column{number}": 1.5 for number in range(40)}
+    table(count, {}).assign(**wide).to_csv(tmp_path / "rows.csv", index=False)
+
+    def run(rows: pd.DataFrame, context: daskprs.MiniBatchContext) -> pd.DataFrame:
+        bad = rows["n"] % 100 == 7
+        context.fail(bad.to_numpy().nonzero()[0], "a seven")
+        return rows.loc[~bad, ["n"]]
+
+    options = {"process_count_per_node": 1, "on_error": "raise"}
+    result = score(tmp_path, tmp_path / "rows.csv", run, "20 KB", **options)
+    assert result.failed_rows["n"].tolist() == [*range(7, count, 100)]
+    assert result.to_pandas()["n"].tolist() == [n for n in range(count) if n % 100 != 7]
+
+
 def test_a_script_cannot_name_rows_that_it_did_not_get(tmp_path: Path) -> None:
     """The attempt fails, and says what was wrong."""
 

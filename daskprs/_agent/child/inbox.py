@@ -282,8 +282,15 @@ class Loader:
         return loaded
 
     def load_again(self, mini_batch: MiniBatch) -> Any:
-        """Return the data of a mini-batch that has run; None if it cannot be loaded any more."""
-        return None if self._ahead != NOTHING or self._is_dropped else self._load(mini_batch).data
+        """Return the data of a mini-batch that has run; None if it cannot be loaded any more.
+
+        A reader is used by one thread at a time: what is loaded ahead is waited for, and kept.
+        """
+        if isinstance(self.reader, PathsReader) or self._is_dropped:
+            return None
+        if self._ahead != NOTHING:
+            self._results.put(self._results.get())
+        return self._load(mini_batch).data
 
     def drop(self) -> None:
         """Drop what is loaded ahead, without waiting for it: the agent may be asked to end."""

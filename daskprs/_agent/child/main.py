@@ -249,6 +249,11 @@ class Agent:
             if printed is not None:
                 outcome = outcome._replace(printed=printed)
             inbox.listen_again()
+            if attempt.named and attempt.pieces is None and outcome.status is Status.RUN_DONE:
+                # It is loaded again, since `run` may have changed what it got: only now, when the
+                # loader's thread takes no further mini-batch to the reader.
+                data = self._loader.load_again(attempt.mini_batch)
+                outcome = with_failed_rows(outcome, attempt, data)
             self._page.enter(Phase.RETURNING, position, attempt.total)
             halted = self._halt_after(outcome)
             if halted is None:
@@ -344,11 +349,7 @@ class Agent:
                 return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
             rows = writer.finish()
         succeeded = attempt.total if self.entry.counts_inputs else rows.succeeded
-        if not attempt.named:
-            return attempt.done(rows, succeeded), rows.payload
-        # It is loaded again: `run` may have changed what it got, and most call no `context.fail`.
-        data = self._loader.load_again(attempt.mini_batch)
-        return with_failed_rows(attempt.done(rows, succeeded), attempt, data), rows.payload
+        return attempt.done(rows, succeeded), rows.payload
 
     def _write_run(
         self,

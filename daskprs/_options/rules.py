@@ -22,7 +22,7 @@ from daskprs._system.interpreter import NoInterpreter, interpreter_at
 from daskprs.errors import JobFolderError, Option, OptionError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 LONGEST_S = 259_200
 """Maximum timeout in seconds: three days, as in Azure's v2 schema."""
@@ -471,6 +471,15 @@ def given_schema(name: str, value: Any) -> str | None:
     except (AttributeError, TypeError, ValueError) as error:
         rule = "an Arrow schema, a mapping of column names to types, or a frame without rows"
         raise refused(name, value, f"{rule}: {error}") from error
+
+
+def check_fit_for_nulls(schema: str, included: Collection[str]) -> None:
+    """Reject a schema that rows of nulls with an error do not fit."""
+    from daskprs._output.rows.given_schema import unfit_for_nulls  # which imports pandas
+
+    if why := unfit_for_nulls(schema, included):
+        msg = f"{Option('on_error', 'null')}: not with this {Option('schema')}: {why}."
+        raise OptionError(msg)
 
 
 def variables(name: str, value: Any) -> HiddenValues | None:

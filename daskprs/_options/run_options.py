@@ -33,6 +33,7 @@ from daskprs._options.rules import (
     check_delay,
     check_encoding,
     check_file_name,
+    check_fit_for_nulls,
     check_gpus,
     check_interval,
     check_metrics_file,
@@ -660,6 +661,8 @@ class RunOptions:
             dropped = Option("output_action", "summary_only")
             msg = f"{given}: not with {dropped}, which drops what run() returns."
             raise OptionError(msg)
+        if self.on_error == "null" and self.schema:
+            check_fit_for_nulls(self["schema"], self.include_columns or ())
         if self.output_action == "summary_only" and not self.independent_rows:
             msg = (
                 f"{given}: with {Option('output_action', 'summary_only')} nothing is kept of what "

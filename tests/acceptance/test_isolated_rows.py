@@ -60,6 +60,7 @@ def score(
 
 
 ALL = {5: "raises", 6: "dies", 40: "hangs", 70: "ends", 71: "eats"}
+ERROR = pa.field("_error", pa.string())
 STATUS = {"raises": "RUN_EXCEPTION", "eats": "RUN_EXCEPTION", "hangs": "RUN_TIMEOUT"}
 
 
@@ -198,6 +199,23 @@ def test_a_data_set_and_lines_have_the_rows_of_nulls(name: str, tmp_path: Path) 
     assert rows["_error"].dropna().tolist() == ["ValueError: bad 3"]
     assert rows["double"].isna().sum() == 1
     assert len(rows) == 64
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["found", "given"])
+def test_a_schema_says_the_columns_where_no_row_of_a_mini_batch_passes(
+    tmp_path: Path, *, given: bool
+) -> None:
+    """Without one, such a mini-batch has no rows of nulls: nobody knows their columns."""
+    schema = {"_error": "string", "double": "int64", "n": "int64"} if given else None
+    options = {"on_error": "null", "schema": schema, "output": tmp_path / "rows.parquet"}
+    result = score(
+        tmp_path, table(8, {0: "raises", 6: "raises", 7: "raises"}), size="2 rows", **options
+    )
+    assert result.items == (8, 5, 3)
+    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    assert rows["n"].dropna().tolist() == [1, 2, 3, 4, 5]
+    errors = ["ValueError: bad 0", "ValueError: bad 6", "ValueError: bad 7"]
+    assert rows["_error"].dropna().tolist() == errors[: 3 if given else 1]
 
 
 def test_a_file_in_a_store_is_known_by_its_address(tmp_path: Path) -> None:
@@ -414,6 +432,12 @@ def test_a_script_cannot_name_rows_that_it_did_not_get(tmp_path: Path) -> None:
         ({"partition_keys": "what", "size": None}, "all rows of a key"),
         ({"output_action": "summary_only"}, "independent_rows=True"),
         ({"on_error": "null", "output_action": "summary_only"}, "drops what run"),
+        ({"on_error": "null", "schema": {"n": int}}, r"lacks that column. Add '_error': 'string'"),
+        ({"on_error": "null", "schema": {"_error": int}}, "says that it is int64"),
+        (
+            {"on_error": "null", "schema": pa.schema([pa.field("n", pa.int64(), False), ERROR])},
+            r"allows no nulls in \['n'\]",
+        ),
         ({"on_error": "ignore"}, "on_error"),
     ],
 )

@@ -334,7 +334,8 @@ class Agent:
         output, pieces = self._job.output, attempt.pieces
         included = self._job.included
         if output.errors:
-            attempt.nulls = NullRows(() if included is None else included.names)
+            names = () if included is None else included.names
+            attempt.nulls = NullRows(names, output.schema)
         if pieces is not None:
             enter = partial(self._page.enter, Phase.RUNNING, self._inbox.position, attempt.total)
             steps = self._page.turn_to, enter

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from daskprs._output.rows.blocks import apart, blocks_of, is_block, not_rows
 from daskprs._output.rows.format_result import ELEMENTS_AT_ONCE, of_arrays
+from daskprs._output.rows.given_schema import ERROR, schema_of
 from daskprs._output.rows.result_tables import RESULT, column_of
 from daskprs.errors import ReturnTypeError
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from daskprs._output.rows.blocks import Block
     from daskprs._output.rows.format_result import RowWriter
 
-ERROR = "_error"
 NULLABLE = {"b": "boolean", "i": "Int", "u": "UInt"}
 """Types of pandas that hold nulls, by the kind of NumPy's types that hold none."""
 
@@ -35,19 +35,23 @@ class _Waiting(NamedTuple):
 class NullRows:
     """Writes the rows of one attempt with the column `_error`.
 
-    What `run` returned says which columns there are. So rows of nulls wait for the first rows.
+    What `run` returned says which columns there are. So rows of nulls wait for the first rows, and
+    are left out if none come: no file can hold rows of other columns than all others have.
 
     Parameters
     ----------
     included
         Names of the columns of the input that stand before those of `run`.
+    schema
+        The schema that the caller gives, as text: it says which columns there are, too.
 
     """
 
-    def __init__(self, included: Sequence[str] = ()) -> None:
+    def __init__(self, included: Sequence[str] = (), schema: str | None = None) -> None:
         self.count = 0
         """Number of rows of nulls."""
         self._included = frozenset(included)
+        self._schema = schema
         self._columns: Block | None = None
         self._waiting: list[_Waiting] = []
 
@@ -63,18 +67,21 @@ class NullRows:
         self, writer: RowWriter, items: FailedItems, beside: Callable[[Any], Any]
     ) -> None:
         """Write rows of nulls for items that have failed; `beside` adds their included columns."""
-        self.count += items.stop - items.start
         self._waiting.append(_Waiting(items, beside))
         if self._columns is not None:
             self._write_waiting(writer)
 
     def finish(self, writer: RowWriter) -> None:
-        """Write what still waits: `run` returned nothing that says which columns there are."""
-        self._write_waiting(writer)
+        """Write what still waits, where the schema says the columns that `run` did not return."""
+        if self._columns is None and self._schema is not None:
+            self._columns = schema_of(self._schema).empty_table().drop_columns([ERROR])
+            self._write_waiting(writer)
 
     def _write_waiting(self, writer: RowWriter) -> None:
+        assert self._columns is not None, "they are known"  # noqa: S101 - for the types
         for items, beside in self._waiting:
             count = items.stop - items.start
+            self.count += count
             rows = beside(_nulls(self._columns, count, self._included))
             text = f"{items.kind}: {items.message}" if items.message else items.kind
             writer.take(_with_errors(rows, [text] * count), items.start)
@@ -122,10 +129,8 @@ def _with_errors(block: Block, errors: list[str | None]) -> Block:
     return block.assign(**{ERROR: pd.Series(errors, index=block.index, dtype="string")})
 
 
-def _nulls(columns: Block | None, count: int, without: frozenset[str]) -> Block:
+def _nulls(columns: Block, count: int, without: frozenset[str]) -> Block:
     """Return rows of nulls with these columns, but for some."""
-    if columns is None:
-        return pd.DataFrame(index=range(count))
     if isinstance(columns, pa.Table):
         columns, _ = apart(columns)
         kept_fields = (field for field in columns.schema if field.name not in without)

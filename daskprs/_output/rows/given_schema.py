@@ -24,9 +24,13 @@ from daskprs._output.rows.row_schema import RowSchema
 from daskprs.errors import Option, ReturnTypeError, class_name
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from daskprs._output.rows.blocks import Block
 
 is_dictionary = pa.types.is_dictionary
+ERROR = "_error"
+"""The column that ``on_error="null"`` adds: the error of a row of nulls."""
 WRITTEN = " arrow:"
 """Stands between the name of a type, for people, and the type as Arrow writes it."""
 OF_PYTHON = {"float": "float64", "bytes": "binary"}
@@ -78,6 +82,26 @@ def schema_of(text: str) -> pa.Schema:
         for name, one in types.items()
     ]
     return pa.schema(fields, noted.metadata if of_pandas else None)
+
+
+def unfit_for_nulls(text: str, included: Collection[str]) -> str | None:
+    """Return why rows of nulls with an error do not fit a schema, and what to change, if so.
+
+    The columns of the input that are `included` are filled in these rows.
+    """
+    schema = schema_of(text)
+    known = schema.field(ERROR).type if ERROR in schema.names else None
+    if known is None or not (pa.types.is_string(known) or pa.types.is_large_string(known)):
+        has = "lacks that column" if known is None else f"says that it is {known}"
+        return (
+            f"all rows have a column {ERROR!r}, as text, and the schema {has}. Add {ERROR!r}: "
+            f"'string' to a mapping, pa.field({ERROR!r}, pa.string()) to an Arrow schema, or a "
+            "column of the type 'string' to a frame"
+        )
+    full = [one.name for one in schema if not one.nullable and one.name not in included]
+    if not full:
+        return None
+    return f"the schema allows no nulls in {full}. Allow them: pa.field(name, type, nullable=True)"
 
 
 def _type_text(name: str, given: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -281,6 +282,28 @@ def test_failed_rows_of_any_kind_are_in_the_table(tmp_path: Path) -> None:
     assert failed["empty"].tolist() == ["{}"] * 3
 
 
+def test_a_long_traceback_of_a_row_is_cut(tmp_path: Path) -> None:
+    """A thousand would fill journal and driver; both ends are there, and how much is not."""
+
+    def deep(n: int) -> Any:
+        raise ValueError("deep") if n == 0 else deeper(n - 1)
+
+    def deeper(n: int) -> Any:
+        return deep(n)
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        if 5 in set(rows["n"]):
+            deep(300)
+        return rows
+
+    text = score(tmp_path, table(32, {}), run).failed_rows["_traceback"][0]
+    assert len(text) < 10_000
+    assert re.search(
+        r"in run\n.*\n… \d+ characters left out …\n.*ValueError: deep", text, re.DOTALL
+    )
+    assert (tmp_path / "job/journal.1").stat().st_size < 50_000
+
+
 def test_rows_that_are_not_independent_fail_as_a_whole(tmp_path: Path) -> None:
     """Of a script that subtracts the mean of its rows, say; the message says why."""
 
@@ -412,6 +435,20 @@ def test_named_rows_have_their_columns_where_the_next_mini_batch_is_loaded_ahead
     result = score(tmp_path, tmp_path / "rows.csv", run, "20 KB", **options)
     assert result.failed_rows["n"].tolist() == [*range(7, count, 100)]
     assert result.to_pandas()["n"].tolist() == [n for n in range(count) if n % 100 != 7]
+
+
+def test_reasons_hide_secrets_and_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the errors of a script are."""
+    monkeypatch.setenv("TOKEN", "a-long-secret")
+
+    def run(rows: pd.DataFrame, context: daskprs.MiniBatchContext) -> pd.DataFrame:
+        context.fail([0], "refused a-long-secret " + "x" * 5_000)
+        return rows[1:]
+
+    result = score(tmp_path, table(32, {}), run, on_error="raise", secrets=["TOKEN"])
+    reason = result.failed_rows["_error"][0]
+    assert reason.startswith("refused ***")
+    assert len(reason) < 2_100
 
 
 def test_a_script_cannot_name_rows_that_it_did_not_get(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from daskprs._agent.child.package_folders import hint_at_packages
 from daskprs._agent.child.pandas_changes import hint_at_pandas
 from daskprs._agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
 from daskprs._core.outcomes import Failure
+from daskprs._system.masks import masked
 from daskprs._system.scarcity import explain
 from daskprs.errors import OURS, AgentError, LoadError, ReturnTypeError
 
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 MESSAGE_CHARS = 10_000
 TRACEBACK_CHARS = 100_000
+OF_ITEM_CHARS = 8_000
+"""Length of a traceback where any item may have one of its own: a thousand of them go to the driver
+and into the journal, with those of their attempts."""
+REASON_CHARS = 2_000
+"""Length of the reason that a script gives for an item."""
 NOT_RETRYABLE = (LoadError, ReturnTypeError)
 SAYS_ALL = (*NOT_RETRYABLE, AgentError)
 PASSING_CLASSES = re.compile(
@@ -52,9 +58,10 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
     the paths that it was taken from. Secrets are masked before a long text is cut.
     """
     mask = job.mask.text
+    most = OF_ITEM_CHARS if job.limits.isolates else TRACEBACK_CHARS
     if isinstance(error, LoadError) and error.origin is not None:
         kind, message, text = error.origin
-        text = _shortened(mask(text), TRACEBACK_CHARS)
+        text = _shortened(mask(text), most)
         return Failure(kind, _shortened(mask(message), MESSAGE_CHARS), text, retryable=False)
     if isinstance(error, RaisedElsewhere):
         kind, text = error.kind, error.text
@@ -67,8 +74,13 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
     hints = (_limit(error), hint_at_columns(error), hint_at_pandas(error), *of_script)
     more = "".join(f". {mask(one)}" for one in hints if one)
     message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
-    text = _shortened(mask(text), TRACEBACK_CHARS)
+    text = _shortened(mask(text), most)
     return Failure(kind, message, text, retryable, fatal=retryable and is_fatal(error))
+
+
+def reason_of(text: str) -> str:
+    """Return what a script says of a failed item, as it is kept."""
+    return _shortened(masked(text), REASON_CHARS)
 
 
 def may_pass(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.child.attempt_run import AttemptRun
 from daskprs._agent.child.entry_script import load_entry_script, profile_of
-from daskprs._agent.child.failure import failure_of, may_pass
+from daskprs._agent.child.failure import failure_of, may_pass, reason_of
 from daskprs._agent.child.foreign_script import ForeignScript
 from daskprs._agent.child.inbox import Inbox, Loader
 from daskprs._agent.child.included_columns import taken_columns
@@ -393,7 +393,8 @@ class Agent:
             self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
             write(result)
         if failed:
-            attempt.name(failed, first_row, count)
+            named = ((position, reason_of(reason)) for position, reason in failed)
+            attempt.name(named, first_row, count)
         return True
 
 

@@ -61,13 +61,17 @@ class Isolation:
         if self._is_on:
             self._run_s.extend(run_s)
 
+    def is_to_tell(self, entry: Entry, outcome: Outcome) -> bool:
+        """Return whether a search after the last try tells a bad item from a broken process.
+
+        A mini-batch of one item is not searched: it is bad if its last try failed.
+        """
+        return bool(self.is_independent) and self._items(entry, outcome) > 1
+
     def begun(self, entry: Entry, outcome: Outcome) -> Entry | None:
         """Return the entry of a mini-batch with its tries spent, to be bisected; None if not."""
-        items = outcome.total or entry.mini_batch.items or 0
-        is_fit = outcome.status in OF_ITEMS and items and not entry.mini_batch.partition_key
-        if not self._is_on or not is_fit:
-            return None
-        if outcome.failure is not None and not outcome.failure.retryable:
+        items = self._items(entry, outcome)
+        if not items:
             return None
         confirms = self._state.limits.run_max_try > 1
         bisection = Bisection(items, outcome, confirms=confirms)
@@ -95,6 +99,14 @@ class Isolation:
         if bisection.is_fruitless and not self._has_found_good and self._gives_up(bisection):
             return None
         return self._next(entry)
+
+    def _items(self, entry: Entry, outcome: Outcome) -> int:
+        """Return the number of items of a failed mini-batch among which a search finds bad ones."""
+        if not self._is_on or outcome.status not in OF_ITEMS or entry.mini_batch.partition_key:
+            return 0
+        if outcome.failure is not None and not outcome.failure.retryable:
+            return 0
+        return outcome.total or entry.mini_batch.items or 0
 
     def _gives_up(self, bisection: Bisection) -> bool:
         """Count a search in which nothing has passed; return whether it ends without a result."""

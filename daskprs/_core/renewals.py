@@ -10,6 +10,10 @@ The ledger cannot know beforehand whether a script breaks its processes or wheth
 mini-batches are bad. The first call after a renewal tells: where it succeeds, the process was
 broken, and one held failure is enough from then on. Where it fails, a process has to hold twice as
 many. If five renewals help nowhere, the script fails everywhere: failures are charged at once.
+
+A search blames nothing that fails in a broken process (`core.isolation`). Where one follows, and
+processes have succeeded after failures, failures are charged at once, too: with a bad row in each
+mini-batch, what is held would fail again in each new process, as long as any is not searched.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ BETWEEN_SUCCESSES = 5
 """Maximum number of renewals that begin between two successes anywhere in the job."""
 MOST_HELD = 1024
 """Maximum number of failures that one process holds: the driver keeps each with its traceback."""
+ENOUGH_WHOLE = 2
+"""Number of successes after failures in one process that show that failures leave it whole."""
 MOST_IN_A_ROW = 1 << 20
 """Maximum number of failures in a row in one process of a script that fails everywhere."""
 
@@ -50,6 +56,8 @@ class Renewals:
         """Number of renewals since the last success; those without a first call do not count."""
         self._helpless = False
         """Whether the first calls of all these renewals failed."""
+        self._whole = 0
+        """Number of successes after failures in one process since one that was broken."""
         self._epoch = 0
         """Number of times that a success followed renewals."""
 
@@ -69,7 +77,8 @@ class Renewals:
     def succeed(self, agent: AgentRecord) -> list[tuple[Entry, Outcome]]:
         """Record a success; return the failures that the process held, which are charged now."""
         if agent.calls == 0 and agent.epoch is not None:
-            self._enough = 1
+            self._enough, self._whole = 1, 0
+        self._whole += bool(agent.failed_in_a_row)
         agent.calls += 1
         agent.failed_in_a_row = agent.short_of_memory = 0
         agent.is_worn = False
@@ -79,13 +88,16 @@ class Renewals:
         held, agent.held = agent.held, []
         return held
 
-    def fail(self, agent: AgentRecord, entry: Entry, outcome: Outcome) -> bool:
+    def fail(
+        self, agent: AgentRecord, entry: Entry, outcome: Outcome, *, is_searched: bool = False
+    ) -> bool:
         """Record a failure that is not neutral; return whether it is charged, not held.
 
-        That of a bisection is not held: it runs again in a new process.
+        That of a bisection is not held: it runs again in a new process. `is_searched` says that a
+        bisection follows the last try.
         """
         is_first = agent.calls == 0
-        is_charged = self._is_charged(agent, entry, outcome)
+        is_charged = self._is_charged(agent, entry, outcome, is_searched=is_searched)
         agent.calls += 1
         agent.failed_in_a_row += 1
         if agent.failed_in_a_row == 1:
@@ -106,14 +118,17 @@ class Renewals:
             agent.is_worn = True
         return is_charged
 
-    def _is_charged(self, agent: AgentRecord, entry: Entry, outcome: Outcome) -> bool:
+    def _is_charged(
+        self, agent: AgentRecord, entry: Entry, outcome: Outcome, *, is_searched: bool
+    ) -> bool:
         if outcome.is_fatal:
             return agent.attempts == 0
         if agent.failed_in_a_row == 0:
             return True
         # A row that is found is blamed for good, and renewals may see no success where bad rows
         # break their processes.
-        return self._helpless and entry.bisection is None
+        is_known = self._helpless or (is_searched and self._whole >= ENOUGH_WHOLE)
+        return is_known and entry.bisection is None
 
     # ---- renewals ----
 

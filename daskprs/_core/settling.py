@@ -277,7 +277,9 @@ class Settling:
             if outcome.failure is None or outcome.failure.retryable:  # it could not be loaded here
                 self._quarantine.fail(index, locations)
             return True
-        is_charged = self._renewals.fail(agent, entry.alone() if alone else entry, outcome)
+        is_searched = self._isolation.is_to_tell(entry, outcome)
+        held = entry.alone() if alone else entry
+        is_charged = self._renewals.fail(agent, held, outcome, is_searched=is_searched)
         if outcome.failure is not None and outcome.is_fatal:
             self._renewals.replace(
                 flight.slot,

@@ -237,6 +237,17 @@ def test_many_rows_that_raise_need_few_processes(desk: Any, most: int) -> None:
     assert agents.starts <= 14  # until a range has passed, which takes seven halvings at most
 
 
+def test_a_bad_row_in_each_mini_batch_costs_no_attempts_beside_the_tries(desk: Any) -> None:
+    """A search has shown that failures leave a process whole: nothing is held any more."""
+    count, tries = 150, 3
+    bad = {(index, 5): RAISES for index in range(count)}
+    agents = begun(desk, [32] * count, bad, run_max_try=tries)
+    agents.work()
+    assert failed_items(agents.it) == bad.keys()
+    assert len(agents.it.failures) <= tries * count + 50
+    assert agents.starts <= 20
+
+
 def test_a_mini_batch_that_only_runs_out_of_time_fails_the_job_that_wants_it(
     desk: Any, an_outcome: Any
 ) -> None:

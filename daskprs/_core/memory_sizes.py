@@ -23,10 +23,17 @@ NEEDED = 2
 """Number of mini-batches that need a size before all others get it: one may be an exception."""
 MOST_IN_A_ROW = 4
 """Number of such attempts in a row in one process after which the next one gets a new process."""
-_KINDS = re.compile(r"(^|\.)(MemoryError|OutOfMemoryError|ResourceExhaustedError)$")
-"""Names of the errors of Python, of PyTorch and CuPy, and of TensorFlow."""
-_WORDS = re.compile(r"\bRESOURCE_EXHAUSTED\b|\b(CUDA|HIP)( error:)? out of memory\b")
-"""What JAX, and older releases of PyTorch, say."""
+_KINDS = re.compile(r"(MemoryError|\bResourceExhaustedError)$")
+"""Names of the errors of Python, NumPy (``_ArrayMemoryError``), Arrow, PyTorch and CuPy, and of
+TensorFlow."""
+_WORDS = re.compile(
+    r"\bRESOURCE_EXHAUSTED\b.*(memory|alloc)"  # JAX; for services, it is a quota
+    r"|\b(CUDA|HIP)( error:)? out of memory\b"  # older releases of PyTorch
+    r"|\bDefaultCPUAllocator: (can't allocate|not enough) memory\b"  # PyTorch without a GPU
+    r"|\bFailed to allocate memory for requested buffer\b"  # ONNX Runtime
+    r"|\bstd::bad_alloc\b|\bCannot allocate memory\b",  # C++, and the system
+    re.DOTALL,
+)
 
 
 class MemorySizes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import ceil, log2
 from typing import Any
 
@@ -16,8 +17,15 @@ from daskprs._core.outcomes import Failure, Outcome, Status
 SHORT = Failure("MemoryError", "process000 ran out of memory")
 
 
-def work(it: Any, fits: dict[int, int], default: int = 1000, *, dies: bool = True) -> list[int]:
-    """Let all leases come back; return the sizes that did not fit, in order."""
+def work(
+    it: Any,
+    fits: dict[int, int],
+    default: int = 1000,
+    *,
+    dies: bool = True,
+    by: Counter[Any] | None = None,
+) -> list[int]:
+    """Let all leases come back; return the sizes that did not fit, in order, and count them."""
     failed = []
     while it.leases:
         slot = next(iter(it.leases))
@@ -32,6 +40,8 @@ def work(it: Any, fits: dict[int, int], default: int = 1000, *, dies: bool = Tru
             )
             if size > fits.get(mini_batch.index, default):
                 failed.append(size)
+                if by is not None:
+                    by[slot] += 1
                 status = Status.PROCESS_DIED if dies else Status.RUN_EXCEPTION
                 one = one._replace(status=status, failure=SHORT, succeeded=0)
             if one.status is Status.PROCESS_DIED:
@@ -73,6 +83,22 @@ def test_the_size_is_found_once(desk: Any, fits: int, *, dies: bool) -> None:
     (size,) = kept(it)
     assert fits / 2 < size <= fits
     assert it.ledger.standing().renewals == 0
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("fits", [20, 100, 500])
+def test_a_process_dies_as_often_as_it_halves(desk: Any, fits: int, slots: int) -> None:
+    """And once more: two mini-batches have to need the size. The next job loses no process."""
+    deaths: Counter[Any] = Counter()
+    it = begun(desk, 100, 1000, slots=slots)
+    work(it, {}, fits, by=deaths)
+    assert sorted(it.committed) == [*range(100)]
+    halvings = ceil(log2(1000 / fits))
+    assert max(deaths.values()) <= halvings + 1
+    (size,) = kept(it)
+    it = begun(desk, 100, 1000, slots=slots, at_most=size)
+    assert work(it, {}, fits) == []
+    assert sorted(it.committed) == [*range(100)]
 
 
 def test_one_mini_batch_alone_sets_no_size(desk: Any) -> None:
@@ -117,13 +143,20 @@ def test_rows_that_may_depend_on_each_other_are_not_cut(desk: Any) -> None:
         ("RuntimeError", "CUDA out of memory. Tried to allocate 2.00 GiB", True),
         ("RuntimeError", "CUDA error: out of memory", True),
         ("XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes", True),
+        ("_ArrayMemoryError", "Unable to allocate 8.00 PiB for an array", True),
+        ("ArrowMemoryError", "malloc of size 1125899906842624 failed", True),
+        ("RuntimeError", "DefaultCPUAllocator: can't allocate memory: you tried to", True),
+        ("RuntimeException", "Failed to allocate memory for requested buffer of size 7", True),
+        ("OSError", "[Errno 12] Cannot allocate memory", True),
+        ("ClientError", "429 RESOURCE_EXHAUSTED. You exceeded your current quota", False),
+        ("ResourceExhausted", "429 Resource has been exhausted (e.g. check quota).", False),
         ("ResourceExhaustedError", "OOM when allocating tensor", True),
         ("ValueError", "memory", False),
         ("NoMemoryErrorAtAll", "", False),
     ],
 )
 def test_errors_of_memory_are_known(kind: str, message: str, *, is_one: bool) -> None:
-    """Those of Python, PyTorch, CuPy, JAX and TensorFlow."""
+    """Those of Python and its libraries; a quota of a service is none."""
     assert is_of_memory(Failure(kind, message)) == is_one
 
 

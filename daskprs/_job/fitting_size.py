@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 1000
 """Most sizes in the state folder; the oldest ones go first."""
+KEPT_S = 30 * 86_400
+"""Seconds for which a size counts there. Memory may have been short for another reason than the
+script's need: a size that is too small would slow it for ever."""
 
 
 def with_known_size(call: CheckedCall, limits: Limits) -> Limits:
@@ -34,11 +38,23 @@ def with_known_size(call: CheckedCall, limits: Limits) -> Limits:
     options = call.options
     if options.partition_keys or not (options.independent_rows or limits.isolates):
         return limits
-    for place in (call.folder.fitting_size, _kept_for(call)):
+    kept = _kept_for(call)
+    for place in (call.folder.fitting_size, kept):
         with suppress(OSError, ValueError):
+            if place == kept and time.time() - place.stat().st_mtime > KEPT_S:
+                continue
             at_most = max(1, int(place.read_text()))
             return replace(limits, at_most=at_most, independent_rows=True)
     return limits
+
+
+def known_size_told(at_most: int) -> str:
+    """Return what people hear of a job that begins with a known size."""
+    return (
+        f"no call of run() gets more than {at_most} rows or files: with more, an earlier job with "
+        f"this script, or an earlier run of this job, ran out of memory. {_folder()} has the sizes "
+        "of all scripts."
+    )
 
 
 def keep_size(call: CheckedCall) -> None:
@@ -66,4 +82,8 @@ def _kept_for(call: CheckedCall) -> Path:
         "machine": os.sysconf("SC_PHYS_PAGES"),
     }
     digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode())
-    return user_key_file().parent / "sizes" / digest.hexdigest()[:32]
+    return _folder() / digest.hexdigest()[:32]
+
+
+def _folder() -> Path:
+    return user_key_file().parent / "sizes"

@@ -25,7 +25,7 @@ from daskprs._folders.rows_seal import make_salt, rows_key
 from daskprs._inputs.files.file_versions import refuse_changed_files
 from daskprs._inputs.source.batch_format import batch_form
 from daskprs._job.control import JobControl
-from daskprs._job.fitting_size import keep_size, with_known_size
+from daskprs._job.fitting_size import keep_size, known_size_told, with_known_size
 from daskprs._job.frontend import Surface
 from daskprs._job.inline_call import inline_warning
 from daskprs._job.job_cluster import JobCluster
@@ -316,6 +316,8 @@ class Job:
                 self._input.sizes(expected, store),
             )
         )
+        if (at_most := self._limits.at_most) is not None:
+            listeners.tell(MessageLogged("info", known_size_told(at_most)))
         within_s = self._limits.first_task_creation_timeout_s
         ledger = Ledger(
             call.job_id,

@@ -15,9 +15,11 @@ import pytest
 
 from daskprs._agent.child.failure import may_pass
 from daskprs._agent.child.fatal_errors import is_fatal
+from daskprs._agent.child.forked_contexts import hint_at_spawn
 from daskprs._agent.child.missing_columns import hint_at_columns
 from daskprs._agent.child.pandas_changes import hint_at_pandas
 from daskprs._agent.foreign.raised import RaisedElsewhere, message_of, record_of
+from daskprs._agent.protocol.messages import ScriptSpec, SourceText
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,3 +206,44 @@ def test_a_missing_column_is_answered_with_the_columns(ask: Callable[[], Any], h
     found = hint_at_columns(raised.value)
     assert hint in found
     assert bool(found) == bool(hint)
+
+
+LOADS_IN_FORKS = """import torch
+# model.cuda() would be too early here
+def init():
+    global model
+    model = torch.nn.Linear(4, 4).cuda()
+def run(rows):
+    with multiprocessing.Pool(2) as pool:
+        return pool.map(score, rows)
+def score(row):
+    return model(torch.tensor(row, device="cuda"))
+"""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you …",
+        "CUDA error: initialization error\nCUDA kernel errors might be asynchronously reported",
+        "cudaErrorInitializationError: initialization error",
+        "Call to cuCtxGetCurrent results in CUDA_ERROR_NOT_INITIALIZED",
+        "Unexpected error from cudaGetDeviceCount(). Error 3: initialization error",
+    ],
+)
+def test_a_context_in_a_fork_is_told_with_the_line_that_made_the_first(message: str) -> None:
+    """Also as the cause of another error, and under another interpreter."""
+    script = ScriptSpec("score.py", sources=(SourceText("/code/score.py", "", LOADS_IN_FORKS),))
+    wrapped = ValueError("no embedding")
+    wrapped.__cause__ = RuntimeError(message)
+    for error in (RuntimeError(message), RaisedElsewhere(*record_of(wrapped, "ours"))):
+        hint = hint_at_spawn(error, script)
+        assert "score.py, line 5 (model = torch.nn.Linear(4, 4).cuda())" in hint
+        assert 'start_method="spawn"' in hint
+    assert "has used CUDA. If" in hint_at_spawn(RuntimeError(message), ScriptSpec("score.py"))
+
+
+@pytest.mark.parametrize("message", ["CUDA out of memory", "initialization error", "no device"])
+def test_other_errors_have_nothing_to_do_with_forks(message: str) -> None:
+    """A library without CUDA may fail to initialize, too."""
+    assert hint_at_spawn(RuntimeError(message), ScriptSpec("score.py")) == ""

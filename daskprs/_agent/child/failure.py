@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._agent.child.beside_script import hint_at_script
 from daskprs._agent.child.fatal_errors import is_fatal
+from daskprs._agent.child.forked_contexts import hint_at_spawn
 from daskprs._agent.child.missing_columns import hint_at_columns
 from daskprs._agent.child.package_folders import hint_at_packages
 from daskprs._agent.child.pandas_changes import hint_at_pandas
@@ -70,7 +71,9 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
         text = "" if _says_it_all(error) else printed(error, OURS)
     text = job.script.as_written(text)
     retryable = not isinstance(error, NOT_RETRYABLE)
-    of_script = (hint(error, job.script) for hint in (hint_at_script, hint_at_packages))
+    of_script = (
+        hint(error, job.script) for hint in (hint_at_script, hint_at_packages, hint_at_spawn)
+    )
     hints = (_limit(error), hint_at_columns(error), hint_at_pandas(error), *of_script)
     more = "".join(f". {mask(one)}" for one in hints if one)
     message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more

@@ -52,6 +52,8 @@ class SlotAllocator:
         """Number of slots of each living worker."""
         self._numbered: dict[str, tuple[str, ...]] = {}
         """Device numbers given to living workers that only declare a number of devices."""
+        self._cards: dict[tuple[str, str], str] = {}
+        """The name of each device of a host, by its UUID."""
 
     def hide_gpus(self) -> None:
         """Count the threads of workers as their slots, whatever devices they have."""
@@ -84,7 +86,8 @@ class SlotAllocator:
             host = here[0].host
             coming = [one for one, where in (awaited or {}).items() if where == host]
             self._deal(here, coming)
-            offered |= self._of_node(node, here, len(coming))
+            called = {at: workers[at].devices or () for at in hosts[node]}
+            offered |= self._of_node(node, here, len(coming), called)
         return offered
 
     def _with_devices(self, workers: list[Heartbeat]) -> list[Heartbeat]:
@@ -104,7 +107,21 @@ class SlotAllocator:
                 free = (str(number) for number in count() if str(number) not in taken)
                 self._numbered[worker.worker] = tuple(islice(free, int(worker.gpus)))
                 taken.update(self._numbered[worker.worker])
-        return [worker._replace(devices=self._names(worker)) for worker in workers]
+        return [worker._replace(devices=self._one_name_each(worker)) for worker in workers]
+
+    def _one_name_each(self, worker: Heartbeat) -> tuple[str, ...]:
+        """Return the devices of a worker by names that all workers of the host have for them.
+
+        That is the name of the worker that was seen first, or the UUID where this name is that of
+        another device.
+        """
+        names = self._names(worker)
+        if worker.devices is None or len(worker.uuids) != len(names):
+            return names
+        for name, uuid in zip(names, worker.uuids, strict=True):
+            here = {one for (host, _), one in self._cards.items() if host == worker.host}
+            self._cards.setdefault((worker.host, uuid), uuid if name in here else name)
+        return tuple(self._cards[worker.host, uuid] for uuid in worker.uuids)
 
     def _names(self, worker: Heartbeat) -> tuple[str, ...]:
         if worker.devices is not None:
@@ -151,9 +168,16 @@ class SlotAllocator:
         return len({worker.devices[0] for worker in workers if worker.devices}) or None
 
     def _of_node(
-        self, node: int, workers: list[Heartbeat], coming: int
+        self,
+        node: int,
+        workers: list[Heartbeat],
+        coming: int,
+        called: Mapping[str, tuple[str, ...]],
     ) -> dict[SlotId, SlotResources]:
-        """Return the slots of a node, where more workers will come soon, like those here."""
+        """Return the slots of a node, where more workers will come soon, like those here.
+
+        `called` has the names that each worker has for its devices.
+        """
         slots = [
             (worker, number) for worker in workers for number in range(self._dealt[worker.worker])
         ]
@@ -163,7 +187,11 @@ class SlotAllocator:
         expected = len(slots) * (len(workers) + coming) // len(workers)
         threads = max(1, cores // max(1, expected))
         return {
-            SlotId(worker.worker, number, node): SlotResources(worker.devices or (), threads)
+            SlotId(worker.worker, number, node): SlotResources(
+                worker.devices or (),
+                threads,
+                () if called[worker.worker] == worker.devices else called[worker.worker],
+            )
             for worker, number in slots
         }
 

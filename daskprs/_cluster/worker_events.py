@@ -37,6 +37,8 @@ class Heartbeat(NamedTuple):
     """Number of leases that have waited a second for a resource that other tasks hold."""
     ends_in_s: float | None = None
     """Seconds until the worker closes by itself, if it was started for a time."""
+    uuids: tuple[str, ...] = ()
+    """What tells each of the devices from all others of the host; empty: their names do."""
 
 
 class WorkersFound(NamedTuple):

@@ -14,7 +14,7 @@ from distributed import Status, WorkerPlugin
 from distributed.comm import get_address_host
 from tornado.ioloop import PeriodicCallback
 
-from daskprs._agent.node.environment import usable_cores, visible_devices
+from daskprs._agent.node.environment import device_uuids, usable_cores, visible_devices
 from daskprs._agent.node.monitor import NodeMonitor, pauses_s
 from daskprs._agent.node.site import WorkerSite
 from daskprs._agent.supervision.pool import AgentPool
@@ -124,6 +124,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         scratch = Path(self._worker.local_directory).parent
         self._site = WorkerSite(self._job, self._origin, scratch)
         self._devices = visible_devices()
+        self._uuids = device_uuids(self._devices)
 
     async def teardown(self, worker: Worker) -> None:
         """Kill the agents: a lease that waits for an agent would hold up the worker's end."""
@@ -237,5 +238,6 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             waiting=self._waiting(),
             lacking=sum(now_s - since_s >= WAIT_S for since_s in self._lacking_s.values()),
             ends_in_s=None if self._ends_s is None else self._ends_s - now_s,
+            uuids=self._uuids,
         )
         worker.log_event(self._topic, packed(told))

@@ -24,9 +24,11 @@ class SlotResources(NamedTuple):
     """Devices and threads of a slot's agents."""
 
     devices: tuple[str, ...] = ()
-    """The devices that its worker may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """The devices that its worker may use; workers of a node have one name for each."""
     threads: int = 1
     """An agent's share of the cores of its node."""
+    names: tuple[str, ...] = ()
+    """The names of the devices in ``CUDA_VISIBLE_DEVICES``; empty: they are the same."""
 
 
 # ---- events ----

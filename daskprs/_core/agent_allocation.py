@@ -156,7 +156,8 @@ def _environment(devices: tuple[str, ...], resources: SlotResources) -> dict[str
     """Return the device variables of an agent; empty on a node without devices."""
     if not resources.devices:
         return {}
+    names = dict(zip(resources.devices, resources.names, strict=False))
     return {
-        DEVICES_VARIABLE: ",".join(devices) or HIDDEN,
+        DEVICES_VARIABLE: ",".join(names.get(one, one) for one in devices) or HIDDEN,
         COUNT_VARIABLE: str(len(resources.devices)),
     }

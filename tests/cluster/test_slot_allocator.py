@@ -89,6 +89,38 @@ def test_a_gpu_node_has_one_process_for_each_device_that_is_a_workers_own(
     assert [sum(slot.worker == name for slot in slots) for name in workers] == processes
 
 
+@pytest.mark.parametrize(
+    ("names", "uuids", "devices", "processes"),
+    [
+        (("0", "GPU-x"), ("GPU-x", "GPU-x"), ("0", "0"), [1, 0]),
+        (("0", "0"), ("GPU-x", "GPU-y"), ("0", "GPU-y"), [1, 1]),
+        (("MIG-x", "MIG-y"), ("MIG-x", "MIG-y"), ("MIG-x", "MIG-y"), [1, 1]),
+        (("0", "0"), ("GPU-x", "0"), ("0", "0"), [1, 0]),
+    ],
+    ids=["one card by two names", "two cards by one name", "instances", "one of them unknown"],
+)
+def test_workers_of_a_host_share_no_card_whatever_they_call_it(
+    a_worker: Callable[..., Heartbeat],
+    names: tuple[str, ...],
+    uuids: tuple[str, ...],
+    devices: tuple[str, ...],
+    processes: list[int],
+) -> None:
+    """Each agent is told the name that its own worker has for the card."""
+    workers = {
+        str(n): a_worker(str(n), devices=(name,), uuids=(uuid,))
+        for n, (name, uuid) in enumerate(zip(names, uuids, strict=True))
+    }
+    slots = SlotAllocator(None, None).slots(workers)
+    assert [sum(slot.worker == name for slot in slots) for name in workers] == processes
+    allocator = SlotAllocator(None, 2)
+    for _ in range(2):  # the names stay
+        slots = allocator.slots(workers)
+        assert tuple(one.devices[0] for one in slots.values()) == devices
+        seen = [(one.names or one.devices)[0] for one in slots.values()]
+        assert seen == list(names)
+
+
 def test_what_the_workers_of_a_host_declare_is_added_up(
     a_worker: Callable[..., Heartbeat],
 ) -> None:

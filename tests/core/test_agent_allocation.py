@@ -94,6 +94,19 @@ def test_names_of_devices_are_passed_on_as_they_are() -> None:
     assert [office.start(slot)[1] for slot in office.slots] == ["GPU-8f1c", "MIG-GPU-2/1/0"]
 
 
+def test_an_agent_is_told_the_name_that_its_worker_has_for_a_device() -> None:
+    """Workers of a node may have several names for one card, and one name for several."""
+    state = LedgerState("job", Limits())
+    allocator = AgentAllocator(state)
+    for worker, resources in enumerate(
+        (SlotResources(("0",)), SlotResources(("0", "GPU-y"), names=("GPU-x", "0")))
+    ):
+        state.add_slot(SlotId(f"worker {worker}", 0, 0), resources)
+    told = [allocator.assignment(slot) for slot in state.slots.values()]
+    assert [one.environment["CUDA_VISIBLE_DEVICES"] for one in told if one] == ["0", "0"]
+    assert [allocator.devices(slot) for slot in state.slots.values()] == [("0",), ("GPU-y",)]
+
+
 def test_where_there_is_no_device_nothing_is_said_of_any() -> None:
     """A CPU node."""
     state = LedgerState("job", Limits())

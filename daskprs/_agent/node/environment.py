@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._core.agent_allocation import COUNT_VARIABLE, DEVICES_VARIABLE, HIDDEN
 from daskprs._system.interpreter import OF_AN_INTERPRETER
-from daskprs._system.nvml import gpu_count
+from daskprs._system.nvml import gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +32,9 @@ OUTPUT_PATH = "AZUREML_BI_OUTPUT_PATH"
 """The variable by which scripts find the output folder."""
 ASSETS = "DASKPRS_ASSETS"
 """Holds, as JSON, where the job's named assets lie: ``{"my-model": "/path"}``."""
+ORDER_VARIABLE, BY_PLACE = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+"""NVML numbers devices by their place. CUDA does, too, where they are alike or the variable is so;
+else it begins with the fastest one."""
 INVALID = ("", HIDDEN, "NoDevFiles")
 """Names at which CUDA stops reading the list of devices."""
 CGROUP = Path("/sys/fs/cgroup")
@@ -63,8 +66,9 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> tuple[str, .
     """Return the devices that this process was given, else those of the machine.
 
     Each has its name in ``CUDA_VISIBLE_DEVICES``: a number, a UUID or a MIG instance. Like CUDA,
-    this stops at the first invalid name. Without any name only the resource ``GPU`` of the Dask
-    workers says how many devices the machine has.
+    this stops at the first invalid name. Where a card is divided, CUDA finds its instances only by
+    their UUIDs. Without any name only the resource ``GPU`` of the Dask workers says how many
+    devices the machine has.
     """
     given = environment.get(DEVICES_VARIABLE)
     if given is not None:
@@ -72,7 +76,31 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> tuple[str, .
     count = environment.get(COUNT_VARIABLE, "")
     if count.isdecimal():
         return tuple(map(str, range(int(count))))
-    return tuple(map(str, range(gpu_count()))) or None
+    found = gpus()
+    if any(one.instances for one in found):
+        return tuple(name for one in found for name in one.instances or (one.uuid,) if name)
+    return tuple(str(one.number) for one in found) or None
+
+
+def device_uuids(
+    names: tuple[str, ...] | None, environment: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Return the UUID of each of these devices; the name where it is not known.
+
+    Workers of one host may call a card by different names, and in containers two cards by one.
+    """
+    found = gpus() if names else ()
+    alike = len({one.kind for one in found}) == 1 or environment.get(ORDER_VARIABLE) == BY_PLACE
+    numbered = {str(one.number): one.uuid for one in found if alike and not one.instances}
+    uuids = [uuid for one in found for uuid in (one.uuid, *one.instances) if uuid]
+
+    def uuid_of(name: str) -> str:
+        if name in numbered:
+            return numbered[name] or name
+        begun = [uuid for uuid in uuids if uuid.lower().startswith(name.lower())]
+        return begun[0] if len(begun) == 1 else name
+
+    return tuple(map(uuid_of, names or ()))
 
 
 def agent_environment(

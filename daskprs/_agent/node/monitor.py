@@ -53,12 +53,14 @@ class NodeMonitor:
         self._agents = agents
         self._folders = tuple(folders)
         self._cpu = psutil.cpu_times()
+        self._looked_s = time.monotonic()
 
     def measure(self) -> NodeUsage:
         """Return the usage; this takes milliseconds, or longer with thousands of processes."""
         memory = psutil.virtual_memory()
         disk, net = psutil.disk_io_counters(), psutil.net_io_counters()
-        devices = gpu_usage()
+        before_s, self._looked_s = self._looked_s, time.monotonic()
+        devices = gpu_usage(self._looked_s - before_s)
         of_devices: dict[int, int] = {}
         for device in devices:
             for pid, size in device.processes.items():

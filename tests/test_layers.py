@@ -378,6 +378,7 @@ SEALED = "a process of the job that runs no script; its checksum, or the key, ca
 OWN = "this very process has made it"
 UNPICKLED = {
     "_agent/child/entry_script.py": WORKER,
+    "_agent/child/handed_on.py": "an agent of the same script, which it runs itself",
     "_agent/child/helper.py": f"{OWN}; it looks whether an error survives",
     "_agent/child/inbox.py": WORKER,
     "_agent/child/main.py": WORKER,

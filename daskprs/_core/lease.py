@@ -178,6 +178,8 @@ class LeaseReturned:
     """Whether the agent had ended before, and the lease carried no assignment for a new one."""
     death: Death | None = None
     agent_events: tuple[AgentEvent, ...] = ()
+    stage_events: tuple[AgentEvent, ...] = ()
+    """Those of the processes of stages beside `run`, for people: nothing depends on them."""
     pid: int = 0
     host: str = ""
     withdrawn: bool = False

@@ -108,7 +108,7 @@ class Leasing:
                 if state.over or state.backlog.has_none_now:
                     return
                 if self._is_free(slot):
-                    size = state.sizes.next(retries.slots, self._left())
+                    size = self._size(slot)
                     skips = partial(retries.skips, slot=slot.id, round_=round_)
                     self._give(slot, size, skips, state.sizes.to_the_end(size, retries.slots))
 
@@ -228,7 +228,7 @@ class Leasing:
         is_busy = suspects or returned.recalled or slot.agent is not agent or agent.is_worn
         if not is_busy and self._placement.is_good(slot):
             state.backlog.catch_up()
-            size = state.sizes.next(self._retries.slots, self._left())
+            size = self._size(slot)
             rest = state.sizes.to_the_end(size, self._retries.slots)
             skips = partial(self._retries.skips, slot=slot.id, round_=0)
             room = state.room(slot)
@@ -267,6 +267,14 @@ class Leasing:
         return self._state.backlog.take(
             most, skips, to_the_end, worker=worker, slots=slots, innocent=innocent
         )
+
+    def _size(self, slot: SlotRecord) -> int:
+        """Return the number of mini-batches that a slot should have."""
+        state = self._state
+        size = state.sizes.next(self._retries.slots, self._left())
+        if state.stages is None:
+            return size
+        return max(size, state.stages.at_hand(slot.resources.threads))
 
     def _left(self) -> int | None:
         """Return the number of mini-batches still to be leased; None where it is unknown."""

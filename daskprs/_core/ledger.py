@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from daskprs._core.limits import Limits
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Failure
+    from daskprs._core.stages import Stages
 
 
 class Ledger:
@@ -69,6 +70,8 @@ class Ledger:
         Whether the first process of each node may have run mini-batches of another ledger.
     seed
         Decides how much delays of retries differ: the same seed gives the same delays.
+    stages
+        The functions that run beside `run`, in processes of their own; None: there are none.
 
     """
 
@@ -83,8 +86,9 @@ class Ledger:
         first_process: Callable[[int], int] = lambda _: 0,
         has_run: bool = False,
         seed: str = "",
+        stages: Stages | None = None,
     ) -> None:
-        self._state = state = LedgerState(job_id, limits, expected, seed)
+        self._state = state = LedgerState(job_id, limits, expected, seed, stages)
         self._timer = StallTimer(state)
         self._startup = StartupFailures(state)
         self._allocator = AgentAllocator(state, first_process, has_run=has_run)

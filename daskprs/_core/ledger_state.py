@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from daskprs._core.lease import AgentAssignment
     from daskprs._core.limits import Limits
     from daskprs._core.outcomes import Failure, Outcome
+    from daskprs._core.stages import Stages
 
 
 class StartupError(NamedTuple):
@@ -152,6 +153,8 @@ class LedgerState:
     """Number of mini-batches of the plan, where that is known beforehand."""
     seed: str = ""
     """Decides how much delays of retries differ."""
+    stages: Stages | None = None
+    """The functions beside `run`; None: there are none."""
     now_s: float = 0.0
     """Time of the current event on the ledger's clock."""
     elapsed_s: float = 0.0

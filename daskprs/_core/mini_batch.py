@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from daskprs._core.pieces import Pieces
+    from daskprs._core.stages import StageWork
 
 
 class MiniBatch(NamedTuple):
@@ -58,6 +59,8 @@ class Assigned(NamedTuple):
     """1 for the first; counted by the ledger alone."""
     pieces: Pieces | None = None
     """What the attempt runs; None: all items at once."""
+    work: StageWork | None = None
+    """The stage that a process runs of it; None: all of them, one after the other."""
 
 
 class Where(NamedTuple):

@@ -117,6 +117,8 @@ class Outcome(NamedTuple):
     """Where an attempt at pieces has ended; None: it ran all items at once, or did not run."""
     failed_rows: FailedRows | None = None
     """The items that a success leaves out; None: there are none."""
+    stage_process: str = ""
+    """The process of a stage beside `run` in which it failed; empty: it failed in no such one."""
 
     @property
     def failed(self) -> int:
@@ -127,10 +129,12 @@ class Outcome(NamedTuple):
     def is_neutral(self) -> bool:
         """Whether it says nothing about its process.
 
-        `run` was not called, the input could not be loaded, or no retry mends the failure.
+        `run` was not called, the input could not be loaded, a stage failed in a process of its own,
+        or no retry mends the failure.
         """
         lasting = self.failure is not None and not self.failure.retryable
-        return self.empty or lasting or self.status is Status.LOAD_EXCEPTION
+        is_elsewhere = bool(self.stage_process) or self.status is Status.LOAD_EXCEPTION
+        return self.empty or lasting or is_elsewhere
 
     @property
     def is_fatal(self) -> bool:

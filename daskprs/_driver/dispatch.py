@@ -34,6 +34,7 @@ from daskprs._core.events import (
     Place,
     ProgressReported,
 )
+from daskprs._core.lease import AgentStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -173,6 +174,10 @@ class Dispatcher:
             place = Place(slot.node, ended.process, ended.host, ended.pid)
             for event in ended.agent_events:
                 self._listeners.tell(AgentChanged(place._replace(process=event.process), event))
+            for event in ended.stage_events:
+                pid = event.pid if isinstance(event, AgentStarted) else 0
+                beside = place._replace(process=event.process, pid=pid)
+                self._listeners.tell(AgentChanged(beside, event))
         self._tell_ledger(ended, place)
 
     def _tell_once(self, worker: str, failure: Failure) -> None:
@@ -211,6 +216,8 @@ class Dispatcher:
             case FailAttempt(mini_batch, outcome, final, charged, lost_node):
                 if lost_node is not None:
                     place = NOWHERE._replace(node=lost_node)
+                if outcome.stage_process:
+                    place = place._replace(process=outcome.stage_process, pid=0)
                 if not outcome.started:  # lost with its node: the ledger has no clock
                     outcome = outcome._replace(started=self._clock.time())
                 self._files.attempt_failed(mini_batch, outcome, place, final=final, charged=charged)

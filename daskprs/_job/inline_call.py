@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.protocol.messages import INLINE
 from daskprs._options.rules import current_client
-from daskprs._options.run_options import PROCESSES, TABLE, TIMES
+from daskprs._options.run_options import OF_STAGES, PROCESSES, TABLE, TIMES
 from daskprs.errors import Option, OptionError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ OF_PROCESSES = [
     name
     for name, row in TABLE.items()
     if name in ("max_node_losses", "resource_monitor_interval")
-    or (row.group in (PROCESSES, TIMES) and name not in OF_THE_DRIVER)
+    or (row.group in (PROCESSES, TIMES) and name not in (*OF_THE_DRIVER, *OF_STAGES))
 ]
 """Options of agents that are processes of their own, and can be killed."""
 

@@ -296,6 +296,7 @@ class Job:
             resource_interval_s=float(options.resource_monitor_interval),
             profiling_module=options.profiling_module,
             stand_ins=plugin_stand_ins(elsewhere=options.python is not None),
+            stages=options.stages,
         )
 
     # ---- the work ----
@@ -327,6 +328,7 @@ class Job:
             expected=expected,
             first_process=call.folder.next_process,
             seed=call.job_id,
+            stages=call.options.stages,
         )
         try:
             ending = self._work(ledger, store, listeners)

@@ -21,6 +21,8 @@ from daskprs._agent.foreign.entry_script import IMPORTING
 from daskprs._agent.script.checked_interpreter import check_interpreter
 from daskprs._agent.script.checked_script import CheckedScript, check_script_of
 from daskprs._agent.script.side_inputs import check_side_inputs
+from daskprs._agent.script.stage_functions import refuse_missing_functions, with_functions
+from daskprs._core.stages import POSTPROCESS, PREPROCESS
 from daskprs._folders.foreign_folder import refuse_foreign
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import has_begun, refuse_a_driver
@@ -228,11 +230,15 @@ def _checked_script(
 ) -> CheckedScript:
     """Return the script, checked, and check the files that it reads beside the input."""
     elsewhere = options.python is not None
+    given = {PREPROCESS: options.preprocess, POSTPROCESS: options.postprocess}
+    functions = {stage: one for stage, one in given.items() if one is not None}
+    script = with_functions(script, functions)
     checked = replace(
         check_script_of(data, script, options.source_directory, compiles_elsewhere=elsewhere),
         data_folders=tuple(data_folders),
         any_second=lenient,
     )
+    refuse_missing_functions(checked, functions)
     check_side_inputs(options.side_inputs)
     return checked
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime, time, timedelta
     from os import PathLike
 
@@ -66,6 +66,9 @@ class _RareOptions(TypedDict, total=False):
     node_count: int | None
     agent_memory_limit: int | str | None
     agent_max_mini_batches: int | None
+    preprocess: str | Callable[..., Any] | None
+    postprocess: str | Callable[..., Any] | None
+    preprocess_processes: int | None
     store_requests: int
     retry_delay: float | str
     independent_rows: bool

@@ -139,6 +139,13 @@ def check_number(least: int) -> Callable[[str, Any], Any]:
     return rule
 
 
+def check_function(name: str, value: Any) -> Any:
+    """Return a function, or the name of one of the script; reject others."""
+    if not callable(value) and not (isinstance(value, str) and value.isidentifier()):
+        raise refused(name, value, "the name of a function of the script, or a function")
+    return value
+
+
 IN_WORDS = 'in words as Dask has them, such as "90s", "5m" or "2 hours"'
 
 

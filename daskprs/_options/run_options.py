@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from daskprs import _plugins
 from daskprs._core.limits import Limits
+from daskprs._core.stages import Stages, name_of
 from daskprs._inputs.source.read_options import BatchFormat, Header, InputType, ReadOptions
 from daskprs._inputs.source.sizes import parse_bytes, size_in_one_form
 from daskprs._options.names_elsewhere import hint_at
@@ -34,6 +35,7 @@ from daskprs._options.rules import (
     check_encoding,
     check_file_name,
     check_fit_for_nulls,
+    check_function,
     check_gpus,
     check_interval,
     check_metrics_file,
@@ -82,6 +84,14 @@ OF_ROWS = ("keep_rows", "include_columns", "schema")
 """Options of what `run` returns."""
 BESIDE_OUTPUT = (*OF_TEXT, "append_row_file_name", "output_format", "output_single_file")
 """Options that say what `output` says."""
+
+OF_STAGES = ("preprocess", "postprocess")
+NOT_WITH_STAGES = {
+    "python": "its functions run in the interpreter of daskprs",
+    "on_error": "it cannot search yet for the rows that fail in one of several functions",
+    "independent_rows": "a mini-batch that lacks memory cannot be run in halves yet",
+}
+"""Options that a job with such functions cannot have, and why."""
 
 OF_DASKPRS = ("DASKPRS_ASSETS", "DASKPRS_RUN")
 """Environment variables whose values are places, and are kept; plugins have more of them."""
@@ -267,6 +277,18 @@ class RunOptions:
     agent_max_mini_batches
         The number of mini-batches after which an agent ends, and a new one takes its place: for
         scripts, or libraries, that keep something of each mini-batch. Default: no limit.
+    preprocess
+        A function of the script, by its name: it gets the mini-batch, and its context if it asks
+        for it, and returns what `run` gets in place of the mini-batch. It runs in processes of its
+        own, which see no GPU, while `run` works on other mini-batches. A script that is an object
+        may have the function itself here. ``init_preprocess()``, if the script has it, stands for
+        ``init()`` in these processes.
+    postprocess
+        A function of the script, likewise: it gets what `run` returned, and returns the rows, in
+        the processes of `preprocess`.
+    preprocess_processes
+        The number of processes on each node for `preprocess` and `postprocess`. Default: the usable
+        cores, without one for each agent process.
     store_requests
         The largest number of files that each agent fetches from an object store at the same time.
         The call itself lists as many paths, and reads as many footers and header lines, at the same
@@ -503,6 +525,15 @@ class RunOptions:
     agent_max_mini_batches: int | None = option(
         None, PROCESSES, check_number(1), changes_results=False
     )
+    preprocess: str | Callable[..., Any] | None = option(
+        None, PROCESSES, check_function, is_site_default=False
+    )
+    postprocess: str | Callable[..., Any] | None = option(
+        None, PROCESSES, check_function, is_site_default=False
+    )
+    preprocess_processes: int | None = option(
+        None, PROCESSES, check_number(1), changes_results=False
+    )
     store_requests: int = option(
         STORE_REQUESTS, PROCESSES, check_number(1), changes_results=False, is_of_task=True
     )
@@ -632,6 +663,7 @@ class RunOptions:
                 raise OptionError(msg)
         self._check_output()
         self._check_on_error()
+        self._check_stages()
         if self.trust and not self.resume:
             msg = f"{Option('trust', value=True)}: only with {Option('resume', value=True)}."
             raise OptionError(msg)
@@ -670,6 +702,32 @@ class RunOptions:
                 f"they are, add {Option('independent_rows', value=True)}."
             )
             raise OptionError(msg)
+
+    def _check_stages(self) -> None:
+        """Reject options that stages leave without effect, or have no form for."""
+        stages = [Option(name, self[name]) for name in OF_STAGES if self[name] is not None]
+        if self.preprocess_processes is not None and not stages:
+            processes = Option("preprocess_processes", self.preprocess_processes)
+            msg = (
+                f"{processes}: without {Option('preprocess')} or {Option('postprocess')} there is "
+                "nothing for these processes to do."
+            )
+            raise OptionError(msg)
+        for name, why in NOT_WITH_STAGES.items():
+            if stages and name in self.changed() and (name, self[name]) != ("on_error", "drop"):
+                msg = f"{Option(name, self[name])}: not with {stages[0]}: {why}."
+                raise OptionError(msg)
+
+    @property
+    def stages(self) -> Stages | None:
+        """The functions beside `run`; None: there are none."""
+        before, after = (
+            one if one is None or isinstance(one, str) else name_of(one)
+            for one in (self.preprocess, self.postprocess)
+        )
+        if before is None and after is None:
+            return None
+        return Stages(before, after, self.preprocess_processes)
 
     def _take_output(self) -> None:
         """Set the options that `output` stands for; reject them beside it."""
@@ -895,6 +953,8 @@ def _json(value: Any) -> Any:
     """Return a value in the standard form that is compared between runs."""
     if isinstance(value, Mapping):
         return {name: str(value[name]) for name in sorted(value)}
+    if callable(value):
+        return name_of(value)
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -80,7 +80,7 @@ class Desk:
         """Begin the next mini-batch up to where `run` works, and return its index."""
         assigned = self.inbox.claim()
         assert assigned is not None
-        loaded = self.loader.take(self.inbox.position, assigned.mini_batch)
+        loaded = self.loader.take(self.inbox.position, assigned)
         assert loaded.data == [str(assigned.mini_batch.index)]
         self.inbox.look_ahead()
         return assigned.mini_batch.index
@@ -239,7 +239,7 @@ def test_a_load_ahead_that_lacks_room_is_repeated_when_the_mini_batch_before_it_
         desk.end()
     assigned = desk.inbox.claim()
     assert assigned is not None
-    loaded = desk.loader.take(desk.inbox.position, assigned.mini_batch)
+    loaded = desk.loader.take(desk.inbox.position, assigned)
     assert isinstance(loaded.error, ValueError)
     assert desk.reader.loaded == [5, 6, 6, 7, 7, 8]
 

@@ -12,7 +12,7 @@ from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.protocol.answers import parsed
 from daskprs._agent.protocol.messages import Outcomes
 from daskprs._agent.protocol.shared_page import SharedPage, new_page
-from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Outcome, Status
 
 
@@ -32,7 +32,7 @@ reserve = MemoryReserve(page)
 loader = Loader(page, reserve)
 loader.reader = Slow()
 loader.start()
-assert loader.take(0, MiniBatch(7, None, "")).data == [7]
+assert loader.take(0, Assigned(MiniBatch(7, None, ""), 1)).data == [7]
 assert not loader.pays
 ours, theirs = Pipe()
 outbox = Outbox(theirs, reserve)

@@ -76,7 +76,7 @@ class Agents:
 
     def _attempted(self, process: str, assigned: Assigned) -> Outcome:
         """Return the outcome of an attempt, as an agent makes it."""
-        mini_batch, attempt, pieces = assigned
+        mini_batch, attempt, pieces, _ = assigned
         items = mini_batch.items or 0
         done = Outcome(mini_batch.index, attempt, Status.RUN_DONE, items, items, 0.0, 0.1, 0.1, 0.1)
         if pieces is None:

@@ -198,7 +198,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert lease.work or kept
         assert self.may_have_more or not kept or not lease.work
         out = {index for flight in self.flights.values() for index in flight}
-        for mini_batch, attempt, _ in lease.work:
+        for mini_batch, attempt, *_ in lease.work:
             assert mini_batch.index not in out
             assert mini_batch.index not in self.settled
             assert self.due_s.get(mini_batch.index, 0.0) <= self.now_s

@@ -32,7 +32,7 @@ def work(
         outcomes, death, left = [], None, [*it.leases[slot].work]
         before, most = len(failed), it.leases[slot].most_in_a_row
         while left and death is None and len(failed) - before < most:
-            mini_batch, attempt, pieces = left.pop(0)
+            mini_batch, attempt, pieces, _ = left.pop(0)
             items = mini_batch.items or 0
             size = min(items, (pieces and pieces.at_most) or items)
             one = Outcome(

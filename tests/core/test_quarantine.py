@@ -47,7 +47,7 @@ class Cluster:
             exited = AgentExited(self.processes[slot], 0, "ended", expected=True)
             events = (*events, exited)
         outcomes = []
-        for mini_batch, attempt, _ in lease.work:
+        for mini_batch, attempt, *_ in lease.work:
             index = mini_batch.index
             bad = slot in self.bad_slots or self.seen[slot] in self.bad_devices
             bad = bad or index in self.bad_mini_batches

@@ -210,3 +210,50 @@ def test_a_function_may_use_a_model_that_its_caller_made_on_the_card(tmp_path: P
         [sys.executable, "caller.py"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_other_processes_have_decoded_arrives_in_page_locked_memory(tmp_path: Path) -> None:
+    """Tensors of each type; the stage processes have no context, and see no card."""
+    result = score(
+        tmp_path,
+        """
+        import numpy as np, pandas as pd, torch
+
+        def init_preprocess():
+            assert not torch.cuda.is_available()
+
+        def init():
+            global weights
+            weights = torch.ones(3, device="cuda")
+
+        def decode(rows):
+            n = int(rows["n"].iloc[0])
+            kinds = torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool
+            return {"tensors": [torch.full((2, 3), n).to(kind) for kind in kinds],
+                    "empty": torch.empty((0, 3)), "array": np.full((1000, 3), n, "f4")}
+
+        def run(batch):
+            assert all(one.is_pinned() for one in batch["tensors"])
+            array = torch.from_numpy(batch["array"])
+            assert array.is_pinned()
+            there = [one.to("cuda", non_blocking=True) for one in batch["tensors"]]
+            return {"sums": [(one.float() @ weights).half() for one in there],
+                    "array": array.to("cuda", non_blocking=True) @ weights,
+                    "kinds": [str(one.dtype) for one in there], "empty": batch["empty"]}
+
+        def rows(result):
+            assert not torch.cuda.is_available()
+            assert result["empty"].shape == (0, 3)
+            return pd.DataFrame({"sum": [float(one[0]) for one in result["sums"]],
+                                 "kind": result["kinds"], "last": float(result["array"][-1])})
+        """,
+        list(range(40)),
+        preprocess="decode",
+        postprocess="rows",
+        preprocess_processes=4,
+    )
+    rows = result.to_pandas()
+    assert result.status == "Completed"
+    assert list(rows["last"][::5]) == [3.0 * n for n in range(40)]
+    whole = rows[rows["kind"] != "torch.bool"]
+    assert list(whole["sum"]) == [3.0 * n for n in range(40) for _ in range(4)]

@@ -51,6 +51,9 @@ REFUSED: list[tuple[str, Any]] = [
     ("on_error", "ignore"),
     ("independent_rows", "yes"),
     ("agent_max_mini_batches", 0),
+    ("preprocess", "of images"),
+    ("postprocess", 3),
+    ("preprocess_processes", 0),
     ("source_directory", 3),
     ("source_directory", ""),
     ("python", 3),
@@ -606,7 +609,7 @@ UNCOMPARED = """
 independent_rows on_error
     source_directory secrets side_inputs logging_level
     node_count process_count_per_node gpus_per_process start_method agent_memory_limit
-    agent_max_mini_batches
+    agent_max_mini_batches preprocess_processes
     store_requests
     run_max_try retry_delay allowed_failed_count allowed_failed_percent error_threshold
     max_node_losses fail_on_timeout

@@ -208,7 +208,7 @@ class Agent:
 
     def _run(self, position: int) -> Generator[float | None, None, bool]:
         """Run a mini-batch; return whether the agent has halted."""
-        mini_batch, attempt, _ = self._work[position]
+        mini_batch, attempt, *_ = self._work[position]
         begun_s = now().now_s
         self._enter(Phase.LOADING, position)
         yield LOAD_S

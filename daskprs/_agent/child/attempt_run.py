@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+from daskprs._agent.child.failure import reason_of
+from daskprs._agent.child.handed_on import HandedOn
 from daskprs._core.outcomes import Outcome, Status
 from daskprs._core.pieces import FailedItems
+from daskprs._core.stages import POSTPROCESS, RUN
+from daskprs._inputs.source.batch_format import rows_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
+    from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.null_rows import NullRows
     from daskprs._agent.child.peak_memory import PeakMemory
     from daskprs._core.mini_batch import Assigned
@@ -55,11 +60,15 @@ class AttemptRun:
     """One attempt while it is being made: its clocks, its data, its outcome."""
 
     def __init__(self, assigned: Assigned, peak: PeakMemory, cpu_s: Callable[[], float]) -> None:
-        self.mini_batch, self.number, self.pieces = assigned
+        self.mini_batch, self.number, self.pieces, self.work = assigned
         self._peak = peak
         self._cpu_s = cpu_s
+        self.stage = RUN if self.work is None else self.work.stage
+        """The stage that runs."""
         self.data: Any = None
         self.load_error: BaseException | None = None
+        self.before: HandedOn | None = None
+        """What the stage before has handed on; `data` is its value."""
         self.named: dict[int, FailedItems] = {}
         """The items that the script itself has named as failed, by number."""
         self.nulls: NullRows | None = None
@@ -69,18 +78,61 @@ class AttemptRun:
         self._wall = time.time()
         self._begun = time.perf_counter()
         self._cpu_before_s = cpu_s()
+        self._call = (0, 0)
+        self._failed: list[tuple[int, str]] = []
 
-    def name(self, failed: Iterable[tuple[int, str]], first_row: int, count: int) -> None:
-        """Take the items of a call that the script has named, which begins at `first_row`.
+    @property
+    def target(self) -> str | None:
+        """The file for what the next stage gets; None: this process makes the rows."""
+        return None if self.work is None else self.work.target
+
+    def begin(self) -> None:
+        """Take what was loaded, and count its items."""
+        if isinstance(self.data, HandedOn):
+            self.before = self.data
+            self.data, self.total, self.named = self.data.value, self.data.total, self.data.named
+        elif self.mini_batch.items is None:
+            self.total = rows_in(self.data)
+
+    def handed_on(self, value: Any, included: IncludedColumns | None) -> HandedOn:
+        """Return what the next stage gets."""
+        before, is_run = self.before, self.stage == RUN
+        now = time.perf_counter()
+        return HandedOn(
+            value,
+            self.mini_batch.index,
+            self.total,
+            included,
+            self.named,
+            self._wall if before is None else before.started,
+            self._cpu_s() - self._cpu_before_s + (0.0 if before is None else before.cpu_s),
+            run_s=self.run_clock.seconds if is_run else 0.0,
+            elapsed_s=now - self._begun if is_run else 0.0,
+        )
+
+    def call(self, first_row: int, count: int) -> list[tuple[int, str]]:
+        """Begin a call with `count` items, of which the first is `first_row`.
+
+        Return a list for the positions and reasons that the script gives to `context.fail`.
+        """
+        self._call = first_row, count
+        self._failed = []
+        return self._failed
+
+    def take_named(self) -> None:
+        """Take the items that the script has named in the call.
 
         Raise `IndexError` for a position that the call did not get.
         """
-        for position, reason in failed:
+        first_row, count = self._call
+        for position, reason in self._failed:
             if not 0 <= position < count:
                 msg = f"context.fail() named position {position}, and run() got {count}, from 0."
                 raise IndexError(msg)
             number = first_row + position
-            self.named[number] = FailedItems(number, number + 1, NAMED, "", reason, "", self.number)
+            self.named[number] = FailedItems(
+                number, number + 1, NAMED, "", reason_of(reason), "", self.number
+            )
 
     def done(self, rows: FormattedRows, succeeded: int) -> Outcome:
         """Return the outcome of an attempt that has made these rows."""
@@ -94,8 +146,8 @@ class AttemptRun:
 
     def finished(self, status: Status, **fields: Any) -> Outcome:
         """Return the outcome of an attempt that ends now."""
-        now = time.perf_counter()
-        return Outcome(
+        now, before = time.perf_counter(), self.before
+        outcome = Outcome(
             index=self.mini_batch.index,
             attempt=self.number,
             status=status,
@@ -107,3 +159,10 @@ class AttemptRun:
             peak_bytes=self._peak.taken(),
             **({"succeeded": 0} | fields),
         )
+        if before is None or status is not Status.RUN_DONE:
+            return outcome
+        outcome = outcome._replace(started=before.started, cpu_s=outcome.cpu_s + before.cpu_s)
+        if self.stage == POSTPROCESS:
+            # Others wait for the process of `run`, so that its seconds are those of the mini-batch.
+            return outcome._replace(run_s=before.run_s, elapsed_s=before.elapsed_s)
+        return outcome

@@ -7,7 +7,7 @@ import inspect
 import pickle
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudpickle import cloudpickle
 
@@ -23,6 +23,7 @@ from daskprs._agent.foreign.main import THREADS_GRACE_S, threads_left
 from daskprs._agent.foreign.run_call import RunCall, signature_of
 from daskprs._agent.foreign.stand_ins import LateStandIns
 from daskprs._agent.protocol.messages import INLINE
+from daskprs._core.stages import POSTPROCESS, PREPROCESS, RUN
 from daskprs._output.rows.own_classes import classes_come_from
 from daskprs._system import masks
 from daskprs.errors import ScriptError
@@ -33,6 +34,19 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import JobSpec, ProcessSpec, ScriptSpec
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.pieces import Range
+    from daskprs._core.stages import Stages
+
+IN_ORDER = (PREPROCESS, RUN, POSTPROCESS)
+INIT_OF_STAGES = "init_preprocess"
+"""The function of a script that stands for `init` in the processes of stages beside `run`."""
+
+
+class ScriptWithFunctions(NamedTuple):
+    """An entry script by value, and functions of stages that the caller gave beside it."""
+
+    script: Any
+    functions: dict[str, Any]
+    """By stage."""
 
 
 def context_parts(mini_batch: MiniBatch, piece: Range | None) -> tuple[Any, ...]:
@@ -45,18 +59,41 @@ def context_parts(mini_batch: MiniBatch, piece: Range | None) -> tuple[Any, ...]
 class ScriptFunctions:
     """The functions `init`, `run` and `shutdown` of an imported script; only `run` is required."""
 
-    def __init__(self, script: Any, name: str, *, any_second: bool = False) -> None:
+    def __init__(
+        self,
+        script: Any,
+        name: str,
+        *,
+        any_second: bool = False,
+        stages: Stages | None = None,
+        is_of_stage: bool = False,
+    ) -> None:
+        given = script.functions if isinstance(script, ScriptWithFunctions) else {}
+        script = script.script if isinstance(script, ScriptWithFunctions) else script
         run = script if inspect.isfunction(script) else getattr(script, "run", None)
         if run is None and callable(script):
             run = script
         if not callable(run):
             msg = f"{name} has no function run(mini_batch)."
             raise ScriptError(msg)
-        self._run = RunCall(run, any_second=any_second)
+        named = {} if stages is None else stages.functions
+        calls = {
+            stage: RunCall(
+                given.get(stage) or _function(script, one, name), any_second=any_second, name=one
+            )
+            for stage, one in named.items()
+        }
+        calls[RUN] = RunCall(run, any_second=any_second)
+        self._calls = {stage: calls[stage] for stage in IN_ORDER if stage in calls}
+        self.stages = tuple(self._calls)
+        """The stages, in their order."""
         self.counts_inputs = getattr(script, "__counts_inputs__", False)
         """Whether the items of a mini-batch succeed with its call, however many rows there are."""
         self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing
         self.shutdown: Callable[[], Any] = getattr(script, "shutdown", None) or do_nothing
+        own_init = getattr(script, INIT_OF_STAGES, None) if is_of_stage else None
+        if own_init is not None:
+            self.init, self.shutdown = own_init, do_nothing
 
     def run(
         self,
@@ -64,12 +101,13 @@ class ScriptFunctions:
         mini_batch: MiniBatch,
         piece: Range | None = None,
         failed: list[tuple[int, str]] | None = None,
+        stage: str = RUN,
     ) -> Any:
-        """Call `run`, with the mini-batch's context if it asks for one.
+        """Call the function of a stage, with the mini-batch's context if it asks for one.
 
         `failed` takes the positions and reasons that the script gives to `context.fail`.
         """
-        return self._run(data, context_parts(mini_batch, piece), failed)
+        return self._calls[stage](data, context_parts(mini_batch, piece), failed)
 
     def cpu_s(self) -> float:
         """Return the seconds of processor time that the script has used so far."""
@@ -81,6 +119,15 @@ class ScriptFunctions:
 
     def wait(self) -> None:
         """Return at once: Python itself waits for threads of the script in this process."""
+
+
+def _function(script: Any, function: str, name: str) -> Any:
+    """Return the function of a stage by its name in the script."""
+    found = getattr(script, function, None)
+    if not callable(found):
+        msg = f"{name} has no function {function}(mini_batch)."
+        raise ScriptError(msg)
+    return found
 
 
 def takes_one(run: Callable[..., Any]) -> bool:
@@ -109,8 +156,16 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     begin_script(script.name, job.arguments, job.logging_level, script.source_directory)
     imported = _imported(script)
     if script.pickled is not None and job.start_method != INLINE:
-        name_in_main(imported)
-    return ScriptFunctions(imported, script.name, any_second=script.any_second)
+        beside = imported.functions.values() if isinstance(imported, ScriptWithFunctions) else ()
+        for one in (getattr(imported, "script", imported), *beside):
+            name_in_main(one)
+    return ScriptFunctions(
+        imported,
+        script.name,
+        any_second=script.any_second,
+        stages=job.stages,
+        is_of_stage=process.is_of_stage,
+    )
 
 
 def description_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any]:
@@ -157,8 +212,14 @@ def _imported(script: ScriptSpec) -> Any:
     if script.pickled is not None:
         script.know_lines()
         loaded = _loaded_anew(script.pickled)
-        return loaded() if inspect.isclass(loaded) else loaded
+        if isinstance(loaded, ScriptWithFunctions):
+            return loaded._replace(script=_made(loaded.script))
+        return _made(loaded)
     if script.module is None and script.file is None:
         msg = f"{script.name}: neither a file nor an object came with the job."
         raise ScriptError(msg)
     return import_script(script.module, script.file or "")
+
+
+def _made(script: Any) -> Any:
+    return script() if inspect.isclass(script) else script

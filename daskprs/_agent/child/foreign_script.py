@@ -24,6 +24,7 @@ from daskprs._agent.child.entry_script import context_parts, description_of, pro
 from daskprs._agent.foreign.main import BOOT, FOLDER, PROTOCOL, MessagePipes, needed_package
 from daskprs._agent.foreign.raised import RaisedElsewhere
 from daskprs._agent.foreign.values import CannotTravel, dumped, loaded
+from daskprs._core.stages import RUN
 from daskprs._system import masks
 from daskprs._system.interpreter import OF_AN_INTERPRETER, environment_of
 from daskprs._system.linux import DUMP_SIGNAL
@@ -70,6 +71,9 @@ class ForeignScript:
 
     # ---- the script's functions ----
 
+    stages = (RUN,)
+    """The stages: it has no others."""
+
     def init(self) -> None:
         """Call `init`."""
         self._ask("init")
@@ -80,6 +84,7 @@ class ForeignScript:
         mini_batch: MiniBatch,
         piece: Range | None = None,
         _failed: object = None,
+        _stage: str = RUN,
     ) -> Any:
         """Call `run`; a generator that it returns goes on while this one does."""
         word, result = self._ask("run", data, context_parts(mini_batch, piece))

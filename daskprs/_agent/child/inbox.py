@@ -21,8 +21,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs._agent.child.handed_on import read
 from daskprs._agent.protocol.messages import ExtendLease, RunLease, Stop, TruncateLease
 from daskprs._agent.protocol.shared_page import NOTHING
+from daskprs._core.mini_batch import Assigned
 from daskprs._inputs.source.source import PathsReader
 from daskprs._system.disk_space import FULL
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from daskprs._agent.child.outbox import MemoryReserve, Outbox
     from daskprs._agent.protocol.shared_page import SharedPage
-    from daskprs._core.mini_batch import Assigned, MiniBatch
+    from daskprs._core.mini_batch import MiniBatch
     from daskprs._inputs.source.source import Reader
 
 LOOK_EVERY_MS = 1000
@@ -106,9 +108,9 @@ class Inbox:
                 self._listening = True
                 loader.listen(position, partial(self._await, position))
         elif loader.pays and self._claimed(position):
-            mini_batch = order.work[position].mini_batch
-            if loader.has_room(mini_batch):
-                loader.begin(position, mini_batch)
+            assigned = order.work[position]
+            if loader.has_room(assigned.mini_batch):
+                loader.begin(position, assigned)
 
     def listen_again(self) -> None:
         """Take the connection back from the loader's thread."""
@@ -164,13 +166,13 @@ class Inbox:
 
     # ---- the loader's thread, while `run` works ----
 
-    def _await(self, position: int) -> MiniBatch | None:
+    def _await(self, position: int) -> Assigned | None:
         """Wait for a mini-batch at a position and claim it; None if interrupted before that."""
         try:
             while not (position in self._order.work and self._begins(position)):
                 if not self._received():
                     return None
-            return self._order.work[position].mini_batch
+            return self._order.work[position]
         except MemoryError:  # a message may be lost: the agent ends
             raise
         except Exception:  # noqa: BLE001 - the main thread meets the same end, and reports it
@@ -245,7 +247,7 @@ class Loader:
         self._ahead = NOTHING
         self._is_dropped = False
         """Whether the thread still loads what is not wanted any more."""
-        self._orders: SimpleQueue[Callable[[], MiniBatch | None] | None] = SimpleQueue()
+        self._orders: SimpleQueue[Callable[[], Assigned | None] | None] = SimpleQueue()
         self._received: SimpleQueue[int] = SimpleQueue()
         self._results: SimpleQueue[Loaded] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -264,7 +266,7 @@ class Loader:
             thread.start()
             self._thread = thread
 
-    def take(self, position: int, mini_batch: MiniBatch) -> Loaded:
+    def take(self, position: int, assigned: Assigned) -> Loaded:
         """Return this mini-batch's data: wait for a load begun ahead, or load it now.
 
         A load ahead may lack the memory or disk that the mini-batch before it held. It is repeated.
@@ -273,12 +275,12 @@ class Loader:
             self._results.get()
             self._is_dropped = False
         if self._ahead != position:
-            return self._load(mini_batch)
+            return self._load(assigned)
         self._ahead = NOTHING
         loaded = self._results.get()
         if _lacked_room(loaded.error):
             del loaded  # and the frames of its error
-            return self._load(mini_batch)
+            return self._load(assigned)
         return loaded
 
     def load_again(self, mini_batch: MiniBatch) -> Any:
@@ -290,7 +292,7 @@ class Loader:
             return None
         if self._ahead != NOTHING:
             self._results.put(self._results.get())
-        return self._load(mini_batch).data
+        return self._load(Assigned(mini_batch, 0)).data
 
     def drop(self) -> None:
         """Drop what is loaded ahead, without waiting for it: the agent may be asked to end."""
@@ -306,23 +308,23 @@ class Loader:
         """Say whether a mini-batch can be loaded while another one uses its files."""
         return not isinstance(self.reader, PathsReader) or self.reader.has_room(mini_batch)
 
-    def begin(self, position: int, mini_batch: MiniBatch) -> None:
+    def begin(self, position: int, assigned: Assigned) -> None:
         """Start to load this mini-batch on the loader's thread."""
         self._ahead = position
         self._page.loading(position)
-        self._orders.put(lambda: mini_batch)
+        self._orders.put(lambda: assigned)
 
-    def listen(self, position: int, wait: Callable[[], MiniBatch | None]) -> None:
+    def listen(self, position: int, wait: Callable[[], Assigned | None]) -> None:
         """Let the loader's thread wait for the mini-batch at a position, and load it."""
 
-        def received() -> MiniBatch | None:
-            mini_batch = wait()
-            if mini_batch is not None and not self.has_room(mini_batch):
-                mini_batch = None
-            if mini_batch is not None:
+        def received() -> Assigned | None:
+            assigned = wait()
+            if assigned is not None and not self.has_room(assigned.mini_batch):
+                assigned = None
+            if assigned is not None:
                 self._page.loading(position)
-            self._received.put(NOTHING if mini_batch is None else position)
-            return mini_batch
+            self._received.put(NOTHING if assigned is None else position)
+            return assigned
 
         self._orders.put(received)
 
@@ -339,19 +341,22 @@ class Loader:
     def _serve(self) -> None:
         try:
             while (order := self._orders.get()) is not None:
-                mini_batch = order()
-                if mini_batch is not None:
-                    loaded = self._load(mini_batch)
+                assigned = order()
+                if assigned is not None:
+                    loaded = self._load(assigned)
                     self._page.loading(NOTHING)
                     self._results.put(loaded)
         except MemoryError:
             self._reserve.end()
 
-    def _load(self, mini_batch: MiniBatch) -> Loaded:
-        begun = time.perf_counter()
+    def _load(self, assigned: Assigned) -> Loaded:
+        begun, work = time.perf_counter(), assigned.work
         try:
-            data = self.reader.load(mini_batch)
-            loaded = Loaded(data if self.form is None else self.form(data), None)
+            if work is not None and work.source is not None:
+                loaded = Loaded(read(work.source, assigned.mini_batch.index), None)
+            else:
+                data = self.reader.load(assigned.mini_batch)
+                loaded = Loaded(data if self.form is None else self.form(data), None)
         except BaseException as error:  # noqa: BLE001 - whatever a reader raises fails this one only
             loaded = Loaded(None, error)
         self._lately_s = max(time.perf_counter() - begun, self._lately_s / 2)

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.child.attempt_run import AttemptRun
 from daskprs._agent.child.entry_script import load_entry_script, profile_of
-from daskprs._agent.child.failure import failure_of, may_pass, reason_of
+from daskprs._agent.child.failure import failure_of, may_pass
 from daskprs._agent.child.foreign_script import ForeignScript
+from daskprs._agent.child.handed_on import write
 from daskprs._agent.child.inbox import Inbox, Loader
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.lifetime import Lifetime
@@ -44,6 +45,7 @@ from daskprs._agent.protocol.messages import (
 )
 from daskprs._agent.protocol.shared_page import Phase, SharedPage
 from daskprs._core.outcomes import Failure, Outcome, Status, input_changed
+from daskprs._core.stages import RUN
 from daskprs._folders.job_folder import JobFolder
 from daskprs._inputs.files.file_versions import compare_with_times_seen
 from daskprs._inputs.source.batch_format import rows_in
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from daskprs._agent.child.entry_script import ScriptFunctions
+    from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.print_marks import Streams
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.mini_batch import MiniBatch
@@ -241,7 +244,7 @@ class Agent:
             self._peak.reset()
             attempt = AttemptRun(assigned, self._peak, self.entry.cpu_s)
             self._page.turn_to(0)
-            attempt.data, attempt.load_error = self._loader.take(position, attempt.mini_batch)
+            attempt.data, attempt.load_error = self._loader.take(position, assigned)
             inbox.look_ahead()
             outcome, payload = self._run(attempt, position)
             end_fork_of(self._pid)
@@ -249,7 +252,8 @@ class Agent:
             if printed is not None:
                 outcome = outcome._replace(printed=printed)
             inbox.listen_again()
-            if attempt.named and attempt.pieces is None and outcome.status is Status.RUN_DONE:
+            is_made = outcome.status is Status.RUN_DONE and attempt.target is None
+            if attempt.named and attempt.pieces is None and is_made:
                 # It is loaded again, since `run` may have changed what it got: only now, when the
                 # loader's thread takes no further mini-batch to the reader.
                 data = self._loader.load_again(attempt.mini_batch)
@@ -258,6 +262,8 @@ class Agent:
             halted = self._halt_after(outcome)
             if halted is None:
                 self._outbox.add(outcome, payload)
+                if attempt.work is not None:  # the next stage, or the next mini-batch, waits for it
+                    self._outbox.flush()
                 inbox.next()
             else:
                 # First: the supervisor may answer with a new order as soon as it has read it.
@@ -288,15 +294,14 @@ class Agent:
     def _run(self, attempt: AttemptRun, position: int) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
             return self._not_loaded(attempt, attempt.load_error), b""
-        if attempt.mini_batch.items is None:
-            attempt.total = rows_in(attempt.data)
+        attempt.begin()
         self._page.enter(Phase.RUNNING, position, attempt.total)
         if attempt.total == 0 and self._job.unit == "row":
             return attempt.finished(Status.RUN_DONE, empty=True), b""
         outcome, payload = self._tried(attempt)
         # Also after an error of `run`: if its file has changed meanwhile, the mini-batch may have
         # rows of both states, and no retry mends that.
-        if self._check_input is not None:
+        if self._check_input is not None and attempt.before is None:
             try:
                 self._check_input(attempt.mini_batch)
             except InputChanged as error:
@@ -345,9 +350,11 @@ class Agent:
             if pieces.is_trial:
                 return run.tried_out(), b""
             return run.made(self._spool, counts_inputs=self.entry.counts_inputs)
+        if attempt.target is not None:
+            return self._hand_on(attempt, attempt.target), b""
         with RowWriter(output, self._spool, attempt.mini_batch.index) as writer:
             if not self._write_run(writer, attempt, attempt.mini_batch):
-                return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
+                return self._returned_none(attempt), b""
             rows = writer.finish()
         succeeded = attempt.total if self.entry.counts_inputs else rows.succeeded
         return attempt.done(rows, succeeded), rows.payload
@@ -363,22 +370,13 @@ class Agent:
 
         Iterating a generator is part of `run`.
         """
-        data, attempt.data = attempt.data, None
-        first_row = 0 if piece is None else piece[0]
-        included = None
-        if self._job.included is not None:
-            included, data = taken_columns(self._job.included, data, mini_batch, first_row)
-            self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
-        failed: list[tuple[int, str]] = []
-        count = rows_in(data)
-        with attempt.run_clock as clock:
-            result = self.entry.run(data, mini_batch, piece, failed)
-        del data
+        result, included = self._called(attempt, mini_batch, piece)
         if result is None:
             return False
+        clock, first_row = attempt.run_clock, 0 if piece is None else piece[0]
         beside: Callable[[Any], Any] = as_it_is if included is None else included.beside
 
-        def write(rows: Any) -> None:
+        def write_rows(rows: Any) -> None:
             if attempt.nulls is None:
                 writer.take(beside(rows), first_row)
             else:
@@ -386,16 +384,57 @@ class Agent:
 
         if is_stream(result):  # which may compute its rows while they are read
             with clock:
-                write(result)
+                write_rows(result)
         elif isinstance(result, Iterator) and not isinstance(result, io.IOBase):
-            write(clock.around(result))
+            write_rows(clock.around(result))
         else:
             self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
-            write(result)
-        if failed:
-            named = ((position, reason_of(reason)) for position, reason in failed)
-            attempt.name(named, first_row, count)
+            write_rows(result)
+        attempt.take_named()
         return True
+
+    def _hand_on(self, attempt: AttemptRun, target: str) -> Outcome:
+        """Call the function of a stage, and write what it returns for the next one."""
+        result, included = self._called(attempt, attempt.mini_batch, None)
+        if result is None:
+            return self._returned_none(attempt)
+        attempt.take_named()
+        self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
+        write(attempt.handed_on(result, included), target, attempt.stage)
+        return attempt.finished(Status.RUN_DONE)
+
+    def _returned_none(self, attempt: AttemptRun) -> Outcome:
+        """Return the outcome of an attempt at which the function of a stage has returned None."""
+        failure, is_last = NULL_RETURN, attempt.stage == self.entry.stages[-1]
+        if attempt.stage != RUN or not is_last:
+            wanted = "rows" if is_last else "what the next stage is to get"
+            message = f"{attempt.stage}() returned None. Return {wanted}."
+            failure = failure._replace(message=message)
+        return attempt.finished(Status.RUN_NULL_RETURN, failure=failure)
+
+    def _called(
+        self, attempt: AttemptRun, mini_batch: MiniBatch, piece: Range | None
+    ) -> tuple[Any, IncludedColumns | None]:
+        """Call the function of a stage with `attempt.data`, or those of all stages.
+
+        Return what it returned, and the columns of the input that stand beside its rows.
+        """
+        data, attempt.data = attempt.data, None
+        first_row = 0 if piece is None else piece[0]
+        included, before = None, attempt.before
+        if before is not None:
+            included = before.included
+        elif self._job.included is not None:
+            included, data = taken_columns(self._job.included, data, mini_batch, first_row)
+            self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
+        failed = attempt.call(first_row, rows_in(data) if before is None else attempt.total)
+        for stage in self.entry.stages if attempt.work is None else (attempt.work.stage,):
+            attempt.stage = stage
+            with attempt.run_clock:
+                data = self.entry.run(data, mini_batch, piece, failed, stage)
+            if data is None:
+                break
+        return data, included
 
 
 def as_it_is(result: Any) -> Any:

@@ -28,8 +28,11 @@ class RunCall:
     scripts have it.
     """
 
-    def __init__(self, run: Callable[..., Any], *, any_second: bool = False) -> None:
+    def __init__(
+        self, run: Callable[..., Any], *, any_second: bool = False, name: str = "run"
+    ) -> None:
         self._run = run
+        self._name = name
         self._takes_context = _takes_context(run, any_second=any_second)
 
     def __call__(
@@ -51,15 +54,15 @@ class RunCall:
 
     def _passed(self) -> str:
         """Return a sentence about the passed arguments, for an error."""
-        shown = f"run{signature_of(self._run) or ', whose signature cannot be read'}"
+        shown = f"{self._name}{signature_of(self._run) or ', whose signature cannot be read'}"
         if self._takes_context:
             return (
-                f"daskprs has passed the mini-batch and its context to {shown}. Let run, and the "
-                "function that a decorator puts in its place, take both."
+                f"daskprs has passed the mini-batch and its context to {shown}. Let {self._name}, "
+                "and the function that a decorator puts in its place, take both."
             )
         return (
             f"daskprs has passed the mini-batch alone to {shown}. To get the context, write "
-            "run(mini_batch, context), and let decorators use functools.wraps."
+            f"{self._name}(mini_batch, context), and let decorators use functools.wraps."
         )
 
 

@@ -118,7 +118,7 @@ class InlineChannel:
         """Give the agent a message, as a pickle: it must not share objects with the driver."""
         self._connection.given.append(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
-    def receive(self, within_s: float, sentinel: int | None = None) -> list[Any]:  # noqa: ARG002
+    def receive(self, within_s: float, *others: int) -> list[Any]:  # noqa: ARG002
         """Let the agent work for `within_s` seconds or one mini-batch, and return its messages.
 
         Raises

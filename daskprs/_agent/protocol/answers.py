@@ -246,6 +246,11 @@ def _failed_rows(name: str, column: tuple[Any, ...]) -> Sequence[FailedRows | No
     return made
 
 
+def _no_process(name: str, column: tuple[Any, ...]) -> tuple[str, ...]:
+    _check({*column} == {""}, name)  # its supervisor names the process of a stage
+    return column
+
+
 _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     **dict.fromkeys(("index", "attempt", "total", "succeeded", "peak_bytes"), _ints),
     **dict.fromkeys(("started", "elapsed_s", "run_s", "cpu_s"), _seconds),
@@ -258,4 +263,5 @@ _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     "printed": _printed,
     "pieces": _ends,
     "failed_rows": _failed_rows,
+    "stage_process": _no_process,
 }

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from daskprs._core.limits import Limits
     from daskprs._core.mini_batch import Assigned
     from daskprs._core.outcomes import Failure
+    from daskprs._core.stages import Stages
     from daskprs._inputs.source.batch_format import BatchForm
     from daskprs._inputs.source.included import Included
     from daskprs._output.spec import OutputSpec, SpoolSpec
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from daskprs._system.masks import Mask
 
 
-PROTOCOL = 8
+PROTOCOL = 9
 INLINE = "inline"
 """The start method of an agent in the process and thread of the caller."""
 THREADS_LEFT = "ThreadsLeft"
@@ -171,6 +172,8 @@ class JobSpec(NamedTuple):
     """Names of the environment variables whose values are masked in all that is written."""
     stand_ins: tuple[PluginStandIns, ...] = ()
     """The stand-ins of plugins."""
+    stages: Stages | None = None
+    """The functions beside `run`; None: there are none."""
 
     @property
     def mask(self) -> Mask:
@@ -201,6 +204,8 @@ class ProcessSpec(NamedTuple):
     """The file of the samples of a process that died, below the job folder; None: there is none."""
     program: str = "daskprs._agent.child.main"
     """The module whose `main` runs in the process."""
+    is_of_stage: bool = False
+    """Whether the process runs the stages beside `run`."""
     masked: bool = False
     """Whether stdout and stderr are pipes, out of which the logs are written with masks."""
 

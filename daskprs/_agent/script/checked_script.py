@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from daskprs._agent.child.entry_script import takes_one
+from daskprs._agent.child.entry_script import ScriptWithFunctions, takes_one
 from daskprs._agent.child.wrapped_functions import reduced
 from daskprs._agent.protocol.messages import ScriptSpec, SourceText
 from daskprs._agent.script.own_modules import OwnModules
@@ -52,6 +52,8 @@ OF_AGENTS = {"cloudpickle", "dask", "daskprs", "distributed", "numpy", "pandas",
 """Packages that agents import for themselves."""
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
+ANY_NAME = "*"
+"""Among the names of a script: it may have others, from a module that it imports whole."""
 NAMELESS = "<dynamic-code>"
 """The file name that cloudpickle writes since 3.1.3; tracebacks need the true name."""
 
@@ -321,6 +323,9 @@ def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript
 
 
 def _from_object(script: Any, root: Path | None) -> CheckedScript:
+    whole = script
+    if isinstance(script, ScriptWithFunctions):
+        script = script.script
     run = script if inspect.isroutine(script) else getattr(script, "run", None)
     if run is None and callable(script) and not inspect.isclass(script):
         run = script
@@ -334,8 +339,8 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
     _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
     own = OwnModules(script, root)
-    pickled, sources = _pickled(script, name, own)
-    names = _names_in(getattr(inspect.unwrap(bound), "__code__", None))
+    pickled, sources = _pickled(whole, name, own)
+    names = _names_in(getattr(inspect.unwrap(bound), "__code__", None)) | {*dir(script)}
     return CheckedScript(
         name, root, pickled=pickled, sources=sources, packages=own.packages, names=names
     )
@@ -394,6 +399,9 @@ def _check_source(path: Path, elsewhere: bool) -> frozenset[str]:  # noqa: FBT00
         msg = f"the entry script cannot be read: {error}."
         raise ScriptError(msg) from error
     run = _find_run(tree)
+    names = _names_in(code)
+    if any(isinstance(node, ast.alias) and node.name == ANY_NAME for node in ast.walk(tree)):
+        names |= {ANY_NAME}
     if run is None:
         msg = f"the entry script {path} has no function run(mini_batch)."
         raise ScriptError(msg)
@@ -401,7 +409,7 @@ def _check_source(path: Path, elsewhere: bool) -> frozenset[str]:  # noqa: FBT00
         is_async = isinstance(run, ast.AsyncFunctionDef)
         place = f"{path}, line {run.lineno}"
         _check_run(place, is_async=is_async, takes_one=_takes_one(run.args))
-    return _names_in(code)
+    return names
 
 
 def _check_run(place: str, *, is_async: bool, takes_one: bool) -> None:

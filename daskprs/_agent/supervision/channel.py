@@ -37,8 +37,8 @@ class Messages(Protocol):
     def send(self, message: Any) -> None:
         """Send a message, now or while `receive` waits."""
 
-    def receive(self, within_s: float, sentinel: int | None = None) -> list[Any]:
-        """Return received messages; wait for the first one, or until the sentinel is readable."""
+    def receive(self, within_s: float, *others: int) -> list[Any]:
+        """Return received messages; wait for the first one, or until another one is readable."""
 
     def close(self) -> None:
         """Close the way; messages not received yet are lost."""
@@ -86,8 +86,8 @@ class Channel:
         self._unsent += (memoryview(head), memoryview(body))
         self._write()
 
-    def receive(self, within_s: float, sentinel: int | None = None) -> list[Any]:
-        """Return received messages; wait for the first bytes, or until the sentinel is readable.
+    def receive(self, within_s: float, *others: int) -> list[Any]:
+        """Return received messages; wait for the first bytes, or until another one is readable.
 
         Any exception may come of bytes that the script has written to the socket.
         """
@@ -95,8 +95,8 @@ class Channel:
             return []
         poll = select.poll()
         poll.register(self._fd, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        if sentinel is not None:
-            poll.register(sentinel, select.POLLIN)
+        for other in others:
+            poll.register(other, select.POLLIN)
         poll.poll(max(0.0, within_s) * 1000)
         self._write()
         return self._read()

@@ -89,18 +89,21 @@ class LeaseRun:
         results = message.results
         if below is not None:
             results = results.only(range(min(len(results.outcomes), below - self.received)))
-        now = self._quiet_since_s = time.monotonic()
+        self._quiet_since_s = time.monotonic()
         if results.outcomes:
-            self._first_s = self._first_s or now
-            self._results.append(results)
+            self._take(results)
             self.recalled = False
         self.halted = message.halted
         self.received += len(results.outcomes)
         for _ in range(len(results.outcomes)):
             self._expected.popleft()
-        self._payload_bytes += len(results.payload)
         while self._work and self._work[0][1] <= self.received:
             self._work.popleft()
+
+    def _take(self, results: Results) -> None:
+        self._first_s = self._first_s or time.monotonic()
+        self._results.append(results)
+        self._payload_bytes += len(results.payload)
 
     def due_in_s(self) -> float | None:
         """Return the seconds until results or work must be handed back; None without a deadline."""
@@ -281,7 +284,7 @@ def _outcome(
 ) -> Outcome:
     assigned = run.at(position)
     assert assigned is not None, "only what is not done is blamed"  # noqa: S101 - for the types
-    mini_batch, attempt, pieces = assigned
+    mini_batch, attempt, pieces, _ = assigned
     at_hand = position == last.position
     seconds = last.age_s() if at_hand else 0.0
     is_running = last.phase in (Phase.RUNNING, Phase.RETURNING)

@@ -7,11 +7,13 @@ import secrets
 import threading
 import weakref
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from daskprs._agent.node.environment import OUTPUT_PATH, agent_environment
-from daskprs._agent.protocol.messages import ProcessSpec
+from daskprs._agent.node.environment import OUTPUT_PATH, agent_environment, usable_cores
+from daskprs._agent.protocol.messages import INLINE, ProcessSpec
 from daskprs._agent.supervision.slot import Slot
+from daskprs._agent.supervision.stage_slot import StageSlot
 from daskprs._agent.supervision.supervisor import Supervisor
 from daskprs._agent.supervision.zygote import take_zygote
 from daskprs._core.lease import LeaseReturned
@@ -62,7 +64,10 @@ class AgentPool:
         self._folder = JobFolder(job.job_dir)
         self._slots: dict[int, Slot] = {}
         self._lock = threading.Lock()
-        self._starter = starter
+        self._starters = {} if starter is None else {False: starter}
+        """The starters of agents, and of stage processes, which have one core each."""
+        # Each has its own, since a zygote takes a second to come up.
+        self._starting = {False: threading.Lock(), True: threading.Lock()}
         self._zygotes_lost = 0
         self._begun: dict[int, int] = {}
         """The id of the last lease that each slot has begun; ids only grow."""
@@ -80,8 +85,22 @@ class AgentPool:
                 return LeaseReturned(lease.id, "", untouched=untouched, withdrawn=True)
             # A cancelled lease may get its thread after the next one of its slot.
             self._begun[lease.slot] = max(lease.id, self._begun.get(lease.slot, 0))
-            slot = self._slots.setdefault(lease.slot, Slot(self._employ))
+            slot = self._slots.get(lease.slot)
+            if slot is None:
+                slot = self._slots[lease.slot] = self._new_slot()
         return slot.run(lease)
+
+    def _new_slot(self) -> Slot:
+        stages = self.job.stages
+        if stages is None or self.job.start_method == INLINE:
+            return Slot(self._employ)
+        return StageSlot(
+            self._employ,
+            partial(self._employ, is_of_stage=True),
+            self.job.job_id,
+            stages,
+            usable_cores(),
+        )
 
     def prepare(self, threads: int) -> None:
         """Start the zygote before the first lease; that lease reports why this failed."""
@@ -102,8 +121,7 @@ class AgentPool:
 
     def usage(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
         """Return the usage of each agent, given the memory on devices by process id."""
-        found = [slot.usage(of_devices) for slot in list(self._slots.values())]
-        return [one for one in found if one is not None]
+        return [one for slot in list(self._slots.values()) for one in slot.usages(of_devices)]
 
     def stop(self) -> tuple[AgentEvent, ...]:
         """Shut down all agents at the same time, and return their events.
@@ -137,36 +155,49 @@ class AgentPool:
         with self._closing:
             with self._lock:
                 self._closed = True
-                starter, self._starter = self._starter, None
-            if starter is not None:
+                starters, self._starters = self._starters, {}
+            for slot in list(self._slots.values()):
+                slot.close()
+            for starter in starters.values():
                 starter.close()
 
-    def _living_starter(self, threads: int) -> AgentStarter:
+    def _living_starter(self, threads: int, *, is_of_stage: bool = False) -> AgentStarter:
         """Return the starter of agents; replace a dead zygote.
 
         The zygote has the environment of this process, which may be on another machine than the
         caller, with the job's changes.
         """
-        with self._lock:
-            starter = self._starter
-            if self._closed:
-                msg = "the job is over: no more agents are started."
-                raise AgentError(msg)
-            if starter is None or not starter.alive:
-                if starter is not None:
-                    starter.close()
-                    self._zygotes_lost += 1
-                if self._zygotes_lost >= ZYGOTES_BORNE:
-                    msg = (
-                        f"the process that agents are forked from was killed {self._zygotes_lost} "
-                        "times: look at the memory of the machine, and at what the script kills."
-                    )
-                    raise AgentError(msg)
-                environment = agent_environment(
-                    os.environ, self.job.environment, threads=threads, python=self.job.python
+        with self._starting[is_of_stage]:
+            with self._lock:
+                starter = self._starters.get(is_of_stage)
+                self._refuse_after_the_end()
+            if starter is not None and starter.alive:
+                return starter
+            if starter is not None:
+                starter.close()
+                self._zygotes_lost += 1
+            if self._zygotes_lost >= ZYGOTES_BORNE:
+                msg = (
+                    f"the process that agents are forked from was killed {self._zygotes_lost} "
+                    "times: look at the memory of the machine, and at what the script kills."
                 )
-                starter = self._starter = take_zygote(environment, self.job.start_method)
+                raise AgentError(msg)
+            environment = agent_environment(
+                os.environ, self.job.environment, threads=threads, python=self.job.python
+            )
+            starter = take_zygote(environment, self.job.start_method)
+            with self._lock:
+                if not self._closed:
+                    self._starters[is_of_stage] = starter
+                    return starter
+            starter.close()
+            self._refuse_after_the_end()
             return starter
+
+    def _refuse_after_the_end(self) -> None:
+        if self._closed:
+            msg = "the job is over: no more agents are started."
+            raise AgentError(msg)
 
     def _spool(self, name: str) -> SpoolSpec:
         """Return an agent's spool; if the driver does not see it, it holds only large results."""
@@ -180,9 +211,11 @@ class AgentPool:
         synced = not far and boot_id() != self.job.boot_id
         return SpoolSpec(name, text, typed, synced, from_bytes=IN_MESSAGE_BYTES if far else 0)
 
-    def _employ(self, node: int, assignment: AgentAssignment) -> Supervisor:
+    def _employ(
+        self, node: int, assignment: AgentAssignment, *, is_of_stage: bool = False
+    ) -> Supervisor:
         """Start an agent with log files of its own."""
-        starter = self._living_starter(assignment.threads)
+        starter = self._living_starter(assignment.threads, is_of_stage=is_of_stage)
         folder, name = self._folder, assignment.process
         folder.create_logs(node)
         variables = {OUTPUT_PATH: self.job.output_dir, **assignment.environment}
@@ -200,6 +233,7 @@ class AgentPool:
             environment=variables,
             far=self.job.far,
             last_minutes=last_minutes if self._has_spools else None,
+            is_of_stage=is_of_stage,
             profile=str(folder.profile(node, name)) if self.job.profiling_module else None,
         )
         return Supervisor(starter, self.job, spec)

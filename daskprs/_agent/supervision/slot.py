@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.shared_page import Activity
     from daskprs._agent.supervision.supervisor import Supervisor
+    from daskprs._core.columnar import ColumnBatch
     from daskprs._core.lease import Results
+    from daskprs._core.mini_batch import Assigned
     from daskprs._core.outcomes import Failure
 
 HOST = socket.gethostname()
@@ -57,6 +59,9 @@ class Slot:
 
     All methods but `state` and `kill` are called by the thread of the lease.
     """
+
+    function = "run"
+    """The function that the agent gives its mini-batches to."""
 
     def __init__(self, employ: Callable[[int, AgentAssignment], Supervisor]) -> None:
         self._employ = employ
@@ -84,7 +89,8 @@ class Slot:
             if lease.work and self._run is not None and self._agent is not None:
                 self._run.extend(lease.work)
                 self._run.return_after_s = lease.return_after_s
-                self._agent.send(ExtendLease(self._run.order, lease.work))
+                if work := self._work_at_once(lease):
+                    self._agent.send(ExtendLease(self._run.order, work))
             return self._watch(lease)
 
     def stop(self) -> tuple[AgentEvent, ...]:
@@ -120,6 +126,19 @@ class Slot:
         printed = agent.page.printed()
         phase, age_s = activity.phase.name.lower(), activity.age_s()
         return SlotState(place, phase, age_s, at_hand, printed, size)
+
+    @property
+    def is_staffed(self) -> bool:
+        """Whether the slot has an agent."""
+        return self._agent is not None
+
+    def close(self) -> None:
+        """End what works for the slot beside its agent, without waiting for it."""
+
+    def usages(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
+        """Return the usage of all processes of the slot, as `usage` does."""
+        usage = self.usage(of_devices)
+        return [] if usage is None else [usage]
 
     def usage(self, of_devices: Mapping[int, int]) -> ProcessUsage | None:
         """Return the usage of the agent; may be called by any thread.
@@ -222,21 +241,35 @@ class Slot:
         self._node = lease.node
         agent = self._ready_agent(lease.assignment)
         self._orders += 1
-        self._run = LeaseRun(self._orders, lease.work, lease.return_after_s)
+        self._run = self._run_of(lease)
         if agent is None:
             return self._returned(lease, untouched=self._run.left, vacant=lease.assignment is None)
-        agent.send(RunLease(self._orders, lease.work, lease.prefetch, lease.most_in_a_row))
+        work, most_in_a_row = self._work_at_once(lease), lease.most_in_a_row
+        agent.send(RunLease(self._orders, work, lease.prefetch, most_in_a_row))
         # Some start has failed before. The job ends at once if all starts fail alike, so the driver
         # has to hear which agents are up before their mini-batches are done.
         if lease.return_when_ready:
             return self._returned(lease, running=self._run.left)
         return self._watch(lease)
 
+    def _run_of(self, lease: Lease) -> LeaseRun:
+        """Return the record of a lease that begins."""
+        return LeaseRun(self._orders, lease.work, lease.return_after_s)
+
+    def _work_at_once(self, lease: Lease) -> ColumnBatch[Assigned]:
+        """Return what the agent gets at once of the work of a lease."""
+        return lease.work
+
+    def _turn(self, agent: Supervisor, run: LeaseRun) -> None:
+        """Give the agent what it can work on now."""
+
     def _watch(self, lease: Lease) -> LeaseReturned:
         agent, run = self._agent, self._run
         if agent is None or run is None:
             return self._returned(lease)
+        agent.function = self.function
         while True:
+            self._turn(agent, run)
             due_in_s = run.due_in_s()
             wait_s = LOOK_EVERY_S if due_in_s is None else min(LOOK_EVERY_S, due_in_s)
             self._receive(agent, agent.receive(wait_s), run)
@@ -296,7 +329,9 @@ class Slot:
         returncode = agent.end(grace_s=0.0 if why else EXIT_GRACE_S)
         # The outcomes that it sent before its end count: these mini-batches are done.
         self._receive(agent, agent.drain(), run)
-        failure = why or agent.death(returncode, "while it was at work")
+        is_run = self.function == "run"
+        when = "while it was at work" if is_run else f"during {self.function}()"
+        failure = why or agent.death(returncode, when)
         last = agent.page.look()
         blame = blame_death(run, last, failure, agent.printed())
         blame = blame.with_peak(agent.peak_bytes(last.age_s()))

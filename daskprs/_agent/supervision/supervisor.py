@@ -120,6 +120,10 @@ class Supervisor:
         """Returns the mini-batch of an activity; the slot knows it."""
         self.timeout_of: Callable[[Activity], float | None] = lambda _: None
         """Returns the seconds that the running call may take, where they are its own."""
+        self.function = "run"
+        """The function that a mini-batch is given to: another stage has its own."""
+        self.also_wakes: tuple[int, ...] = ()
+        """Descriptors that end the wait for a message when they are readable."""
         self._init_watch: InitWatch | None = None
         self.send(Start(PROTOCOL, job, process))
 
@@ -193,7 +197,8 @@ class Supervisor:
     def drain(self, within_s: float = 0.0) -> list[Any]:
         """Return the messages that are there, also those of a dead agent; wait for the first."""
         try:
-            return self.process.channel.receive(within_s, self.process.sentinel.fileno())
+            fds = self.process.sentinel.fileno(), *self.also_wakes
+            return self.process.channel.receive(within_s, *fds)
         except Exception as error:  # noqa: BLE001 - bytes of a script instead of a message
             self.distrust(str(error) or type(error).__name__)
             return []
@@ -252,6 +257,10 @@ class Supervisor:
         )
         return Failure("MemoryError", message)
 
+    def excuse(self) -> None:
+        """Begin the deadline of an idle agent anew: there is nothing that it could do."""
+        self._asked_s = time.monotonic()
+
     def _seconds_left(self, activity: Activity) -> float:
         """Return the seconds until the deadline of a phase; our last message starts it anew."""
         age_s = activity.age_s()
@@ -262,6 +271,8 @@ class Supervisor:
 
     def _deadline(self, activity: Activity) -> _Deadline:
         deadline = self._deadlines[activity.phase]
+        if activity.phase is Phase.RUNNING and self.function != "run":
+            return deadline._replace(what=f"{self.function}()")
         if activity.phase is Phase.RUNNING and (seconds := self.timeout_of(activity)) is not None:
             return _Deadline(
                 min(seconds, deadline.seconds), "run() for a piece of a mini-batch", ""

@@ -1,0 +1,197 @@
+"""What one stage hands on to the next: a value in a file in memory, which the next one maps.
+
+The arrays of a value (NumPy's, Arrow's, pandas', tensors) lie beside its pickle and are not copied
+by it. The next stage maps the file privately, so that its arrays can be changed and are its own: no
+later mini-batch is written over them, however long the script keeps them. Where PyTorch has a
+device, they are read into page-locked memory instead, from which a device copies twice as fast and
+beside other work. The supervisor made the file (`agent.supervision.stage_files`), and it is gone
+with the last one who has it open or mapped.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import mmap
+import os
+import pickle
+import struct
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.errors import AgentError, ReturnTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from daskprs._agent.child.included_columns import IncludedColumns
+    from daskprs._core.pieces import FailedItems
+
+ALIGNED_BYTES = 64
+"""Arrow wants its buffers so, and vector instructions like them."""
+AT_ONCE_BYTES = 1 << 30
+"""Linux writes 2 GiB at most in one call."""
+_COUNT = struct.Struct("<q")
+
+
+class HandedOn(NamedTuple):
+    """The value of a stage, and what belongs to its mini-batch."""
+
+    value: Any
+    index: int  # type: ignore[assignment]  # it hides tuple.index
+    """The mini-batch: what a process gets for it is checked."""
+    total: int
+    """Items of the mini-batch."""
+    included: IncludedColumns | None
+    """The columns of the input that stand beside the rows."""
+    named: dict[int, FailedItems]
+    """The items that the script has named as failed, by number."""
+    started: float
+    """The beginning of the first stage, in seconds since the epoch."""
+    cpu_s: float
+    """Processor time of the stages so far."""
+    run_s: float
+    """Seconds of `run`; 0 before it."""
+    elapsed_s: float
+    """Seconds that the mini-batch occupied the process of `run`; 0 before it."""
+
+
+def write(handed_on: HandedOn, file: str | Path, stage: str) -> None:
+    """Write what a stage hands on.
+
+    Raises
+    ------
+    ReturnTypeError
+        When the value holds something that no process can send to another one.
+
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    sink = io.BytesIO()
+    try:
+        _TensorPickler(sink, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append).dump(
+            handed_on
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # an object of the script's may raise anything
+        what = f"{type(handed_on.value).__module__}.{type(handed_on.value).__qualname__}"
+        msg = (
+            f"{stage}() returned a {what} that cannot travel to the next process: "
+            f"{type(error).__name__}: {error}. Return arrays, tensors, tables, or lists and dicts "
+            "of them; make what belongs to one process, such as a model, in init()."
+        )
+        raise ReturnTypeError(msg) from error
+    views = [sink.getbuffer(), *(one.raw() for one in buffers)]
+    sizes = [len(views), *(one.nbytes for one in views)]
+    head = b"".join(map(_COUNT.pack, sizes))
+    fd = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        for part in (memoryview(head), *views):
+            _write_all(fd, part)
+            _write_all(fd, memoryview(bytes(-part.nbytes % ALIGNED_BYTES)))
+    finally:
+        os.close(fd)
+
+
+def read(file: str | Path, index: int) -> HandedOn:
+    """Return what the stage before has handed on for a mini-batch.
+
+    Raises
+    ------
+    AgentError
+        When it is that of another mini-batch: such a file is not to be used.
+
+    """
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        handed_on = _read_pinned(fd) if _pins() else _mapped(fd)
+    finally:
+        os.close(fd)
+    if handed_on.index != index:
+        msg = f"the file of a stage is that of mini-batch {handed_on.index}, not {index}"
+        raise AgentError(msg)
+    return handed_on
+
+
+def _mapped(fd: int) -> HandedOn:
+    whole = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_COPY))
+    (count,) = _COUNT.unpack_from(whole)
+    sizes = [_COUNT.unpack_from(whole, _COUNT.size * at)[0] for at in range(1, count + 1)]
+    pickled, *buffers = (whole[first : first + size] for first, size in _places(sizes))
+    handed_on: HandedOn = pickle.loads(pickled, buffers=buffers)
+    return handed_on
+
+
+def _read_pinned(fd: int) -> HandedOn:
+    """Read the arrays into page-locked memory, which PyTorch keeps and gives out again."""
+    torch: Any = sys.modules["torch"]
+    (count,) = _COUNT.unpack(os.pread(fd, _COUNT.size, 0))
+    head = os.pread(fd, _COUNT.size * count, _COUNT.size)
+    sizes = [_COUNT.unpack_from(head, _COUNT.size * at)[0] for at in range(count)]
+    (first, size), *places = _places(sizes)
+    pickled, buffers = bytearray(size), []
+    _read_all(fd, memoryview(pickled), first)
+    for first, size in places:
+        pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
+        _read_all(fd, memoryview(pinned), first)
+        buffers.append(pinned)
+    handed_on: HandedOn = pickle.loads(pickled, buffers=buffers)
+    return handed_on
+
+
+def _pins() -> bool:
+    """Say whether the script uses a device by PyTorch."""
+    torch: Any = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return cuda is not None and bool(cuda.is_initialized())
+
+
+def _places(sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first byte and the size of each part behind the head."""
+    at = _aligned(_COUNT.size * (1 + len(sizes)))
+    for size in sizes:
+        yield at, size
+        at += _aligned(size)
+
+
+def _aligned(size: int) -> int:
+    return size + -size % ALIGNED_BYTES
+
+
+def _write_all(fd: int, part: memoryview) -> None:
+    part = part.cast("B") if part.nbytes else memoryview(b"")
+    while part:
+        part = part[os.write(fd, part[:AT_ONCE_BYTES]) :]
+
+
+def _read_all(fd: int, into: memoryview, at: int) -> None:
+    while into:
+        count = os.preadv(fd, [into[:AT_ONCE_BYTES]], at)
+        if count == 0:
+            msg = "the file of a stage ends too early"
+            raise EOFError(msg)
+        into, at = into[count:], at + count
+
+
+class _TensorPickler(pickle.Pickler):
+    """Pickles tensors of PyTorch by their memory, from whichever device; torch copies it thrice."""
+
+    def reducer_override(self, value: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is None or type(value) is not torch.Tensor:
+            return NotImplemented
+        if value.layout is not torch.strided or value.is_quantized or value.is_complex():
+            return NotImplemented
+        there = value.detach().cpu().contiguous()
+        memory = there.reshape(-1).view(torch.uint8).numpy()
+        return _tensor, (pickle.PickleBuffer(memory), str(there.dtype), tuple(there.shape))
+
+
+def _tensor(memory: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    """Return a tensor on the memory of one; `dtype` is ``torch.float16``."""
+    torch: Any = importlib.import_module("torch")  # a package of the script's
+    kind = getattr(torch, dtype.rpartition(".")[2])
+    if not memoryview(memory).nbytes:
+        return torch.empty(shape, dtype=kind)
+    return torch.frombuffer(memory, dtype=kind).reshape(shape)

@@ -1,0 +1,55 @@
+"""The functions of stages as the caller gives them: names in the script, or functions beside it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import types
+from typing import TYPE_CHECKING, Any
+
+from daskprs._agent.child.entry_script import ScriptWithFunctions, takes_one
+from daskprs._agent.script.checked_script import ANY_NAME, CheckedScript
+from daskprs._core.stages import name_of
+from daskprs._suggest import did_you_mean
+from daskprs.errors import Option, ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def with_functions(script: Any, functions: Mapping[str, Any]) -> Any:
+    """Return a script with the functions that the caller gave beside it; names change nothing.
+
+    Raises
+    ------
+    ScriptError
+        For a function beside a script that is a file, and for one that takes no mini-batch.
+
+    """
+    given = {stage: one for stage, one in functions.items() if not isinstance(one, str)}
+    if not given or isinstance(script, CheckedScript):
+        return script
+    for stage, one in given.items():
+        shown = f"{Option(stage)}: {name_of(one)}()"
+        if isinstance(script, (str, os.PathLike, types.ModuleType)):
+            msg = (
+                f"{shown} is given as a function, and the script is a file. Put the function into "
+                f"the script, and give its name: {Option(stage, name_of(one))}."
+            )
+            raise ScriptError(msg)
+        if inspect.iscoroutinefunction(one):
+            msg = f"{shown} is an async function, which is never awaited. Make it a plain one."
+            raise ScriptError(msg)
+        if not takes_one(one):
+            msg = f"{shown} must take one positional argument, or that and the context."
+            raise ScriptError(msg)
+    return ScriptWithFunctions(script, given)
+
+
+def refuse_missing_functions(script: CheckedScript, functions: Mapping[str, Any]) -> None:
+    """Refuse the name of a function that the script does not have, as far as its text tells."""
+    for stage, name in functions.items():
+        if isinstance(name, str) and not {name, ANY_NAME} & script.names:
+            near = did_you_mean(name, script.names)
+            msg = f"{Option(stage, name)}: {script.name} has no function of that name.{near}"
+            raise ScriptError(msg)

@@ -1,0 +1,172 @@
+"""The record of a lease whose mini-batches pass through several processes: its stages.
+
+A mini-batch waits, is at a stage process, or is in the hands of the agent, which runs `run`. The
+agent gets it once the stage before is over: its order grows one by one. How many mini-batches are
+on the way is bounded, since what one stage has made for the next is held in memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from daskprs._agent.protocol.messages import ExtendLease
+from daskprs._agent.supervision.lease_run import HOLD_BACK_S, RETURN_BYTES, LeaseRun
+from daskprs._agent.supervision.stage_workers import StageFile, StageTask
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.outcomes import Status
+from daskprs._core.stages import POSTPROCESS, PREPROCESS, RING, RUN
+
+if TYPE_CHECKING:
+    from daskprs._agent.supervision.stage_workers import StageEnded, StageWorkers
+    from daskprs._agent.supervision.supervisor import Supervisor
+    from daskprs._core.lease import Results
+    from daskprs._core.mini_batch import Assigned
+    from daskprs._core.stages import Stages
+
+
+class StageRun(LeaseRun):
+    """The supervisor's record of an order; positions are those of the agent alone."""
+
+    def __init__(
+        self,
+        order: int,
+        work: ColumnBatch[Assigned],
+        return_after_s: float,
+        stages: Stages,
+        workers: StageWorkers,
+    ) -> None:
+        self._stages = stages
+        self._workers = workers
+        self._waiting: deque[Assigned] = deque()
+        self._at_stage: dict[int, StageTask] = {}
+        """What the stage processes have, by the index of the mini-batch."""
+        self._at_agent: dict[int, StageTask] = {}
+        """What the agent has."""
+        super().__init__(order, work, return_after_s)
+
+    def extend(self, work: ColumnBatch[Assigned]) -> None:
+        """Append the work of a lease; it begins with its first stage."""
+        if self.finished:
+            self._quiet_since_s = time.monotonic()
+        self._waiting += work
+
+    # ---- what goes on ----
+
+    def turn(self, agent: Supervisor) -> None:
+        """Let each mini-batch go on whose stage has ended, and begin others."""
+        for ended in self._workers.taken():
+            self._end_stage(ended, agent)
+        room = self._workers.count + RING - len(self._at_stage) - len(self._at_agent)
+        while self._waiting and room > 0:
+            assigned = self._waiting.popleft()
+            if self._stages.preprocess is None:
+                self._give_agent(assigned, None, agent)
+            else:
+                self._give_stage(StageTask(assigned, PREPROCESS, None, StageFile()))
+            room -= 1
+        if not self._at_agent:
+            agent.excuse()
+
+    def finish_stages(self) -> None:
+        """Wait for what `run` has already passed on; all else of the lease is untouched.
+
+        The agent works no more. What it has done need not be done again.
+        """
+        while any(task.stage == POSTPROCESS for task in self._at_stage.values()):
+            for ended in self._workers.taken(within_s=1.0):
+                self._end_stage(ended, None)
+
+    def give_back(self) -> tuple[int, ...]:
+        """Give up what waits, and return the indexes."""
+        given_back = tuple(one.mini_batch.index for one in self._waiting)
+        self._waiting.clear()
+        self.recalled = True
+        return given_back
+
+    def close(self) -> None:
+        """Close the files; the agent reads and writes them no more."""
+        for task in self._at_agent.values():
+            task.close()
+        self._at_agent.clear()
+
+    def _give_stage(self, task: StageTask) -> None:
+        self._at_stage[task.assigned.mini_batch.index] = task
+        # What is almost done comes first: it holds memory.
+        self._workers.give(task, at_once=task.stage == POSTPROCESS)
+
+    def _give_agent(self, assigned: Assigned, source: StageFile | None, agent: Supervisor) -> None:
+        target = None if self._stages.postprocess is None else StageFile()
+        task = StageTask(assigned, RUN, source, target)
+        self._at_agent[assigned.mini_batch.index] = task
+        work = ColumnBatch([task.with_work()])
+        super().extend(work)
+        agent.send(ExtendLease(self.order, work))
+
+    def _end_stage(self, ended: StageEnded, agent: Supervisor | None) -> None:
+        """Take the end of a stage; without an agent, only rows and failures count."""
+        task, outcome = ended.task, ended.outcome
+        if self._at_stage.get(outcome.index) is not task:  # of a lease that is over
+            task.close()
+            return
+        if task.stage == POSTPROCESS or outcome.status is not Status.RUN_DONE or outcome.empty:
+            task.close()
+            super()._take(ended.results)
+            self.recalled = False
+        elif agent is None:
+            task.close()
+            self._waiting.appendleft(task.assigned)
+        else:
+            self._give_agent(task.assigned, task.target, agent)
+        del self._at_stage[outcome.index]
+        self._quiet_since_s = time.monotonic()
+
+    def _take(self, results: Results) -> None:
+        """Take what the agent has done; what has a further stage goes there."""
+        made = []
+        for position, outcome in enumerate(results.outcomes):
+            task = self._at_agent.pop(outcome.index)
+            if task.source is not None:
+                task.source.close()
+            if task.target is None:
+                made.append(position)
+            elif outcome.status is Status.RUN_DONE and not outcome.empty:
+                self._give_stage(StageTask(task.assigned, POSTPROCESS, task.target, None))
+            else:
+                task.target.close()
+                made.append(position)
+        if made:
+            super()._take(results.only(made))
+
+    # ---- what is left ----
+
+    @property
+    def finished(self) -> bool:
+        """Whether no mini-batch of the lease is left."""
+        return not (self._waiting or self._at_stage or self._at_agent)
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """Indexes of the mini-batches without a result."""
+        waiting = [one.mini_batch.index for one in self._waiting]
+        return (*self._at_agent, *self._at_stage, *waiting)
+
+    def due_in_s(self) -> float | None:
+        """Return the seconds until results or work must be handed back; None without a deadline."""
+        now = time.monotonic()
+        on_the_way = len(self._at_stage) + len(self._at_agent)
+        is_short = not self._waiting and on_the_way <= self._workers.count
+        if self._results and (is_short or self._payload_bytes >= RETURN_BYTES):
+            return 0.0
+        if self._first_s is not None:
+            return max(0.0, self._first_s + self.return_after_s - now)
+        if self._waiting and not self.recalled:
+            return max(0.0, self._quiet_since_s + HOLD_BACK_S - now)
+        return None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether mini-batches that others could run have waited for long."""
+        quiet_s = time.monotonic() - self._quiet_since_s
+        return bool(self._waiting) and not self.recalled and quiet_s >= HOLD_BACK_S

@@ -1,0 +1,193 @@
+"""A slot of a job with stages: an agent that runs `run`, and stage processes beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from daskprs._agent.supervision.slot import Slot
+from daskprs._agent.supervision.stage_run import StageRun
+from daskprs._agent.supervision.stage_workers import StagesNotReady, StageWorkers
+from daskprs._agent.supervision.supervisor import EXIT_GRACE_S
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import AgentReady, InitFailed, LeaseReturned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from daskprs._agent.supervision.lease_run import Blame, LeaseRun
+    from daskprs._agent.supervision.supervisor import Supervisor
+    from daskprs._core.lease import AgentAssignment, AgentEvent, Death, Lease
+    from daskprs._core.mini_batch import Assigned
+    from daskprs._core.stages import Stages
+    from daskprs._core.usage import ProcessUsage
+
+
+class StageSlot(Slot):
+    """Runs leases in stages.
+
+    Parameters
+    ----------
+    employ
+        Starts a process with an assignment on the node of a number.
+    employ_stage
+        Starts a stage process.
+    job_id
+        The job.
+    stages
+        The functions of the stages.
+    cores
+        Number of cores of this machine that are for use.
+
+    """
+
+    def __init__(
+        self,
+        employ: Callable[[int, AgentAssignment], Supervisor],
+        employ_stage: Callable[[int, AgentAssignment], Supervisor],
+        job_id: str,
+        stages: Stages,
+        cores: int,
+    ) -> None:
+        super().__init__(employ)
+        self._employ_stage = employ_stage
+        self._job_id = job_id
+        self._stages = stages
+        self._cores = cores
+        self._workers: StageWorkers | None = None
+
+    def stop(self) -> tuple[AgentEvent, ...]:
+        """Shut down all processes, and return the events of the agent."""
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.close()
+        events = super().stop()
+        if workers is None:
+            return events
+        workers.stop()
+        return (*events, *workers.taken_events())
+
+    def kill(self, lease_id: int | None = None) -> None:
+        """End the processes at once, if the slot works on that lease."""
+        with self._turning:  # else the processes may work on the next lease by now
+            if self._workers is not None and lease_id in (None, self._lease_id):
+                self._workers.kill()
+        super().kill(lease_id)
+
+    def close(self) -> None:
+        """Let the stage processes end, without waiting for it."""
+        if self._workers is not None:
+            self._workers.close()
+
+    def usages(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
+        """Return the usage of all processes of the slot."""
+        stages = () if self._workers is None else self._workers.slots()
+        beside = [usage for slot in stages for usage in slot.usages(of_devices)]
+        return [*super().usages(of_devices), *beside]
+
+    # ---- the agent ----
+
+    def _started(self, assignment: AgentAssignment) -> Supervisor | None:
+        """Return a new agent; None when `init` failed, here or in all stage processes."""
+        if self._workers is None:  # first, so that all of them start at the same time
+            self._workers = StageWorkers(
+                self._employ_stage,
+                self._job_id,
+                self._node,
+                assignment.process,
+                assignment.environment,
+                self._stages.processes_beside(assignment.threads, self._cores),
+            )
+        agent = super()._started(assignment)
+        if agent is None:
+            return None
+        try:
+            self._workers.wait_until_ready()
+        except StagesNotReady as error:
+            # A start is one of all processes: each that came up would count as a success.
+            self._events = [one for one in self._events if not isinstance(one, AgentReady)]
+            self._refuse(agent, error)
+            return None
+        agent.also_wakes = (self._workers.wake_fd,)
+        return agent
+
+    def _refuse(self, agent: Supervisor, error: StagesNotReady) -> None:
+        """End an agent whose stage processes do not come up: the start has failed."""
+        self._drop_workers()
+        self._events.append(InitFailed(agent.spec.name, error.failure, error.elapsed_s))
+        self._lose(agent, agent.end(grace_s=EXIT_GRACE_S), str(error))
+
+    def _drop_workers(self) -> None:
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.stop()
+
+    # ---- the lease ----
+
+    def _run_of(self, lease: Lease) -> LeaseRun:
+        if self._workers is None:  # the agent has not come up
+            return super()._run_of(lease)
+        work, after_s = lease.work, lease.return_after_s
+        return StageRun(self._orders, work, after_s, self._stages, self._workers)
+
+    def _work_at_once(self, lease: Lease) -> ColumnBatch[Assigned]:
+        return lease.work if self._workers is None else ColumnBatch()
+
+    def _watch(self, lease: Lease) -> LeaseReturned:
+        try:
+            return super()._watch(lease)
+        except StagesNotReady as error:
+            agent, run = self._agent, self._run
+            if agent is not None:
+                self._refuse(agent, error)
+            self._drop_workers()
+            return self._returned(lease, untouched=() if run is None else run.left)
+        except BaseException as error:
+            # The next lease gets other processes: those that are left may use the files of this.
+            if self._agent is not None:
+                self._lose(self._agent, self._agent.end(), str(error))
+            self._drop_workers()
+            raise
+
+    def _turn(self, agent: Supervisor, run: LeaseRun) -> None:
+        if isinstance(run, StageRun):
+            run.turn(agent)
+
+    def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
+        if not isinstance(run, StageRun):
+            return super()._hand_back(lease, agent, run)
+        untouched = run.give_back() if run.stuck else ()
+        return self._returned(lease, running=run.left, untouched=untouched)
+
+    def _ended(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned:
+        if isinstance(run, StageRun):
+            run.finish_stages()
+        return super()._ended(lease, agent, run)
+
+    def _blamed(self, lease: Lease, run: LeaseRun, blame: Blame) -> LeaseReturned:
+        if isinstance(run, StageRun):
+            run.finish_stages()
+            left = {*run.left}
+            untouched = tuple(index for index in blame.untouched if index in left)
+            blame = blame._replace(untouched=untouched)
+        return super()._blamed(lease, run, blame)
+
+    def _returned(
+        self,
+        lease: Lease,
+        *,
+        running: tuple[int, ...] = (),
+        untouched: tuple[int, ...] = (),
+        vacant: bool = False,
+        death: Death | None = None,
+    ) -> LeaseReturned:
+        if not running and isinstance(self._run, StageRun):
+            self._run.close()
+            if self._workers is not None:
+                self._workers.drop()
+        returned = super()._returned(
+            lease, running=running, untouched=untouched, vacant=vacant, death=death
+        )
+        if self._workers is None:
+            return returned
+        return replace(returned, stage_events=self._workers.taken_events())

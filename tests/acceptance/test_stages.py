@@ -1,0 +1,377 @@
+"""`preprocess` and `postprocess`: in processes of their own, with the results of a serial run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+
+import daskprs
+from daskprs._folders.job_folder import JobFolder
+from tests.support.cases import mostly_long
+from tests.support.local_servers import LOCAL_SERVERS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+SCRIPT = """
+import os, signal, time
+from pathlib import Path
+import numpy as np
+import pandas as pd
+
+TIMES = None
+
+def init():
+    global TIMES
+    TIMES = 2
+    print("init in", os.getpid())
+
+def init_preprocess():
+    print("init_preprocess in", os.getpid())
+
+def misbehave(what):
+    for one in what:
+        if one == "raises":
+            raise ValueError("a bad row")
+        if one == "dies":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if one == "hangs":
+            time.sleep(1000)
+        if one == "ends":
+            os._exit(3)
+
+def decode(rows, context):
+    misbehave(rows["decode"])
+    return {"n": np.array(rows["n"]), "row": rows["row"].tolist(), "of": context.minibatch_index,
+            "process": os.getpid()}
+
+def run(batch):
+    misbehave(batch["row"])
+    n = batch["n"]
+    n *= TIMES
+    return {**batch, "run": os.getpid()}
+
+def rows(batch, context):
+    assert batch["of"] == context.minibatch_index
+    if 1_000_000 in batch["n"]:
+        misbehave(["dies"])
+    return pd.DataFrame({"double": batch["n"], "pre": batch["process"], "run": batch["run"],
+                         "post": os.getpid()})
+"""
+ALL = {"preprocess": "decode", "postprocess": "rows", "preprocess_processes": 2}
+
+
+def table(rows: int, decode: dict[int, str] | None = None, **columns: Any) -> pd.DataFrame:
+    """Return rows, and what some of them do in `decode` and in `run`."""
+    at, run = decode or {}, columns.pop("run", {})
+    return pd.DataFrame(
+        {
+            "n": range(rows),
+            "decode": [at.get(n, "") for n in range(rows)],
+            "row": [run.get(n, "") for n in range(rows)],
+        }
+        | columns
+    )
+
+
+def score(folder: Path, data: Any, script: Any = SCRIPT, **options: Any) -> Any:
+    """Run a job with stages."""
+    if isinstance(script, str):
+        (folder / "code").mkdir(exist_ok=True)
+        path = folder / "code" / "script.py"
+        path.write_text(script)
+        script = path
+    given = {"job_dir": folder / "job", "progress": False, "mini_batch_size": "10 rows", **ALL}
+    given["process_count_per_node"] = 1
+    return daskprs.parallel_run(data, script, **(given | options))
+
+
+def doubles(result: Any) -> list[int]:
+    """Return the numbers of the output."""
+    return [int(one) for one in result.to_pandas()["double"]]
+
+
+def failed_attempts(folder: Path) -> pd.DataFrame:
+    """Return the attempts of the job that failed."""
+    attempts = pd.read_csv(JobFolder(folder / "job").attempts)
+    return attempts[attempts["Status"] != "RUN_DONE"]
+
+
+@pytest.mark.processes
+def test_each_stage_has_processes_of_its_own(tmp_path: Path) -> None:
+    """The order of the rows is that of the input, and what was printed is in their logs."""
+    result = score(tmp_path, table(200), include_columns=["n"])
+    rows = result.to_pandas()
+    assert list(rows["n"]) == list(range(200))
+    assert list(rows["double"]) == [2 * n for n in range(200)]
+    (run,) = set(rows["run"])
+    assert len(set(rows["pre"])) <= 2
+    assert run not in {*rows["pre"], *rows["post"]}
+    logs = JobFolder(tmp_path / "job").stdout(0, "process000")
+    assert logs.read_text() == f"init in {run}\n"
+    stage = logs.with_name(logs.name.replace("000", "000-00"))
+    assert stage.read_text().startswith("init_preprocess in ")
+
+
+def test_without_processes_the_functions_run_one_after_the_other(tmp_path: Path) -> None:
+    """As do those of a script that is an object, and functions that are given beside it."""
+    assert doubles(score(tmp_path, table(25), preprocess_processes=None)) == [
+        2 * n for n in range(25)
+    ]
+
+    def half(rows: pd.DataFrame) -> Any:
+        return rows["n"].to_numpy() / 2
+
+    def run(halves: Any) -> Any:
+        return halves + 1
+
+    options = {"preprocess": half, "postprocess": None, "preprocess_processes": None}
+    result = score(tmp_path, table(25), run, job_dir=tmp_path / "of function", **options)
+    assert list(result.to_pandas().iloc[:, 0]) == [n / 2 + 1 for n in range(25)]
+
+
+@pytest.mark.processes
+def test_functions_beside_a_function_travel(tmp_path: Path) -> None:
+    """As in a notebook: with what they use of their surroundings."""
+    factor = 3
+
+    def times(rows: pd.DataFrame) -> Any:
+        return rows["n"].to_numpy() * factor
+
+    def run(tripled: Any) -> Any:
+        return pd.DataFrame({"double": tripled})
+
+    result = score(tmp_path, table(30), run, preprocess=times, postprocess=None)
+    assert doubles(result) == [3 * n for n in range(30)]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("what", mostly_long(["raises", "dies", "hangs", "ends"], suite=["dies"]))
+def test_what_ends_a_decoder_costs_its_mini_batch_and_no_process_of_run(
+    what: str, tmp_path: Path
+) -> None:
+    """Its error names the stage and its process."""
+    data = table(100, {31: what})
+    options = {"allowed_failed_count": 1, "run_invocation_timeout": 3}
+    result = score(tmp_path, data, **options)
+    assert result.status == "Completed"
+    assert result.mini_batches == (10, 9, 1)
+    rows = result.to_pandas()
+    assert list(rows["double"]) == [2 * n for n in range(100) if n // 10 != 3]
+    assert len(set(rows["run"])) == 1
+    failed = failed_attempts(tmp_path)
+    assert len(failed) == 3
+    assert all(failed["Process"].str.startswith("process000-0"))
+    words = {"raises": "a bad row", "hangs": "preprocess() exceeded 3 s"}
+    assert all(
+        failed["Error Message"].str.contains(words.get(what, "during preprocess"), regex=False)
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("what", mostly_long(["raises", "dies", "hangs"], suite=["dies"]))
+def test_a_death_of_run_leaves_all_others_right(what: str, tmp_path: Path) -> None:
+    """What had been decoded for it runs in the next process."""
+    data = table(100, run={31: what})
+    options = {"allowed_failed_count": 1, "run_invocation_timeout": 3, "run_max_try": 2}
+    result = score(tmp_path, data, **options)
+    assert result.mini_batches == (10, 9, 1)
+    assert doubles(result) == [2 * n for n in range(100) if n // 10 != 3]
+
+
+@pytest.mark.processes
+def test_a_death_after_run_is_one_of_postprocess(tmp_path: Path) -> None:
+    """And a resume with a mended input runs what is left."""
+    data = table(50, n=[*range(20), 500_000, *range(21, 50)])
+    result = score(tmp_path, data, run_max_try=1, allowed_failed_count=1)
+    assert result.mini_batches == (5, 4, 1)
+    assert failed_attempts(tmp_path)["Error Message"].str.contains("during postprocess").all()
+    again = score(
+        tmp_path,
+        data,
+        SCRIPT.replace("1_000_000 in", "None is"),
+        resume="failed",
+        accept_changes=("script",),
+    )
+    assert doubles(again) == [2 * n for n in data["n"]]
+
+
+POISON = """
+broken = False
+
+def decode(rows):
+    global broken
+    if broken or 31 in list(rows["n"]):
+        broken = True
+        raise RuntimeError("the decoder is broken")
+    return rows
+
+def run(rows):
+    return rows[["n"]].rename(columns={"n": "double"})
+"""
+
+
+@pytest.mark.processes
+def test_a_decoder_that_one_row_breaks_fails_no_innocent(tmp_path: Path) -> None:
+    """What fails after it in its process runs again in a new one."""
+    options = {"postprocess": None, "preprocess_processes": 1, "allowed_failed_count": 1}
+    result = score(tmp_path, table(200), POISON, run_max_try=2, **options)
+    assert result.mini_batches == (20, 19, 1)
+    assert doubles(result) == [n for n in range(200) if n // 10 != 3]
+
+
+@pytest.mark.processes
+def test_partitions_of_dask_pass_through_the_stages(tmp_path: Path) -> None:
+    """At once, and behind a lazy collection."""
+    data = dd.from_pandas(table(60), npartitions=3)
+    with (
+        LocalCluster(2, threads_per_worker=1, processes=False, **LOCAL_SERVERS) as cluster,
+        Client(cluster) as client,
+    ):
+        result = score(tmp_path, data, client=client)
+        assert sorted(doubles(result)) == [2 * n for n in range(60)]
+        script = tmp_path / "code" / "script.py"
+        options = {**ALL, "mini_batch_size": "10 rows", "job_dir": tmp_path / "lazy"}
+        meta = dict.fromkeys(("double", "pre", "run", "post"), "int64")
+        lazy = daskprs.map_batches(data, script, meta=meta, **options)
+        assert list(lazy["double"].compute()) == [2 * n for n in range(60)]
+        with pytest.raises(daskprs.errors.UsageError, match="preprocess"):
+            daskprs.map_batches(data, script, committed=False, preprocess="decode")
+
+
+KILLED = """
+import sys
+import pandas as pd
+import daskprs
+
+if __name__ == "__main__":
+    folder = sys.argv[1]
+    table = pd.read_parquet(f"{folder}/table.parquet")
+    daskprs.parallel_run(
+        table, "code/script.py", mini_batch_size="10 rows", job_dir=f"{folder}/job",
+        preprocess="decode", postprocess="rows", preprocess_processes=2,
+        process_count_per_node=1, output=f"{folder}/b.csv", progress=False,
+    )
+"""
+
+
+@pytest.mark.processes
+def test_a_killed_driver_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
+    """Whole mini-batches are committed, or nothing of them."""
+    slow = SCRIPT.replace("    n *= TIMES", "    n *= TIMES; time.sleep(0.05)")
+    slow = slow.replace(', "pre": batch', ', "x": batch').replace('batch["process"]', "0")
+    slow = slow.replace('batch["run"]', "0").replace('"post": os.getpid()', '"post": 0')
+    data = table(300)
+    options = {"start_method": "inline", "preprocess_processes": None}
+    options |= {"job_dir": tmp_path / "serial", "output": tmp_path / "a.csv"}
+    score(tmp_path, data, slow, **options, process_count_per_node=None)
+    data.to_parquet(tmp_path / "table.parquet")
+    driver = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], cwd=tmp_path)
+    journal, until = JobFolder(tmp_path / "job").journal(1), time.monotonic() + 60
+    while not (journal.exists() and b'["commits"' in journal.read_bytes()):
+        assert time.monotonic() < until
+        assert driver.poll() is None
+        time.sleep(0.02)
+    driver.kill()
+    driver.wait()
+    result = score(tmp_path, data, slow, resume=True, output=tmp_path / "b.csv")
+    assert result.status == "Completed"
+    assert (tmp_path / "b.csv").read_bytes() == (tmp_path / "a.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"preprocess": "decoed"}, "has no function of that name. Did you mean decode"),
+        ({"preprocess": "not a name"}, "the name of a function of the script, or a function"),
+        ({"preprocess": len}, "given as a function, and the script is a file"),
+        ({"on_error": "isolate"}, "not with preprocess"),
+        ({"independent_rows": True}, "not with preprocess"),
+        ({"preprocess": None, "postprocess": None}, "nothing for these processes to do"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(
+    given: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """With the words for the next step."""
+    with pytest.raises(daskprs.errors.UsageError, match=re.escape(words)):
+        score(tmp_path, table(3), **given)
+    assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("(n for n in rows)", "preprocess() returned a builtins.generator that cannot travel"),
+        ("None", "preprocess() returned None. Return what the next stage is to get."),
+    ],
+)
+def test_what_cannot_travel_is_said(returned: str, words: str, tmp_path: Path) -> None:
+    """It is an error of the stage that returned it."""
+    script = f"def decode(rows):\n    return {returned}\n\ndef run(rows):\n    return rows\n"
+    options = {"postprocess": None, "preprocess_processes": 1, "run_max_try": 1}
+    with pytest.raises(daskprs.errors.ParallelRunFailed, match=re.escape(words)):
+        score(tmp_path, table(3), script, **options)
+
+
+@pytest.mark.processes
+def test_an_init_that_fails_in_the_stage_processes_is_one_of_the_job(tmp_path: Path) -> None:
+    """It is said as any failure of `init` is."""
+    script = SCRIPT.replace('print("init_preprocess in", os.getpid())', "raise OSError('no codec')")
+    with pytest.raises(daskprs.errors.ParallelRunFailed, match="no codec"):
+        score(tmp_path, table(30), script)
+
+
+@pytest.mark.processes
+def test_the_script_may_keep_what_it_got(tmp_path: Path) -> None:
+    """No later mini-batch is written over it, and it may be changed."""
+    script = """
+import numpy as np
+import pandas as pd
+kept = []
+
+def decode(rows):
+    return {"n": rows["n"].to_numpy(), "many": np.full((100, 100), rows["n"].iloc[0])}
+
+def run(batch):
+    kept.append(batch["many"])
+    batch["many"][0, 0] = -1
+    for number, one in enumerate(kept):
+        assert (one.ravel()[1:] == one[1, 1]).all()
+    return pd.DataFrame({"double": [len({one[1, 1] for one in kept})]})
+"""
+    options = {"postprocess": None, "mini_batch_size": "1 row"}
+    result = score(tmp_path, table(40), script, **options)
+    assert sorted(doubles(result)) == list(range(1, 41))
+
+
+@pytest.mark.processes
+def test_rows_that_a_stage_names_fail_alone(tmp_path: Path) -> None:
+    """In whichever stage the script names them."""
+    script = """
+def decode(rows, context):
+    if 3 in list(rows["n"]):
+        context.fail([3], "cut short")
+    return rows[["n"]]
+
+def run(rows, context):
+    if 15 in list(rows["n"]):
+        context.fail([5], "no text in it")
+    return rows[~rows["n"].isin([3, 15])]
+"""
+    result = score(tmp_path, table(30), script, postprocess=None)
+    assert result.items == (30, 28, 2)
+    named = result.failed_rows
+    assert list(named["_error"]) == ["cut short", "no text in it"]
+    assert list(named["n"]) == [3, 15]

@@ -1,0 +1,90 @@
+"""What one stage hands on to the next: the same values, in memory of their own."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from daskprs._agent.child import handed_on
+from daskprs._agent.child.handed_on import HandedOn
+from daskprs._agent.supervision.stage_workers import StageFile
+from daskprs.errors import AgentError, ReturnTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def handed(value: Any, index: int = 7) -> HandedOn:
+    """Return a value with what belongs to its mini-batch."""
+    return HandedOn(value, index, 3, None, {}, 1.0, 0.5, 0.0, 0.0)
+
+
+@pytest.fixture
+def file() -> Iterator[StageFile]:
+    """Yield a file between two stages."""
+    one = StageFile()
+    yield one
+    one.close()
+
+
+@given(
+    st.recursive(
+        st.one_of(
+            st.none() | st.text() | st.binary(),
+            arrays.arrays(arrays.scalar_dtypes(), arrays.array_shapes(min_dims=0, min_side=0)),
+        ),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    )
+)
+def test_a_value_arrives_as_it_was(value: Any) -> None:
+    """Whatever arrays are in it, and however long its file was before."""
+    file = StageFile()
+    try:
+        handed_on.write(handed(["x" * 10_000]), file.path, "preprocess")
+        handed_on.write(handed(value), file.path, "preprocess")
+        np.testing.assert_equal(handed_on.read(file.path, 7), handed(value))
+    finally:
+        file.close()
+
+
+def test_tables_and_frames_arrive_as_they_were(file: StageFile) -> None:
+    """With their types and their index."""
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", None]}, index=pd.Index([5, 6], name="i"))
+    table = pa.table({"a": pa.array([[1], None]), "b": pa.array(["x", "y"]).dictionary_encode()})
+    handed_on.write(handed({"frame": frame, "table": table}), file.path, "run")
+    value = handed_on.read(file.path, 7).value
+    pd.testing.assert_frame_equal(value["frame"], frame)
+    assert value["table"].equals(table)
+
+
+def test_an_array_may_be_changed_and_outlives_its_file() -> None:
+    """Nobody else sees the change."""
+    file = StageFile()
+    handed_on.write(handed(np.zeros(100_000)), file.path, "preprocess")
+    ours, theirs = (handed_on.read(file.path, 7).value for _ in range(2))
+    file.close()
+    ours[:] = 1
+    assert (ours.sum(), theirs.sum()) == (100_000, 0)
+
+
+def test_the_value_of_another_mini_batch_is_refused(file: StageFile) -> None:
+    """It would make rows of the wrong input."""
+    handed_on.write(handed(1, index=8), file.path, "preprocess")
+    with pytest.raises(AgentError, match="that of mini-batch 8, not 7"):
+        handed_on.read(file.path, 7)
+
+
+@pytest.mark.parametrize("value", [threading.Lock(), (n for n in ()), lambda: 3])
+def test_what_no_process_can_send_is_named(value: Any, file: StageFile) -> None:
+    """With the function that returned it."""
+    with pytest.raises(ReturnTypeError, match=re.escape("postprocess() returned a ")):
+        handed_on.write(handed([value]), file.path, "postprocess")

@@ -498,9 +498,9 @@ def note(what):
 def init():
     note("i")
 
-def run(rows):
+def run(rows, context):
     global broken
-    note("r")
+    note("r" if context.piece is None else "p")
     if broken:
         raise ConnectionError("the process is broken")
     numbers = rows["n"]
@@ -523,7 +523,11 @@ def run(rows):
 def test_a_hundred_bad_rows_of_a_million(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, poisons: bool
 ) -> None:
-    """All others are committed once; the search costs some twenty calls for each bad row."""
+    """All others are committed once; the search costs some twenty calls for each bad row.
+
+    Mini-batches take milliseconds: what a process had done and not yet told when it died runs
+    again. How many these are depends on the machine.
+    """
     notes = tmp_path / "notes"
     monkeypatch.setenv("NOTES", str(notes))
     count = 1_000_000
@@ -543,9 +547,9 @@ def test_a_hundred_bad_rows_of_a_million(
     rows = result.to_pandas()["n"].to_numpy()
     assert len(rows) == count - 100
     assert (rows[1:] > rows[:-1]).all()
-    calls, inits = notes.read_text().count("r"), notes.read_text().count("i")
-    print(f"{calls - 1000} more calls, {inits} processes")
+    whole, pieces, inits = (notes.read_text().count(one) for one in "rpi")
+    print(f"{pieces} calls for pieces, {whole - 1000} more for others, {inits} processes")
     if not poisons:
-        assert calls - 1000 <= 2_100
+        assert pieces <= 2_100
         dead = 60  # of which each search ends about ten processes
         assert inits <= 2 + dead * 13

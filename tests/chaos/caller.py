@@ -25,8 +25,11 @@ SCRIPT = Path(__file__).with_name("struck_script.py")
 AFTER_COMMITS = 2
 """Where the driver is struck in or about a commit, it is not the first one."""
 COMPLETED, FAILED, CANCELED = 0, 42, 43
-FRAME, COLLECTION, KEYED = "frame", "collection", "keyed"
-"""Inputs: a frame, a dask DataFrame, and one whose rows are brought together by key."""
+FRAME, COLLECTION, KEYED, ISOLATED = "frame", "collection", "keyed", "isolated"
+"""Inputs: a frame, a dask DataFrame, one whose rows are brought together by key, and a frame with
+bad rows, which cost only themselves."""
+SIZE = 6
+"""Rows of a mini-batch with a bad one; the others have one row."""
 DATA_SET = "data_set"
 """The action of a job that appends rows to a data set, in place of lines of text."""
 LOADS = {"load": 1, "deal": 1, "gather": 2}
@@ -37,7 +40,7 @@ PARTITION_S = 0.02
 def frame_of(spec: dict[str, Any]) -> pd.DataFrame:
     """Return the input: the same in each call, since a resume compares it."""
     count, at = spec["rows"], spec["at"]
-    place = {moment: [""] * count for moment in (*LOADS, "run")}
+    place = {moment: [""] * count for moment in (*LOADS, "run", "search")}
     if spec["moment"] in place:
         place[spec["moment"]][at] = spec["moment"]
     return pd.DataFrame(
@@ -49,8 +52,21 @@ def frame_of(spec: dict[str, Any]) -> pd.DataFrame:
                 for name, loads in LOADS.items()
             },
             "run": place["run"],
+            "search": place["search"],
+            "bad": [bad_rows(spec).get(number, "") for number in range(count)],
         }
     )
+
+
+def bad_rows(spec: dict[str, Any]) -> dict[int, str]:
+    """Return what bad rows do: one of a mini-batch, which is a quarter of it at most."""
+    numbers = range(SIZE - 2, spec["rows"], SIZE + 1) if spec["data"] == ISOLATED else ()
+    return {number: "raises" if number % 2 == 0 else "dies" for number in numbers}
+
+
+def mini_batches(spec: dict[str, Any]) -> int:
+    """Return how many mini-batches there are."""
+    return -(-spec["rows"] // SIZE) if spec["data"] == ISOLATED else int(spec["rows"])
 
 
 def collection_of(frame: pd.DataFrame) -> Any:
@@ -67,7 +83,8 @@ def _slowly(rows: pd.DataFrame) -> pd.DataFrame:
 
 def serial_lines(spec: dict[str, Any]) -> list[str]:
     """Return what a serial run returns."""
-    return [f"{number} squared is {number**2}" for number in range(spec["rows"])]
+    good = (number for number in range(spec["rows"]) if number not in bad_rows(spec))
+    return [f"{number} squared is {number**2}" for number in good]
 
 
 def wait_in_the_driver(folder: Path, moment: str) -> None:
@@ -146,7 +163,12 @@ def main(spec: dict[str, Any]) -> int:
     own_files, is_set = spec["action"] == "summary_only", spec["action"] == DATA_SET
     agents = {moments.FOLDER: str(folder), "PYTHONPATH": str(SCRIPT.parent)}
     data = frame_of(spec)
-    is_collection = spec["data"] != FRAME
+    is_collection = spec["data"] in (COLLECTION, KEYED)
+    size: Any = None if is_collection else 1
+    isolation = {}
+    if spec["data"] == ISOLATED:
+        # A row that is killed from outside runs again before it is found.
+        size, isolation = f"{SIZE} rows", {"on_error": "isolate", "run_max_try": 2}
     try:
         daskprs.parallel_run(
             collection_of(data) if is_collection else data,
@@ -154,7 +176,7 @@ def main(spec: dict[str, Any]) -> int:
             client=spec["address"],
             job_dir=spec["job_dir"],
             output_dir=folder / "out",
-            mini_batch_size=None if is_collection else 1,
+            mini_batch_size=size,
             partition_keys="number" if spec["data"] == KEYED else None,
             output_action="summary_only" if own_files else "append_row",
             **({"output_format": "parquet", "output_file_size": 1_000} if is_set else {}),
@@ -162,7 +184,7 @@ def main(spec: dict[str, Any]) -> int:
             environment_variables=agents | {"DASKPRS_CHAOS_ACTION": spec["action"]},
             progress=False,
             resume=spec["resume"],
-            **spec["options"],
+            **(spec["options"] | isolation),
         )
     except daskprs.ParallelRunCanceled:
         return CANCELED

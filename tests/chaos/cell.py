@@ -16,13 +16,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import moments
 import psutil
-from caller import COLLECTION, COMPLETED, DATA_SET, FRAME, KEYED, serial_lines
+import pyarrow.parquet as pq
+from caller import (
+    COLLECTION,
+    COMPLETED,
+    DATA_SET,
+    FRAME,
+    ISOLATED,
+    KEYED,
+    SIZE,
+    bad_rows,
+    mini_batches,
+    serial_lines,
+)
 from strikes import (
     ACTIONS,
     BALLAST,
     MOMENTS,
     MOMENTS_OF_DATA_SETS,
     MOMENTS_OF_KEYS,
+    MOMENTS_OF_SEARCHES,
     STRIKES,
     Scene,
 )
@@ -75,6 +88,9 @@ def table(strike: str, seed: int) -> Iterator[Cell]:
     kinds = [*((action, FRAME) for action in ACTIONS), ("append_row", COLLECTION)]
     for moment in MOMENTS_OF_KEYS:
         yield Cell(strike, moment, "append_row", seed, KEYED)
+    for moment in MOMENTS_OF_SEARCHES:
+        if moment != "publish" or not strike.startswith("agent"):
+            yield Cell(strike, moment, "append_row", seed, ISOLATED)
     for moment in MOMENTS:
         of_data_sets = [(DATA_SET, FRAME)] if moment in MOMENTS_OF_DATA_SETS else []
         for action, data in [*kinds, *of_data_sets]:
@@ -217,18 +233,22 @@ def check(cell: Cell, strike: Strike, spec: dict[str, Any]) -> None:
     elif cell.action == "append_row":
         found = {path.name: path.read_text() for path in out.iterdir()}
         _same(found, {"parallel_run_step.txt": "".join(f"{line}\n" for line in lines)}, "output")
-        rows = read_rows(job)
+        rows = read_rows(job, ignore_index=bool(bad_rows(spec)))
         _same(None if rows is None else list(rows["result"]), lines, "typed rows")
     else:
         found = {path.name: path.read_text() for path in out.iterdir() if path.suffix == ".txt"}
         _same(found, {f"{n}.txt": line for n, line in enumerate(lines)}, "files of the script")
     commits = History(job).commits
-    _same(sorted(commits.column("index").tolist()), list(range(spec["rows"])), "commits")
+    _same(sorted(commits.column("index").tolist()), list(range(mini_batches(spec))), "commits")
     attempts = _attempts(job)
-    charged = [row for row in attempts if row["Status"] != "RUN_DONE" and row["charged"]]
+    guilty = {str(number // SIZE) for number in bad_rows(spec)}
+    failed = [row for row in attempts if row["Status"] != "RUN_DONE" and row["charged"]]
+    charged = [row for row in failed if row["Mini-batch Id"] not in guilty]
     if len(charged) > strike.charged:
         raise Wrong("attempts of the innocent were charged", charged)
     done = Counter(row["Mini-batch Id"] for row in attempts if row["Status"] == "RUN_DONE")
+    found_bad = pq.read_table(job.failed_rows)["_position"].to_pylist() if guilty else []
+    _same(found_bad, [*bad_rows(spec)], "failed rows")
     _same([index for index, times in done.items() if times > 1], [], "done twice")
 
 

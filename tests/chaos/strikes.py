@@ -134,6 +134,8 @@ MOMENTS = ("load", "run", "returned", "commit", "committed", "publish")
 is told; and when the output is published."""
 MOMENTS_OF_KEYS = ("deal", "gather")
 """While rows are dealt out by key, and while those of a key are gathered."""
+MOMENTS_OF_SEARCHES = ("search", "commit", "committed", "publish")
+"""When a job is struck in which rows are bad: in the midst of a search for them, and after it."""
 ACTIONS = ("append_row", "summary_only")
 MOMENTS_OF_DATA_SETS = ("run", "committed", "publish")
 """When a job is struck whose output is a data set."""

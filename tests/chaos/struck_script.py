@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,12 @@ def run(mini_batch: pd.DataFrame, context: Any) -> list[str]:
         time.sleep(row["seconds"])
         if row["run"]:
             moments.reach(FOLDER, row["run"])
+        if row["search"] and context.piece is not None:
+            moments.reach(FOLDER, row["search"])
+        if row["bad"] == "raises":
+            raise ValueError(row["number"])
+        if row["bad"] == "dies":
+            os.kill(os.getpid(), signal.SIGSEGV)
         lines.append(f"{row['number']} squared is {row['number'] ** 2}")
     write_file(context.minibatch_index, lines)
     return lines

@@ -16,7 +16,7 @@ from tests.support.separate_nodes import why_not
 PROGRAM = Path(__file__).with_name("cells.py")
 CELLS = {
     "agent killed": ["run | summary_only | frame"],
-    "agent killed later": ["commit | summary_only | frame"],
+    "agent killed later": ["commit | summary_only | frame", "search | append_row | isolated"],
     "agent stopped": ["run | append_row | frame"],
     "worker killed": [
         "gather | append_row | keyed",
@@ -34,6 +34,7 @@ CELLS = {
     "caller killed": [
         "deal | append_row | keyed",
         "commit | append_row | frame",
+        "search | append_row | isolated",
         "publish | data_set | frame",
     ],
     "caller interrupted": ["gather | append_row | keyed"],

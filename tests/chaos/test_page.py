@@ -23,7 +23,7 @@ def test_the_page_has_the_numbers_of_the_table(monkeypatch: pytest.MonkeyPatch) 
     page = PAGE.read_text()
     cells = [one for strike in strikes.STRIKES for one in cell.table(strike, seed=1)]
     assert f"There are {len(strikes.STRIKES)} kinds of strikes" in page
-    assert f"five kinds of jobs make {len(cells)} jobs" in page
+    assert f"six kinds of jobs make {len(cells)} jobs" in page
     assert f"Then {everything.JOBS} jobs or more" in page
     assert f"until {everything.DEATHS} processes have died" in page
     rows = page.partition("| moment | when |\n|---|---|\n")[2].partition("\n\n")[0]
@@ -34,7 +34,11 @@ def test_the_page_has_the_numbers_of_the_table(monkeypatch: pytest.MonkeyPatch) 
     ]
     moments = import_module("moments")
     assert {*at_random} == {*moments.NAMES} - {*named}
-    assert sorted(named) == sorted([*strikes.MOMENTS, *strikes.MOMENTS_OF_KEYS])
+    assert {*named} == {
+        *strikes.MOMENTS,
+        *strikes.MOMENTS_OF_KEYS,
+        *strikes.MOMENTS_OF_SEARCHES,
+    }
 
 
 def test_strikes_are_counted_by_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         """Report now and then what is used of the machine."""
         worker, interval_s = self._worker, self._job.resource_interval_s
         places = (self._site.job.job_dir, worker.local_directory, tempfile.gettempdir())
-        monitor = NodeMonitor(self.pool.usage, map(Path, places))
+        monitor = NodeMonitor(self.pool.usage, map(Path, places), self._devices)
         for pause_s in pauses_s(interval_s):
             await asyncio.sleep(pause_s)
             try:

@@ -177,6 +177,12 @@ class MessageLogged(NamedTuple):
     message: str
 
 
+class AdviceGiven(NamedTuple):
+    """The figures of the job suggest other options."""
+
+    text: str
+
+
 class OutputPublished(NamedTuple):
     """The complete output file is published."""
 
@@ -207,6 +213,7 @@ Event = (
     | ProgressReported
     | UsageMeasured
     | MessageLogged
+    | AdviceGiven
     | OutputPublished
     | JobEnded
 )

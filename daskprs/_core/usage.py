@@ -41,6 +41,8 @@ class ProcessUsage(NamedTuple):
     """Resident memory in which what n processes share counts 1/n in each; None: unknown."""
     gpu_bytes: int | None
     """Memory of devices; None: unknown."""
+    has_gpu: bool = False
+    """Whether one of them holds a device open."""
 
 
 class DiskUsage(NamedTuple):
@@ -60,6 +62,10 @@ class DeviceUsage(NamedTuple):
     percent: int | None
     used_bytes: int
     total_bytes: int
+    is_mean: bool = False
+    """Whether `percent` is a mean since the last look, and not a value of the last moment."""
+    is_ours: bool = True
+    """Whether the agents of the worker may use it."""
 
 
 class NodeUsage(NamedTuple):
@@ -86,3 +92,7 @@ class NodeUsage(NamedTuple):
     """The agents of one worker."""
     processes: str
     """Its processes and the largest others, as a table for people."""
+    cores: int = 0
+    """Cores that the agents may use; 0: unknown."""
+    idle_cores: float = 0.0
+    """Cores of these that nothing has used since the last look."""

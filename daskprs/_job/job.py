@@ -39,10 +39,12 @@ from daskprs._options.output_path import in_terms_of
 from daskprs._output.journal.recovery import RUNS, Resumption
 from daskprs._output.publish.output_file import make_output_dir
 from daskprs._output.store import ResultStore
+from daskprs._report.advisor import Advisor
 from daskprs._report.exporters import active_mlflow_run, exporters_of
 from daskprs._report.humanize import amount
 from daskprs._report.job_logs import end_message
 from daskprs._report.listeners import (
+    Listener,
     Listeners,
     listeners_of,
     report_doing,
@@ -99,6 +101,7 @@ class Job:
         self._input: JobInput
         """What the source has of the job's cluster, and the plan."""
         self._end: JobEnd | None = None
+        self._advisor = Advisor(self._surface.option)
         self._interrupts = LateInterrupts(lambda: self._done)
         self._new_writers: Callable[[Path], Executor] | None = None
         """Makes what has parts of a data set written on the job's cluster, while there is one."""
@@ -148,7 +151,7 @@ class Job:
             make_output_dir(call.output_dir)
             options = call.options
             exporters = exporters_of(call.folder, self._mlflow_run, options.metrics_file)
-            heard = [self._control, *exporters.listeners]
+            heard: list[Listener] = [self._control, self._advisor, *exporters.listeners]
             heard += listeners_of(
                 call.folder,
                 progress=options.progress,
@@ -156,6 +159,7 @@ class Job:
                 display=self._display,
             )
             listeners = Listeners(heard, call.folder)
+            self._advisor.tell_job = listeners.tell
             stack.callback(listeners.close)
             for warning in filter(
                 None, (closed, call.warning, inline_warning(call.options, call.client))
@@ -488,6 +492,7 @@ class Job:
                 left_out=standing.left_out,
                 renewals=standing.renewals,
                 not_returned=standing.not_returned,
+                advice=self._advisor.advice(result.elapsed_s),
             )
             ways = self._ways_to_go_on(ending)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways)
@@ -498,6 +503,8 @@ class Job:
             listeners.tell(
                 MessageLogged("warning", "An interrupt came too late: all is published.")
             )
+        if result.advice and ending.status is JobStatus.COMPLETED:
+            self._advisor.tell_new()
         listeners.tell(ended)
         if complaint := store.drop_output():
             listeners.tell(MessageLogged("warning", complaint))

@@ -73,6 +73,9 @@ class ParallelRunResult:
         succeeded elsewhere: ``("node 1",)``.
     renewals : int
         The number of processes that were renewed, since a mini-batch may have broken them.
+    advice : tuple of str
+        What the load of GPUs and cores suggests for the next job, such as another
+        `process_count_per_node`. Only a job of ten seconds or more has advice.
     is_trusted : bool
         Whether Python objects are loaded even if another user has written them: see `trusted`.
 
@@ -90,6 +93,7 @@ class ParallelRunResult:
     left_out: tuple[str, ...] = ()
     renewals: int = 0
     not_returned: int = 0
+    advice: tuple[str, ...] = ()
     is_trusted: bool = field(default=False, compare=False)
 
     @classmethod
@@ -100,7 +104,8 @@ class ParallelRunResult:
             values[name] = _place(values[name])
         for name in ("mini_batches", "items"):
             values[name] = Counts(*values[name])
-        values["left_out"] = tuple(values.get("left_out", ()))
+        for name in ("left_out", "advice"):
+            values[name] = tuple(values.get(name, ()))
         values.pop("is_trusted", None)  # only a reader can say that
         return cls(**values)
 
@@ -447,6 +452,7 @@ class ParallelRunResult:
             rows.append(("failed", str(JobFolder(self.job_dir).failed)))
         if (path := JobFolder(self.job_dir).failed_rows).exists():
             rows.append((f"failed {self.unit}s", str(path)))
+        rows += [("advice", text) for text in self.advice]
         return [*rows, ("logs", str(self.logs_dir)), ("job", str(self.job_dir))]
 
 

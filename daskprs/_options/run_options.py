@@ -430,7 +430,7 @@ class RunOptions:
     resource_monitor_interval
         Seconds between two rows in ``logs/perf``, which record how each node and process uses the
         processor, memory, disk, network and GPUs. The first intervals are shorter. At least 1; with
-        0, no rows are written.
+        0, no rows are written, and the job gives no advice.
     profiling_module
         The Python module that profiles `run` in each process: ``"cProfile"`` or ``"profile"``. The
         profile is in ``logs/sys/node/<node>/<process>.profile``. Default: none.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._core.ending import JobStatus
 from daskprs._core.events import (
+    AdviceGiven,
     JobEnded,
     JobStarted,
     MessageLogged,
@@ -130,6 +131,8 @@ def driver_messages(event: Event) -> Iterator[tuple[str, str]]:
             yield "info", f"{counted(nodes, 'node')}, {counted(slots, 'slot')}"
         case MessageLogged(level, message):
             yield level, message
+        case AdviceGiven(text):
+            yield "notice", text
         case OutputPublished(path, size_bytes):
             yield "info", f"published {path}, {size_bytes} bytes"
         case JobEnded(ending=ending):
@@ -166,13 +169,15 @@ class Overview(LogWriter):
             case ProgressReported(elapsed_s=elapsed_s) if elapsed_s >= self._due_s:
                 self._due_s = elapsed_s + EVERY_S
                 self._write(self._watch.view())
+            case AdviceGiven(text):
+                self._write_line(text)
             case JobEnded():
                 self._write(self._watch.view())
 
     def _write(self, view: View | None) -> None:
         if view is None:
             return
-        standing, wall_s, left = view.standing, self._wall_clock(), view.left
+        standing, left = view.standing, view.left
         total = standing.planned
         done, failed = standing.mini_batches.succeeded, standing.mini_batches.failed
         scheduled = standing.settled + standing.running
@@ -185,13 +190,19 @@ class Overview(LogWriter):
             "remaining time unknown" if left is None else f"{rough_range(*left)} remaining",
             now_text(view),
         ]
-        day = f"{datetime.fromtimestamp(wall_s, UTC):%Y%m%d}"
-        overview = self._files.file(self._folder.progress_overview(day))
-        overview.write(f"{self._stamps.at(wall_s)}|{', '.join(part for part in parts if part)}\n")
+        wall_s = self._write_line(", ".join(part for part in parts if part))
         self._table.write(
             f"{self._table_stamps.at(wall_s)},{'' if total is None else total},{scheduled},{done},"
             f"{failed},{view.elapsed_s:.1f},{left_s}\n"
         )
+
+    def _write_line(self, text: str) -> float:
+        """Write a line of the overview, and return its time."""
+        wall_s = self._wall_clock()
+        day = f"{datetime.fromtimestamp(wall_s, UTC):%Y%m%d}"
+        overview = self._files.file(self._folder.progress_overview(day))
+        overview.write(f"{self._stamps.at(wall_s)}|{text}\n")
+        return wall_s
 
 
 def end_message(ended: JobEnded, folder: JobFolder) -> str:

@@ -6,6 +6,7 @@ import os
 from typing import IO, TYPE_CHECKING, Protocol
 
 from daskprs._core.events import (
+    AdviceGiven,
     AgentChanged,
     AttemptFailed,
     JobStarted,
@@ -94,6 +95,8 @@ class ProgressBar:
                 self._first_error(failure, "import or init()", place)
             case MessageLogged(level, message) if level in SHOWN_LEVELS:
                 self._display.say(message if level == "notice" else f"{level}: {message}")
+            case AdviceGiven(text):
+                self._display.say(text)
             case JobStarted(resumed=True):
                 self._display.say("resumed: what an earlier run has committed is not run again")
 

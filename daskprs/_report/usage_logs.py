@@ -100,7 +100,7 @@ class UsageLogs(LogWriter):
         _write(folder.processes_of_minute(node, minute), usage.processes)
 
     def _process_rows(self, node: int, usage: NodeUsage) -> Iterator[Row]:
-        for process, pid, sample, pss_bytes, gpu_bytes in usage.agents:
+        for process, pid, sample, pss_bytes, gpu_bytes, _ in usage.agents:
             before = self._before.get((node, process))
             self._before[node, process] = sample
             yield (

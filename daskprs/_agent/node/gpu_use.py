@@ -37,7 +37,7 @@ def gpu_use_of(pid: int) -> GpuUse:
     """Return how a process and its descendants use GPUs now."""
     pids = (pid, *descendants(pid))
     loaded = (_library_of(one) for one in pids)
-    return GpuUse(next(filter(None, loaded), ""), any(map(_holds_device, pids)))
+    return GpuUse(next(filter(None, loaded), ""), any(map(holds_device, pids)))
 
 
 def _library_of(pid: int) -> str:
@@ -49,7 +49,8 @@ def _library_of(pid: int) -> str:
     return next((name for name, pattern in _PATTERNS if pattern.search(maps)), "")
 
 
-def _holds_device(pid: int) -> bool:
+def holds_device(pid: int) -> bool:
+    """Return whether a process holds a device open."""
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)  # noqa: PTH208 - names, not paths

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from daskprs._agent.node.environment import device_uuids, usable_cores
 from daskprs._core.usage import DeviceUsage, DiskUsage, NodeUsage
-from daskprs._system.nvml import gpu_usage
+from daskprs._system.nvml import gpu_usage, gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +27,10 @@ MB = 1 << 20
 
 
 def pauses_s(interval_s: float) -> Iterator[float]:
-    """Yield the seconds before each look, if there is any: short ones first, which double."""
+    """Yield the seconds before each look, if there is any: at 5, 10, 20, 40 s and so on."""
     pause_s = min(FIRST_S, interval_s)
+    if pause_s:
+        yield pause_s
     while pause_s:
         yield pause_s
         pause_s = min(2 * pause_s, interval_s)
@@ -42,6 +45,8 @@ class NodeMonitor:
         Returns what the agents of this process use, given the memory of devices by process id.
     folders
         Folders whose disks the job uses.
+    devices
+        Names of the devices that the agents may use.
 
     """
 
@@ -49,9 +54,11 @@ class NodeMonitor:
         self,
         agents: Callable[[dict[int, int]], Iterable[ProcessUsage]],
         folders: Iterable[Path],
+        devices: tuple[str, ...] | None = None,
     ) -> None:
         self._agents = agents
         self._folders = tuple(folders)
+        self._devices = devices
         self._cpu = psutil.cpu_times()
         self._looked_s = time.monotonic()
 
@@ -61,13 +68,15 @@ class NodeMonitor:
         disk, net = psutil.disk_io_counters(), psutil.net_io_counters()
         before_s, self._looked_s = self._looked_s, time.monotonic()
         devices = gpu_usage(self._looked_s - before_s)
+        own = self._own() if devices else set()
         of_devices: dict[int, int] = {}
         for device in devices:
             for pid, size in device.processes.items():
                 of_devices[pid] = of_devices.get(pid, 0) + size
+        cores, cpu_percent = usable_cores(), self._cpu_percent()
         return NodeUsage(
             taken=time.time(),
-            cpu_percent=self._cpu_percent(),
+            cpu_percent=cpu_percent,
             total_bytes=memory.total,
             available_bytes=memory.available,
             used_bytes=memory.total - memory.available,
@@ -80,10 +89,23 @@ class NodeMonitor:
             tcp_connections=_sockets("TCP"),
             udp_connections=_sockets("UDP"),
             disks=tuple(_disks(self._folders)),
-            devices=tuple(DeviceUsage(*device[:4]) for device in devices),
+            devices=tuple(
+                DeviceUsage(*device[:4], device.is_mean, device.number in own) for device in devices
+            ),
             agents=tuple(self._agents(of_devices)),
             processes=_table(),
+            cores=cores,
+            idle_cores=min(cores, (1 - cpu_percent / 100) * (psutil.cpu_count() or cores)),
         )
+
+    def _own(self) -> set[int]:
+        """Return the numbers of the devices that the agents may use."""
+        names = {*(self._devices or ()), *device_uuids(self._devices)}
+        return {
+            one.number
+            for one in gpus()
+            if not names.isdisjoint((str(one.number), one.uuid, *one.instances))
+        }
 
     def _cpu_percent(self) -> float:
         before, self._cpu = self._cpu, psutil.cpu_times()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs._agent.node.gpu_use import gpu_use_of
+from daskprs._agent.node.gpu_use import gpu_use_of, holds_device
 from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease, TruncateLease
 from daskprs._agent.supervision.lease_run import Blame, LeaseRun, blame_death, blame_timeout
 from daskprs._agent.supervision.supervisor import EXIT_GRACE_S, LOOK_EVERY_S
@@ -160,6 +160,7 @@ class Slot:
             sample,
             pss_bytes(pids),
             sum(on_devices) if on_devices else None,
+            any(map(holds_device, pids)),
         )
 
     def _index_at_hand(self, activity: Activity) -> int | None:

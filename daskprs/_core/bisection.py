@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from daskprs._core.outcomes import Status
-from daskprs._core.pieces import FailedItems, Pieces
+from daskprs._core.pieces import FailedItems, Pieces, size_of
 
 if TYPE_CHECKING:
     from daskprs._core.outcomes import Outcome
@@ -117,18 +117,20 @@ class Bisection:
         """Record that a range of the last attempt has failed."""
         if self._window is not None:
             first = _halves(self._window)[0]
-            if _size(first) > 1 or self._is_doubtful(first, outcome):
-                self._window, self.is_confirming = first, _size(first) == 1
+            if failed_at and size_of(self._window) > 1:  # how it failed went with the process
+                self._window = first
+            elif size_of(first) > 1 or self._is_doubtful(first, outcome):
+                self._window, self.is_confirming = first, size_of(first) == 1
             else:
                 self._add(first, outcome, host, process)
         else:
             *passed, range_ = self._ranges()[: failed_at + 1]
             for one in passed:
                 self._note_good(one)
-            if _size(range_) == 1 and self._is_doubtful(range_, outcome):
+            if size_of(range_) == 1 and self._is_doubtful(range_, outcome):
                 self._searched = self._window = range_
                 self.is_confirming = True
-            elif _size(range_) == 1 or self.count >= self._most:
+            elif size_of(range_) == 1 or self.count >= self._most:
                 self._add(range_, outcome, host, process)
             else:
                 self._searched = self._window = range_
@@ -143,7 +145,7 @@ class Bisection:
         return halves if self._good is None or not needs_more else (*halves, self._good)
 
     def _note_good(self, range_: Range) -> None:
-        if self._good is None or _size(range_) < _size(self._good):
+        if self._good is None or size_of(range_) < size_of(self._good):
             self._good = range_
 
     def _is_doubtful(self, item: Range, outcome: Outcome) -> bool:
@@ -184,10 +186,6 @@ def _steps(first: int, last: int, divided: set[int]) -> tuple[list[int], list[in
     """Return the first items of the parts of a range, and the items behind their last ones."""
     within = sorted(at for at in divided if first < at < last)
     return [first, *within], [*within, last]
-
-
-def _size(range_: Range) -> int:
-    return range_[1] - range_[0]
 
 
 def _halves(range_: Range) -> tuple[Range, ...]:

@@ -11,6 +11,11 @@ Range = tuple[int, int]
 """First item of a mini-batch, counted from 0, and the item after the last."""
 
 
+def size_of(range_: Range) -> int:
+    """Return the number of items in a range."""
+    return range_[1] - range_[0]
+
+
 class FailedItems(NamedTuple):
     """Consecutive items of a mini-batch that have failed by themselves."""
 
@@ -55,7 +60,8 @@ class PiecesEnd(NamedTuple):
     """The end of an attempt at pieces."""
 
     failed_at: int = 0
-    """Position of the first range that failed; without a meaning after a success."""
+    """Position of the first range that failed; without a meaning after a success. In a trial, the
+    range that ended the process: if it is not the first, the first one had failed before."""
     passed_before: bool = False
     """Whether a range has passed in this attempt before one failed."""
     passed_after: bool = False

@@ -10,6 +10,7 @@ from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Results
 from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Extent, Failure, Outcome, Status
+from daskprs._core.pieces import Pieces, PiecesEnd
 
 WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")
 
@@ -39,6 +40,16 @@ def test_a_death_while_one_runs_charges_that_one() -> None:
     assert [suspect.index for suspect in blame.death.suspects] == [101]
     assert blame.death.suspects[0].total == 4
     assert blame.untouched == (100, 102)
+
+
+def test_a_death_in_a_later_range_of_a_trial_says_that_none_has_passed() -> None:
+    """A trial turns to it only since the first one has failed; all ranges run in other attempts."""
+    for is_trial in (True, False):
+        pieces = Pieces(((0, 2), (2, 5)), is_trial=is_trial)
+        run = LeaseRun(7, ColumnBatch([Assigned(MiniBatch(100, None, "0", items=5), 2, pieces)]))
+        blame = blame_death(run, at(Phase.RUNNING, 0)._replace(piece=1), WHY)
+        assert blame.death is not None
+        assert blame.death.suspects[0].pieces == PiecesEnd(1, passed_before=not is_trial)
 
 
 def test_what_finished_last_but_was_lost_runs_alone_next_time() -> None:

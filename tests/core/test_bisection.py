@@ -161,3 +161,16 @@ def test_a_search_ends_whatever_fails_when(items: int, data: st.DataObject) -> N
     failed = [item for one in search.failed for item in range(one.start, one.stop)]
     ran = [item for start, stop in ranges for item in range(start, stop)]
     assert sorted([*ran, *failed]) == [*range(items)]
+
+
+def test_who_ends_the_process_after_an_item_has_failed_does_not_hide_its_error() -> None:
+    """The item is listed with what it did itself, in a trial of its own."""
+    search = Bisection(2, outcome())
+    died = outcome(2)._replace(status=Status.PROCESS_DIED, failure=Failure("PROCESS_DIED", ""))
+    search.fail(died, 1)
+    assert search.failed == []
+    assert search.pieces().ranges == ((0, 1),)
+    search.fail(outcome(3), 0)
+    assert [(one.start, one.status, one.attempts) for one in search.failed] == [
+        (0, "RUN_EXCEPTION", 3)
+    ]

@@ -86,7 +86,7 @@ class Agents:
             end = self._call(process, mini_batch.index, *range_)
             ends.append(end)
             if end == DIES:
-                at = PiecesEnd() if pieces.is_trial else PiecesEnd(position, position > 0)
+                at = PiecesEnd(position, position > 0 and not pieces.is_trial)
                 return self._failed(done, DIES)._replace(pieces=at)
             if pieces.is_trial and not end:
                 break

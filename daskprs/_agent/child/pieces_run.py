@@ -103,7 +103,8 @@ class PiecesRun:
             end = PiecesEnd(is_independent=self._is_independent)
             return self._attempt.finished(Status.RUN_DONE, pieces=end)
         passed_after = False
-        for range_ in () if failure.fatal else others:
+        for position, range_ in enumerate(() if failure.fatal else others, 1):
+            self._turn_to(position)  # it may end the process, and is not what failed first
             passed_after = self._tried(RowWriter(self._output), range_) is None
             if passed_after:
                 self._check(range_)

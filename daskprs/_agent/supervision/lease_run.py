@@ -288,7 +288,9 @@ def _outcome(
     at_hand = position == last.position
     seconds = last.age_s() if at_hand else 0.0
     is_running = last.phase in (Phase.RUNNING, Phase.RETURNING)
-    end = PiecesEnd(last.piece, passed_before=last.piece > 0)
+    # A trial turns to its second range only if the first one has failed.
+    is_trial = pieces is not None and pieces.is_trial
+    end = PiecesEnd(last.piece, passed_before=last.piece > 0 and not is_trial)
     return Outcome(
         index=mini_batch.index,
         attempt=attempt,

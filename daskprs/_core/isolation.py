@@ -120,9 +120,10 @@ class Isolation:
             )
         return not self._is_on or not self._state.tally.succeeded
 
-    def finish(self, entry: Entry) -> None:
+    def finish(self, entry: Entry, end: PiecesEnd | None) -> None:
         """Tell people of the items that a committed mini-batch is without."""
         bisection = entry.bisection
+        self._check(entry, end)
         if bisection is None or not bisection.failed:
             return
         first, *others = bisection.failed
@@ -145,7 +146,7 @@ class Isolation:
             return None
         at_most = self._state.at_most if entry.pieces is None else entry.pieces.at_most
         pieces = bisection.pieces()._replace(at_most=at_most)
-        checks = pieces.is_trial and self.is_independent is None
+        checks = self.is_independent is None
         pieces = pieces._replace(checks=checks, timeout_s=self._timeout_s(bisection, pieces))
         again = entry if is_new else entry.again()
         # It goes on in its process, which is warm: no other slot is better.

@@ -181,7 +181,8 @@ class Settling:
             self._isolation.learn([run_s])
         self._memory.succeed(entry)
         alone = 0 if failed_rows is None else failed_rows.count
-        self._isolation.finish(entry)
+        if entry.bisection is not None:
+            self._isolation.finish(entry, to.results.outcomes[position].pieces)
         failed = state.tally.commit(total, succeeded, empty=empty, alone=alone)
         if failed:
             state.abort_if(state.budgets.fail_items(failed))

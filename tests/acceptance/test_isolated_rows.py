@@ -304,16 +304,21 @@ def test_a_long_traceback_of_a_row_is_cut(tmp_path: Path) -> None:
     assert (tmp_path / "job/journal.1").stat().st_size < 50_000
 
 
-def test_rows_that_are_not_independent_fail_as_a_whole(tmp_path: Path) -> None:
-    """Of a script that subtracts the mean of its rows, say; the message says why."""
+@pytest.mark.parametrize(("size", "bad"), [("32 rows", 21), ("3 rows", 23)])
+def test_rows_that_are_not_independent_fail_as_a_whole(size: str, bad: int, tmp_path: Path) -> None:
+    """Of a script that subtracts the mean of its rows, say; the message says why.
+
+    Of three rows the search runs only single ones alone, so the two good ones are compared last.
+    """
 
     def run(rows: pd.DataFrame) -> pd.DataFrame:
-        if 21 in set(rows["n"]):
-            raise ValueError("bad 21")
+        if bad in set(rows["n"]):
+            msg = f"bad {bad}"
+            raise ValueError(msg)
         return rows.assign(centred=rows["n"] - rows["n"].mean())
 
-    with pytest.raises(daskprs.ParallelRunFailed, match="bad 21"):
-        score(tmp_path, table(64, {}), run)
+    with pytest.raises(daskprs.ParallelRunFailed, match=f"bad {bad}"):
+        score(tmp_path, table(64, {}), run, size)
     log = (tmp_path / "job/logs/sys/master_role.txt").read_text()
     assert "are not independent of each other" in log
 

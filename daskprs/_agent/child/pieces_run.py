@@ -8,7 +8,7 @@ from daskprs._agent.child.failed_input import rows_as_bytes
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.independence import difference
 from daskprs._core.outcomes import Failure, Status
-from daskprs._core.pieces import FailedRows, PiecesEnd
+from daskprs._core.pieces import FailedRows, PiecesEnd, size_of
 from daskprs._inputs.source.batch_format import piece_of, rows_in
 from daskprs._output.rows.format_result import RowWriter
 from daskprs._output.spool import UnwritableError
@@ -30,6 +30,8 @@ NULL_RETURN = Failure(
     "or a generator; an empty list says that nothing succeeded.",
 )
 """The failure of an attempt at which `run` has returned None."""
+DEPENDENT = Failure("ValueError", "the rows of the mini-batch are not independent of each other")
+"""The failure of an attempt whose rows are not those of a mini-batch as a whole."""
 
 
 def with_failed_rows(
@@ -125,6 +127,13 @@ class PiecesRun:
                 if failure is not None:
                     writer.discard()
                     return self._failed(failure, PiecesEnd(position, self._has_passed)), b""
+            # The trials may have passed for single items only.
+            self._check(max(self._ranges, key=size_of, default=(0, 0)))
+            if self._is_independent is False:
+                writer.discard()
+                return self._failed(
+                    DEPENDENT, PiecesEnd(0, self._has_passed, is_independent=False)
+                ), b""
             for items in left_out:
                 self._leave_out(writer, items)
             if nulls is not None:
@@ -134,7 +143,8 @@ class PiecesRun:
         outcome = attempt.done(rows, made - (0 if nulls is None else nulls.count))
         if pieces.failed or attempt.named:
             outcome = with_failed_rows(outcome, attempt, self._data, pieces.failed)
-        return outcome._replace(pieces=PiecesEnd()), rows.payload
+        end = PiecesEnd(is_independent=self._is_independent)
+        return outcome._replace(pieces=end), rows.payload
 
     def _leave_out(self, writer: RowWriter, items: FailedItems) -> None:
         """Write rows of nulls for items that have failed, where the output has such rows."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from daskprs._agent.child.lifetime import Lifetime
 from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease, Stop, TruncateLease
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs._agent.supervision.pool import AgentPool
@@ -17,6 +18,9 @@ from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._output.rows.format_result import format_result
 from daskprs._output.spec import SpoolSpec
 from daskprs._output.spool import AgentSpool, Sink, UnwritableError
+from tests.simulation.attempts import ItemsAttempt, in_steps
+from tests.simulation.items import DIES, GOOD, HANGS, POISONS, RAISES
+from tests.simulation.promises import demand
 from tests.simulation.world import EPOCH_S, now
 
 if TYPE_CHECKING:
@@ -25,9 +29,9 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.lease import AgentAssignment
     from daskprs._core.mini_batch import Assigned, MiniBatch
+    from tests.simulation.items import Items
     from tests.simulation.world import Process
 
-GOOD, RAISES, DIES, HANGS, POISONS = "good", "raises", "dies", "hangs", "poisons"
 SEND_EVERY_S = 0.2
 """Seconds that a finished mini-batch may wait for others before it is reported."""
 LOAD_S = 0.001
@@ -53,14 +57,32 @@ class Script:
         Returns what it does at a mini-batch.
     starts
         Returns what befalls the next start of a process.
+    items
+        What the items of mini-batches do; None: the mini-batches have one item each.
 
     """
 
-    def __init__(self, act: Callable[[int], Act], starts: Callable[[], str]) -> None:
+    def __init__(
+        self, act: Callable[[int], Act], starts: Callable[[], str], items: Items | None = None
+    ) -> None:
         self.act = act
         self.starts = starts
+        self._items = items
         self.caused: dict[int, int] = {}
         """How often a mini-batch was at fault."""
+        self.caused_by: dict[tuple[int, int], int] = {}
+        """How often an item was, by mini-batch and number."""
+
+    @property
+    def has_items(self) -> bool:
+        """Whether mini-batches have several items."""
+        return self._items is not None
+
+    @property
+    def items(self) -> Items:
+        """What the items of mini-batches do."""
+        assert self._items is not None
+        return self._items
 
 
 def numbers_of(index: int) -> list[tuple[int, int]]:
@@ -111,11 +133,12 @@ class Agent:
         self.usage = SimpleNamespace(samples=())
         self.page = self
         self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
+        self.timeout_of: Callable[[Activity], float | None] = lambda _: None
         self._limits = job.limits
-        self._output = job.output
+        self.output = job.output
         self._worker = worker
-        self._script = script
-        self._spool = AgentSpool(spool)
+        self.script = script
+        self.spool = AgentSpool(spool)
         self._inbox: list[Any] = []
         self._outbox: list[Any] = []
         self._returncode: int | None = None
@@ -127,9 +150,16 @@ class Agent:
         """The position that is being loaded while another one runs."""
         self._loads_ahead = False
         self._in_a_row = self._most_in_a_row = 0
-        self._is_poisoned = False
+        self.is_poisoned = False
+        """Whether each call of `run` fails from here on."""
+        self.lacked_memory = False
+        """Whether the process has ended for want of memory."""
+        self._lifetime = Lifetime(job.limits)
+        self._has_done_enough = False
+        self._is_halted = False
+        """Whether the rest of the order was dropped."""
         self._phase, self._position, self._since_s = Phase.STARTING, NOTHING, now().now_s
-        self._next = self._done = 0
+        self._next = self._done = self._total = self._piece = 0
         self._asked_s = now().now_s
         self._is_waiting = False
         """Whether the agent waits for a message."""
@@ -141,8 +171,14 @@ class Agent:
 
     # ---- the process ----
 
-    def _enter(self, phase: Phase, position: int = NOTHING) -> None:
+    def enter(self, phase: Phase, position: int = NOTHING, total: int = 0) -> None:
+        """Note what the process turns to."""
         self._phase, self._position, self._since_s = phase, position, now().now_s
+        self._total = total
+
+    def turn_to(self, piece: int) -> None:
+        """Note which piece of the mini-batch comes next."""
+        self._piece = piece
 
     def _go_on(self) -> None:
         """Let the process take its next step; it is gone with its worker."""
@@ -154,13 +190,13 @@ class Agent:
     def _work_on(self) -> Iterator[float | None]:
         """Work; yield the seconds until the next step, None if something else leads to it."""
         yield 0.02
-        self._enter(Phase.INIT)
-        how = self._script.starts()
+        self.enter(Phase.INIT)
+        how = self.script.starts()
         if how == "raises":
-            self._die(41)
+            self.die(41)
             return
         yield 0.05
-        self._enter(Phase.IDLE)
+        self.enter(Phase.IDLE)
         self._outbox.append("ready")
         while True:
             while not self._inbox:
@@ -169,19 +205,20 @@ class Agent:
             message = self._inbox.pop(0)
             match message:
                 case RunLease(order, work, prefetch, most_in_a_row):
-                    self._order, self._work = order, list(work)
+                    demand(not self._has_done_enough, "a process that has done enough gets more")
+                    self._order, self._work, self._is_halted = order, list(work), False
                     self._loads_ahead = prefetch
                     self._last, self._next, self._done = len(work) - 1, 0, 0
                     self._most_in_a_row = most_in_a_row
                     yield from self._run_all()
-                case ExtendLease(order, work) if order == self._order:
+                case ExtendLease(order, work) if order == self._order and not self._is_halted:
                     self._work += list(work)
                     self._last = len(self._work) - 1
                     yield from self._run_all()
                 case Stop():
-                    self._enter(Phase.SHUTDOWN)
+                    self.enter(Phase.SHUTDOWN)
                     yield 0.01
-                    self._die(0)
+                    self.die(0)
                     return
 
     def _hear(self) -> None:
@@ -204,53 +241,69 @@ class Agent:
             if (yield from self._run(position)):
                 return
         self._send()
-        self._enter(Phase.IDLE)
+        self.enter(Phase.IDLE)
 
     def _run(self, position: int) -> Generator[float | None, None, bool]:
         """Run a mini-batch; return whether the agent has halted."""
         mini_batch, attempt, *_ = self._work[position]
         begun_s = now().now_s
-        self._enter(Phase.LOADING, position)
+        self.enter(Phase.LOADING, position)
+        self.turn_to(0)
         yield LOAD_S
-        self._enter(Phase.RUNNING, position)
-        script, index = self._script, mini_batch.index
+        script, index = self.script, mini_batch.index
         act = script.act(index)
-        if self._is_poisoned and act.what == GOOD:
+        is_next = act.ahead and self._loads_ahead and self._next <= self._last
+        self._ahead = self._next if is_next else NOTHING
+        if script.has_items:
+            made = ItemsAttempt(self, self._work[position], position, act).made
+            outcome, body = yield from in_steps(made, self.spool)
+            self._ahead = NOTHING
+            self._report(outcome, body)
+            is_good = outcome.status is Status.RUN_DONE
+            return self._has_halted(position, is_good=is_good, is_neutral=outcome.is_neutral)
+        self.enter(Phase.RUNNING, position, 1)
+        if self.is_poisoned and act.what == GOOD:
             act = act._replace(what=RAISES)
         elif act.what != GOOD:
             script.caused[index] = script.caused.get(index, 0) + 1
-        is_next = act.ahead and self._loads_ahead and self._next <= self._last
-        self._ahead = self._next if is_next else NOTHING
         if act.what == HANGS:
             yield None
         yield act.seconds
         if act.what == DIES:
-            self._die(-9)
+            self.die(-9)
             yield None
         self._ahead = NOTHING
-        self._is_poisoned |= act.what == POISONS
+        self.is_poisoned |= act.what == POISONS
         good = act.what == GOOD
         self._finish(mini_batch, attempt, begun_s, good=good)
-        self._in_a_row = 0 if good else self._in_a_row + 1
-        if self._in_a_row >= self._most_in_a_row:
-            self._in_a_row = 0
-            self._send(halted="")
-            self._work, self._last = self._work[: position + 1], position
-            self._enter(Phase.IDLE)
-            return True
-        return False
+        return self._has_halted(position, is_good=good)
+
+    def _has_halted(self, position: int, *, is_good: bool, is_neutral: bool = False) -> bool:
+        """Return whether the agent halts after an attempt, as that of production does."""
+        if not is_neutral:
+            self._in_a_row = 0 if is_good else self._in_a_row + 1
+        has_failed = self._in_a_row > 0 and not is_neutral
+        if not (has_failed and self._in_a_row >= self._most_in_a_row):
+            if not self._lifetime.is_over():
+                return False
+            self._has_done_enough = is_good
+        self._send(halted="")
+        self._is_halted = True
+        self._work, self._last = self._work[: position + 1], position
+        self.enter(Phase.IDLE)
+        return True
 
     def _finish(self, mini_batch: MiniBatch, attempt: int, begun_s: float, *, good: bool) -> None:
         took_s, body, failure = now().now_s - begun_s, b"", None
         text = header = None
-        if good and self._output.is_dataset:
-            rows = format_result(table_of(mini_batch.index), self._output, self._spool)
+        if good and self.output.is_dataset:
+            rows = format_result(table_of(mini_batch.index), self.output, self.spool)
             text, body = rows.text, rows.payload
         elif good:
-            sink = Sink(self._spool.text, self._spool.from_bytes)
+            sink = Sink(self.spool.text, self.spool.from_bytes)
             sink.write(rows_of(mini_batch.index))
             text, body = sink.finish()
-            header = HEADER if self._output.header else None
+            header = HEADER if self.output.header else None
         else:
             failure = Failure("ValueError", f"mini-batch {mini_batch.index} is bad")
         status = Status.RUN_DONE if good else Status.RUN_EXCEPTION
@@ -269,11 +322,15 @@ class Agent:
             header=header,
             failure=failure,
         )
+        self._report(outcome, body)
+
+    def _report(self, outcome: Outcome, body: bytes) -> None:
+        """Let the outcome of an attempt be sent, now or with others."""
         self._done += 1
         if not self._pending:
             self._pending_s = now().now_s
         self._pending.append((outcome, body))
-        self._enter(Phase.RETURNING, self._position)
+        self.enter(Phase.RETURNING, self._position, self._total)
         if now().now_s - self._pending_s >= SEND_EVERY_S:
             self._send()
 
@@ -283,18 +340,19 @@ class Agent:
         pending, self._pending = self._pending, []
         unwritten = ""
         try:
-            self._spool.flush()
+            self.spool.flush()
         except UnwritableError as error:
             unwritten = str(error)
         results = Results(
             ColumnBatch(outcome for outcome, _ in pending),
             b"".join(body for _, body in pending),
-            self._spool.name,
+            self.spool.name,
             unwritten,
         )
         self._outbox.append(Outcomes(self._order, results, halted))
 
-    def _die(self, returncode: int) -> None:
+    def die(self, returncode: int) -> None:
+        """End the process."""
         if self._returncode is None:
             self._returncode = returncode
 
@@ -304,7 +362,8 @@ class Agent:
         """Return what the agent does."""
         since_ns = int(self._since_s * 1e9)
         ahead = self._ahead
-        return Activity(self._phase, self._position, since_ns, self._order, ahead, self._done, 1)
+        at = self._phase, self._position, since_ns, self._order, ahead, self._done
+        return Activity(*at, self._total, self._piece)
 
     def printed(self) -> Any:
         """Return what it printed."""
@@ -373,7 +432,8 @@ class Agent:
             case Phase.INIT:
                 return limits.init_timeout_s - age_s
             case Phase.RUNNING:
-                return limits.run_timeout_s - age_s
+                own_s = self.timeout_of(self.look())
+                return min(limits.run_timeout_s, own_s or limits.run_timeout_s) - age_s
             case Phase.SHUTDOWN:
                 return limits.shutdown_timeout_s - age_s
             case Phase.IDLE | Phase.STARTING:
@@ -400,13 +460,15 @@ class Agent:
     def end(self, *, dump: bool = False, grace_s: float = 0.0) -> int:  # noqa: ARG002
         """Kill the process."""
         self.gone = True
-        self._die(-9)
-        self._spool.forget()
+        self.die(-9)
+        self.spool.forget()
         assert self._returncode is not None
         return self._returncode
 
     def death(self, returncode: int, when: str) -> Failure:
         """Return the failure of a process that has died."""
+        if self.lacked_memory:
+            return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}")
         return Failure("PROCESS_DIED", f"{self.spec.name} exits with {returncode} {when}")
 
     def peak_bytes(self, _: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from daskprs._core.actions import Commit, FailAttempt, Remark
+from daskprs._core.actions import Commit, FailAttempt, Remark, Submit
 from daskprs._core.events import MiniBatchesDone
 from daskprs._core.ledger import Ledger
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from daskprs._core.mini_batch import MiniBatch
     from tests.simulation.disk import Operation
+    from tests.simulation.items import Items
     from tests.simulation.scenario import Scenario
 
 
@@ -36,6 +37,8 @@ def demand(holds: object, what: str) -> None:
 
 
 COUNTS_AGAIN = "Failures count as tries again"
+SEARCHES_NO_MORE = "No further mini-batch is bisected"
+NOT_INDEPENDENT = "are not independent of each other"
 
 
 @dataclass
@@ -115,16 +118,25 @@ class CheckedLedger(Ledger):
         scenario: Scenario,
         reported: set[int],
         recovered: Callable[[MiniBatch], Any],
+        is_quiet: Callable[[], bool],
         *given: Any,
         **more: Any,
     ) -> None:
         self._scenario = scenario
         self._reported = frozenset(reported)
         self._recovered = recovered
+        self._is_quiet = is_quiet
+        """Says whether nothing has befallen the cluster, so that no attempt was in vain."""
         self._counts_again = False
         """Whether so many processes were renewed in vain that all failures count."""
         self._committed: set[int] = set()
         self.given_up: set[int] = set()
+        self.failed_items = 0
+        """Items that failed by themselves, and those of mini-batches that were given up."""
+        self._has_committed = False
+        """Whether anything had been committed before the present action."""
+        self._searches = scenario.isolates
+        """Whether mini-batches that fail are still searched."""
         super().__init__(*given, recovered=self._found, **more)
 
     def _found(self, mini_batch: MiniBatch) -> Any:
@@ -134,29 +146,83 @@ class CheckedLedger(Ledger):
         demand(not is_lost, f"the commit of {mini_batch.index} is lost")
         if found is not None:
             self._committed.add(mini_batch.index)
+            self.failed_items += found.alone
         return found
 
     def handle(self, event: Any, now_s: float) -> list[Any]:
         """Handle an event, and check what follows."""
+        self._has_committed = any(map(self._has_items, self._committed))
         actions = super().handle(event, now_s)
         for action in actions:
-            if isinstance(action, Remark) and COUNTS_AGAIN in action.message:
-                self._counts_again = True
+            if isinstance(action, Remark):
+                self._hear(action.message)
             elif isinstance(action, Commit):
                 self._counts_again = False
                 for one in action.mini_batches:
                     demand(one.index not in self._committed, f"{one.index} is committed twice")
                     demand(one.index not in self.given_up, f"{one.index} is given up already")
                     self._committed.add(one.index)
+                    self._has_committed |= self._has_items(one.index)
+                if self._scenario.items is not None:
+                    self._check_items(self._scenario.items, action)
             elif isinstance(action, FailAttempt):
-                index = action.mini_batch.index
-                demand(index not in self._committed, f"{index} fails after its commit")
-                is_innocent = index not in self._scenario.bad
-                if self._counts_again and is_innocent and action.final:
-                    raise Ruled
-                demand(not (is_innocent and action.final), f"the innocent {index} is given up")
-                is_rule = self._counts_again or not action.charged
-                demand(is_rule or not is_innocent, f"the innocent {index} is charged")
-                if action.final:
-                    self.given_up.add(index)
+                self._check_failure(action)
+            elif isinstance(action, Submit) and self._is_quiet():
+                self._check_attempts(action)
         return actions
+
+    def _has_items(self, index: int) -> bool:
+        items = self._scenario.items
+        return items is None or items.sizes[index] > 0
+
+    def _hear(self, message: str) -> None:
+        if COUNTS_AGAIN in message:
+            self._counts_again = True
+        elif SEARCHES_NO_MORE in message:
+            self._searches = False
+            items = self._scenario.items
+            is_right = NOT_INDEPENDENT not in message or (items and items.is_dependent)
+            demand(is_right, f"items are independent: {message}")
+
+    def _check_failure(self, action: FailAttempt) -> None:
+        """Check a failed attempt: whom it is charged to, and why a mini-batch is given up."""
+        index, scenario = action.mini_batch.index, self._scenario
+        demand(index not in self._committed, f"{index} fails after its commit")
+        is_innocent = scenario.is_innocent(index)
+        if self._counts_again and is_innocent and action.final:
+            raise Ruled
+        demand(not (is_innocent and action.final), f"the innocent {index} is given up")
+        is_rule = self._counts_again or not action.charged
+        demand(is_rule or not is_innocent, f"the innocent {index} is charged: {action.outcome}")
+        if action.final:
+            self.given_up.add(index)
+            self.failed_items += action.outcome.total
+            if self._searches:
+                self._check_given_up(index)
+
+    def _check_given_up(self, index: int) -> None:
+        """Check that a mini-batch which is searched is given up only where nothing ever passes."""
+        items = self._scenario.items
+        assert items is not None
+        is_much = len(items.acts_of(index)) > 1
+        may_fail = is_much or items.lacks_memory(index, items.sizes[index])
+        demand(may_fail and not self._has_committed, f"{index} is given up as a whole")
+
+    def _check_items(self, items: Items, commit: Commit) -> None:
+        """Check which items mini-batches are committed without."""
+        tries = self._scenario.limits.run_max_try
+        for one, outcome in zip(commit.mini_batches, commit.made.outcomes, strict=True):
+            listed = () if outcome.failed_rows is None else outcome.failed_rows.items
+            why = items.objection(one.index, listed, tries)
+            demand(not why, f"{why}: {listed}")
+            failed = sum(item.stop - item.start for item in listed)
+            counts = items.sizes[one.index], items.sizes[one.index] - failed
+            found = outcome.total, outcome.succeeded
+            demand(found == counts, f"{one.index} is committed with {found} items, not {counts}")
+            self.failed_items += failed
+
+    def _check_attempts(self, submit: Submit) -> None:
+        """Check that a mini-batch costs few attempts where nothing befalls the job."""
+        for index, attempt in submit.lease.work.columns("mini_batch.index", "attempt"):
+            most = self._scenario.most_attempts(index)
+            demand(attempt <= most, f"{index} is attempted {attempt} times, and not {most}")

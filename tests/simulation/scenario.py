@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._output.spec import OutputSpec
-from tests.simulation.agents import DIES, GOOD, HANGS, POISONS, RAISES
+from tests.simulation.items import (
+    DIES,
+    GOOD,
+    HANGS,
+    NAMED,
+    NEEDS_MEMORY,
+    POISONS,
+    RAISES,
+    SLOW,
+    Items,
+)
 
 SPECS = {
     "text": OutputSpec(text=True, typed=False),
@@ -50,11 +61,19 @@ class Scenario:
     """Whether another output has the name, until the job replaces it."""
     ends_s: float | None = None
     """The deadline of the first driver, in seconds from the start."""
+    items: Items | None = None
+    """The items of the mini-batches, where these have several."""
 
     @property
     def spec(self) -> OutputSpec:
         """The rows that are kept."""
-        return SPECS[self.form]
+        is_null = self.items is not None and self.items.on_error == "null"
+        return SPECS[self.form]._replace(errors=is_null)
+
+    @property
+    def isolates(self) -> bool:
+        """Whether mini-batches that fail are searched: how many fail depends on what is found."""
+        return self.items is not None and self.items.isolates
 
     @property
     def must_fail(self) -> bool:
@@ -63,8 +82,62 @@ class Scenario:
 
     @property
     def settled_bad(self) -> set[int]:
-        """The mini-batches that fail in each attempt."""
-        return {index for index, acts in self.bad.items() if acts[-1] != GOOD}
+        """The mini-batches that fail in each attempt, where none is searched."""
+        if self.items is None:
+            return {index for index, acts in self.bad.items() if acts[-1] != GOOD}
+        is_independent = self.limits.independent_rows
+        return {
+            index
+            for index in range(0 if self.isolates else self.count)
+            if self.items.fails_for_ever(index, is_independent=is_independent)
+        }
+
+    @property
+    def acting(self) -> set[int]:
+        """The mini-batches to which anything is done by the script."""
+        items = self.items
+        return {*self.bad} if items is None else {index for index, _ in items.acts}
+
+    def is_innocent(self, index: int) -> bool:
+        """Return whether no attempt at a mini-batch fails by its own fault."""
+        items = self.items
+        if items is None:
+            return index not in self.bad
+        halves = self.limits.independent_rows
+        lacks_memory = items.lacks_memory(index, items.sizes[index])
+        return not items.ends_calls(index) and (halves or not lacks_memory)
+
+    def most_attempts(self, index: int) -> int:
+        """Return how many attempts a mini-batch may cost where nothing befalls the cluster."""
+        items, tries = self.items, self.limits.run_max_try + IN_VAIN
+        if items is None:
+            return tries
+        size = items.sizes[index]
+        halves = size.bit_length() + 1
+        ends = len(items.acts_of(index)) + 1
+        if items.most_rows is not None and items.lacks_memory(index, size):
+            ends += size // items.most_rows
+        return tries + EACH_HALF * ends * (halves + AT_ITS_END)
+
+    def mended(self) -> Scenario:
+        """Return the scenario with a script that never fails."""
+        items = None if self.items is None else self.items.mended()
+        return replace(self, bad={}, items=items)
+
+    def plan(self) -> list[MiniBatch]:
+        """Return the mini-batches of the job."""
+        items = self.items
+        if items is None:
+            return [MiniBatch(index, None, f"part {index}", 1) for index in range(self.count)]
+        firsts = accumulate(items.sizes, initial=0)
+        known = [
+            (items.sizes[index], first) if items.is_known else (None, None)
+            for index, first in zip(range(self.count), firsts, strict=False)
+        ]
+        return [
+            MiniBatch(index, None, f"part {index}", size, row_lower_bound=first)
+            for index, (size, first) in enumerate(known)
+        ]
 
 
 COUNTS = (1, 2, 2, 3, 3, 4, 4, 5, 6, 8, 12, 20)
@@ -80,6 +153,21 @@ STRIKES = (
 OPENING, AT_WORK, PUBLISHING, ENDING = "opening", "at work", "publishing", "ending"
 MOMENTS = {OPENING: 40, AT_WORK: 10, PUBLISHING: 25, ENDING: 6}
 """The moments of a driver, and about how many operations on the disk each has."""
+IN_VAIN = 8
+"""Attempts at a mini-batch that may be made in processes which others have broken."""
+EACH_HALF = 2
+"""Attempts at each half: after a failure it may run again as the first of a new process."""
+AT_ITS_END = 3
+"""Attempts for each item that is found: alone once more, and with all ranges, twice."""
+HAVE_ITEMS = 0.5
+"""Share of the seeds whose mini-batches have several items."""
+SIZES = ((1, 4), (1, 4), (2, 8), (2, 8), (3, 16), (8, 40))
+LARGE = 0.01
+"""Share of these with a mini-batch in which the search ends with 32 items."""
+LARGE_FROM = 100
+MOST_DENSE = 40
+"""Items of a job in which half of them, or all, may be bad: each costs some attempts."""
+KINDS = (RAISES, RAISES, DIES, HANGS, POISONS, NEEDS_MEMORY, SLOW, NAMED)
 ON_DISK = ("die", "die", "die after", "torn", "full", "error", "cannot")
 
 
@@ -124,7 +212,7 @@ def drawn(seed: int) -> Scenario:
     ends_s = of_end.random() * (length_s + 1) if of_end.random() < 0.1 else None
     lies = rng.random() < 0.1
     init_fails = {rng.randint(0, 5)} if rng.random() < 0.1 else set()
-    return Scenario(
+    scenario = Scenario(
         seed,
         count,
         hosts,
@@ -141,8 +229,80 @@ def drawn(seed: int) -> Scenario:
         form != "parquet" and rng.random() < 0.3,
         ends_s,
     )
+    of_items = random.Random(f"items of {seed}")  # noqa: S311
+    return with_items(scenario, of_items) if of_items.random() < HAVE_ITEMS else scenario
 
 
-def plan(count: int) -> list[MiniBatch]:
-    """Return the mini-batches of a job."""
-    return [MiniBatch(index, None, f"part {index}", 1) for index in range(count)]
+def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Return a scenario whose mini-batches have several items."""
+    count = scenario.count
+    low, high = rng.choice(SIZES)
+    is_known = rng.random() < 0.7
+    sizes = [rng.randint(low, high) for _ in range(count)]
+    for index in range(0 if is_known else count):
+        sizes[index] *= rng.random() < 0.9
+    if rng.random() < LARGE:
+        sizes[rng.randrange(count)] = rng.randint(130, 200)
+    places = [(index, item) for index in range(count) for item in range(sizes[index])]
+    share = rng.choice([0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 1.0]) if len(places) <= MOST_DENSE else 0.0
+    bad = round(share * len(places)) or rng.choice([0, 1, 1, 2, 2, 3, 5])
+    kinds = rng.sample(KINDS, rng.randint(1, 4))
+    acts: dict[tuple[int, int], tuple[str, ...]] = {}
+    for place in rng.sample(places, min(bad, len(places))):
+        what = rng.choice(kinds)
+        passes_after = rng.choice([0, 0, 0, 1, 3]) if what not in (NAMED, SLOW) else 0
+        acts[place] = (what,) * max(1, passes_after) + (GOOD,) * bool(passes_after)
+    if max(sizes) > LARGE_FROM:
+        index = sizes.index(max(sizes))
+        some = rng.sample(range(sizes[index]), rng.choice([2, 20, 45]))
+        acts |= {(index, item): (RAISES,) for item in some}
+    _keep_one_slow(acts)
+    on_error = rng.choice(["raise", "isolate", "isolate", "null"])
+    limits = replace(
+        scenario.limits,
+        isolates=on_error != "raise",
+        independent_rows=rng.random() < 0.4,
+        agent_max_mini_batches=rng.choice([1, 2, 5]) if rng.random() < 0.2 else None,
+        run_timeout_s=5.0,
+    )
+    most_rows = rng.randint(1, max(1, max(sizes) // 2)) if rng.random() < 0.25 else None
+    heavy = range(count) if rng.random() < 0.5 else rng.sample(range(count), min(2, count))
+    if on_error == "null":
+        _spare_some(acts, sizes)
+        most_rows = None
+    ends_s = scenario.ends_s
+    if ends_s is None and rng.random() < 0.1:
+        ends_s = rng.random() * (STARTS_S + 4)
+    # Where only single items pass, nothing shows whether they are independent.
+    is_dependent = not (limits.independent_rows or most_rows) and rng.random() < 0.1
+    if is_dependent:
+        acts = {place: what[:1] for place, what in acts.items() if what != (SLOW,)}
+    items = Items(
+        on_error,
+        tuple(sizes),
+        is_known,
+        acts,
+        most_rows,
+        frozenset(heavy),
+        kills=rng.random() < 0.5,
+        is_dependent=is_dependent,
+    )
+    return replace(scenario, bad={}, limits=limits, items=items, ends_s=ends_s)
+
+
+def _keep_one_slow(acts: dict[tuple[int, int], tuple[str, ...]]) -> None:
+    """Let at most one item of a mini-batch be slow: with two of them it would take too long."""
+    seen = set()
+    for place in [place for place, what in acts.items() if what == (SLOW,)]:
+        if place[0] in seen:
+            del acts[place]
+        seen.add(place[0])
+
+
+def _spare_some(acts: dict[tuple[int, int], tuple[str, ...]], sizes: list[int]) -> None:
+    """Leave rows in each mini-batch."""
+    counts: dict[int, int] = {}
+    for index, item in list(acts):
+        counts[index] = counts.get(index, 0) + 1
+        if counts[index] > max(1, sizes[index] // 4) or sizes[index] == 1:
+            del acts[index, item]

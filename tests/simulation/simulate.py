@@ -27,8 +27,17 @@ from tests.simulation.scenario import Scenario, drawn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.simulation.items import Items
+
 HERE = Path(__file__).parent
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - where the files of a job lie in memory
+PLAIN: dict[str, Any] = {"init_fails": set(), "ends_s": None}
+PLAIN_LIMITS: dict[str, Any] = {
+    "agent_max_mini_batches": None,
+    "retry_delay_s": 0.0,
+    "run_max_try": 1,
+}
+"""Values with which there is less in a scenario."""
 AT_ONCE = 50
 """Seeds that a process plays before it reports."""
 
@@ -97,24 +106,45 @@ def seeds_played(first: int, count: int) -> Report:
     return report
 
 
+def fewer(items: Items) -> Iterator[Items]:
+    """Yield items of which fewer do anything."""
+    for key in items.acts:
+        yield replace(items, acts=without(items.acts, key))
+    if items.most_rows is not None:
+        yield replace(items, most_rows=None)
+
+
 def smaller(scenario: Scenario) -> Iterator[Scenario]:
     """Yield scenarios with less in them."""
     for number in range(len(scenario.strikes)):
         kept = [*scenario.strikes[:number], *scenario.strikes[number + 1 :]]
         yield replace(scenario, strikes=kept)
-    for key in scenario.on_disk:
-        yield replace(scenario, on_disk={k: v for k, v in scenario.on_disk.items() if k != key})
-    for key in scenario.bad:
-        yield replace(scenario, bad={k: v for k, v in scenario.bad.items() if k != key})
+    for one in scenario.on_disk:
+        yield replace(scenario, on_disk=without(scenario.on_disk, one))
+    for index in scenario.bad:
+        yield replace(scenario, bad=without(scenario.bad, index))
+    if scenario.items is not None:
+        yield from (replace(scenario, items=items) for items in fewer(scenario.items))
     for count in (scenario.count // 2, scenario.count - 1):
-        if count and all(index < count for index in scenario.bad):
+        if count and all(index < count for index in scenario.acting):
             yield replace(scenario, count=count)
     if scenario.hosts > 1:
         yield replace(scenario, hosts=scenario.hosts - 1)
-    if scenario.init_fails:
-        yield replace(scenario, init_fails=set())
-    if scenario.ends_s is not None:
-        yield replace(scenario, ends_s=None)
+    yield from plainer(scenario, PLAIN)
+    for limits in plainer(scenario.limits, PLAIN_LIMITS):
+        yield replace(scenario, limits=limits)
+
+
+def plainer(whole: Any, plain: dict[str, Any]) -> Iterator[Any]:
+    """Yield a scenario, or its limits, with one more plain value."""
+    for name, value in plain.items():
+        if getattr(whole, name) != value:
+            yield replace(whole, **{name: value})
+
+
+def without(some: dict[Any, Any], key: Any) -> dict[Any, Any]:
+    """Return a dictionary without a key."""
+    return {one: value for one, value in some.items() if one != key}
 
 
 def shrunk(scenario: Scenario, base: Path) -> Scenario:

@@ -1,0 +1,197 @@
+"""An attempt at a mini-batch of several items, by the code of production, in steps of virtual time.
+
+The calls of `run` are functions here. While one lasts, the loop of the world goes on.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from daskprs._agent.child.attempt_run import AttemptRun
+from daskprs._agent.child.null_rows import NullRows
+from daskprs._agent.child.pieces_run import PiecesRun, with_failed_rows
+from daskprs._agent.protocol.shared_page import Phase
+from daskprs._core.outcomes import Failure, Status
+from daskprs._output.rows.format_result import RowWriter
+from tests.simulation.items import DIES, GOOD, HANGS, LACKS_MEMORY, NEEDS_MEMORY, POISONS, reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from daskprs._core.mini_batch import Assigned, MiniBatch
+    from daskprs._core.outcomes import Outcome
+    from daskprs._core.pieces import Range
+    from daskprs._output.spool import AgentSpool
+    from tests.simulation.agents import Act, Agent
+
+DEPENDENT = 1000
+"""Rows of a script whose items depend on each other have the number of items, times this."""
+
+
+def in_steps(work: Callable[[], Any], spool: AgentSpool) -> Generator[float | None, None, Any]:
+    """Call a function; yield whenever it waits, the seconds or None for ever; return its result.
+
+    Once nobody asks for the next step, the process is gone. What is left of the call is thrown
+    away, and cannot touch the spool any more.
+    """
+    stack = greenlet(work)
+    try:
+        while True:
+            stack.parent = getcurrent()
+            passed = stack.switch()
+            if stack.dead:
+                return passed
+            yield passed
+    finally:
+        if not stack.dead:
+            for file in (spool.text, spool.typed):
+                file.append = file.cut = _nothing  # type: ignore[method-assign]
+
+
+def wait(seconds: float | None) -> None:
+    """Let the function that `in_steps` has called wait."""
+    parent = getcurrent().parent
+    assert parent is not None
+    parent.switch(seconds)
+
+
+@cache
+def items_of(index: int, count: int) -> list[str]:
+    """Return what `run` gets for a mini-batch."""
+    return [f"{index}/{item}" for item in range(count)]
+
+
+def numbers_in(items: list[str]) -> list[tuple[int, int]]:
+    """Return the mini-batch and the number of each item."""
+    return [(int(index), int(item)) for index, item in (one.split("/") for one in items)]
+
+
+@cache
+def returned(numbers: tuple[tuple[int, int], ...], *, is_table: bool) -> Any:
+    """Return what `run` returns for items: a line for each, or a table."""
+    if not is_table:
+        return [f"{index}:{item}" for index, item in numbers]
+    columns = [pa.array((one[place] for one in numbers), pa.int64()) for place in (0, 1)]
+    return pa.table(columns, ["index", "row"])
+
+
+class _NoPeak:
+    """In place of `PeakMemory`: these agents hold no memory."""
+
+    def taken(self) -> int:
+        return 0
+
+
+class ItemsAttempt:
+    """One attempt.
+
+    Parameters
+    ----------
+    agent
+        The agent that makes it.
+    assigned, position
+        The mini-batch and its position in the order.
+    act
+        How long a call for all items takes.
+
+    """
+
+    def __init__(self, agent: Agent, assigned: Assigned, position: int, act: Act) -> None:
+        self._agent = agent
+        self._position = position
+        self._act = act
+        self._items = agent.script.items
+        self._output = agent.output
+        self._run = AttemptRun(assigned, _NoPeak(), lambda: 0.0)  # type: ignore[arg-type]
+        self._run.total = self._items.sizes[assigned.mini_batch.index]
+
+    def made(self) -> tuple[Outcome, bytes]:
+        """Make the attempt; return its outcome, and the rows outside of the spool."""
+        run, pieces = self._run, self._run.pieces
+        self._enter()
+        if run.total == 0:
+            return run.finished(Status.RUN_DONE, empty=True), b""
+        run.data = items_of(run.mini_batch.index, run.total)
+        run.nulls = NullRows() if self._output.errors else None
+        if pieces is not None:
+            turn = self._agent.turn_to, self._enter
+            made = PiecesRun(run, pieces, self._output, None, self._write_run, _failure, *turn)
+            if pieces.is_trial:
+                return made.tried_out(), b""
+            return made.made(self._agent.spool, counts_inputs=False)
+        try:
+            with RowWriter(self._output, self._agent.spool, run.mini_batch.index) as writer:
+                self._write_run(writer, run, run.mini_batch, (0, run.total))
+                rows = writer.finish()
+        except (ValueError, MemoryError) as error:
+            return run.finished(Status.RUN_EXCEPTION, failure=_failure(error)), b""
+        outcome = run.done(rows, rows.succeeded)
+        if run.named:
+            outcome = with_failed_rows(outcome, run, items_of(run.mini_batch.index, run.total))
+        return outcome, rows.payload
+
+    def _enter(self) -> None:
+        self._agent.enter(Phase.RUNNING, self._position, self._run.total)
+
+    def _write_run(
+        self, writer: RowWriter, run: AttemptRun, part: MiniBatch, range_: Range
+    ) -> bool:
+        """Call the script for a range, and write what it returns."""
+        data, run.data = run.data, None
+        (start, stop), index, agent = range_, part.index, self._agent
+        numbers = numbers_in(data)
+        assert numbers == [(index, item) for item in range(start, stop)], (numbers, range_)
+        if agent.is_poisoned:
+            wait(self._seconds(start, stop))
+            msg = "the process is broken"
+            raise ValueError(msg)
+        called = self._items.called(agent.script.caused_by, index, start, stop)
+        wait(None if called.what == HANGS else self._seconds(start, stop) + called.slow_s)
+        if called.what != GOOD:
+            self._fail(called.what, index, called.item)
+        left_out = {*called.named}
+        kept = tuple(one for one in numbers if one[1] not in left_out)
+        if self._items.is_dependent:
+            kept = tuple((one, item + DEPENDENT * len(numbers)) for one, item in kept)
+        is_table = self._output.header or self._output.errors or self._output.is_dataset
+        rows = returned(kept, is_table=is_table)
+        if run.nulls is None:
+            writer.take(rows, start)
+        else:
+            run.nulls.write(writer, rows, start)
+        named = [(item - start, reason(index, item)) for item in called.named]
+        run.name(named, start, stop - start)
+        return True
+
+    def _seconds(self, start: int, stop: int) -> float:
+        return self._act.seconds * (stop - start) / self._run.total
+
+    def _fail(self, what: str, index: int, item: int) -> NoReturn:
+        agent = self._agent
+        needs_memory = what in (NEEDS_MEMORY, LACKS_MEMORY)
+        if what == DIES or (needs_memory and self._items.kills):
+            agent.lacked_memory = needs_memory
+            agent.die(-9)
+            wait(None)
+        agent.is_poisoned |= what == POISONS
+        if needs_memory:
+            msg = "the script wants more"
+            raise MemoryError(msg)
+        raise ValueError(reason(index, item))
+
+
+def _nothing(_: object) -> None:
+    """Do nothing, in place of what a dead process would do."""
+
+
+def _failure(error: BaseException) -> Failure:
+    """Return an exception of the script as data."""
+    if isinstance(error, GreenletExit):  # the process is gone
+        raise error
+    if not isinstance(error, ValueError | MemoryError):
+        raise error
+    return Failure(type(error).__name__, str(error))

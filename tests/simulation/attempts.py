@@ -164,7 +164,8 @@ class ItemsAttempt:
         else:
             run.nulls.write(writer, rows, start)
         named = [(item - start, reason(index, item)) for item in called.named]
-        run.name(named, start, stop - start)
+        run.call(start, stop - start).extend(named)
+        run.take_named()
         return True
 
     def _seconds(self, start: int, stop: int) -> float:

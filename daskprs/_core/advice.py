@@ -119,7 +119,9 @@ def _on_gpus(figures: Figures, given: Collection[str], mini_batches: int) -> Adv
             f"{names} busy {100 * load:.0f} % of the time; {100 * figures.on_cpu:.0f} % of run() "
             "was on the CPU"
         )
-        # What takes work of the CPU out of the process comes first, once there is such an option.
+        may_move = figures.idle_cores >= 1 and mini_batches >= 2 * FOR_EACH
+        if may_move and not {"preprocess", "python"} & {*given}:
+            ways.append(f"move what needs no GPU into a function for {Option('preprocess')}")
         each = 0 if _is_set(given) else _on_each_gpu(figures, load, mini_batches)
         if each:
             processes = Option("process_count_per_node", each * len(gpus))

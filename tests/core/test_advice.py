@@ -43,7 +43,8 @@ def cards(count: int, **change: Any) -> tuple[GpuFigures, ...]:
 def test_a_gpu_that_waits_for_its_process_gets_more_of_them() -> None:
     """The sentence has the figures that speak for it."""
     assert advised(GPU) == (
-        "GPU 0 was busy 5 % of the time; 93 % of run() was on the CPU: try "
+        "GPU 0 was busy 5 % of the time; 93 % of run() was on the CPU: move what needs "
+        "no GPU into a function for preprocess, or try "
         "process_count_per_node=16 with gpus_per_process=0.0625."
     )
 
@@ -71,7 +72,7 @@ def test_so_many_processes_on_a_gpu_as_load_memory_and_work_allow(
     change: dict[str, Any], processes: int
 ) -> None:
     """And at least twice as many as there are."""
-    text = advised(GPU, **change)
+    text = advised(GPU, "preprocess", **change)
     assert (f"process_count_per_node={processes} " in text) if processes else text == ""
 
 
@@ -126,5 +127,14 @@ def test_there_is_no_advice_that_may_be_wrong(figures: Figures, change: dict[str
 @pytest.mark.parametrize("figures", [CORES, GPU])
 def test_who_has_set_the_number_of_processes_is_not_advised(figures: Figures, option: str) -> None:
     """It is what was asked for."""
-    assert advised(figures, option) == ""
+    assert advised(figures, option, "preprocess") == ""
     assert advised(figures, "mini_batch_size") != ""
+
+
+def test_what_needs_no_gpu_can_move_to_idle_cores() -> None:
+    """Also where the number of processes was set; a job of three mini-batches gains nothing."""
+    moved = "was on the CPU: move what needs no GPU into a function for preprocess."
+    assert advised(GPU, "process_count_per_node").endswith(moved)
+    assert advised(GPU, "process_count_per_node", mini_batches=3) == ""
+    assert advised(GPU, "process_count_per_node", idle_cores=0.5) == ""
+    assert "preprocess" not in advised(GPU, "python")

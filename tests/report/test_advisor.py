@@ -29,8 +29,8 @@ SAMPLE = UsageSample(STARTED, "running", 7, 1, 0.0, 300 * MB, 0, 0, 900 * MB, 0)
 CARD = DeviceUsage(0, 5, 4000 * MB, 80_000 * MB, is_mean=True)
 BEGUN = JobStarted("job", "score.py", "row", STARTED, 1000, False, {})
 GPU_TEXT = (
-    "GPU 0 was busy 5 % of the time; 90 % of run() was on the CPU: try process_count_per_node=16 "
-    "with gpus_per_process=0.0625."
+    "GPU 0 was busy 5 % of the time; 90 % of run() was on the CPU: move what needs no GPU into "
+    "a function for preprocess, or try process_count_per_node=16 with gpus_per_process=0.0625."
 )
 
 

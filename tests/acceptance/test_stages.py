@@ -309,6 +309,20 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert not (tmp_path / "job").exists()
 
 
+def test_a_name_that_an_object_does_not_have_is_refused(tmp_path: Path) -> None:
+    """As one that a file does not have."""
+
+    class Script:
+        def decode(self, rows: Any) -> Any:
+            return rows
+
+        def run(self, rows: Any) -> Any:
+            return rows
+
+    with pytest.raises(daskprs.errors.UsageError, match="Did you mean decode"):
+        score(tmp_path, table(3), Script(), preprocess="decoed", postprocess=None)
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("returned", "words"),

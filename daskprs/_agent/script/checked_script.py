@@ -340,7 +340,7 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
     _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
     own = OwnModules(script, root)
     pickled, sources = _pickled(whole, name, own)
-    names = _names_in(getattr(inspect.unwrap(bound), "__code__", None)) | {*dir(script)}
+    names = _names_in(getattr(inspect.unwrap(bound), "__code__", None))
     return CheckedScript(
         name, root, pickled=pickled, sources=sources, packages=own.packages, names=names
     )

@@ -14,7 +14,7 @@ from daskprs._suggest import did_you_mean
 from daskprs.errors import Option, ScriptError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 def with_functions(script: Any, functions: Mapping[str, Any]) -> Any:
@@ -26,12 +26,16 @@ def with_functions(script: Any, functions: Mapping[str, Any]) -> Any:
         For a function beside a script that is a file, and for one that takes no mini-batch.
 
     """
-    given = {stage: one for stage, one in functions.items() if not isinstance(one, str)}
-    if not given or isinstance(script, CheckedScript):
+    if isinstance(script, CheckedScript):
         return script
+    is_file = isinstance(script, (str, os.PathLike, types.ModuleType))
+    for stage, name in functions.items():
+        if isinstance(name, str) and not is_file and not callable(getattr(script, name, None)):
+            raise _missing(stage, name, name_of(script), dir(script))
+    given = {stage: one for stage, one in functions.items() if not isinstance(one, str)}
     for stage, one in given.items():
         shown = f"{Option(stage)}: {name_of(one)}()"
-        if isinstance(script, (str, os.PathLike, types.ModuleType)):
+        if is_file:
             msg = (
                 f"{shown} is given as a function, and the script is a file. Put the function into "
                 f"the script, and give its name: {Option(stage, name_of(one))}."
@@ -43,13 +47,16 @@ def with_functions(script: Any, functions: Mapping[str, Any]) -> Any:
         if not takes_one(one):
             msg = f"{shown} must take one positional argument, or that and the context."
             raise ScriptError(msg)
-    return ScriptWithFunctions(script, given)
+    return ScriptWithFunctions(script, given) if given else script
 
 
 def refuse_missing_functions(script: CheckedScript, functions: Mapping[str, Any]) -> None:
-    """Refuse the name of a function that the script does not have, as far as its text tells."""
+    """Refuse a name that the text of a script in a file does not have."""
     for stage, name in functions.items():
-        if isinstance(name, str) and not {name, ANY_NAME} & script.names:
-            near = did_you_mean(name, script.names)
-            msg = f"{Option(stage, name)}: {script.name} has no function of that name.{near}"
-            raise ScriptError(msg)
+        if script.pickled is None and isinstance(name, str) and not {name, ANY_NAME} & script.names:
+            raise _missing(stage, name, script.name, script.names)
+
+
+def _missing(stage: str, name: str, script: str, known: Iterable[str]) -> ScriptError:
+    near = did_you_mean(name, known)
+    return ScriptError(f"{Option(stage, name)}: {script} has no function of that name.{near}")

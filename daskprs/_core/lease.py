@@ -71,6 +71,8 @@ class AgentStarted(NamedTuple):
 
     process: str
     pid: int
+    apart: tuple[str, ...] = ()
+    """Packages of `preload` that it has to import itself, with the reasons."""
 
 
 class AgentReady(NamedTuple):

@@ -165,6 +165,9 @@ class Job:
                 None, (closed, call.warning, inline_warning(call.options, call.client))
             ):
                 listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
+            if options.preload and not options.imported_once and not self._is_inline:
+                told = f"{Option('preload')} has no effect here: each process does all imports."
+                listeners.tell(MessageLogged("notice", worded(told, self._surface.option)))
             if call.listed:
                 listeners.tell(MessageLogged("info", f"input: {call.listed}"))
             for missing in exporters.missing:
@@ -301,6 +304,7 @@ class Job:
             profiling_module=options.profiling_module,
             stand_ins=plugin_stand_ins(elsewhere=options.python is not None),
             stages=options.stages,
+            preload=options.imported_once,
         )
 
     # ---- the work ----

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._agent.node.environment import agent_environment, usable_cores, visible_devices
 from daskprs._agent.protocol.messages import INLINE
+from daskprs._agent.script.checked_preload import check_preload
 from daskprs._agent.supervision.zygote import started_ahead
 from daskprs._options.rules import current_client
 
@@ -66,14 +67,15 @@ def prestart(
             yield options
 
 
-def _zygote(options: RunOptions) -> tuple[dict[str, str], str]:
-    """Return the environment and the start method of a zygote in this process."""
+def _zygote(options: RunOptions) -> tuple[dict[str, str], str, tuple[str, ...]]:
+    """Return the environment, the start method and the packages of a zygote in this process."""
+    check_preload(options.imported_once, elsewhere=True)  # before it imports code of the caller
     on_gpus = options.gpus_per_process != 0 and visible_devices()
     share = usable_cores() // (1 if on_gpus else agent_count(options))
     environment = agent_environment(
         os.environ, options.environment_variables, threads=share, python=options.python
     )
-    return environment, options.start_method
+    return environment, options.start_method, options.imported_once
 
 
 def agent_count(options: RunOptions) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.foreign.entry_script import IMPORTING
 from daskprs._agent.script.checked_interpreter import check_interpreter
+from daskprs._agent.script.checked_preload import check_preload
 from daskprs._agent.script.checked_script import CheckedScript, check_script_of
 from daskprs._agent.script.side_inputs import check_side_inputs
 from daskprs._agent.script.stage_functions import refuse_missing_functions, with_functions
@@ -180,6 +181,7 @@ def check_call(
     folder = JobFolder(job_dir or default_job_dir(checked.name, job_id), rows_key)
     form = output_form(data, options, output_folder, text=text, lenient=lenient)
     on_cluster = client is not None or current_client() is not None
+    check_preload(options.imported_once, checked.root, elsewhere=on_cluster)
     source, listed, included = _checked_source(
         data, checked, options, folder, keep_labels=form.typed, on_cluster=on_cluster
     )

@@ -89,4 +89,5 @@ class LazyCall:
             batch_form=None if options.batch_format == "pandas" else batch_form,
             included=self.included,
             stand_ins=self.stand_ins,
+            preload=options.imported_once,
         )

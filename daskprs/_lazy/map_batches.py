@@ -14,6 +14,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from daskprs._agent.script.checked_interpreter import check_interpreter
+from daskprs._agent.script.checked_preload import check_preload
 from daskprs._agent.script.checked_script import check_script_of
 from daskprs._agent.script.plugin_stand_ins import plugin_stand_ins
 from daskprs._folders.job_folder import JobFolder
@@ -167,6 +168,7 @@ def _of_a_job(
     checked = check_script_of(
         data, script, options.source_directory, compiles_elsewhere=options.python is not None
     )
+    check_preload(options.imported_once, checked.root, elsewhere=True)
     checked.look(exclude=())
     data = absolute_paths(data) or data
     check_job_dir(job_dir)
@@ -231,6 +233,7 @@ def _in_tasks(
     checked = check_script_of(
         data, script, options.source_directory, compiles_elsewhere=options.python is not None
     )
+    check_preload(options.imported_once, checked.root, elsewhere=True)
     checked.look(exclude=())
     parts = partitions_of(data, options)
     check_interpreter(options, checked, parts.unit, may_be_elsewhere=True)

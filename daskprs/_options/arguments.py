@@ -64,6 +64,7 @@ class _RareOptions(TypedDict, total=False):
     csv_options: Mapping[str, Any] | None
     include_path_column: bool
     node_count: int | None
+    preload: Sequence[str] | None
     agent_memory_limit: int | str | None
     agent_max_mini_batches: int | None
     preprocess: str | Callable[..., Any] | None

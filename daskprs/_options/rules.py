@@ -5,6 +5,7 @@ The table of options calls no rule for None where the type of the option allows 
 
 from __future__ import annotations
 
+import keyword
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -284,6 +285,20 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     if not fine or not given or len(set(given)) != len(given):
         raise refused(name, value, "one or more different column names")
     return tuple(given)
+
+
+def modules(name: str, value: Any) -> tuple[str, ...]:
+    """Return names of modules as a tuple; a single one may be given as text."""
+    given = (value,) if isinstance(value, str) else value
+    rule = "names of installed packages, as import takes them"
+    if not isinstance(given, Sequence) or not all(map(_is_dotted, given)):
+        raise refused(name, value, rule)
+    return tuple(dict.fromkeys(given))
+
+
+def _is_dotted(value: Any) -> bool:
+    parts = value.split(".") if isinstance(value, str) else [""]
+    return all(one.isidentifier() and not keyword.iskeyword(one) for one in parts)
 
 
 def labels(name: str, value: Any) -> tuple[str | int, ...]:

@@ -53,6 +53,7 @@ from daskprs._options.rules import (
     folder_columns,
     given_schema,
     labels,
+    modules,
     named_paths,
     names,
     optional,
@@ -270,6 +271,12 @@ class RunOptions:
         ``"spawn"``: each agent is a fresh interpreter, for libraries that do not survive a fork.
         ``"inline"``: the script works in the process and thread of the call, for debugging. No
         timeout ends it, and it uses no cluster.
+    preload
+        Installed packages that are imported once, before agents are forked:
+        ``["torch", "transformers"]``. A package that starts threads or opens a device when it is
+        imported is named in the log, and each agent imports it. Without effect under another
+        interpreter, and with a `start_method` other than ``"fork"``, where each agent does all
+        imports. Default: none.
     agent_memory_limit
         The memory limit of an agent together with its sub-processes, in bytes, or with a unit as in
         ``"2 GB"``. An agent that exceeds it is killed. One that has grown to 80 % of it ends
@@ -519,6 +526,9 @@ class RunOptions:
     start_method: Literal["fork", "spawn", "inline"] = option(
         "fork", PROCESSES, changes_results=False, is_of_task=True
     )
+    preload: Sequence[str] | None = option(
+        None, PROCESSES, modules, changes_results=False, is_of_task=True
+    )
     agent_memory_limit: int | str | None = option(
         None, PROCESSES, check_size, changes_results=False, is_of_task=True
     )
@@ -761,6 +771,12 @@ class RunOptions:
                     f"{Option(name, self[name])}: not with {one}, which makes one file of all rows."
                 )
                 raise OptionError(msg)
+
+    @property
+    def imported_once(self) -> tuple[str, ...]:
+        """The packages of `preload`, if agents are forked; else none."""
+        is_forked = self.start_method == "fork" and self.python is None
+        return tuple(self.preload or ()) if is_forked else ()
 
     @property
     def finds_gpu_use(self) -> bool:

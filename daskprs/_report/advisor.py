@@ -12,11 +12,12 @@ from daskprs._core.events import (
     AdviceGiven,
     AgentChanged,
     JobStarted,
+    MessageLogged,
     MiniBatchesDone,
     ProgressReported,
     UsageMeasured,
 )
-from daskprs._core.lease import AgentExited
+from daskprs._core.lease import AgentExited, AgentStarted
 from daskprs.errors import worded
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Advisor:
                 node.begun = min(node.begun, *outcomes.column("started"))
                 node.run_s += sum(outcomes.column("run_s"))
                 node.cpu_s += sum(outcomes.column("cpu_s"))
+            case AgentChanged(_, AgentStarted(apart=apart)):
+                self._tell_apart(apart)
             case AgentChanged(place, AgentExited(process=process)):
                 self._nodes[place.node].agents.pop(process, None)
             case UsageMeasured(number, usage, of_node):
@@ -111,6 +114,14 @@ class Advisor:
     def advice(self, elapsed_s: float) -> tuple[str, ...]:
         """Return the advice as of now, in the words of the job's front end."""
         return tuple(self._found().values()) if elapsed_s >= AFTER_S else ()
+
+    def _tell_apart(self, apart: tuple[str, ...]) -> None:
+        """Tell the job, once, which packages of `preload` each process imports."""
+        for package in apart:
+            if package not in self._told:
+                self._told.add(package)
+                told = f"preload: each process imports {package}, since no fork survives that."
+                self.tell_job(MessageLogged("notice", told))
 
     def tell_new(self) -> None:
         """Tell the job the advice that it has not been told."""

@@ -207,8 +207,9 @@ def _last_run(folder: JobFolder) -> int:
 def sentence_about(change: AgentEvent) -> str:
     """Return a sentence about a change of an agent process."""
     match change:
-        case AgentStarted(process, pid):
-            return f"{process} started, pid {pid}"
+        case AgentStarted(process, pid, apart):
+            alone = f", imports itself: {', '.join(apart)}" if apart else ""
+            return f"{process} started, pid {pid}{alone}"
         case AgentReady(process, elapsed_s):
             return f"{process} ready after {elapsed_s:.3f} s"
         case InitFailed(process, failure, elapsed_s):

@@ -54,6 +54,9 @@ REFUSED: list[tuple[str, Any]] = [
     ("preprocess", "of images"),
     ("postprocess", 3),
     ("preprocess_processes", 0),
+    ("preload", ["torch", "a-b"]),
+    ("preload", "import"),
+    ("preload", 3),
     ("source_directory", 3),
     ("source_directory", ""),
     ("python", 3),
@@ -608,7 +611,8 @@ def test_options_that_change_no_result_do_not_stand_in_the_way_of_a_resume() -> 
 UNCOMPARED = """
 independent_rows on_error
     source_directory secrets side_inputs logging_level
-    node_count process_count_per_node gpus_per_process start_method agent_memory_limit
+    node_count process_count_per_node gpus_per_process start_method preload
+    agent_memory_limit
     agent_max_mini_batches preprocess_processes
     store_requests
     run_max_try retry_delay allowed_failed_count allowed_failed_percent error_threshold

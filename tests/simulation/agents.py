@@ -129,7 +129,7 @@ class Agent:
             stderr="",
             working_dir="/nowhere/work",
         )
-        self.process = SimpleNamespace(close=lambda: None, orphaned=False)
+        self.process = SimpleNamespace(close=lambda: None, orphaned=False, apart=())
         self.usage = SimpleNamespace(samples=())
         self.page = self
         self.index_at_hand: Callable[[Activity], int | None] = lambda _: None

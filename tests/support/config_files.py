@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -28,6 +28,7 @@ JSON_TYPES = {
     float: "number",
     str: "string",
     Mapping: "object",
+    Sequence: "array",
     NoneType: "null",
 }
 ROOT_TEXT = "The folder of the job folders that no call names; ~ and $VARIABLES are resolved.\n"
@@ -79,6 +80,8 @@ def _schema_of(name: str) -> dict[str, Any]:
         found["enum"] = literals
     elif "integer" in types or "number" in types:
         found |= _bounds(name, row)
+    elif "array" in types:
+        found["items"] = {"type": "string"}
     elif "object" in types:
         found["additionalProperties"] = {"type": "string"}
     return found | {"description": textwrap.fill(text, 90) + "\n"}

@@ -174,6 +174,8 @@ class JobSpec(NamedTuple):
     """The stand-ins of plugins."""
     stages: Stages | None = None
     """The functions beside `run`; None: there are none."""
+    preload: tuple[str, ...] = ()
+    """Packages that are imported once, before agents are forked."""
 
     @property
     def mask(self) -> Mask:

@@ -153,6 +153,15 @@ class OwnModules:
         return bool(file) and self.has(str(file))
 
 
+def is_installed(place: Path) -> bool:
+    """Return whether a module is one that agents find by themselves, and none of the caller's."""
+    place = place.resolve()
+    if _is_of_packages(place) or not _INSTALLED.isdisjoint(place.parents):
+        return True
+    given = {Path(one).resolve() for one in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    return any(bool(_installed_in(one)) for one in given.intersection(place.parents))
+
+
 def _is_of_packages(path: Path) -> bool:
     return not _PACKAGES.isdisjoint(path.parts)
 

@@ -57,6 +57,8 @@ class AgentProcess:
         self._over = threading.Event()
         self.orphaned = False
         """Whether the process ended because its zygote did, so that no mini-batch is to blame."""
+        self.apart: tuple[str, ...] = ()
+        """The packages of `preload` that it has to import itself, with the reasons."""
         self.killed = False
         """Whether `kill` was called while the process lived."""
         self.peak_bytes = 0

@@ -185,7 +185,7 @@ class AgentPool:
             environment = agent_environment(
                 os.environ, self.job.environment, threads=threads, python=self.job.python
             )
-            starter = take_zygote(environment, self.job.start_method)
+            starter = take_zygote(environment, self.job.start_method, self.job.preload)
             with self._lock:
                 if not self._closed:
                     self._starters[is_of_stage] = starter

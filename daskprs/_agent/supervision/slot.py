@@ -199,7 +199,7 @@ class Slot:
         agent.index_at_hand = self._index_at_hand
         agent.timeout_of = self._timeout_of
         name = agent.spec.name
-        self._served = AgentStarted(name, agent.pid)
+        self._served = AgentStarted(name, agent.pid, agent.process.apart)
         self._events.append(self._served)
         failure = agent.make_ready()
         elapsed = time.monotonic() - begun

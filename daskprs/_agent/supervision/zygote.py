@@ -23,7 +23,7 @@ from daskprs._agent.protocol.shared_page import SharedPage, new_page
 from daskprs._agent.supervision.agent_process import AgentProcess
 from daskprs._agent.supervision.channel import Channel
 from daskprs._agent.supervision.masked_log import MaskedLog
-from daskprs._agent.supervision.zygote_main import PACKET_BYTES, boot_command
+from daskprs._agent.supervision.zygote_main import PACKET_BYTES, zygote_command
 from daskprs._system.interrupts import held_back
 from daskprs._system.masks import Mask
 from daskprs._system.scarcity import explain
@@ -48,9 +48,15 @@ class Zygote:
 
     The environment is complete, and in force before any import. The constructor returns at once;
     the first `start_agent` waits until the zygote is up. All methods may be called from any thread.
+    With ``fork``, the zygote imports the packages of `preload` first.
     """
 
-    def __init__(self, environment: Mapping[str, str], start_method: str) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], start_method: str, preload: tuple[str, ...] = ()
+    ) -> None:
+        self.apart: dict[str, str] = {}
+        """The packages of `preload` that each agent has to import, with the reasons; known once the
+        first agent has started."""
         self._agents: dict[int, AgentProcess] = {}
         self._fork_lock = threading.Lock()
         self._replies: list[tuple[str, object]] = []
@@ -67,7 +73,7 @@ class Zygote:
                 )
                 undo.enter_context(self._control)
                 with theirs:
-                    self._process = _started(theirs.fileno(), environment, start_method)
+                    self._process = _started(theirs.fileno(), environment, start_method, preload)
                 undo.callback(self._reap)
                 undo.callback(self._process.kill)
                 self._listener.start()
@@ -140,6 +146,7 @@ class Zygote:
             channel.close()
             self._order_kill(pid)
             raise
+        agent.apart = tuple(f"{name} ({reason})" for name, reason in self.apart.items())
         with self._news:
             # The zygote is gone, or has reaped the agent before we knew of it: no other message
             # will report this end.
@@ -212,6 +219,8 @@ class Zygote:
                         self._early[pid] = returncode
                     else:
                         agent.ended(returncode, peak_bytes)
+                case ("apart", dict(apart)):
+                    self.apart = apart
                 case ("forked", int()) | ("refused", str()):
                     self._replies.append(tuple(message))
                     self._news.notify_all()
@@ -227,10 +236,10 @@ class Zygote:
 
 
 def _started(
-    control_fd: int, environment: Mapping[str, str], start_method: str
+    control_fd: int, environment: Mapping[str, str], start_method: str, preload: tuple[str, ...]
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - our own interpreter
-        boot_command("zygote", str(control_fd), start_method),
+        zygote_command(control_fd, start_method, preload, {}),
         env=dict(environment),
         pass_fds=[control_fd],
         stdin=subprocess.DEVNULL,
@@ -244,15 +253,19 @@ def _not_started(error: Exception) -> str:
     return f"the process that agents are forked from cannot be started: {error}. {limit}"
 
 
-_Ahead: TypeAlias = tuple[dict[str, str], str, Zygote]
-"""A zygote's environment and start method, and the zygote."""
+_Kind: TypeAlias = tuple[dict[str, str], str, tuple[str, ...]]
+"""What tells zygotes apart: environment, start method, and what they import."""
+_Ahead: TypeAlias = tuple[_Kind, Zygote]
+"""A zygote's kind, and the zygote."""
 _lock = threading.Lock()
 _ahead: list[_Ahead] = []
 """Unused zygotes of all calls of `started_ahead` in this process."""
 
 
 @contextmanager
-def started_ahead(environment: Mapping[str, str], start_method: str) -> Iterator[None]:
+def started_ahead(
+    environment: Mapping[str, str], start_method: str, preload: tuple[str, ...] = ()
+) -> Iterator[None]:
     """Start a zygote for a pool in this process; end it after the block if no pool took it.
 
     A failed start is ignored here: the pool tries again and reports the error in the job's result.
@@ -260,7 +273,8 @@ def started_ahead(environment: Mapping[str, str], start_method: str) -> Iterator
     entry: _Ahead | None = None
     try:
         with suppress(AgentError), held_back():  # else a Ctrl-C could part it from its end
-            entry = (dict(environment), start_method, Zygote(environment, start_method))
+            kind = (dict(environment), start_method, preload)
+            entry = (kind, Zygote(*kind))
             with _lock:
                 _ahead.append(entry)
         yield
@@ -276,25 +290,27 @@ def started_ahead(environment: Mapping[str, str], start_method: str) -> Iterator
 def keep_ahead(zygote: Zygote, environment: Mapping[str, str], start_method: str) -> None:
     """Keep a zygote without agents for a pool in this process."""
     with _lock:
-        _ahead.append((dict(environment), start_method, zygote))
+        _ahead.append(((dict(environment), start_method, ()), zygote))
 
 
 def discard_kept(zygote: Zygote) -> None:
     """End a zygote that was kept, unless a pool has taken it."""
     with _lock:
-        kept = [entry for entry in _ahead if entry[2] is zygote]
+        kept = [entry for entry in _ahead if entry[-1] is zygote]
         for entry in kept:
             _ahead.remove(entry)
     if kept:
         zygote.discard()
 
 
-def take_zygote(environment: Mapping[str, str], start_method: str) -> Zygote:
+def take_zygote(
+    environment: Mapping[str, str], start_method: str, preload: tuple[str, ...] = ()
+) -> Zygote:
     """Return a zygote that was started ahead with this environment, or a new one."""
-    wanted = (dict(environment), start_method)
+    wanted = (dict(environment), start_method, preload)
     with _lock:
         for entry in _ahead:
-            if entry[:2] == wanted:
+            if entry[0] == wanted:
                 _ahead.remove(entry)
-                return entry[2]
-    return Zygote(environment, start_method)
+                return entry[-1]
+    return Zygote(environment, start_method, preload)

@@ -1,7 +1,8 @@
 """The code of a zygote and its forks: it makes agents, reaps them, and kills what they leave.
 
 A zygote starts with the final environment (thread counts, ``LD_*``, ``PYTHON*``) before its first
-import. For ``fork`` it imports pandas and pyarrow once, the slowest part of an agent's start. It
+import. For ``fork`` it imports pandas and pyarrow once, the slowest part of an agent's start, and
+the packages of `preload`; it starts anew without one that a fork does not survive. It
 is single-threaded, forks from its main thread, and is a child subreaper: a process that an agent
 leaves behind becomes the zygote's child, and is killed. The control socket (packets, so that each
 message is whole) carries::
@@ -9,6 +10,7 @@ message is whole) carries::
     ("fork", spec) + 2 descriptors  ──>      the agent's socket and its page; 4: also its stdout and
                                              stderr, where its logs are masked
                                     <──      ("forked", pid) or ("refused", message)
+                                    <──      ("apart", {package: reason}), once, before the others
     ("kill", pid)                   ──>      the agent, its group, and every descendant
                                     <──      ("exited", pid, returncode, peak_bytes)
 
@@ -25,6 +27,7 @@ import importlib
 import json
 import os
 import pickle
+import platform
 import select
 import signal
 import socket
@@ -34,12 +37,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from daskprs._agent.supervision.preload import KeptOutError, PreloadError, import_once
 from daskprs._system import linux
 from daskprs._system.scarcity import explain
 
 if TYPE_CHECKING:
     import resource
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from daskprs._agent.protocol.messages import ProcessSpec
 
@@ -85,8 +89,10 @@ def boot_command(*words: str) -> list[str]:
 class Nursery:
     """The zygote's one loop."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, refusal: str = "") -> None:
         self._control = control
+        self._refusal = refusal
+        """Why no agents are started."""
         self._parent = os.getppid()
         self._agents: set[int] = set()
         self._wake, wake = socket.socketpair()
@@ -124,8 +130,14 @@ class Nursery:
                 self._kill(pid)
         return None
 
+    def tell_apart(self, apart: dict[str, str]) -> None:
+        """Tell the owner which packages are imported by each agent, and why."""
+        self._send(("apart", apart))
+
     def _fork(self, spec: ProcessSpec, fds: list[int]) -> Inherited | None:
         try:
+            if self._refusal:
+                raise OSError(self._refusal)
             # The kernel drops those that do not fit into this process.
             if len(fds) != (MASKED if spec.masked else DESCRIPTORS):
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -211,13 +223,20 @@ class Nursery:
 def boot(role: str, *words: str) -> int:
     """Run a zygote, or an agent in an interpreter of its own, as the command line says."""
     if role == "zygote":
-        control_fd, start_method = words
-        return main(int(control_fd), start_method)
+        control_fd, start_method, preload = words
+        return main(int(control_fd), start_method, *json.loads(preload))
     connection_fd, page_fd, program = words
     return _run_agent(int(connection_fd), int(page_fd), program)
 
 
-def main(control_fd: int, start_method: str) -> int:
+def zygote_command(
+    control_fd: int, start_method: str, preload: Sequence[str], apart: Mapping[str, str]
+) -> list[str]:
+    """Return the command line of a zygote; `apart` are packages that it must not import."""
+    return boot_command("zygote", str(control_fd), start_method, json.dumps([preload, apart]))
+
+
+def main(control_fd: int, start_method: str, preload: Sequence[str], apart: dict[str, str]) -> int:
     """Run a zygote, and an agent in each of its forks; with ``spawn`` after an exec."""
     linux.adopt_orphans()
     # A stopped zygote (SIGSTOP) cannot see that its parent has died: it stayed, with all its
@@ -226,15 +245,32 @@ def main(control_fd: int, start_method: str) -> int:
     # The mask is inherited: a caller that blocks SIGCHLD would hide the end of each agent.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    refusal = ""
     if start_method == "fork":
         for name in IMPORTED_ONCE:
             importlib.import_module(name)
+        try:
+            environment = dict(os.environ)
+            import_once([name for name in preload if name not in apart])
+        except KeptOutError as error:
+            name, reason = error.args
+            for pid in linux.descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            _close_all_but([control_fd])
+            command = zygote_command(control_fd, start_method, preload, {**apart, name: reason})
+            os.execve(command[0], command, environment)  # noqa: S606 - our own interpreter
+        except PreloadError as error:
+            refusal = f"preload: {error}. Install it on {platform.node()}, or leave it out"
         # Forks share the pages of these objects. A collection in a fork would write to each object,
         # and so copy the pages.
         gc.collect()
         gc.freeze()
     zygote = os.getpid()
-    inherited = Nursery(socket.socket(fileno=control_fd)).serve()
+    nursery = Nursery(socket.socket(fileno=control_fd), refusal)
+    if apart:
+        nursery.tell_apart(apart)
+    inherited = nursery.serve()
     if inherited is None:
         os._exit(0)  # unloading pandas would hold up the end of the job
     spec, fds = inherited

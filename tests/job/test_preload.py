@@ -1,0 +1,169 @@
+"""Packages that are imported once for all agents: which may be, and what becomes of the others."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+
+import daskprs
+from daskprs._agent.script.checked_preload import check_preload
+from daskprs._options.run_options import RunOptions
+from daskprs.errors import OptionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PACKAGES = {
+    "standin_plain": "import os\npid = os.getpid()\n",
+    "standin_thread": """
+        import threading
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    """,
+    "standin_device": "import os\ndevice = os.open('/dev/ptmx', os.O_RDWR)\n",
+    "standin_file": "file = open(__file__)\n",
+    "standin_process": """
+        import os, signal
+        os.environ["STANDIN"] = "changed"
+        child = os.fork()
+        while child == 0:
+            signal.pause()
+    """,
+    "standin_broken": "raise RuntimeError('no licence')\n",
+}
+SCRIPT = """
+    import os, sys
+
+    before = sorted(name for name in sys.modules if name.startswith("standin_"))
+    import standin_plain
+
+    def run(rows):
+        once = standin_plain.pid == os.getppid()
+        return rows.assign(before=",".join(before), once=once, set=os.environ.get("STANDIN", ""))
+"""
+ROWS = pd.DataFrame({"n": range(2)})
+
+
+def as_it_is(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows."""
+    return rows
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Install packages into a folder that agents find, too."""
+    import textwrap
+
+    folder = tmp_path / "packages"
+    about = folder / "standins-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: standins\nVersion: 1.0\n")
+    for name, text in PACKAGES.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "script.py").write_text(textwrap.dedent(SCRIPT))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    for name in PACKAGES:
+        assert name not in sys.modules
+
+
+@pytest.mark.cold
+def test_packages_are_imported_once_but_those_that_no_fork_survives(
+    packages: Path, tmp_path: Path
+) -> None:
+    """These are named, and nothing of their import is left in the process that forks."""
+    names = [name for name in PACKAGES if name != "standin_broken"]
+    if not os.access("/dev/ptmx", os.R_OK | os.W_OK):
+        names.remove("standin_device")
+    result = daskprs.parallel_run(
+        ROWS,
+        tmp_path / "code" / "script.py",
+        job_dir=tmp_path / "job",
+        mini_batch_size="1 row",
+        process_count_per_node=2,
+        preload=names,
+    )
+    rows = result.to_pandas()
+    assert {*rows["before"]} == {"standin_plain"}
+    assert rows["once"].all()
+    assert {*rows["set"]} == {""}
+    log = (result.logs_dir / "sys" / "master_role.txt").read_text()
+    told = dict(re.findall(r"\|preload: each process imports (\w+) \((.*)\), since", log))
+    assert told.pop("standin_device", "it opens /dev/ptmx") == "it opens /dev/ptmx"
+    assert told == {
+        "standin_thread": "it starts a thread",
+        "standin_file": f"it keeps {packages / 'standin_file.py'} open",
+        "standin_process": "it starts a process",
+    }
+
+
+@pytest.mark.usefixtures("packages")
+def test_a_package_that_cannot_be_imported_fails_the_job_in_words(tmp_path: Path) -> None:
+    """As one does that only some workers have."""
+    with pytest.raises(daskprs.ParallelRunFailed) as raised:
+        daskprs.parallel_run(
+            ROWS,
+            tmp_path / "code" / "script.py",
+            job_dir=tmp_path / "job",
+            preload=["standin_broken"],
+        )
+    why = "preload: standin_broken cannot be imported: RuntimeError: no licence. Install it on"
+    assert why in str(raised.value)
+
+
+def test_only_installed_packages_are_imported_once(packages: Path, tmp_path: Path) -> None:
+    """No code of the user runs in the process that agents are forked from."""
+    check_preload(["standin_plain", "xml.etree", "pandas", "sys"], tmp_path / "code")
+    (tmp_path / "code" / "pandas.py").touch()
+    (tmp_path / "code" / "helpers").mkdir()
+    (tmp_path / "code" / "helpers" / "__init__.py").touch()
+    for name, place in (("pandas", "pandas.py"), ("helpers.of_rows", "helpers/__init__.py")):
+        with pytest.raises(OptionError, match=f"is {tmp_path / 'code' / place}, and no installed"):
+            check_preload([name], tmp_path / "code", elsewhere=True)
+    (packages / "standins-1.0.dist-info" / "METADATA").unlink()
+    with pytest.raises(OptionError, match=r"standin_plain\.py, and no installed package"):
+        check_preload(["standin_plain"])
+
+
+def test_a_package_that_is_absent_is_refused_with_the_nearest_name() -> None:
+    """But workers of a cluster may have packages that are absent here."""
+    with pytest.raises(OptionError, match=r"no package 'panda' is .* Did you mean pandas\?"):
+        check_preload(["panda"])
+    check_preload(["panda"], elsewhere=True)
+
+
+@pytest.mark.usefixtures("packages")
+def test_the_call_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """By the rule of the option, and by what is found."""
+    with pytest.raises(UsageError, match="no package 'standin_plane' is installed here"):
+        daskprs.parallel_run(ROWS, tmp_path / "code" / "script.py", preload="standin_plane")
+    with pytest.raises(UsageError, match=r"script\.py, and no installed package"):
+        daskprs.parallel_run(ROWS, tmp_path / "code" / "script.py", preload=["script"])
+
+
+@pytest.mark.parametrize(
+    ("options", "once"),
+    [({}, ("json",)), ({"start_method": "spawn"}, ()), ({"python": sys.executable}, ())],
+)
+def test_only_forks_share_an_import(options: dict[str, str], once: tuple[str, ...]) -> None:
+    """A fresh interpreter does all imports itself."""
+    assert RunOptions(preload=["json"], **options).imported_once == once  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "inline"])
+def test_an_option_without_effect_is_named(
+    start_method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job runs as it would without it."""
+    daskprs.parallel_run(
+        ROWS, as_it_is, preload=["json"], start_method=start_method, job_dir=tmp_path
+    )
+    told = capsys.readouterr().err
+    assert ("preload has no effect here" in told) or ("Without effect: preload" in told)

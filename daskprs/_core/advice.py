@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from daskprs.errors import Option
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
 AFTER_S = 10.0
 """Seconds after which a job is advised; a shorter one is not worth the reading."""
@@ -31,6 +31,10 @@ OF_MEMORY = 0.8
 """Share of the free memory that more processes may take."""
 FOR_EACH = 2
 """Number of mini-batches that each process is to have at least."""
+IMPORT_S, IMPORT_SHARE = 1.0, 0.03
+"""Seconds, and share of the job, from which on an import is long."""
+OF_IMPORTS = ("preload", "start_method", "python")
+"""Options by which the user has decided how processes start."""
 SHARES = (2, 4, 8, 16, 32, 64)
 """Numbers of processes on a GPU: their shares are short numbers."""
 
@@ -100,6 +104,25 @@ def advice_on(figures: Figures, given: Collection[str], mini_batches: int) -> Ad
     if figures.gpus:
         return _on_gpus(figures, given, mini_batches) if figures.on_gpu else None
     return None if figures.on_gpu else _on_cores(figures, given, mini_batches)
+
+
+def advice_on_imports(
+    imports_s: Sequence[float], packages: Collection[str], given: Collection[str], elapsed_s: float
+) -> Advice | None:
+    """Return the advice on imports that took long in each of several processes, if there is any.
+
+    `packages` are large installed ones that were imported.
+    """
+    mean_s = sum(imports_s) / max(1, len(imports_s))
+    if len(imports_s) == 1 or not packages or not {*OF_IMPORTS}.isdisjoint(given):
+        return None
+    if mean_s < max(IMPORT_S, IMPORT_SHARE * elapsed_s):
+        return None
+    return Advice(
+        "imports",
+        f"The import of the script took {mean_s:.1f} s in each of {len(imports_s)} processes: try "
+        f"{Option('preload', [*packages])}.",
+    )
 
 
 def _on_gpus(figures: Figures, given: Collection[str], mini_batches: int) -> Advice | None:

@@ -80,6 +80,10 @@ class AgentReady(NamedTuple):
 
     process: str
     elapsed_s: float
+    import_s: float = 0.0
+    """Seconds of the import of the script alone."""
+    packages: tuple[str, ...] = ()
+    """Large installed packages that were imported with it."""
 
 
 class InitFailed(NamedTuple):

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs._core.advice import AFTER_S, Figures, GpuFigures, advice_on
+from daskprs._core.advice import AFTER_S, Figures, GpuFigures, advice_on, advice_on_imports
 from daskprs._core.events import (
     AdviceGiven,
     AgentChanged,
@@ -17,7 +17,7 @@ from daskprs._core.events import (
     ProgressReported,
     UsageMeasured,
 )
-from daskprs._core.lease import AgentExited, AgentStarted
+from daskprs._core.lease import AgentExited, AgentReady, AgentStarted
 from daskprs.errors import worded
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ class Advisor:
         self._is_new = False
         """Whether there was a look since the last advice."""
         self._told: set[str] = set()
-        self._mini_batches = 0
+        self._mini_batches, self._elapsed_s = 0, 0.0
+        self._imports_s: list[float] = []
+        self._packages: dict[str, None] = {}
         self._has_more = False
         """Whether some mini-batches are in no lease."""
 
@@ -95,12 +97,16 @@ class Advisor:
                 node.cpu_s += sum(outcomes.column("cpu_s"))
             case AgentChanged(_, AgentStarted(apart=apart)):
                 self._tell_apart(apart)
+            case AgentChanged(_, AgentReady(import_s=import_s, packages=packages)):
+                self._imports_s.append(import_s)
+                self._packages |= dict.fromkeys(packages)
             case AgentChanged(place, AgentExited(process=process)):
                 self._nodes[place.node].agents.pop(process, None)
             case UsageMeasured(number, usage, of_node):
                 self._look(self._nodes[number], usage, of_node=of_node)
             case ProgressReported(standing, elapsed_s=elapsed_s):
                 planned = standing.planned
+                self._elapsed_s = elapsed_s
                 self._mini_batches = standing.mini_batches.total if planned is None else planned
                 taken = standing.settled + standing.running
                 self._has_more = planned is None or taken < planned
@@ -113,6 +119,7 @@ class Advisor:
 
     def advice(self, elapsed_s: float) -> tuple[str, ...]:
         """Return the advice as of now, in the words of the job's front end."""
+        self._elapsed_s = elapsed_s
         return tuple(self._found().values()) if elapsed_s >= AFTER_S else ()
 
     def _tell_apart(self, apart: tuple[str, ...]) -> None:
@@ -141,6 +148,9 @@ class Advisor:
             if advice is not None and advice.kind not in found:
                 where = f"node {number}: " if len(self._nodes) > 1 else ""
                 found[advice.kind] = where + worded(advice.text, self._form)
+        imports = advice_on_imports(self._imports_s, self._packages, self._given, self._elapsed_s)
+        if imports is not None:
+            found[imports.kind] = worded(imports.text, self._form)
         return found
 
     def _look(self, node: _Node, usage: NodeUsage, *, of_node: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daskprs._core.advice import Figures, GpuFigures, advice_on
+from daskprs._core.advice import Figures, GpuFigures, advice_on, advice_on_imports
 from daskprs.errors import worded
 
 GB = 1 << 30
@@ -138,3 +138,33 @@ def test_what_needs_no_gpu_can_move_to_idle_cores() -> None:
     assert advised(GPU, "process_count_per_node", mini_batches=3) == ""
     assert advised(GPU, "process_count_per_node", idle_cores=0.5) == ""
     assert "preprocess" not in advised(GPU, "python")
+
+
+def test_a_long_import_in_each_of_several_processes_is_to_be_done_once() -> None:
+    """The packages are those that were imported and are large."""
+    advice = advice_on_imports([4.0, 4.2], ["torch", "transformers"], (), 60.0)
+    assert advice is not None
+    assert worded(advice.text) == (
+        "The import of the script took 4.1 s in each of 2 processes: try "
+        "preload=['torch', 'transformers']."
+    )
+
+
+@pytest.mark.parametrize(
+    ("imports_s", "packages", "given", "elapsed_s"),
+    [
+        ([], ["torch"], (), 10.0),
+        ([4.0], ["torch"], (), 10.0),
+        ([0.9, 0.9], ["torch"], (), 10.0),
+        ([4.0, 4.0], [], (), 10.0),
+        ([4.0, 4.0], ["torch"], ("preload",), 10.0),
+        ([4.0, 4.0], ["torch"], ("start_method",), 10.0),
+        ([4.0, 4.0], ["torch"], ("python",), 10.0),
+        ([4.0, 4.0], ["torch"], (), 1000.0),
+    ],
+)
+def test_an_import_that_need_not_be_done_once_is_not_named(
+    imports_s: list[float], packages: list[str], given: tuple[str, ...], elapsed_s: float
+) -> None:
+    """One process imports as fast by itself, and a long job does not feel it."""
+    assert advice_on_imports(imports_s, packages, given, elapsed_s) is None

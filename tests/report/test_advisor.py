@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import AgentChanged, JobStarted, MiniBatchesDone, UsageMeasured
-from daskprs._core.lease import AgentExited
+from daskprs._core.lease import AgentExited, AgentReady, AgentStarted
 from daskprs._core.usage import DeviceUsage, NodeUsage, ProcessUsage, UsageSample
 from daskprs._report.advisor import Advisor
 from daskprs._report.job_logs import DriverLog, Overview
@@ -58,7 +58,7 @@ def told(*events: Event) -> list[str]:
     advisor.tell_job = heard.append
     for event in (BEGUN, stood(total=1000), *events):
         advisor.tell(event)
-    return [one.text for one in heard]  # type: ignore[attr-defined]
+    return [one[-1] for one in heard]
 
 
 def test_a_job_is_advised_once_after_ten_seconds() -> None:
@@ -96,6 +96,22 @@ def test_the_load_of_a_moment_counts_when_there_are_three() -> None:
     silent = CARD._replace(percent=None)
     looks = worked(1.0), *(looked(at_s, silent) for at_s in (5.0, 10.0, 20.0))
     assert told(*looks, stood(total=1000, elapsed_s=20.1)) == []
+
+
+def test_imports_are_counted_process_by_process() -> None:
+    """The packages of all of them are named, each once."""
+    ready = AgentReady("process000", 4.5, 4.0, ("torch",))
+    events = [AgentChanged(HERE, ready), AgentChanged(HERE, ready), worked(1.0), looked(5.0)]
+    [text] = told(*events, stood(total=1000, elapsed_s=10.1))
+    assert text.endswith("took 4.0 s in each of 2 processes: try preload=['torch'].")
+
+
+def test_packages_that_no_fork_survives_are_named_once() -> None:
+    """Each process says so."""
+    apart = AgentChanged(HERE, AgentStarted("process000", 41, ("torch (it starts a thread)",)))
+    assert told(apart, apart) == [
+        "preload: each process imports torch (it starts a thread), since no fork survives that."
+    ]
 
 
 def test_gpus_of_others_and_processes_that_have_ended_do_not_count() -> None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from daskprs._agent.child.lifetime import Lifetime
-from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease, Stop, TruncateLease
+from daskprs._agent.protocol.messages import (
+    ExtendLease,
+    InitDone,
+    Outcomes,
+    RunLease,
+    Stop,
+    TruncateLease,
+)
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs._agent.supervision.pool import AgentPool
 from daskprs._core.columnar import ColumnBatch
@@ -129,6 +136,7 @@ class Agent:
             stderr="",
             working_dir="/nowhere/work",
         )
+        self.ready = InitDone(0.0)
         self.process = SimpleNamespace(close=lambda: None, orphaned=False, apart=())
         self.usage = SimpleNamespace(samples=())
         self.page = self

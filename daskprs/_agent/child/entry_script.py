@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudpickle import cloudpickle
 
+from daskprs._agent.child.import_cost import ImportCost, measured
 from daskprs._agent.child.package_folders import add_packages
 from daskprs._agent.child.wrapped_functions import name_in_main
 from daskprs._agent.foreign.entry_script import (
@@ -90,6 +91,7 @@ class ScriptFunctions:
         self.counts_inputs = getattr(script, "__counts_inputs__", False)
         """Whether the items of a mini-batch succeed with its call, however many rows there are."""
         self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing
+        self.imports = ImportCost()
         self.shutdown: Callable[[], Any] = getattr(script, "shutdown", None) or do_nothing
         own_init = getattr(script, INIT_OF_STAGES, None) if is_of_stage else None
         if own_init is not None:
@@ -154,18 +156,20 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     classes_come_from(script.source_directory)
     add_packages(script)
     begin_script(script.name, job.arguments, job.logging_level, script.source_directory)
-    imported = _imported(script)
+    imported, cost = measured(partial(_imported, script))
     if script.pickled is not None and job.start_method != INLINE:
         beside = imported.functions.values() if isinstance(imported, ScriptWithFunctions) else ()
         for one in (getattr(imported, "script", imported), *beside):
             name_in_main(one)
-    return ScriptFunctions(
+    functions = ScriptFunctions(
         imported,
         script.name,
         any_second=script.any_second,
         stages=job.stages,
         is_of_stage=process.is_of_stage,
     )
+    functions.imports = cost
+    return functions
 
 
 def description_of(job: JobSpec, process: ProcessSpec) -> dict[str, Any]:

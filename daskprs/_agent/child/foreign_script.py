@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from daskprs._agent.child.entry_script import context_parts, description_of, profile_of
+from daskprs._agent.child.import_cost import ImportCost
 from daskprs._agent.foreign.main import BOOT, FOLDER, PROTOCOL, MessagePipes, needed_package
 from daskprs._agent.foreign.raised import RaisedElsewhere
 from daskprs._agent.foreign.values import CannotTravel, dumped, loaded
@@ -45,6 +46,9 @@ LOST = 1
 
 class ForeignScript:
     """The functions of a script that runs under another interpreter."""
+
+    imports = ImportCost()
+    """Unknown: the other interpreter does the import."""
 
     def __init__(self, job: JobSpec, process: ProcessSpec) -> None:
         masks.install(job.mask)

@@ -128,7 +128,8 @@ def _served(
         return EXIT_INIT_FAILED
     end_fork_of(pid)
     page.enter(Phase.IDLE)
-    connection.send_bytes(dumped(InitDone(time.perf_counter() - begun)))
+    elapsed_s = time.perf_counter() - begun
+    connection.send_bytes(dumped(InitDone(elapsed_s, *agent.entry.imports)))
     return (yield from agent.serve())
 
 

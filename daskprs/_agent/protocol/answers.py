@@ -31,6 +31,7 @@ _HEAD = struct.Struct("!I")
 MOST = 2**63 - 1
 """The largest number in an answer: journals and tables hold 64 bits."""
 _CRC = 2**32 - 1
+MOST_PACKAGES, MOST_CHARS = 10, 1000
 _OF_AN_AGENT = {
     str(status): status
     for status in (
@@ -94,9 +95,13 @@ def _started(payload: bytes, pid: Any, protocol: Any) -> Started:
     return Started(*_ints("pid and protocol", (pid, protocol)))
 
 
-def _init_done(payload: bytes, elapsed_s: Any) -> InitDone:
+def _init_done(payload: bytes, elapsed_s: Any, import_s: Any, packages: Any) -> InitDone:
     _check(payload == b"", "bytes behind a message")
-    return InitDone(*_seconds("elapsed_s", (elapsed_s,)))
+    _check(type(packages) is tuple and len(packages) <= MOST_PACKAGES, "packages")
+    _check(all(type(one) is str and one.isidentifier() for one in packages), "packages")
+    _check(sum(map(len, packages)) <= MOST_CHARS, "packages")
+    _seconds("seconds", (elapsed_s, import_s))
+    return InitDone(elapsed_s, import_s, packages)
 
 
 def _init_raised(payload: bytes, failure: Any) -> InitRaised:

@@ -259,6 +259,10 @@ class InitDone(NamedTuple):
     """The script is ready."""
 
     elapsed_s: float
+    import_s: float = 0.0
+    """Seconds of the import alone."""
+    packages: tuple[str, ...] = ()
+    """Large installed packages that were imported."""
 
 
 class InitRaised(NamedTuple):

@@ -204,7 +204,7 @@ class Slot:
         failure = agent.make_ready()
         elapsed = time.monotonic() - begun
         if failure is None:
-            self._events.append(AgentReady(name, elapsed))
+            self._events.append(AgentReady(name, elapsed, *agent.ready[1:]))
             return agent
         self._events.append(InitFailed(name, failure, elapsed, agent.was_idle))
         self._lose(agent, agent.end(grace_s=EXIT_GRACE_S), failure.message or failure.kind)

@@ -115,6 +115,8 @@ class Supervisor:
         self.process = starter.start_agent(process, job.mask)
         self.page = self.process.page
         self.pid = self.process.pid
+        self.ready = InitDone(0.0)
+        """What the agent has said of its import and `init`."""
         self.usage = UsageRing(self.pid, self.page)
         self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
         """Returns the mini-batch of an activity; the slot knows it."""
@@ -135,6 +137,7 @@ class Supervisor:
             for message in self.receive():
                 match message:
                     case InitDone():
+                        self.ready = message
                         return None
                     case InitRaised(failure=failure):
                         return failure

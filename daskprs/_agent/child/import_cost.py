@@ -1,0 +1,66 @@
+"""How long the import of a script has taken, and which installed packages were imported with it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+SHORTEST_S = 0.5
+"""Imports that are quicker name no packages."""
+LARGE = 10
+"""Number of modules from which on a package is large."""
+SHOWN = 3
+FOLDERS = ("/site-packages/", "/dist-packages/")
+
+
+class ImportCost(NamedTuple):
+    """The cost of the import of a script."""
+
+    import_s: float = 0.0
+    packages: tuple[str, ...] = ()
+    """Large installed packages that it has imported, the largest first."""
+
+
+def measured(load: Callable[[], Any]) -> tuple[Any, ImportCost]:
+    """Import a script, and return it with the cost."""
+    before, begun = {*sys.modules}, time.perf_counter()
+    script = load()
+    import_s = time.perf_counter() - begun
+    if import_s < SHORTEST_S:
+        return script, ImportCost(import_s)
+    return script, ImportCost(import_s, _packages(script, sys.modules.keys() - before))
+
+
+def _packages(script: Any, new: Collection[str]) -> tuple[str, ...]:
+    """Return the large packages that a script names, or else the largest one."""
+    counts = Counter(name.partition(".")[0] for name in new)
+    large = [
+        name
+        for name, count in counts.most_common()
+        if count >= LARGE and name.isidentifier() and _is_installed(name)
+    ]
+    # An import of one package imports others with it. The script need not know of them.
+    named = _named(script)
+    return tuple([name for name in large if name in named][:SHOWN] or large[:1])
+
+
+def _is_installed(name: str) -> bool:
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return any(folder in file for folder in FOLDERS)
+
+
+def _named(script: Any) -> set[str]:
+    """Return the packages whose modules, functions or classes the script has names for."""
+    names = getattr(script, "__globals__", None) or getattr(script, "__dict__", {})
+    found = set()
+    for value in [*names.values()]:
+        is_module = isinstance(value, type(sys))
+        home = value.__name__ if is_module else getattr(value, "__module__", None)
+        if isinstance(home, str):
+            found.add(home.partition(".")[0])
+    return found

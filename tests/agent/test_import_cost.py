@@ -1,0 +1,68 @@
+"""What the import of a script costs, and which packages it is to be blamed on."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daskprs._agent.child import import_cost
+from daskprs._agent.child.import_cost import ImportCost, measured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAMES = ("standin_large", "standin_below", "standin_small", "standin_own", "standin_script")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield a folder of packages; forget them afterwards."""
+    packages = tmp_path / "site-packages"
+    for name, count, more in (
+        ("standin_large", 12, "import standin_below"),
+        ("standin_below", 20, ""),
+        ("standin_small", 2, ""),
+        ("../standin_own", 12, ""),
+    ):
+        package = packages / name
+        package.mkdir(parents=True)
+        modules = [f"part{number}" for number in range(count)]
+        for module in modules:
+            (package / f"{module}.py").touch()
+        (package / "__init__.py").write_text(f"{more}\nfrom . import {', '.join(modules)}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(packages))
+    monkeypatch.setattr(import_cost, "SHORTEST_S", 0.0)
+    yield tmp_path
+    for name in [one for one in sys.modules if one.partition(".")[0] in NAMES]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "packages"),
+    [
+        ("import standin_large, standin_small, standin_own", ("standin_large",)),
+        ("from standin_large import part3", ("standin_large",)),
+        ("import standin_below, standin_large", ("standin_below", "standin_large")),
+        ("def late():\n    import standin_large\nlate()", ("standin_below",)),
+        ("import standin_small, standin_own", ()),
+    ],
+)
+def test_large_installed_packages_that_the_script_names_are_found(
+    folder: Path, text: str, packages: tuple[str, ...]
+) -> None:
+    """If it names none, the largest one counts; what was imported before does not."""
+    (folder / "standin_script.py").write_text(text)
+    script, cost = measured(lambda: importlib.import_module("standin_script"))
+    assert script is sys.modules["standin_script"]
+    assert cost.packages == packages
+    assert measured(lambda: importlib.reload(script))[1].packages == ()
+
+
+def test_a_quick_import_names_nothing() -> None:
+    """To look for packages takes a millisecond."""
+    assert measured(lambda: 3) == (3, ImportCost(pytest.approx(0.0, abs=0.5), ()))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,9 +12,6 @@ import daskprs
 from daskprs._agent.node.environment import usable_cores
 from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 USES_NONE = """
 import os, time
@@ -46,6 +44,32 @@ def run(rows):
         mapped = load()
     return rows.assign(pid=os.getpid(), seen=os.environ["CUDA_VISIBLE_DEVICES"])
 """
+
+OPENS = """
+import mmap, os
+from pathlib import Path
+
+os.makedirs("torch/lib", exist_ok=True)
+Path("torch/lib/libtorch_cuda.so").write_bytes(b"library")
+with open("torch/lib/libtorch_cuda.so", "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+device = open("DEVICE")
+
+def has_gpu(pid):
+    open_files = [os.path.realpath(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    return "DEVICE" in open_files or "libtorch" in Path(f"/proc/{pid}/maps").read_text()
+
+def above(pid):
+    while pid > 1:
+        yield pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+def run(rows):
+    agent, *others = above(os.getpid())
+    found = [pid for pid in others if DRIVER in above(pid) and has_gpu(pid)]
+    return rows.assign(pid=agent, has_gpu=has_gpu(agent), count=len(others), found=str(found))
+"""
+"""Opens a stand-in for a device; looks at the processes from the driver down to the agent."""
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +175,17 @@ def test_partitions_of_a_lazy_collection_use_all_threads_too(
     assert sorted(rows["n"]) == list(range(40))
     assert rows["pid"].nunique() == 2
     assert set(rows["seen"]) == ({"-1"} if options else {"0", "-1"})
+
+
+def test_only_agents_have_a_library_or_a_device_of_a_gpu(tmp_path: Path) -> None:
+    """A context in the driver, the worker or the zygote would be broken in each of its forks."""
+    device = tmp_path / "nvidia0"
+    device.touch()
+    script = OPENS.replace("DEVICE", str(device)).replace("DRIVER", str(os.getpid()))
+    options = {"process_count_per_node": 2, "gpus_per_process": 0.5}
+    rows = score(tmp_path, script, **options)
+    assert rows["has_gpu"].all()
+    assert rows["count"].min() >= 2  # the zygote and this process
+    assert {*rows["found"]} == {"[]"}
+    here = [str(one.resolve()) for one in Path("/proc/self/fd").iterdir()]
+    assert not [place for place in here if place.startswith("/dev/nvidia")]

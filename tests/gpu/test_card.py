@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from distributed import Client, Nanny, Scheduler, SpecCluster
 
 import daskprs
+from daskprs._agent.node.environment import device_uuids, visible_devices
+from daskprs._system.nvml import gpus
 
 if TYPE_CHECKING:
     from daskprs import Result
@@ -56,23 +59,31 @@ def score(folder: Path, script: str, numbers: list[int], **options: Any) -> Resu
     )
 
 
-def test_only_agents_have_a_context_on_the_card(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preload", [None, ["torch"]])
+def test_only_agents_have_a_context_on_the_card(tmp_path: Path, preload: list[str] | None) -> None:
     """Driver, worker and zygote take no memory of the card. This test comes before others' own."""
-    rows = score(
+    result = score(
         tmp_path,
         """
-        import os, pynvml, torch
+        import os, sys
+
+        once = "torch" in sys.modules
+        import torch
+        from daskprs._system.nvml import gpu_usage
 
         def run(rows):
             torch.zeros(1, device="cuda")
-            pynvml.nvmlInit()
-            card = pynvml.nvmlDeviceGetHandleByIndex(0)
-            listed = [one.pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(card)]
-            return rows.assign(pid=os.getpid(), listed=[listed] * len(rows))
+            listed = [pid for one in gpu_usage() for pid in one.processes]
+            return rows.assign(pid=os.getpid(), once=once, listed=[listed] * len(rows))
         """,
         [0, 1],
-    ).to_pandas()
+        preload=preload,
+    )
+    rows = result.to_pandas()
     assert {*rows["listed"].explode()} == {*rows["pid"]}
+    assert {*rows["once"]} == {preload is not None}
+    log = (result.logs_dir / "sys" / "master_role.txt").read_text()
+    assert "each process imports torch" not in log
 
 
 @pytest.mark.parametrize("tries", [1, 3])
@@ -183,6 +194,157 @@ def test_each_process_sees_the_share_that_was_asked_for(
     rows = result.to_pandas()
     assert rows["devices"].unique().tolist() == [devices]
     assert 1 <= rows["pid"].nunique() <= processes
+
+
+def test_a_card_has_one_name_for_all_workers_of_a_host(tmp_path: Path) -> None:
+    """NVML and CUDA agree on its UUID, and only one of two workers hands it out."""
+    [name, *_] = visible_devices({}) or ()
+    [uuid, *_] = device_uuids((name,), {})
+    workers = {
+        number: {
+            "cls": Nanny,
+            "options": {"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": called}},
+        }
+        for number, called in enumerate((name, uuid))
+    }
+    scheduler = {"cls": Scheduler, "options": {"dashboard_address": "127.0.0.1:0"}}
+    with SpecCluster(workers, scheduler) as cluster, Client(cluster) as client:
+        client.wait_for_workers(2, timeout=60)
+        rows = score(
+            tmp_path,
+            """
+            import os, time, torch
+
+            def run(rows):
+                time.sleep(0.5)
+                known = [
+                    str(torch.cuda.get_device_properties(number).uuid)
+                    for number in range(torch.cuda.device_count())
+                ]
+                return rows.assign(pid=os.getpid(), known=",".join(known))
+            """,
+            list(range(8)),
+            process_count_per_node=2,
+            gpus_per_process=1,
+            client=client,
+        ).to_pandas()
+    known = {*rows["known"]} - {""}
+    assert len(rows[rows["known"] != ""]["pid"].unique()) == 1
+    if uuid.startswith("GPU-"):
+        assert known == {uuid.removeprefix("GPU-")}
+
+
+@pytest.mark.skipif(
+    not any(one.instances for one in gpus()), reason="no card of this machine is divided"
+)
+def test_each_instance_of_a_divided_card_has_a_process(tmp_path: Path) -> None:
+    """CUDA finds an instance by its UUID alone."""
+    devices = visible_devices({}) or ()
+    rows = score(
+        tmp_path,
+        """
+        import os, time, torch
+
+        def run(rows):
+            time.sleep(0.5)
+            torch.zeros(1, device="cuda")
+            return rows.assign(seen=os.environ["CUDA_VISIBLE_DEVICES"])
+        """,
+        list(range(4 * len(devices))),
+        process_count_per_node=len(devices),
+    ).to_pandas()
+    assert {*rows["seen"]} == {*devices}
+
+
+def test_the_load_of_a_card_is_the_mean_of_the_last_seconds(tmp_path: Path) -> None:
+    """The card works for three seconds, and then rests for three."""
+    rows = score(
+        tmp_path,
+        """
+        import time, torch
+        from daskprs._system.nvml import gpu_usage
+
+        def run(rows):
+            x = torch.rand(4096, 4096, device="cuda")
+            until = time.monotonic() + 3.5
+            while time.monotonic() < until:
+                x = (x @ x).clamp(0, 1)
+                torch.cuda.synchronize()
+            busy = max(gpu_usage(2.5), key=lambda one: one.percent or 0)
+            time.sleep(3.5)
+            idle = gpu_usage(2.5)[busy.number]
+            return rows.assign(
+                busy=busy.percent, idle=idle.percent, means=busy.is_mean and idle.is_mean
+            )
+        """,
+        [0],
+    ).to_pandas()
+    assert rows["means"].all()
+    assert rows["busy"].iloc[0] > 70
+    assert rows["idle"].iloc[0] < 30
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_a_job_says_that_its_card_waits_for_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
+) -> None:
+    """A card that works most of the time needs no advice."""
+    [name, *_] = visible_devices() or ()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
+    result = score(
+        tmp_path,
+        """
+        import time, torch
+
+        def init():
+            global x
+            x = torch.rand(4096, 4096, device="cuda")
+
+        def run(rows):
+            until = time.monotonic() + (0.0 if IS_IDLE else 0.2)
+            while time.monotonic() < until:
+                (x @ x).sum().item()
+            begun = time.process_time()
+            while IS_IDLE and time.process_time() < begun + 0.2:
+                pass
+            return rows.assign(sum=float(x.sum()))
+        """.replace("IS_IDLE", str(is_idle)),
+        list(range(150)),
+    )
+    of_card = [text for text in result.advice if "GPU" in text]
+    assert len(of_card) == int(is_idle)
+    for text in of_card:
+        assert " was busy " in text
+        assert "gpus_per_process=" in text
+
+
+def test_a_context_in_a_fork_is_explained(tmp_path: Path) -> None:
+    """The line that made the first context is named, and how to start processes instead."""
+    with pytest.raises(daskprs.ParallelRunFailed) as raised:
+        daskprs.parallel_run(
+            pd.DataFrame({"n": [1]}),
+            written(
+                tmp_path,
+                """
+                import multiprocessing, torch
+
+                def init():
+                    global known
+                    known = torch.arange(10).cuda()
+
+                def square(number):
+                    return int(torch.tensor(number, device="cuda") ** 2)
+
+                def run(rows):
+                    with multiprocessing.get_context("fork").Pool(1) as pool:
+                        return rows.assign(square=pool.map(square, rows["n"].tolist()))
+                """,
+            ),
+            job_dir=tmp_path / "job",
+            run_max_try=1,
+        )
+    assert "known = torch.arange(10).cuda()" in str(raised.value)
+    assert 'start_method="spawn"' in str(raised.value)
 
 
 CALLER = """

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
             "--mini-batch-size '10 tb'",
         ),
         (Option("dtypes"), "dtypes", "--dtype"),
+        (Option("dtypes", {"a": "int64"}), "dtypes={'a': 'int64'}", "--dtype a=int64"),
     ],
 )
 def test_a_message_names_an_option_as_its_reader_writes_it(

@@ -221,9 +221,14 @@ def flagged(option: Option) -> str:
         return f"--{name}"
     if option.value is False:
         return f"--no-{name}"
+    if option.value is ...:
+        return f"--{name}"
+    if isinstance(option.value, dict):
+        pairs = (shlex.quote(f"{key}={value}") for key, value in option.value.items())
+        return " ".join(f"--{name} {pair}" for pair in pairs)
     several = isinstance(option.value, (tuple, list))
     value = ",".join(option.value) if several else str(option.value)
-    return f"--{name}" if option.value is ... else f"--{name} {shlex.quote(value)}"
+    return f"--{name} {shlex.quote(value)}"
 
 
 def command_line(ctx: click.Context) -> Surface:

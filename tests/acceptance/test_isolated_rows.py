@@ -474,7 +474,10 @@ def test_a_script_cannot_name_rows_that_it_did_not_get(tmp_path: Path) -> None:
         ({"partition_keys": "what", "size": None}, "all rows of a key"),
         ({"output_action": "summary_only"}, "independent_rows=True"),
         ({"on_error": "null", "output_action": "summary_only"}, "drops what run"),
-        ({"on_error": "null", "schema": {"n": int}}, r"lacks that column. Add '_error': 'string'"),
+        (
+            {"on_error": "null", "schema": {"n": int}},
+            r"lacks that column.* schema={'_error': 'string'}",
+        ),
         ({"on_error": "null", "schema": {"_error": int}}, "says that it is int64"),
         (
             {"on_error": "null", "schema": pa.schema([pa.field("n", pa.int64(), False), ERROR])},
@@ -555,6 +558,6 @@ def test_a_hundred_bad_rows_of_a_million(
     whole, pieces, inits = (notes.read_text().count(one) for one in "rpi")
     print(f"{pieces} calls for pieces, {whole - 1000} more for others, {inits} processes")
     if not poisons:
-        assert pieces <= 2_100
+        assert pieces <= 1_500
         dead = 60  # of which each search ends about ten processes
         assert inits <= 2 + dead * 13

@@ -94,9 +94,9 @@ def unfit_for_nulls(text: str, included: Collection[str]) -> str | None:
     if known is None or not (pa.types.is_string(known) or pa.types.is_large_string(known)):
         has = "lacks that column" if known is None else f"says that it is {known}"
         return (
-            f"all rows have a column {ERROR!r}, as text, and the schema {has}. Add {ERROR!r}: "
-            f"'string' to a mapping, pa.field({ERROR!r}, pa.string()) to an Arrow schema, or a "
-            "column of the type 'string' to a frame"
+            f"all rows have a column {ERROR!r}, as text, and the schema {has}. Beside the other "
+            f"columns, add {Option('schema', {ERROR: 'string'})}, or to an Arrow schema "
+            f"pa.field({ERROR!r}, pa.string())"
         )
     full = [one.name for one in schema if not one.nullable and one.name not in included]
     if not full:

@@ -153,6 +153,12 @@ class KeepSize(NamedTuple):
     at_most: int
 
 
+class KeepColumns(NamedTuple):
+    """Keep the columns of what `run` returns, which rows of nulls have, too."""
+
+    columns: tuple[str, ...]
+
+
 class Remark(NamedTuple):
     """Log a message for people."""
 
@@ -185,6 +191,7 @@ Action = (
     | FailAttempt
     | HideGpus
     | KeepSize
+    | KeepColumns
     | Remark
     | Abort
     | Finish

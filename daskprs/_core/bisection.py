@@ -42,10 +42,14 @@ class Bisection:
         The outcome of its last attempt as a whole.
     confirms
         Whether an item has to fail alone twice.
+    is_sure
+        Whether that attempt has failed in a sound process, so that a single item is found by it.
 
     """
 
-    def __init__(self, items: int, outcome: Outcome, *, confirms: bool = False) -> None:
+    def __init__(
+        self, items: int, outcome: Outcome, *, confirms: bool = False, is_sure: bool = True
+    ) -> None:
         self._confirms = confirms
         self.items = items
         self.outcome = outcome
@@ -70,7 +74,7 @@ class Bisection:
         """How often an item that had failed alone has passed then."""
         self._divided: set[int] = set()
         """Where ranges are divided that failed, though no item in them has failed alone."""
-        if items == 1:
+        if items == 1 and is_sure:
             self._add(self._searched, outcome)
 
     @property

@@ -10,6 +10,7 @@ from collections import deque
 from statistics import median
 from typing import TYPE_CHECKING
 
+from daskprs._core.actions import KeepColumns
 from daskprs._core.bisection import MORE_TIME, Bisection
 from daskprs._core.outcomes import Status
 
@@ -37,6 +38,9 @@ MEDIAN_OF = 101
 MOST_FRUITLESS = 10
 """Number of bisections in which nothing has passed with which a job stops bisecting."""
 
+MOST_WAITING = 1000
+"""Largest number of mini-batches that wait for the first success in the job: each has its error."""
+
 
 class Isolation:
     """Decides which mini-batches are bisected, and what is tried next in them."""
@@ -49,6 +53,10 @@ class Isolation:
         self._fruitless = 0
         self._has_found_good = False
         self._is_told = False
+        self._columns = state.limits.columns
+        self.waiting: list[Entry] = []
+        """Mini-batches in which nothing has passed, while that is true of the whole job: the script
+        may fail for all rows, and nobody knows the columns of rows of nulls."""
         self._run_s: deque[float] = deque(maxlen=MEDIAN_OF)
 
     @property
@@ -68,13 +76,43 @@ class Isolation:
         """
         return bool(self.is_independent) and self._items(entry, outcome) > 1
 
-    def begun(self, entry: Entry, outcome: Outcome) -> Entry | None:
+    def learn_columns(self, columns: Iterable[tuple[str, ...] | None]) -> None:
+        """Record the columns of what `run` returned, from outcomes that tell them."""
+        known = next((one for one in columns if one is not None), None)
+        if known is not None and self._columns is None:
+            self._columns = known
+            self._state.actions.append(KeepColumns(known))
+
+    def waits(self, entry: Entry) -> bool:
+        """Return whether the next attempt at a mini-batch waits until any item has succeeded."""
+        bisection = entry.bisection
+        if bisection is None or self._state.tally.items_succeeded:
+            return False
+        is_fruitless = bisection.is_fruitless and not self._has_found_good
+        is_bad = is_fruitless or bisection.count == bisection.items
+        return is_bad and len(self.waiting) < MOST_WAITING
+
+    def released(self) -> list[Entry]:
+        """Return the mini-batches that need not wait any more, to be attempted."""
+        if not self.waiting or not self._state.tally.items_succeeded or not self._is_on:
+            return []
+        waiting, self.waiting = self.waiting, []
+        return [one for entry in waiting if (one := self._next(entry, is_new=True)) is not None]
+
+    def given_up(self, *, is_last: bool) -> list[Entry]:
+        """Return the mini-batches that wait in vain: none is searched, or nothing else is left."""
+        if self._is_on and not is_last:
+            return []
+        waiting, self.waiting = self.waiting, []
+        return waiting
+
+    def begun(self, entry: Entry, outcome: Outcome, *, is_sure: bool) -> Entry | None:
         """Return the entry of a mini-batch with its tries spent, to be bisected; None if not."""
         items = self._items(entry, outcome)
         if not items:
             return None
         confirms = self._state.limits.run_max_try > 1
-        bisection = Bisection(items, outcome, confirms=confirms)
+        bisection = Bisection(items, outcome, confirms=confirms, is_sure=is_sure)
         return self._next(entry._replace(bisection=bisection), is_new=True)
 
     def passed(self, entry: Entry, outcome: Outcome) -> Entry | None:
@@ -96,8 +134,8 @@ class Isolation:
         if end.passed_before or end.passed_after:
             bisection.has_passed = self._has_found_good = True
         bisection.fail(outcome, end.failed_at, host, process)
-        if bisection.is_fruitless and not self._has_found_good and self._gives_up(bisection):
-            return None
+        if bisection.is_fruitless and not self._has_found_good:
+            self._count(bisection)
         return self._next(entry)
 
     def _items(self, entry: Entry, outcome: Outcome) -> int:
@@ -108,22 +146,22 @@ class Isolation:
             return 0
         return outcome.total or entry.mini_batch.items or 0
 
-    def _gives_up(self, bisection: Bisection) -> bool:
-        """Count a search in which nothing has passed; return whether it ends without a result."""
-        if not bisection.is_counted:
-            bisection.is_counted = True
-            self._fruitless += 1
+    def _count(self, bisection: Bisection) -> None:
+        """Count a search in which nothing has passed."""
+        if bisection.is_counted:
+            return
+        bisection.is_counted = True
+        self._fruitless += 1
         if self._fruitless == MOST_FRUITLESS:
             self._stop(
                 f"{MOST_FRUITLESS} mini-batches were bisected, and run() has succeeded for no part "
                 "of any of them. The script may fail for all rows"
             )
-        return not self._is_on or not self._state.tally.succeeded
 
     def finish(self, entry: Entry, end: PiecesEnd | None) -> None:
         """Tell people of the items that a committed mini-batch is without."""
-        bisection = entry.bisection
         self._check(entry, end)
+        bisection = entry.bisection
         if bisection is None or not bisection.failed:
             return
         first, *others = bisection.failed
@@ -147,7 +185,8 @@ class Isolation:
         at_most = self._state.at_most if entry.pieces is None else entry.pieces.at_most
         pieces = bisection.pieces()._replace(at_most=at_most)
         checks = self.is_independent is None
-        pieces = pieces._replace(checks=checks, timeout_s=self._timeout_s(bisection, pieces))
+        timeout_s = self._timeout_s(bisection, pieces)
+        pieces = pieces._replace(checks=checks, timeout_s=timeout_s, columns=self._columns)
         again = entry if is_new else entry.again()
         # It goes on in its process, which is warm: no other slot is better.
         return again._replace(pieces=pieces, failed_on=(), lease_at_most=1, runs_first=False)

@@ -94,8 +94,9 @@ class Ledger:
         self._allocator = AgentAllocator(state, first_process, has_run=has_run)
         self._placement = Placement(state, self._startup, self._allocator)
         self._renewals = Renewals(state, self._timer)
+        self._isolation = Isolation(state)
         self._settling = Settling(
-            state, self._placement, self._timer, self._renewals, Isolation(state)
+            state, self._placement, self._timer, self._renewals, self._isolation
         )
         self._gpu_question = GpuQuestion(state)
         self._leasing = Leasing(
@@ -196,7 +197,9 @@ class Ledger:
         return state.tally.standing(
             expected=state.expected,
             running=sum(len(flight.entries) for flight in state.leases.values()),
-            waiting=len(state.backlog) + sum(len(agent.held) for agent in state.agents()),
+            waiting=len(state.backlog)
+            + len(self._isolation.waiting)
+            + sum(len(agent.held) for agent in state.agents()),
         )._replace(
             left_out=tuple(map(str, self._placement.quarantine.ever)),
             renewals=self._renewals.count,
@@ -304,6 +307,8 @@ class Ledger:
     def _go_on(self) -> None:
         """Give work to free slots, and end the job when no work is left."""
         state = self._state
+        self._settling.release_waiting()
+        self._settling.give_up_waiting(is_last=False)
         self._startup.judge()
         self._renewals.judge(self._placement.usable)
         self._leasing.feed()
@@ -315,6 +320,8 @@ class Ledger:
         self._leasing.withdraw()
         if not state.leases and not state.over:
             state.backlog.look_ahead()
+            if state.backlog.empty:
+                self._settling.give_up_waiting(is_last=True)
         if state.backlog.exhausted and not state.over:
             state.abort_if(state.budgets.judge_percent(state.tally.planned))
             if state.backlog.empty and not state.leases and not state.over:

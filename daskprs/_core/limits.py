@@ -30,6 +30,8 @@ class Limits:
     """Whether items are independent of each other, as the user says or an earlier job has found."""
     at_most: int | None = None
     """Largest number of items of a call of `run` that an earlier job found to fit the memory."""
+    columns: tuple[str, ...] | None = None
+    """The columns of what `run` returns that an earlier run of the job has found."""
     gpus_per_process: float = 1.0
     finds_gpu_use: bool = False
     """Whether the first mini-batch shows if the script uses GPUs; if not, they are hidden."""

@@ -49,6 +49,8 @@ class Pieces(NamedTuple):
     """The items that are left out, in order."""
     timeout_s: float | None = None
     """Seconds that a call may take, where that is less than the timeout of `run`."""
+    columns: tuple[str, ...] | None = None
+    """The columns of what `run` returned for others, for rows of nulls; None: they are unknown."""
 
     @property
     def is_empty(self) -> bool:

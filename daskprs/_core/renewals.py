@@ -68,6 +68,11 @@ class Renewals:
             return self._enough
         return min(self._enough, MOST_HELD) + 1
 
+    @property
+    def is_helpless(self) -> bool:
+        """Whether failures are charged although their processes may be broken."""
+        return self._helpless
+
     def is_calm(self, agent: AgentRecord) -> bool:
         """Return whether a further success of a process changes nothing."""
         return bool(agent.calls) and not agent.failed_in_a_row and not self._since_success

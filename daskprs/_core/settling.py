@@ -94,9 +94,12 @@ class Settling:
             if self._commit_all(results, flight):
                 count += len(results.outcomes)
                 seconds += sum(results.outcomes.column("elapsed_s"))
-                if self._isolation.is_on:  # it unpacks a column
+                if self._isolation.is_on:  # it unpacks columns
                     self._isolation.learn(results.outcomes.column("run_s"))
+                    self._isolation.learn_columns(results.outcomes.column("columns"))
                 continue
+            if self._isolation.is_on:
+                self._isolation.learn_columns(results.outcomes.column("columns"))
             commit = Commit([], [], results)
             outcomes = results.outcomes.columns(*SETTLING)
             for position, (index, attempt, status, elapsed_s, *items) in enumerate(outcomes):
@@ -307,9 +310,10 @@ class Settling:
             self._record(entry, outcome, charged=True)
             self._again_elsewhere(again, self._state.delay_s(again))
             return
-        if (bisected := self._isolation.begun(again, outcome)) is not None:
+        is_sure = not self._renewals.is_helpless
+        if (bisected := self._isolation.begun(again, outcome, is_sure=is_sure)) is not None:
             self._record(entry, outcome, charged=True)
-            self._next.append(bisected)
+            self._go_on(entry, bisected)
             return
         self._spend(again, outcome)
 
@@ -331,9 +335,20 @@ class Settling:
     def _go_on(self, entry: Entry, again: Entry | None) -> None:
         """Make the next attempt of a bisection, or give the mini-batch up for its own failure."""
         if again is not None:
-            self._next.append(again)
+            waits = self._isolation.waits(again)
+            (self._isolation.waiting if waits else self._next).append(again)
         elif entry.bisection is not None:
             self._spend(entry, entry.bisection.outcome)
+
+    def release_waiting(self) -> None:
+        """Put back the mini-batches that had to wait until any item has succeeded."""
+        self._state.backlog.put_back(self._isolation.released(), anywhere=True)
+
+    def give_up_waiting(self, *, is_last: bool) -> None:
+        """Give up the mini-batches that wait in vain for a success."""
+        for entry in self._isolation.given_up(is_last=is_last):
+            if entry.bisection is not None and not self._state.over:
+                self._spend(entry, entry.bisection.outcome)
 
     def lose(self, entry: Entry, slot: SlotId) -> None:
         """Count the loss of a worker against the mini-batch that was alone in its lease there."""

@@ -16,6 +16,7 @@ from daskprs._core.actions import (
     Finish,
     HideGpus,
     Interrupt,
+    KeepColumns,
     KeepSize,
     LeaseFailed,
     LeaseWithdrawn,
@@ -227,6 +228,8 @@ class Dispatcher:
             case HideGpus():
                 self._slots.hide_gpus()
                 self._files.note_hidden_gpus()
+            case KeepColumns(columns):
+                self._files.note_columns(columns)
             case KeepSize(at_most):
                 self._files.note_size(at_most)
             case Remark(level, message):

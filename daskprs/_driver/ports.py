@@ -80,6 +80,9 @@ class Files(Protocol):
     def sync_if_due(self, now_s: float) -> None:
         """Make commits survive a loss of power, about once a second."""
 
+    def note_columns(self, columns: tuple[str, ...]) -> None:
+        """Note for a resume which columns `run` returns."""
+
     def note_size(self, at_most: int) -> None:
         """Note for a resume how many items of a call of `run` fit the memory."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 import traceback
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -197,8 +198,11 @@ class Job:
 
         GPUs stay hidden that were unused, and calls of `run` have the size that fits the memory.
         """
-        options = self._call.options
+        options, folder = self._call.options, self._call.folder
         limits = with_known_size(self._call, options.limits())
+        with suppress(OSError, ValueError):
+            columns = json.loads(folder.returned_columns.read_text())
+            limits = replace(limits, columns=tuple(map(str, columns)))
         if self._is_inline:
             return limits.without_kills()
         if options.finds_gpu_use and self._call.folder.gpus_hidden.exists():

@@ -7,6 +7,7 @@ loss of power loses commits made since the last sync, about a second before.
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -202,6 +203,11 @@ class ResultStore:
     def note_hidden_gpus(self) -> None:
         """Note for a resume that the script uses no GPU."""
         self._folder.gpus_hidden.touch()
+
+    def note_columns(self, columns: tuple[str, ...]) -> None:
+        """Note for a resume which columns `run` returns."""
+        with reported(self._folder.path), whole_file(self._folder.returned_columns) as file:
+            file.write(json.dumps(columns).encode())
 
     def note_size(self, at_most: int) -> None:
         """Note for a resume how many items of a call of `run` fit the memory."""

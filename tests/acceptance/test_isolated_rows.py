@@ -333,6 +333,26 @@ def test_who_fails_everywhere_fails(tmp_path: Path) -> None:
         score(tmp_path, table(640, {}), run)
 
 
+@pytest.mark.parametrize("form", ["text", "jsonl", "parquet"])
+def test_rows_of_nulls_have_the_columns_of_others_where_all_of_a_mini_batch_is_bad(
+    form: str, tmp_path: Path
+) -> None:
+    """The first one waits for another one to show them; a resume remembers them."""
+    data = table(96, dict.fromkeys([*range(8), *range(40, 48)], "raises"))
+    options = {"on_error": "null", "output_format": form, "output_dir": tmp_path / "out"}
+    options |= {"append_row_dataframe_header": True} if form == "text" else {}
+    result = score(tmp_path, data, size="8 rows", **options)
+    assert result.items == (96, 80, 16)
+    if form == "text":
+        found = pd.read_csv(result.output_file, sep=" ")
+    elif form == "jsonl":
+        found = pd.read_json(next(result.output_file.glob("*.jsonl")), lines=True)
+    else:
+        found = pd.read_parquet(result.output_file)
+    assert found["_error"].notna().tolist() == found["n"].isna().tolist()
+    assert found["n"].dropna().tolist() == [n for n in range(96) if n // 8 not in (0, 5)]
+
+
 def test_a_mended_script_runs_the_mini_batches_with_failed_rows_again(tmp_path: Path) -> None:
     """By `resume="failed"`; then nothing is missing, and no table is left."""
     data = table(96, {5: "raises"})

@@ -218,6 +218,17 @@ def test_a_script_that_fails_everywhere_is_not_searched_for_ever(desk: Any, size
     assert agents.calls < 40 + 10 * 100
 
 
+@pytest.mark.parametrize("size", [1, 6])
+def test_a_mini_batch_in_which_all_is_bad_waits_for_a_success(desk: Any, size: int) -> None:
+    """Else it would fail as a whole, or not, by which mini-batch is done first."""
+    bad = {(0, item): RAISES for item in range(size)}
+    agents = begun(desk, [size, size, size], bad, run_max_try=1, allowed_failed_count=0)
+    agents.work()
+    assert agents.it.committed == [1, 0, 2]
+    assert failed_items(agents.it) == bad.keys()
+    assert agents.it.given_up == []
+
+
 def test_what_cannot_be_loaded_is_no_bad_row(desk: Any, an_outcome: Any) -> None:
     """Its mini-batch fails as a whole."""
     it = desk(1, isolates=True, run_max_try=1)

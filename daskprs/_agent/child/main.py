@@ -201,6 +201,7 @@ class Agent:
         self._failed_in_a_row = 0
         """Number of calls of `run` that have failed since the last success."""
         self._lifetime = Lifetime(start.job.limits)
+        self._has_told_columns = False
         self._profile: RunProfile | None = None
         self._attempted: Callable[[AttemptRun], tuple[Outcome, bytes]] = self._call
         profile = profile_of(start.job, start.process)
@@ -252,6 +253,7 @@ class Agent:
             printed = self._print_marks.move()
             if printed is not None:
                 outcome = outcome._replace(printed=printed)
+            outcome = self._with_columns(outcome, attempt)
             inbox.listen_again()
             is_made = outcome.status is Status.RUN_DONE and attempt.target is None
             if attempt.named and attempt.pieces is None and is_made:
@@ -274,6 +276,14 @@ class Agent:
             yield False
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
+
+    def _with_columns(self, outcome: Outcome, attempt: AttemptRun) -> Outcome:
+        """Return an outcome with the columns of its rows, once, where rows of nulls need them."""
+        if self._has_told_columns or attempt.nulls is None or outcome.status is not Status.RUN_DONE:
+            return outcome
+        columns = attempt.nulls.columns
+        self._has_told_columns = columns is not None
+        return outcome._replace(columns=columns)
 
     def _halt_after(self, outcome: Outcome) -> str | None:
         """Count failures in a row; return a text where the agent takes no more work.
@@ -341,7 +351,8 @@ class Agent:
         included = self._job.included
         if output.errors:
             names = () if included is None else included.names
-            attempt.nulls = NullRows(names, output.schema)
+            known = pieces.columns if pieces is not None and output.text else None
+            attempt.nulls = NullRows(names, output.schema, known)
         if pieces is not None:
             enter = partial(self._page.enter, Phase.RUNNING, self._inbox.position, attempt.total)
             steps = self._page.turn_to, enter

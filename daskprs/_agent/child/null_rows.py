@@ -44,20 +44,31 @@ class NullRows:
         Names of the columns of the input that stand before those of `run`.
     schema
         The schema that the caller gives, as text: it says which columns there are, too.
+    columns
+        The columns of `run` for a mini-batch without any rows of its own; None: unknown.
 
     """
 
-    def __init__(self, included: Sequence[str] = (), schema: str | None = None) -> None:
+    def __init__(
+        self,
+        included: Sequence[str] = (),
+        schema: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
         self.count = 0
         """Number of rows of nulls."""
         self._included = frozenset(included)
         self._schema = schema
+        self._known = columns
+        self._has_rows = False
+        """Whether `run` has returned any row."""
         self._columns: Block | None = None
         self._waiting: list[_Waiting] = []
 
     def write(self, writer: RowWriter, result: Any, first_row: int) -> None:
         """Write what `run` returned, the included columns among it."""
         for block in _blocks(result):
+            self._has_rows |= len(block) > 0
             if self._columns is None:
                 self._columns = block[:0]
                 self._write_waiting(writer)
@@ -71,10 +82,24 @@ class NullRows:
         if self._columns is not None:
             self._write_waiting(writer)
 
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The names of the columns of the rows that `run` returned; None where there are none."""
+        if self._columns is None or not self._has_rows:
+            return None
+        is_table = isinstance(self._columns, pa.Table)
+        names = self._columns.column_names if is_table else [*self._columns.columns]
+        kept = tuple(name for name in names if name not in self._included)
+        is_plain = all(isinstance(name, str | int) for name in kept)
+        return tuple(map(str, kept)) if is_plain else None
+
     def finish(self, writer: RowWriter) -> None:
-        """Write what still waits, where the schema says the columns that `run` did not return."""
+        """Write what still waits, where anything says the columns that `run` did not return."""
         if self._columns is None and self._schema is not None:
             self._columns = schema_of(self._schema).empty_table().drop_columns([ERROR])
+        elif self._columns is None and self._known is not None:
+            self._columns = pa.table({name: pa.nulls(0) for name in self._known})
+        if self._columns is not None:
             self._write_waiting(writer)
 
     def _write_waiting(self, writer: RowWriter) -> None:

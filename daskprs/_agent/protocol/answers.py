@@ -232,6 +232,12 @@ def _ends(name: str, column: tuple[Any, ...]) -> Sequence[PiecesEnd | None]:
     return ends
 
 
+def _names(name: str, column: tuple[Any, ...]) -> tuple[tuple[str, ...] | None, ...]:
+    for one in column if any(column) else ():
+        _check(one is None or (type(one) is tuple and {*map(type, one)} <= {str}), name)
+    return column
+
+
 def _failed_rows(name: str, column: tuple[Any, ...]) -> Sequence[FailedRows | None]:
     if column.count(None) == len(column):
         return column
@@ -269,4 +275,5 @@ _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     "pieces": _ends,
     "failed_rows": _failed_rows,
     "stage_process": _no_process,
+    "columns": _names,
 }

@@ -230,14 +230,19 @@ class Agent:
                     return
 
     def _hear(self) -> None:
-        """Take what extends the order, between two mini-batches."""
+        """Take what extends the order or cuts it short, between two mini-batches."""
         for message in list(self._inbox):
-            if isinstance(message, ExtendLease) and message.lease_id == self._order:
-                self._work += list(message.work)
-                self._last = len(self._work) - 1
-                self._inbox.remove(message)
-            elif isinstance(message, TruncateLease):
-                self._inbox.remove(message)
+            match message:
+                case ExtendLease(order, work) if order == self._order:
+                    self._work += list(work)
+                case TruncateLease(order, last) if order == self._order:
+                    self._work = self._work[: last + 1]
+                case TruncateLease():
+                    pass
+                case _:
+                    continue
+            self._last = len(self._work) - 1
+            self._inbox.remove(message)
 
     def _run_all(self) -> Iterator[float | None]:
         while True:

@@ -111,12 +111,19 @@ class ItemsAttempt:
 
     def made(self) -> tuple[Outcome, bytes]:
         """Make the attempt; return its outcome, and the rows outside of the spool."""
+        outcome, body = self._made()
+        if self._run.nulls is not None and outcome.status is Status.RUN_DONE:
+            outcome = outcome._replace(columns=self._run.nulls.columns)
+        return outcome, body
+
+    def _made(self) -> tuple[Outcome, bytes]:
         run, pieces = self._run, self._run.pieces
         self._enter()
         if run.total == 0:
             return run.finished(Status.RUN_DONE, empty=True), b""
         run.data = items_of(run.mini_batch.index, run.total)
-        run.nulls = NullRows() if self._output.errors else None
+        known = None if pieces is None else pieces.columns
+        run.nulls = NullRows((), known) if self._output.errors else None
         if pieces is not None:
             turn = self._agent.turn_to, self._enter
             made = PiecesRun(run, pieces, self._output, None, self._write_run, _failure, *turn)

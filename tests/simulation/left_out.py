@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,10 @@ Row = tuple[Any, ...]
 
 
 def fitting_limits(folder: JobFolder, limits: Limits) -> Limits:
-    """Return limits with the number of items that is known to fit the memory, as a job does."""
+    """Return limits with what earlier drivers have found out, as a job does."""
+    with suppress(OSError, ValueError):
+        columns = tuple(json.loads(folder.returned_columns.read_text()))
+        limits = replace(limits, columns=columns)
     if limits.independent_rows or limits.isolates:
         with suppress(OSError, ValueError):
             at_most = max(1, int(folder.fitting_size.read_text()))

@@ -133,8 +133,6 @@ class CheckedLedger(Ledger):
         self.given_up: set[int] = set()
         self.failed_items = 0
         """Items that failed by themselves, and those of mini-batches that were given up."""
-        self._has_committed = False
-        """Whether anything had been committed before the present action."""
         self._searches = scenario.isolates
         """Whether mini-batches that fail are still searched."""
         super().__init__(*given, recovered=self._found, **more)
@@ -151,7 +149,6 @@ class CheckedLedger(Ledger):
 
     def handle(self, event: Any, now_s: float) -> list[Any]:
         """Handle an event, and check what follows."""
-        self._has_committed = any(map(self._has_items, self._committed))
         actions = super().handle(event, now_s)
         for action in actions:
             if isinstance(action, Remark):
@@ -162,7 +159,6 @@ class CheckedLedger(Ledger):
                     demand(one.index not in self._committed, f"{one.index} is committed twice")
                     demand(one.index not in self.given_up, f"{one.index} is given up already")
                     self._committed.add(one.index)
-                    self._has_committed |= self._has_items(one.index)
                 if self._scenario.items is not None:
                     self._check_items(self._scenario.items, action)
             elif isinstance(action, FailAttempt):
@@ -170,10 +166,6 @@ class CheckedLedger(Ledger):
             elif isinstance(action, Submit) and self._is_quiet():
                 self._check_attempts(action)
         return actions
-
-    def _has_items(self, index: int) -> bool:
-        items = self._scenario.items
-        return items is None or items.sizes[index] > 0
 
     def _hear(self, message: str) -> None:
         if COUNTS_AGAIN in message:
@@ -204,9 +196,10 @@ class CheckedLedger(Ledger):
         """Check that a mini-batch which is searched is given up only where nothing ever passes."""
         items = self._scenario.items
         assert items is not None
-        is_much = len(items.acts_of(index)) > 1
-        may_fail = is_much or items.lacks_memory(index, items.sizes[index])
-        demand(may_fail and not self._has_committed, f"{index} is given up as a whole")
+        size, acts = items.sizes[index], items.acts_of(index)
+        may_fail = len(acts) >= min(2, size) or items.lacks_memory(index, size)
+        is_all = not self._state.tally.items_succeeded
+        demand(may_fail and is_all, f"{index} is given up as a whole")
 
     def _check_items(self, items: Items, commit: Commit) -> None:
         """Check which items mini-batches are committed without."""

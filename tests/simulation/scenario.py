@@ -267,9 +267,6 @@ def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
     )
     most_rows = rng.randint(1, max(1, max(sizes) // 2)) if rng.random() < 0.25 else None
     heavy = range(count) if rng.random() < 0.5 else rng.sample(range(count), min(2, count))
-    if on_error == "null":
-        _spare_some(acts, sizes)
-        most_rows = None
     ends_s = scenario.ends_s
     if ends_s is None and rng.random() < 0.1:
         ends_s = rng.random() * (STARTS_S + 4)
@@ -297,12 +294,3 @@ def _keep_one_slow(acts: dict[tuple[int, int], tuple[str, ...]]) -> None:
         if place[0] in seen:
             del acts[place]
         seen.add(place[0])
-
-
-def _spare_some(acts: dict[tuple[int, int], tuple[str, ...]], sizes: list[int]) -> None:
-    """Leave rows in each mini-batch."""
-    counts: dict[int, int] = {}
-    for index, item in list(acts):
-        counts[index] = counts.get(index, 0) + 1
-        if counts[index] > max(1, sizes[index] // 4) or sizes[index] == 1:
-            del acts[index, item]

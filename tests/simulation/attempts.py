@@ -123,7 +123,7 @@ class ItemsAttempt:
             return run.finished(Status.RUN_DONE, empty=True), b""
         run.data = items_of(run.mini_batch.index, run.total)
         known = None if pieces is None else pieces.columns
-        run.nulls = NullRows((), known) if self._output.errors else None
+        run.nulls = NullRows((), None, known) if self._output.errors else None
         if pieces is not None:
             turn = self._agent.turn_to, self._enter
             made = PiecesRun(run, pieces, self._output, None, self._write_run, _failure, *turn)

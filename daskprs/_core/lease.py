@@ -192,9 +192,27 @@ class LeaseReturned:
     """Whether the worker gave the lease back before: none of its mini-batches will begin."""
 
     def terminated(self) -> LeaseReturned:
-        """Return the same without blame, if SIGTERM has ended the agent."""
+        """Return the same without blame, if SIGTERM has ended the agent or a stage process."""
+        if any(map(_has_lost_stages, self.results)):
+            return self._without_lost_stages().terminated()
         exits = [one for one in self.agent_events if isinstance(one, AgentExited)]
         if self.death is None or not any(one.returncode == -SIGTERM for one in exits):
             return self
         suspects = tuple(outcome.index for outcome in self.death.suspects)
         return replace(self, death=None, vacant=True, untouched=(*suspects, *self.untouched))
+
+    def _without_lost_stages(self) -> LeaseReturned:
+        """Return the same with untouched mini-batches where a stage process has died."""
+        lost = [one.index for made in self.results for one in made.outcomes if one.is_stage_death]
+        kept = [
+            made.only([at for at, one in enumerate(made.outcomes) if not one.is_stage_death])
+            for made in self.results
+        ]
+        results = tuple(made for made in kept if made.outcomes)
+        # `vacant` explains work that comes back whole.
+        vacant, untouched = self.vacant or not self.running, (*lost, *self.untouched)
+        return replace(self, results=results, vacant=vacant, untouched=untouched)
+
+
+def _has_lost_stages(results: Results) -> bool:
+    return any(one.is_stage_death for one in results.outcomes)

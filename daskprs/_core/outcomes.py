@@ -140,6 +140,11 @@ class Outcome(NamedTuple):
         return self.empty or lasting or is_elsewhere
 
     @property
+    def is_stage_death(self) -> bool:
+        """Whether the process of a stage beside `run` has died."""
+        return bool(self.stage_process) and self.status is Status.PROCESS_DIED
+
+    @property
     def is_fatal(self) -> bool:
         """Whether it is an error after which its process can do nothing more."""
         return self.failure is not None and self.failure.fatal

@@ -311,8 +311,8 @@ class Agent:
             return attempt.finished(Status.RUN_DONE, empty=True), b""
         outcome, payload = self._tried(attempt)
         # Also after an error of `run`: if its file has changed meanwhile, the mini-batch may have
-        # rows of both states, and no retry mends that.
-        if self._check_input is not None and attempt.before is None:
+        # rows of both states, and no retry mends that. A later stage may read it again.
+        if self._check_input is not None and (attempt.before is None or attempt.target is None):
             try:
                 self._check_input(attempt.mini_batch)
             except InputChanged as error:

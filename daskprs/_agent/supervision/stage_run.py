@@ -72,9 +72,12 @@ class StageRun(LeaseRun):
     def finish_stages(self) -> None:
         """Wait for what `run` has already passed on; all else of the lease is untouched.
 
-        The agent works no more. What it has done need not be done again.
+        The agent works no more. What it has done need not be done again, unless the processes end,
+        too: a pool that is closed drops what waits for them.
         """
-        while any(task.stage == POSTPROCESS for task in self._at_stage.values()):
+        while not self._workers.is_closed and any(
+            task.stage == POSTPROCESS for task in self._at_stage.values()
+        ):
             for ended in self._workers.taken(within_s=1.0):
                 self._end_stage(ended, None)
 

@@ -89,6 +89,8 @@ class StageSlot(Slot):
 
     def _started(self, assignment: AgentAssignment) -> Supervisor | None:
         """Return a new agent; None when `init` failed, here or in all stage processes."""
+        if self._workers is not None and self._workers.are_lost:
+            self._drop_workers()
         if self._workers is None:  # first, so that all of them start at the same time
             self._workers = StageWorkers(
                 self._employ_stage,

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+import weakref
 from collections import deque
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -22,8 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from daskprs._agent.supervision.slot import Slot
 from daskprs._core.agent_allocation import DEVICES_VARIABLE, HIDDEN
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import AgentAssignment, InitFailed, Lease, Results
-from daskprs._core.outcomes import Status
+from daskprs._core.lease import AgentAssignment, AgentExited, InitFailed, Lease, Results
+from daskprs._core.outcomes import Failure, Status
 from daskprs._core.stages import StageWork
 from daskprs.errors import AgentError
 
@@ -33,22 +35,29 @@ if TYPE_CHECKING:
     from daskprs._agent.supervision.supervisor import Supervisor
     from daskprs._core.lease import AgentEvent, LeaseReturned
     from daskprs._core.mini_batch import Assigned
-    from daskprs._core.outcomes import Failure, Outcome
+    from daskprs._core.outcomes import Outcome
 
 ANY_NUMBER = 1 << 30
 """A stage process does not stop after failures in a row: its thread decides what follows."""
+STARTS_IN_VAIN = 3
+"""Processes that may end one after the other before they begin their first mini-batch."""
+KILL_AGAIN_S = 0.05
+"""A process that is just being started is not there to be killed yet."""
 
 
 class StageFile:
     """A file in memory between two stages; processes of the same user open it by its path."""
 
     def __init__(self) -> None:
-        self._fd = os.memfd_create("daskprs-stage", os.MFD_CLOEXEC)
-        self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
+        fd = os.memfd_create("daskprs-stage", os.MFD_CLOEXEC)
+        self.path = f"/proc/{os.getpid()}/fd/{fd}"
+        # At most once: its number may be that of another file by then. And with its last reference:
+        # the record of a lease that has met an error closes nothing.
+        self._close = weakref.finalize(self, os.close, fd)
 
     def close(self) -> None:
         """Close the file; its memory is free once no process has it mapped any more."""
-        os.close(self._fd)
+        self._close()
 
 
 class StageTask(NamedTuple):
@@ -123,6 +132,8 @@ class StageWorkers:
         count: int,
     ) -> None:
         self.count = count
+        self.is_closed = False
+        """Whether the processes shut down: what waits for them is run by none."""
         # A connection, since it is closed with its last reference: a pool that is closed does not
         # wait for the threads.
         self._wake = Connection(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
@@ -138,7 +149,7 @@ class StageWorkers:
         self._change = threading.Condition()
         self._ended: SimpleQueue[StageEnded | BaseException] = SimpleQueue()
         self._is_known = threading.Event()
-        """Set once the first process is up or has failed."""
+        """Set once a process is up, or all have failed."""
         self._not_ready: StagesNotReady | None = None
         self._threads = [
             threading.Thread(
@@ -152,6 +163,11 @@ class StageWorkers:
     def wake_fd(self) -> int:
         """The descriptor that is readable when a task has ended."""
         return self._wake.fileno()
+
+    @property
+    def are_lost(self) -> bool:
+        """Whether no process is left that comes up."""
+        return self._left == 0
 
     def wait_until_ready(self) -> None:
         """Wait until the first process is up; raise `StagesNotReady` if none comes up."""
@@ -204,14 +220,23 @@ class StageWorkers:
 
     def close(self) -> None:
         """Let the processes shut down once their tasks are done, without waiting for them."""
+        self.is_closed = True
         self.drop()
         with self._change:
             self._tasks += [None] * self.count
             self._change.notify_all()
 
     def stop(self) -> None:
-        """Shut down the processes, and wait for their end."""
+        """Shut down the processes, and wait for their end.
+
+        Nobody waits for what they do: those that are still at work, or in `init`, are killed.
+        """
         self.close()
+        threads = [*zip(self._workers, self._threads, strict=True)]
+        while at_work := [one for one, thread in threads if one.is_at_work and thread.is_alive()]:
+            for one in at_work:
+                one.slot.kill()
+            time.sleep(KILL_AGAIN_S)
         for thread in self._threads:
             thread.join()
         with suppress(Exception):  # an error that nobody waits for any more
@@ -243,11 +268,11 @@ class StageWorkers:
         try:
             worker.start()
             self._is_known.set()
-            while (task := self._next()) is not None:
+            while (task := self._next(worker)) is not None:
                 ended, task = worker.run(task), None
                 self._tell(ended)
         except StagesNotReady as error:
-            self._lose(task, error)
+            self._lose(worker, task, error)
         except BaseException as error:  # noqa: BLE001 - raised again by the thread of the lease
             if task is not None:
                 task.close()
@@ -256,27 +281,32 @@ class StageWorkers:
         finally:
             self._events += worker.slot.stop()
 
-    def _next(self) -> StageTask | None:
+    def _next(self, worker: _StageWorker) -> StageTask | None:
         with self._change:
+            worker.is_at_work = False
             self._change.wait_for(lambda: self._tasks)
-            return self._tasks.popleft()
+            task = self._tasks.popleft()
+            worker.is_at_work = task is not None
+            return task
 
     def _tell(self, ended: StageEnded | BaseException) -> None:
         self._ended.put(ended)
         os.eventfd_write(self.wake_fd, 1)
 
-    def _lose(self, task: StageTask | None, error: StagesNotReady) -> None:
+    def _lose(self, worker: _StageWorker, task: StageTask | None, error: StagesNotReady) -> None:
         """Go on without a process whose `init` has failed, while there are others."""
         if task is not None:
             self.give(task, at_once=True)
         with self._change:
             self._left -= 1
             is_last = self._left == 0
-        if not self._is_known.is_set():
-            self._not_ready = error
-        self._is_known.set()
         if is_last:
+            if not self._is_known.is_set():
+                self._not_ready = error
+            self._is_known.set()
             self._tell(error)
+        elif not self.is_closed:  # else it was killed
+            self._events.append(InitFailed(worker.name, error.failure, error.elapsed_s))
 
 
 class _StageWorker:
@@ -300,6 +330,8 @@ class _StageWorker:
         self._leases = 0
         self._renewed = 0
         self._is_sound = True
+        self.is_at_work = True
+        """Whether it starts its process, or runs a task."""
 
     @property
     def _process(self) -> str:
@@ -311,6 +343,7 @@ class _StageWorker:
 
     def run(self, task: StageTask) -> StageEnded:
         """Run a task, if need be twice."""
+        in_vain = 0
         while True:
             self.slot.function = task.stage
             returned, process = self._leased(task.with_work()), self._process
@@ -320,8 +353,12 @@ class _StageWorker:
             elif returned.results:
                 (results,) = returned.results
                 outcome = results.outcomes[0]
-            else:
-                continue  # the zygote has ended, and with it the process: there is a new one
+            else:  # the process has ended before it began, or with the zygote
+                in_vain += 1
+                if in_vain == STARTS_IN_VAIN:
+                    raise _in_vain(returned)
+                continue
+            in_vain = 0
             if outcome.status is Status.RUN_DONE:
                 self._is_sound = True
                 if returned.halted:  # it has done enough
@@ -359,6 +396,12 @@ class _StageWorker:
                 raise StagesNotReady(event.failure, event.elapsed_s)
             self._events.append(event)
         return returned
+
+
+def _in_vain(returned: LeaseReturned) -> StagesNotReady:
+    """Return the error of a process that has ended before it began its mini-batch."""
+    reasons = [one.reason for one in returned.agent_events if isinstance(one, AgentExited)]
+    return StagesNotReady(Failure("PROCESS_DIED", "".join(reasons[-1:])), 0.0)
 
 
 def _of_one(results: Results, outcome: Outcome) -> Results:

@@ -153,7 +153,7 @@ class KeepSize(NamedTuple):
     at_most: int
 
 
-class KeepColumns(NamedTuple):
+class KeepRowColumns(NamedTuple):
     """Keep the columns of what `run` returns, which rows of nulls have, too."""
 
     columns: tuple[str, ...]
@@ -191,7 +191,7 @@ Action = (
     | FailAttempt
     | HideGpus
     | KeepSize
-    | KeepColumns
+    | KeepRowColumns
     | Remark
     | Abort
     | Finish

@@ -10,7 +10,7 @@ from collections import deque
 from statistics import median
 from typing import TYPE_CHECKING
 
-from daskprs._core.actions import KeepColumns
+from daskprs._core.actions import KeepRowColumns
 from daskprs._core.bisection import MORE_TIME, Bisection
 from daskprs._core.outcomes import Status
 
@@ -81,7 +81,7 @@ class Isolation:
         known = next((one for one in columns if one is not None), None)
         if known is not None and self._columns is None:
             self._columns = known
-            self._state.actions.append(KeepColumns(known))
+            self._state.actions.append(KeepRowColumns(known))
 
     def waits(self, entry: Entry) -> bool:
         """Return whether the next attempt at a mini-batch waits until any item has succeeded."""

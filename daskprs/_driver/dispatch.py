@@ -16,7 +16,7 @@ from daskprs._core.actions import (
     Finish,
     HideGpus,
     Interrupt,
-    KeepColumns,
+    KeepRowColumns,
     KeepSize,
     LeaseFailed,
     LeaseWithdrawn,
@@ -228,7 +228,7 @@ class Dispatcher:
             case HideGpus():
                 self._slots.hide_gpus()
                 self._files.note_hidden_gpus()
-            case KeepColumns(columns):
+            case KeepRowColumns(columns):
                 self._files.note_columns(columns)
             case KeepSize(at_most):
                 self._files.note_size(at_most)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import pandas as pd
 import pyarrow as pa
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -17,6 +18,7 @@ from daskprs._agent.child.pieces_run import PiecesRun, with_failed_rows
 from daskprs._agent.protocol.shared_page import Phase
 from daskprs._core.outcomes import Failure, Status
 from daskprs._output.rows.format_result import RowWriter
+from daskprs._output.spool import Sink
 from tests.simulation.items import DIES, GOOD, HANGS, LACKS_MEMORY, NEEDS_MEMORY, POISONS, reason
 
 if TYPE_CHECKING:
@@ -25,9 +27,14 @@ if TYPE_CHECKING:
     from daskprs._core.mini_batch import Assigned, MiniBatch
     from daskprs._core.outcomes import Outcome
     from daskprs._core.pieces import Range
+    from daskprs._output.rows.format_result import FormattedRows
+    from daskprs._output.spec import OutputSpec
     from daskprs._output.spool import AgentSpool
     from tests.simulation.agents import Act, Agent
 
+Numbers = tuple[tuple[int, int], ...]
+"""The mini-batch and the number of each of some items."""
+COLUMNS = ("index", "row")
 DEPENDENT = 1000
 """Rows of a script whose items depend on each other have the number of items, times this."""
 
@@ -65,18 +72,26 @@ def items_of(index: int, count: int) -> list[str]:
     return [f"{index}/{item}" for item in range(count)]
 
 
-def numbers_in(items: list[str]) -> list[tuple[int, int]]:
-    """Return the mini-batch and the number of each item."""
-    return [(int(index), int(item)) for index, item in (one.split("/") for one in items)]
+def returned(numbers: Numbers, output: OutputSpec) -> Any:
+    """Return what `run` returns for items: a line for each, a frame, or a table."""
+    columns = [[one[place] for one in numbers] for place in (0, 1)]
+    if output.is_dataset:
+        return pa.table([pa.array(one, pa.int64()) for one in columns], COLUMNS)
+    if output.header or output.errors:
+        return pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)), dtype="int64")
+    return [f"{index}:{item}" for index, item in numbers]
 
 
 @cache
-def returned(numbers: tuple[tuple[int, int], ...], *, is_table: bool) -> Any:
-    """Return what `run` returns for items: a line for each, or a table."""
-    if not is_table:
-        return [f"{index}:{item}" for index, item in numbers]
-    columns = [pa.array((one[place] for one in numbers), pa.int64()) for place in (0, 1)]
-    return pa.table(columns, ["index", "row"])
+def formatted(numbers: Numbers, output: OutputSpec) -> FormattedRows:
+    """Return the rows of a mini-batch as agents make them; most seeds have the same."""
+    with RowWriter(output) as writer:
+        rows = returned(numbers, output)
+        if output.errors:
+            NullRows().write(writer, rows, 0)
+        else:
+            writer.take(rows)
+        return writer.finish()
 
 
 class _NoPeak:
@@ -112,7 +127,7 @@ class ItemsAttempt:
     def made(self) -> tuple[Outcome, bytes]:
         """Make the attempt; return its outcome, and the rows outside of the spool."""
         outcome, body = self._made()
-        if self._run.nulls is not None and outcome.status is Status.RUN_DONE:
+        if self._run.nulls is not None and self._run.pieces is not None:
             outcome = outcome._replace(columns=self._run.nulls.columns)
         return outcome, body
 
@@ -131,15 +146,18 @@ class ItemsAttempt:
                 return made.tried_out(), b""
             return made.made(self._agent.spool, counts_inputs=False)
         try:
-            with RowWriter(self._output, self._agent.spool, run.mini_batch.index) as writer:
-                self._write_run(writer, run, run.mini_batch, (0, run.total))
-                rows = writer.finish()
+            kept = self._called(run.mini_batch.index, 0, run.total)
         except (ValueError, MemoryError) as error:
             return run.finished(Status.RUN_EXCEPTION, failure=_failure(error)), b""
-        outcome = run.done(rows, rows.succeeded)
+        rows = formatted(kept, self._output)
+        sink = Sink(self._agent.spool.text, self._agent.spool.from_bytes)
+        sink.write(rows.payload)
+        text, body = sink.finish()
+        outcome = run.done(rows._replace(text=text), rows.succeeded)
         if run.named:
             outcome = with_failed_rows(outcome, run, items_of(run.mini_batch.index, run.total))
-        return outcome, rows.payload
+        columns = COLUMNS if kept and self._output.errors else None
+        return outcome._replace(columns=columns), body
 
     def _enter(self) -> None:
         self._agent.enter(Phase.RUNNING, self._position, self._run.total)
@@ -149,9 +167,18 @@ class ItemsAttempt:
     ) -> bool:
         """Call the script for a range, and write what it returns."""
         data, run.data = run.data, None
-        (start, stop), index, agent = range_, part.index, self._agent
-        numbers = numbers_in(data)
-        assert numbers == [(index, item) for item in range(start, stop)], (numbers, range_)
+        (start, stop), index = range_, part.index
+        assert data == items_of(index, run.total)[start:stop], (data, range_)
+        rows = returned(self._called(index, start, stop), self._output)
+        if run.nulls is None:
+            writer.take(rows, start)
+        else:
+            run.nulls.write(writer, rows, start)
+        return True
+
+    def _called(self, index: int, start: int, stop: int) -> Numbers:
+        """Return the rows of the script for a range."""
+        agent = self._agent
         if agent.is_poisoned:
             wait(self._seconds(start, stop))
             msg = "the process is broken"
@@ -160,20 +187,12 @@ class ItemsAttempt:
         wait(None if called.what == HANGS else self._seconds(start, stop) + called.slow_s)
         if called.what != GOOD:
             self._fail(called.what, index, called.item)
-        left_out = {*called.named}
-        kept = tuple(one for one in numbers if one[1] not in left_out)
-        if self._items.is_dependent:
-            kept = tuple((one, item + DEPENDENT * len(numbers)) for one, item in kept)
-        is_table = self._output.header or self._output.errors or self._output.is_dataset
-        rows = returned(kept, is_table=is_table)
-        if run.nulls is None:
-            writer.take(rows, start)
-        else:
-            run.nulls.write(writer, rows, start)
         named = [(item - start, reason(index, item)) for item in called.named]
-        run.call(start, stop - start).extend(named)
-        run.take_named()
-        return True
+        self._run.call(start, stop - start).extend(named)
+        self._run.take_named()
+        more = DEPENDENT * (stop - start) if self._items.is_dependent else 0
+        kept = (item for item in range(start, stop) if item not in called.named)
+        return tuple((index, item + more) for item in kept)
 
     def _seconds(self, start: int, stop: int) -> float:
         return self._act.seconds * (stop - start) / self._run.total

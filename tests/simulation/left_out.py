@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -37,6 +39,15 @@ def fitting_limits(folder: JobFolder, limits: Limits) -> Limits:
             at_most = max(1, int(folder.fitting_size.read_text()))
             return replace(limits, at_most=at_most, independent_rows=True)
     return limits
+
+
+@lru_cache(maxsize=20)
+def rows_in(parquet: bytes) -> list[dict[str, Any]]:
+    """Return the rows of a table of failed rows; most drivers of a job write the same."""
+    rows: list[dict[str, Any]] = (
+        pq.ParquetFile(BytesIO(parquet)).read(use_threads=False).to_pylist()
+    )
+    return rows
 
 
 def output_in(target: Path, form: str) -> str:
@@ -102,7 +113,7 @@ class LeftOut:
     def _listed(self, items: Items) -> dict[int, list[FailedItems]]:
         """Return the failed rows by mini-batch, as the table has them; check them."""
         file = self._folder.failed_rows
-        table = pq.ParquetFile(file).read(use_threads=False).to_pylist() if file.exists() else []
+        table = rows_in(file.read_bytes()) if file.exists() else []
         places = [(row["_mini_batch"], row["_number"]) for row in table]
         demand(places == sorted(set(places)), f"failed rows are not in order, or twice: {places}")
         listed: dict[int, list[FailedItems]] = {}

@@ -159,10 +159,11 @@ EACH_HALF = 2
 """Attempts at each half: after a failure it may run again as the first of a new process."""
 AT_ITS_END = 3
 """Attempts for each item that is found: alone once more, and with all ranges, twice."""
-HAVE_ITEMS = 0.5
+HAVE_ITEMS = 0.4
 """Share of the seeds whose mini-batches have several items."""
+MOST_MINI_BATCHES = 8
 SIZES = ((1, 4), (1, 4), (2, 8), (2, 8), (3, 16), (8, 40))
-LARGE = 0.01
+LARGE = 0.005
 """Share of these with a mini-batch in which the search ends with 32 items."""
 LARGE_FROM = 100
 MOST_DENSE = 40
@@ -235,7 +236,7 @@ def drawn(seed: int) -> Scenario:
 
 def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
     """Return a scenario whose mini-batches have several items."""
-    count = scenario.count
+    count = min(scenario.count, MOST_MINI_BATCHES)
     low, high = rng.choice(SIZES)
     is_known = rng.random() < 0.7
     sizes = [rng.randint(low, high) for _ in range(count)]
@@ -257,7 +258,7 @@ def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
         some = rng.sample(range(sizes[index]), rng.choice([2, 20, 45]))
         acts |= {(index, item): (RAISES,) for item in some}
     _keep_one_slow(acts)
-    on_error = rng.choice(["raise", "isolate", "isolate", "null"])
+    on_error = rng.choice(["raise", "isolate", "isolate", "isolate", "null"])
     limits = replace(
         scenario.limits,
         isolates=on_error != "raise",
@@ -284,7 +285,7 @@ def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
         kills=rng.random() < 0.5,
         is_dependent=is_dependent,
     )
-    return replace(scenario, bad={}, limits=limits, items=items, ends_s=ends_s)
+    return replace(scenario, count=count, bad={}, limits=limits, items=items, ends_s=ends_s)
 
 
 def _keep_one_slow(acts: dict[tuple[int, int], tuple[str, ...]]) -> None:

@@ -6,6 +6,7 @@ processes, and an option that the user has not set.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.errors import Option
@@ -159,7 +160,7 @@ def _on_each_gpu(figures: Figures, load: float, mini_batches: int) -> int:
     room = min(one.total_bytes for one in figures.gpus)
     most = min(
         BUSY_GPU * now / max(load, LEAST_LOAD),
-        figures.cores / count,
+        min(figures.cores, figures.on_gpu + ceil(figures.idle_cores)) / count,
         room * OF_MEMORY / max(1.0, largest),
         now + _more_in_memory(figures) / count,
         mini_batches / FOR_EACH / count,

@@ -437,7 +437,7 @@ class RunOptions:
     resource_monitor_interval
         Seconds between two rows in ``logs/perf``, which record how each node and process uses the
         processor, memory, disk, network and GPUs. The first intervals are shorter. At least 1; with
-        0, no rows are written, and the job gives no advice.
+        0, no rows are written, and there is no advice on GPUs and cores.
     profiling_module
         The Python module that profiles `run` in each process: ``"cProfile"`` or ``"profile"``. The
         profile is in ``logs/sys/node/<node>/<process>.profile``. Default: none.

@@ -59,6 +59,9 @@ def test_a_gpu_that_waits_for_its_process_gets_more_of_them() -> None:
         ({"gpus": cards(1, used_bytes=40 * GB)}, 0),
         ({"process_bytes": 20 * GB}, 4),
         ({"cores": 4}, 4),
+        ({"idle_cores": 3.0}, 4),  # another job uses the others
+        ({"idle_cores": 0.5}, 2),
+        ({"idle_cores": 0.0}, 0),
         ({"cores": 1}, 0),
         ({"mini_batches": 9}, 4),
         ({"mini_batches": 3}, 0),

@@ -7,6 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+import dask.dataframe as dd
 import pandas as pd
 import pytest
 
@@ -146,6 +147,15 @@ def test_the_call_is_refused_before_anything_starts(tmp_path: Path) -> None:
         daskprs.parallel_run(ROWS, tmp_path / "code" / "script.py", preload="standin_plane")
     with pytest.raises(UsageError, match=r"script\.py, and no installed package"):
         daskprs.parallel_run(ROWS, tmp_path / "code" / "script.py", preload=["script"])
+    for committed in (True, False):
+        with pytest.raises(UsageError, match=r"script\.py, and no installed package"):
+            daskprs.map_batches(
+                dd.from_pandas(ROWS, npartitions=1),
+                tmp_path / "code" / "script.py",
+                schema={"n": "int64"},
+                committed=committed,
+                preload=["script"],
+            )
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import ProcessSpec
 
 FORK_TIMEOUT_S = 120.0
-"""Seconds in which a zygote must import pandas and fork, even on a busy machine."""
+"""Seconds in which a zygote must import pandas and fork, even on a busy machine; as many for each
+package of `preload`."""
 CLOSE_TIMEOUT_S = 5.0
 ORDER_TIMEOUT_S = 5
 """Seconds in which a zygote must take an order."""
@@ -57,6 +58,7 @@ class Zygote:
         self.apart: dict[str, str] = {}
         """The packages of `preload` that each agent has to import, with the reasons; known once the
         first agent has started."""
+        self._patience_s = FORK_TIMEOUT_S * (1 + len(preload))
         self._agents: dict[int, AgentProcess] = {}
         self._fork_lock = threading.Lock()
         self._replies: list[tuple[str, object]] = []
@@ -191,10 +193,11 @@ class Zygote:
 
     def _reply(self) -> tuple[str, object]:
         with self._news:
-            if not self._news.wait_for(lambda: self._replies or self._gone, FORK_TIMEOUT_S):
+            answered = self._news.wait_for(lambda: self._replies or self._gone, self._patience_s)
+            if not answered:
                 # A late answer would be taken for the answer to the next order.
                 self._process.kill()
-                return ("refused", f"no answer within {FORK_TIMEOUT_S:g} s")
+                return ("refused", f"no answer within {self._patience_s:g} s")
             return self._replies.pop() if self._replies else ("refused", self._obituary())
 
     def _listen(self) -> None:

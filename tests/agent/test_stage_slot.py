@@ -1,0 +1,229 @@
+"""The slot of a job with stages: whatever ends when, each mini-batch is in exactly one place."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease
+from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
+from daskprs._agent.supervision import stage_run
+from daskprs._agent.supervision.stage_slot import StageSlot
+from daskprs._agent.supervision.stage_workers import StageEnded, StageFile, StagesNotReady
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import AgentAssignment, AgentExited, Lease, Results
+from daskprs._core.mini_batch import Assigned, MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.stages import Stages
+
+if TYPE_CHECKING:
+    import pytest
+
+    from daskprs._agent.supervision.stage_workers import StageTask
+
+WHY = Failure("PROCESS_DIED", "it is gone")
+
+
+def made(draw: Random, index: int) -> Outcome:
+    """Return the outcome of a stage."""
+    status = Status.RUN_DONE if draw.random() < 0.8 else Status.RUN_EXCEPTION
+    empty = status is Status.RUN_DONE and draw.random() < 0.1
+    return Outcome(index, 1, status, 5, 5, 0.0, 0.0, 0.0, 0.0, empty=empty)
+
+
+def has_files(task: StageTask) -> bool:
+    """Say whether the files of a task are open."""
+    files = task.source, task.target
+    return all(one is None or (isinstance(one, File) and one.is_open) for one in files)
+
+
+class File(StageFile):
+    """A file between two stages, and whether it is open."""
+
+    is_open = True
+
+    def close(self) -> None:
+        """Close it."""
+        super().close()
+        self.is_open = False
+
+
+class Workers:
+    """Stage processes that end their tasks in any order, and may be closed or come up no more."""
+
+    wake_fd, are_lost = NOTHING, False
+
+    def __init__(self, draw: Random) -> None:
+        self.count = draw.randint(1, 3)
+        self.is_closed = False
+        self._draw = draw
+        self._tasks: list[StageTask] = []
+
+    def give(self, task: StageTask, *, at_once: bool = False) -> None:
+        """Take a task."""
+        del at_once
+        self._tasks.append(task)
+
+    def taken(self, within_s: float = 0.0) -> list[StageEnded]:
+        """End some tasks; one at least if the caller waits."""
+        self.is_closed |= self._draw.random() < 0.01
+        if not self.is_closed and self._draw.random() < 0.01:
+            raise StagesNotReady(WHY, 1.0)
+        ended = []
+        while self._tasks and not self.is_closed and (within_s or self._draw.random() < 0.5):
+            within_s = 0.0
+            task = self._tasks.pop(self._draw.randrange(len(self._tasks)))
+            assert has_files(task)
+            outcome = made(self._draw, task.assigned.mini_batch.index)
+            ended.append(StageEnded(task, Results(ColumnBatch([outcome]))))
+        return ended
+
+    def drop(self) -> None:
+        """Drop what has not begun; the rest ends in a later lease."""
+        for task in self._tasks:
+            if self._draw.random() < 0.5:
+                task.close()
+        self._tasks = [one for one in self._tasks if has_files(one)]
+
+    def stop(self) -> None:
+        """End all."""
+        for task in self._tasks:
+            task.close()
+        self._tasks = []
+
+    def close(self) -> None:
+        """Begin to end."""
+        self.is_closed = True
+
+    def taken_events(self) -> tuple[()]:
+        """Return nothing."""
+        return ()
+
+
+class Agent:
+    """An agent that makes one mini-batch after the other, until it dies, hangs or halts."""
+
+    function, pid, gone, also_wakes = "run", 1, False, ()
+
+    def __init__(self, draw: Random) -> None:
+        self.spec = SimpleNamespace(name="process000", far=True, working_dir="/none/of", spool=None)
+        self.process = SimpleNamespace(orphaned=draw.random() < 0.2, close=lambda: None)
+        self.usage = SimpleNamespace(samples=())
+        self.page = SimpleNamespace(look=self._look)
+        self.order, self.done = 0, 0
+        self.work: deque[Assigned] = deque()
+        self._draw, self._is_late = draw, False
+
+    def _look(self) -> Activity:
+        phase = self._draw.choice([Phase.LOADING, Phase.RUNNING]) if self.work else Phase.IDLE
+        ahead = self.done + 1 if len(self.work) > 1 and self._draw.random() < 0.5 else NOTHING
+        return Activity(phase, self.done, 1, self.order, ahead, self.done, 4)
+
+    def send(self, message: Any) -> None:
+        """Take work."""
+        if isinstance(message, RunLease):
+            self.order, self.done, self.work = message.lease_id, 0, deque()
+        if isinstance(message, (RunLease, ExtendLease)):
+            self.work += message.work
+
+    def receive(self, within_s: float) -> list[Any]:
+        """Work for a moment."""
+        del within_s
+        fate = self._draw.random()
+        if fate < 0.02:
+            self.gone = True
+        elif fate < 0.04 and self.work:
+            self._is_late = True
+        elif self.work and fate < 0.7:
+            return self.drain(is_last=fate < 0.06)
+        return []
+
+    def drain(self, *, is_last: bool = False) -> list[Any]:
+        """Return the outcomes of some mini-batches."""
+        if not self.work or self._draw.random() < 0.2:
+            return []
+        many = self._draw.randint(1, len(self.work))
+        outcomes = [made(self._draw, self.work.popleft().mini_batch.index) for _ in range(many)]
+        self.done += many
+        if is_last:
+            self.work.clear()
+        results = Results(ColumnBatch(outcomes))
+        return [Outcomes(self.order, results, "its device is lost" if is_last else None)]
+
+    def overdue(self) -> Activity | None:
+        """Return what takes too long."""
+        return self._look() if self._is_late else None
+
+    def alive(self) -> bool:
+        """Say whether it is there."""
+        return not self.gone
+
+    def end(self, **_: Any) -> int:
+        """Die."""
+        self.gone = True
+        return -9
+
+    def stop(self) -> AgentExited:
+        """Stop."""
+        return AgentExited("process000", 0, "stopped", expected=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what else a supervisor knows of its agent."""
+        known = {"death": WHY, "timeout": WHY, "too_big": None, "excuse": None, "printed": None}
+        return lambda *_: (known | {"peak_bytes": 0})[name]
+
+
+class StandIn(StageSlot):
+    """A slot whose processes are stand-ins."""
+
+    def __init__(self, draw: Random, stages: Stages) -> None:
+        super().__init__(Any, Any, "job", stages, 4)  # type: ignore[arg-type]
+        self._draw = draw
+
+    def _started(self, assignment: AgentAssignment) -> Any:
+        del assignment
+        if self._workers is None or self._workers.is_closed:
+            self._workers = Workers(self._draw)  # type: ignore[assignment]
+        self._agent = Agent(self._draw)  # type: ignore[assignment]
+        return self._agent
+
+
+def places_of(slot: StageSlot, lease: Lease, of_run: set[int]) -> list[int]:
+    """Run a lease, and return each mini-batch as often as it is in one of the places."""
+    back = slot.run(lease)
+    suspects = [] if back.death is None else [one.index for one in back.death.suspects]
+    ended = [one.index for made in back.results for one in made.outcomes]
+    of_run.clear()
+    of_run.update(back.running)
+    alone = () if back.death is None else back.death.alone
+    assert {*alone} <= {*back.untouched}
+    return sorted([*ended, *suspects, *back.running, *back.untouched])
+
+
+def test_each_mini_batch_is_in_exactly_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails, dies, hangs, halts or is closed, in any order; and no file is left."""
+    monkeypatch.setattr(stage_run, "StageFile", File)
+    monkeypatch.setattr(stage_run, "HOLD_BACK_S", 0.0)
+    for seed in range(100):
+        draw = Random(seed)  # noqa: S311 - nothing is to be kept secret
+        names = draw.choice([("a", "b"), ("a", None), (None, "b")])
+        slot = StandIn(draw, Stages(*names, None))
+        running, last, next_ = set[int](), 0, 0
+        for number in range(1, 30):
+            work = range(next_, next_ := next_ + draw.randint(0 if running else 1, 6))
+            lease = Lease(
+                number,
+                "job",
+                ColumnBatch(Assigned(MiniBatch(one, None, ""), 1) for one in work),
+                continues=last if running else None,
+                assignment=None if running else AgentAssignment("process000", {}, 1),
+                return_after_s=draw.choice([0.0, 0.001]),
+                return_when_ready=not running and draw.random() < 0.1,
+            )
+            given = sorted([*running, *work])
+            assert places_of(slot, lease, running) == given, seed
+            last = number
+        slot.stop()
+        del slot

@@ -9,6 +9,7 @@ import pytest
 from daskprs._core.actions import EndSet, Finish, Interrupt, SlotAdded, SlotId, Submit
 from daskprs._core.deadline import MARGIN, fitting
 from daskprs._core.lease import AgentExited, Death
+from daskprs._core.outcomes import Status
 from tests.core.conftest import Desk, outcome
 from tests.support.returns import returned
 
@@ -144,3 +145,13 @@ def test_sigterm_for_an_agent_blames_no_mini_batch() -> None:
         assert (taken == given) is blamed
         if not blamed:
             assert (taken.death, taken.untouched, taken.vacant) == (None, (3, 4, 5), True)
+
+
+def test_sigterm_for_a_stage_process_blames_no_mini_batch() -> None:
+    """What it has raised before is a failure."""
+    died = outcome(3)._replace(status=Status.PROCESS_DIED, stage_process="process000-00")
+    raised = died._replace(index=4, status=Status.RUN_EXCEPTION)
+    given = returned(1, (died, raised, outcome(5)), running=(6,))
+    taken = given.terminated()
+    left = [one.index for made in taken.results for one in made.outcomes]
+    assert (left, taken.untouched, taken.running, taken.vacant) == ([4, 5], (3,), (6,), False)

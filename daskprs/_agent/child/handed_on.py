@@ -4,7 +4,7 @@ The arrays of a value (NumPy's, Arrow's, pandas', tensors) lie beside its pickle
 by it. The next stage maps the file privately, so that its arrays can be changed and are its own: no
 later mini-batch is written over them, however long the script keeps them. Where PyTorch has a
 device, they are read into page-locked memory instead, from which a device copies twice as fast and
-beside other work. The supervisor made the file (`agent.supervision.stage_files`), and it is gone
+beside other work. The supervisor made the file (`agent.supervision.stage_workers`), and it is gone
 with the last one who has it open or mapped.
 """
 

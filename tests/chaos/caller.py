@@ -25,9 +25,12 @@ SCRIPT = Path(__file__).with_name("struck_script.py")
 AFTER_COMMITS = 2
 """Where the driver is struck in or about a commit, it is not the first one."""
 COMPLETED, FAILED, CANCELED = 0, 42, 43
-FRAME, COLLECTION, KEYED, ISOLATED = "frame", "collection", "keyed", "isolated"
-"""Inputs: a frame, a dask DataFrame, one whose rows are brought together by key, and a frame with
-bad rows, which cost only themselves."""
+FRAME, COLLECTION, KEYED, ISOLATED, STAGES = (
+    *("frame", "collection", "keyed", "isolated", "stages"),
+)
+"""Inputs: a frame, a dask DataFrame, one whose rows are brought together by key, a frame with bad
+rows, which cost only themselves, and a frame that passes through functions before and after `run`,
+which have processes of their own."""
 SIZE = 6
 """Rows of a mini-batch with a bad one; the others have one row."""
 DATA_SET = "data_set"
@@ -40,7 +43,7 @@ PARTITION_S = 0.02
 def frame_of(spec: dict[str, Any]) -> pd.DataFrame:
     """Return the input: the same in each call, since a resume compares it."""
     count, at = spec["rows"], spec["at"]
-    place = {moment: [""] * count for moment in (*LOADS, "run", "search")}
+    place = {moment: [""] * count for moment in (*LOADS, "run", "search", "before", "after")}
     if spec["moment"] in place:
         place[spec["moment"]][at] = spec["moment"]
     return pd.DataFrame(
@@ -53,6 +56,8 @@ def frame_of(spec: dict[str, Any]) -> pd.DataFrame:
             },
             "run": place["run"],
             "search": place["search"],
+            "before": place["before"],
+            "after": place["after"],
             "bad": [bad_rows(spec).get(number, "") for number in range(count)],
         }
     )
@@ -165,10 +170,12 @@ def main(spec: dict[str, Any]) -> int:
     data = frame_of(spec)
     is_collection = spec["data"] in (COLLECTION, KEYED)
     size: Any = None if is_collection else 1
-    isolation = {}
+    own = {}
     if spec["data"] == ISOLATED:
         # A row that is killed from outside runs again before it is found.
-        size, isolation = f"{SIZE} rows", {"on_error": "isolate", "run_max_try": 2}
+        size, own = f"{SIZE} rows", {"on_error": "isolate", "run_max_try": 2}
+    elif spec["data"] == STAGES:
+        own = {"preprocess": "before", "postprocess": "after", "preprocess_processes": 2}
     try:
         daskprs.parallel_run(
             collection_of(data) if is_collection else data,
@@ -184,7 +191,7 @@ def main(spec: dict[str, Any]) -> int:
             environment_variables=agents | {"DASKPRS_CHAOS_ACTION": spec["action"]},
             progress=False,
             resume=spec["resume"],
-            **(spec["options"] | isolation),
+            **(spec["options"] | own),
         )
     except daskprs.ParallelRunCanceled:
         return CANCELED

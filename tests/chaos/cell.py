@@ -25,6 +25,7 @@ from caller import (
     ISOLATED,
     KEYED,
     SIZE,
+    STAGES,
     bad_rows,
     mini_batches,
     serial_lines,
@@ -36,6 +37,7 @@ from strikes import (
     MOMENTS_OF_DATA_SETS,
     MOMENTS_OF_KEYS,
     MOMENTS_OF_SEARCHES,
+    MOMENTS_OF_STAGES,
     STRIKES,
     Scene,
 )
@@ -88,9 +90,11 @@ def table(strike: str, seed: int) -> Iterator[Cell]:
     kinds = [*((action, FRAME) for action in ACTIONS), ("append_row", COLLECTION)]
     for moment in MOMENTS_OF_KEYS:
         yield Cell(strike, moment, "append_row", seed, KEYED)
-    for moment in MOMENTS_OF_SEARCHES:
+    of_searches = [(moment, ISOLATED) for moment in MOMENTS_OF_SEARCHES]
+    of_stages = [(moment, STAGES) for moment in MOMENTS_OF_STAGES]
+    for moment, data in [*of_searches, *of_stages]:
         if moment != "publish" or not strike.startswith("agent"):
-            yield Cell(strike, moment, "append_row", seed, ISOLATED)
+            yield Cell(strike, moment, "append_row", seed, data)
     for moment in MOMENTS:
         of_data_sets = [(DATA_SET, FRAME)] if moment in MOMENTS_OF_DATA_SETS else []
         for action, data in [*kinds, *of_data_sets]:

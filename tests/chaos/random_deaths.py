@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import moments
 import psutil
-from caller import COLLECTION, COMPLETED, DATA_SET, FAILED, FRAME, ISOLATED, KEYED
+from caller import COLLECTION, COMPLETED, DATA_SET, FAILED, FRAME, ISOLATED, KEYED, STAGES
 from cell import CALLER_S, Caller, Cell, Wrong, check, nobody_left
 from strikes import PAUSE_S, STRIKES, Strike
 
@@ -68,6 +68,7 @@ KINDS = (
     ("summary_only", COLLECTION),
     ("append_row", KEYED),
     ("append_row", ISOLATED),
+    ("append_row", STAGES),
     ("summary_only", FRAME),
     ("append_row", COLLECTION),
 )

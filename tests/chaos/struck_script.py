@@ -25,10 +25,28 @@ def init() -> None:
     moments.enter_agent(FOLDER)
 
 
-def run(mini_batch: pd.DataFrame, context: Any) -> list[str]:
+def before(mini_batch: pd.DataFrame) -> list[dict[str, Any]]:
+    """Make records of rows; in the middle of it may be the moment."""
+    records = mini_batch.drop(columns=["load", "deal", "gather"]).to_dict("records")
+    for row in records:
+        if row["before"]:
+            moments.reach(FOLDER, row["before"])
+    return records
+
+
+def after(lines: list[tuple[str, str]]) -> list[str]:
+    """Return the lines; in the middle of it may be the moment."""
+    for _, moment in lines:
+        if moment:
+            moments.reach(FOLDER, moment)
+    return [line for line, _ in lines]
+
+
+def run(mini_batch: Any, context: Any) -> Any:
     """Work for a while; in the middle of it may be the moment."""
-    lines = []
-    for row in mini_batch.to_dict("records"):
+    lines, is_before = [], isinstance(mini_batch, list)
+    rows = mini_batch if is_before else mini_batch.to_dict("records")
+    for row in rows:
         time.sleep(row["seconds"])
         if row["run"]:
             moments.reach(FOLDER, row["run"])
@@ -40,7 +58,7 @@ def run(mini_batch: pd.DataFrame, context: Any) -> list[str]:
             os.kill(os.getpid(), signal.SIGSEGV)
         lines.append(f"{row['number']} squared is {row['number'] ** 2}")
     write_file(context.minibatch_index, lines)
-    return lines
+    return [*zip(lines, (row["after"] for row in rows), strict=True)] if is_before else lines
 
 
 def write_file(index: int, lines: list[str]) -> None:

@@ -15,7 +15,7 @@ from tests.support.separate_nodes import why_not
 
 PROGRAM = Path(__file__).with_name("cells.py")
 CELLS = {
-    "agent killed": ["run | summary_only | frame"],
+    "agent killed": ["run | summary_only | frame", "before | append_row | stages"],
     "agent killed later": ["commit | summary_only | frame", "search | append_row | isolated"],
     "agent stopped": ["run | append_row | frame"],
     "worker killed": [
@@ -35,6 +35,7 @@ CELLS = {
         "deal | append_row | keyed",
         "commit | append_row | frame",
         "search | append_row | isolated",
+        "after | append_row | stages",
         "publish | data_set | frame",
     ],
     "caller interrupted": ["gather | append_row | keyed"],

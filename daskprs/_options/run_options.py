@@ -87,13 +87,6 @@ BESIDE_OUTPUT = (*OF_TEXT, "append_row_file_name", "output_format", "output_sing
 """Options that say what `output` says."""
 
 OF_STAGES = ("preprocess", "postprocess")
-NOT_WITH_STAGES = {
-    "python": "its functions run in the interpreter of daskprs",
-    "on_error": "it cannot search yet for the rows that fail in one of several functions",
-    "independent_rows": "a mini-batch that lacks memory cannot be run in halves yet",
-}
-"""Options that a job with such functions cannot have, and why."""
-
 OF_DASKPRS = ("DASKPRS_ASSETS", "DASKPRS_RUN")
 """Environment variables whose values are places, and are kept; plugins have more of them."""
 INIT_S = 3600.0
@@ -723,10 +716,10 @@ class RunOptions:
                 "nothing for these processes to do."
             )
             raise OptionError(msg)
-        for name, why in NOT_WITH_STAGES.items():
-            if stages and name in self.changed() and (name, self[name]) != ("on_error", "drop"):
-                msg = f"{Option(name, self[name])}: not with {stages[0]}: {why}."
-                raise OptionError(msg)
+        if stages and self.python is not None:
+            python = Option("python", str(self.python))
+            msg = f"{python}: not with {stages[0]}, whose functions run in daskprs's interpreter."
+            raise OptionError(msg)
 
     @property
     def stages(self) -> Stages | None:

@@ -295,8 +295,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
         ({"preprocess": "decoed"}, "has no function of that name. Did you mean decode"),
         ({"preprocess": "not a name"}, "the name of a function of the script, or a function"),
         ({"preprocess": len}, "given as a function, and the script is a file"),
-        ({"on_error": "isolate"}, "not with preprocess"),
-        ({"independent_rows": True}, "not with preprocess"),
+        ({"python": sys.executable}, "not with preprocess"),
         ({"preprocess": None, "postprocess": None}, "nothing for these processes to do"),
     ],
 )
@@ -368,6 +367,23 @@ def run(batch):
     options = {"postprocess": None, "mini_batch_size": "1 row"}
     result = score(tmp_path, table(40), script, **options)
     assert sorted(doubles(result)) == list(range(1, 41))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("on_error", ["isolate", "null"])
+def test_rows_that_fail_in_any_stage_are_found(on_error: str, tmp_path: Path) -> None:
+    """A search calls the functions one after the other, after `init_preprocess`, too."""
+    script = SCRIPT.replace('print("init_preprocess in", os.getpid())', "global known; known = 1")
+    script = script.replace('    misbehave(rows["decode"])', '    known; misbehave(rows["decode"])')
+    script = script.replace("if 1_000_000 in", "if 44 * 2 in")
+    data = table(60, {3: "raises", 17: "dies"}, run={31: "raises", 58: "dies"})
+    result = score(tmp_path, data, script, on_error=on_error, run_max_try=1)
+    assert result.items == (60, 55, 5)
+    assert list(result.failed_rows["n"]) == [3, 17, 31, 44, 58]
+    rows = result.to_pandas()["double"]
+    bad = {3, 17, 31, 44, 58}
+    assert rows.dropna().tolist() == [2 * n for n in range(60) if n not in bad]
+    assert rows.isna().sum() == (5 if on_error == "null" else 0)
 
 
 @pytest.mark.processes

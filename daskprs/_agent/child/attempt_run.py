@@ -106,7 +106,7 @@ class AttemptRun:
             self.named,
             self._wall if before is None else before.started,
             self._cpu_s() - self._cpu_before_s + (0.0 if before is None else before.cpu_s),
-            run_s=self.run_clock.seconds if is_run else 0.0,
+            self.run_clock.seconds + (0.0 if before is None else before.run_s),
             elapsed_s=now - self._begun if is_run else 0.0,
         )
 
@@ -161,8 +161,9 @@ class AttemptRun:
         )
         if before is None or status is not Status.RUN_DONE:
             return outcome
-        outcome = outcome._replace(started=before.started, cpu_s=outcome.cpu_s + before.cpu_s)
+        cpu_s, run_s = outcome.cpu_s + before.cpu_s, outcome.run_s + before.run_s
+        outcome = outcome._replace(started=before.started, cpu_s=cpu_s, run_s=run_s)
         if self.stage == POSTPROCESS:
             # Others wait for the process of `run`, so that its seconds are those of the mini-batch.
-            return outcome._replace(run_s=before.run_s, elapsed_s=before.elapsed_s)
+            return outcome._replace(elapsed_s=before.elapsed_s)
         return outcome

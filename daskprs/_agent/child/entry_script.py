@@ -93,9 +93,17 @@ class ScriptFunctions:
         self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing
         self.imports = ImportCost()
         self.shutdown: Callable[[], Any] = getattr(script, "shutdown", None) or do_nothing
-        own_init = getattr(script, INIT_OF_STAGES, None) if is_of_stage else None
-        if own_init is not None:
+        own_init = getattr(script, INIT_OF_STAGES, None) if named else None
+        if own_init is not None and is_of_stage:
             self.init, self.shutdown = own_init, do_nothing
+            own_init = None
+        self._prepare: Callable[[], Any] | None = own_init
+
+    def prepare(self) -> None:
+        """Call `init_preprocess`, once, in a process that had `init` and now runs all stages."""
+        prepare, self._prepare = self._prepare, None
+        if prepare is not None:
+            prepare()
 
     def run(
         self,

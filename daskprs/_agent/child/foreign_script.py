@@ -78,6 +78,9 @@ class ForeignScript:
     stages = (RUN,)
     """The stages: it has no others."""
 
+    def prepare(self) -> None:
+        """Do nothing: that is for other stages."""
+
     def init(self) -> None:
         """Call `init`."""
         self._ask("init")

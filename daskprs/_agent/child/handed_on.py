@@ -52,7 +52,7 @@ class HandedOn(NamedTuple):
     cpu_s: float
     """Processor time of the stages so far."""
     run_s: float
-    """Seconds of `run`; 0 before it."""
+    """Seconds in the functions of the stages so far."""
     elapsed_s: float
     """Seconds that the mini-batch occupied the process of `run`; 0 before it."""
 

@@ -120,6 +120,8 @@ def _served(
     try:
         agent = Agent(start, connection, page, reserve, streams, at_end)
         agent.entry.init()
+        if start.job.start_method == INLINE:
+            agent.entry.prepare()
     except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
         end_fork_of(pid)
         reserve.release()
@@ -439,6 +441,8 @@ class Agent:
         elif self._job.included is not None:
             included, data = taken_columns(self._job.included, data, mini_batch, first_row)
             self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
+        if attempt.work is None:
+            self.entry.prepare()
         failed = attempt.call(first_row, rows_in(data) if before is None else attempt.total)
         for stage in self.entry.stages if attempt.work is None else (attempt.work.stage,):
             attempt.stage = stage

@@ -61,7 +61,7 @@ class StageRun(LeaseRun):
         room = self._workers.count + RING - len(self._at_stage) - len(self._at_agent)
         while self._waiting and room > 0:
             assigned = self._waiting.popleft()
-            if self._stages.preprocess is None:
+            if assigned.pieces is not None or self._stages.preprocess is None:
                 self._give_agent(assigned, None, agent)
             else:
                 self._give_stage(StageTask(assigned, PREPROCESS, None, StageFile()))
@@ -100,10 +100,12 @@ class StageRun(LeaseRun):
         self._workers.give(task, at_once=task.stage == POSTPROCESS)
 
     def _give_agent(self, assigned: Assigned, source: StageFile | None, agent: Supervisor) -> None:
-        target = None if self._stages.postprocess is None else StageFile()
+        # Pieces pass through all stages in the agent, one after the other: each is an attempt.
+        is_whole = assigned.pieces is None
+        target = StageFile() if is_whole and self._stages.postprocess is not None else None
         task = StageTask(assigned, RUN, source, target)
         self._at_agent[assigned.mini_batch.index] = task
-        work = ColumnBatch([task.with_work()])
+        work = ColumnBatch([task.with_work() if is_whole else assigned])
         super().extend(work)
         agent.send(ExtendLease(self.order, work))
 

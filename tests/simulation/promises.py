@@ -184,13 +184,21 @@ class CheckedLedger(Ledger):
         if self._counts_again and is_innocent and action.final:
             raise Ruled
         demand(not (is_innocent and action.final), f"the innocent {index} is given up")
-        is_rule = self._counts_again or not action.charged
+        is_rule = self._counts_again or not action.charged or self._is_searched(index)
         demand(is_rule or not is_innocent, f"the innocent {index} is charged: {action.outcome}")
         if action.final:
             self.given_up.add(index)
             self.failed_items += action.outcome.total
             if self._searches:
                 self._check_given_up(index)
+
+    def _is_searched(self, index: int) -> bool:
+        """Return whether a search after the last try tells if its items or a process are to blame.
+
+        Then a failure in a process that may be broken counts as a try.
+        """
+        items = self._scenario.items
+        return self._searches and items is not None and items.sizes[index] > 1
 
     def _check_given_up(self, index: int) -> None:
         """Check that a mini-batch which is searched is given up only where nothing ever passes."""

@@ -70,18 +70,21 @@ class StageSlot(Slot):
     def kill(self, lease_id: int | None = None) -> None:
         """End the processes at once, if the slot works on that lease."""
         with self._turning:  # else the processes may work on the next lease by now
-            if self._workers is not None and lease_id in (None, self._lease_id):
-                self._workers.kill()
+            workers = self._workers
+            if workers is not None and lease_id in (None, self._lease_id):
+                workers.kill()
         super().kill(lease_id)
 
     def close(self) -> None:
         """Let the stage processes end, without waiting for it."""
-        if self._workers is not None:
-            self._workers.close()
+        workers = self._workers  # the thread of the lease may drop them
+        if workers is not None:
+            workers.close()
 
     def usages(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
         """Return the usage of all processes of the slot."""
-        stages = () if self._workers is None else self._workers.slots()
+        workers = self._workers
+        stages = () if workers is None else workers.slots()
         beside = [usage for slot in stages for usage in slot.usages(of_devices)]
         return [*super().usages(of_devices), *beside]
 

@@ -157,7 +157,8 @@ class StageWorkers:
             )
             for one in self._workers
         ]
-        self._start_threads()
+        with self._change:  # none counts itself as lost before all are counted
+            self._start_threads()
 
     @property
     def wake_fd(self) -> int:

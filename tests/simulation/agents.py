@@ -18,7 +18,7 @@ from daskprs._agent.protocol.messages import (
     TruncateLease,
 )
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
-from daskprs._agent.supervision.pool import AgentPool
+from daskprs._agent.supervision.pool import IN_MESSAGE_BYTES, AgentPool
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentExited, Results
 from daskprs._core.outcomes import Failure, Outcome, Status
@@ -356,12 +356,9 @@ class Agent:
             self.spool.flush()
         except UnwritableError as error:
             unwritten = str(error)
-        results = Results(
-            ColumnBatch(outcome for outcome, _ in pending),
-            b"".join(body for _, body in pending),
-            self.spool.name,
-            unwritten,
-        )
+        outcomes = ColumnBatch(outcome for outcome, _ in pending)
+        rows = b"".join(body for _, body in pending)
+        results = Results(outcomes, rows, "" if rows else self.spool.name, unwritten)
         self._outbox.append(Outcomes(self._order, results, halted))
 
     def die(self, returncode: int) -> None:
@@ -494,6 +491,8 @@ class Pool(AgentPool):
 
     script: Script
     made = 0
+    far: frozenset[str] = frozenset()
+    """Hosts that do not see the job folder: rows travel with their outcomes."""
 
     def __init__(self, job: JobSpec, *, starter: None = None) -> None:
         super().__init__(job, starter=starter)
@@ -506,8 +505,9 @@ class Pool(AgentPool):
             str(folder(self.job.epoch) / name)
             for folder in (self._folder.spools, self._folder.typed_spools)
         )
-        spool = SpoolSpec(name, text, typed)
         process = now().process
+        is_far = process.name.removeprefix("inproc://").partition("/")[0] in self.far
+        spool = SpoolSpec(name, text, typed, from_bytes=IN_MESSAGE_BYTES if is_far else 0)
         agent = Agent(self.job, assignment, spool, process, self.script, Pool.made)
         self._agents.append(agent)
         return agent

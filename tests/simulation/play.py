@@ -259,7 +259,7 @@ class Stage:
         scenario = self.scenario
         world = World()
         world.tokens = self.rng.getrandbits(32)
-        Pool.script, Pool.made = self.script, 0
+        Pool.script, Pool.made, Pool.far = self.script, 0, scenario.far
         Executor.late_s = staticmethod(lambda _: self.rng.random() * 0.2)
         with on(self), installed(world), self.disk.installed():
             if not self.is_calm:
@@ -487,6 +487,8 @@ def played(scenario: Scenario, base: Path) -> Books:
     books, rng = Books(), random.Random(scenario.seed)  # noqa: S311
     with _emptied(base / f"seed{scenario.seed}") as root:
         stage = Stage(scenario, root, books, is_calm=False)
+        for what in scenario.kinds:
+            books.count(what)
         if scenario.replaces:
             stage.target.parent.mkdir()
             stage.target.write_bytes(EARLIER)

@@ -61,6 +61,8 @@ class Scenario:
     """Whether another output has the name, until the job replaces it."""
     ends_s: float | None = None
     """The deadline of the first driver, in seconds from the start."""
+    far: frozenset[str] = frozenset()
+    """Hosts that do not see the job folder."""
     items: Items | None = None
     """The items of the mini-batches, where these have several."""
 
@@ -91,6 +93,15 @@ class Scenario:
             for index in range(0 if self.isolates else self.count)
             if self.items.fails_for_ever(index, is_independent=is_independent)
         }
+
+    @property
+    def kinds(self) -> list[str]:
+        """What is rare in a job, for the counts."""
+        items = [] if self.items is None else [f"job: items, {self.items.on_error}"]
+        lives = self.limits.agent_max_mini_batches is not None
+        memory = self.items is not None and self.items.most_rows is not None
+        rare = {"far nodes": self.far, "short lives of processes": lives, "little memory": memory}
+        return [*items, *(f"job: {name}" for name, there in rare.items() if there)]
 
     @property
     def acting(self) -> set[int]:
@@ -159,6 +170,8 @@ EACH_HALF = 2
 """Attempts at each half: after a failure it may run again as the first of a new process."""
 AT_ITS_END = 3
 """Attempts for each item that is found: alone once more, and with all ranges, twice."""
+HAVE_FAR_NODES = 0.15
+"""Share of the seeds in which some hosts, or all, do not see the job folder."""
 HAVE_ITEMS = 0.4
 """Share of the seeds whose mini-batches have several items."""
 MOST_MINI_BATCHES = 8
@@ -230,6 +243,10 @@ def drawn(seed: int) -> Scenario:
         form != "parquet" and rng.random() < 0.3,
         ends_s,
     )
+    of_nodes = random.Random(f"nodes of {seed}")  # noqa: S311
+    if of_nodes.random() < HAVE_FAR_NODES:
+        far = {f"host{number}" for number in range(of_nodes.randint(1, hosts))}
+        scenario = replace(scenario, far=frozenset(far))
     of_items = random.Random(f"items of {seed}")  # noqa: S311
     return with_items(scenario, of_items) if of_items.random() < HAVE_ITEMS else scenario
 

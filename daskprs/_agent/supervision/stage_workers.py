@@ -301,13 +301,13 @@ class StageWorkers:
         with self._change:
             self._left -= 1
             is_last = self._left == 0
+            if not (is_last or self.is_closed):  # else the slot reports it, or it was killed
+                self._events.append(InitFailed(worker.name, error.failure, error.elapsed_s))
         if is_last:
             if not self._is_known.is_set():
                 self._not_ready = error
             self._is_known.set()
             self._tell(error)
-        elif not self.is_closed:  # else it was killed
-            self._events.append(InitFailed(worker.name, error.failure, error.elapsed_s))
 
 
 class _StageWorker:

@@ -206,6 +206,23 @@ def test_a_death_after_run_is_one_of_postprocess(tmp_path: Path) -> None:
     assert doubles(again) == [2 * n for n in data["n"]]
 
 
+@pytest.mark.processes
+def test_stage_processes_see_no_device_whatever_the_job_sees(tmp_path: Path) -> None:
+    """Those of `run` see what the user says."""
+    seen = 'os.environ["CUDA_VISIBLE_DEVICES"]'
+    script = f"""
+import os
+import pandas as pd
+def decode(rows):
+    return {seen}
+def run(decoded):
+    return pd.DataFrame({{"double": [decoded, {seen}]}})
+"""
+    options = {"environment_variables": {"CUDA_VISIBLE_DEVICES": "3"}, "postprocess": None}
+    result = score(tmp_path, table(1), script, **options)
+    assert list(result.to_pandas(ignore_index=True)["double"]) == ["-1", "3"]
+
+
 POISON = """
 broken = False
 

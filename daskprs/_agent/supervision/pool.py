@@ -16,6 +16,7 @@ from daskprs._agent.supervision.slot import Slot
 from daskprs._agent.supervision.stage_slot import StageSlot
 from daskprs._agent.supervision.supervisor import Supervisor
 from daskprs._agent.supervision.zygote import take_zygote
+from daskprs._core.agent_allocation import DEVICES_VARIABLE, HIDDEN
 from daskprs._core.lease import LeaseReturned
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.spec import SpoolSpec
@@ -221,6 +222,8 @@ class AgentPool:
         variables = {OUTPUT_PATH: self.job.output_dir, **assignment.environment}
         for variable in self.job.environment:
             variables.pop(variable, None)
+        if is_of_stage:  # also where the user says which devices the job has
+            variables[DEVICES_VARIABLE] = HIDDEN
         last_minutes = folder.last_minutes(node, name).relative_to(folder.path)
         spec = ProcessSpec(
             name=name,

@@ -22,7 +22,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._agent.supervision.slot import Slot
-from daskprs._core.agent_allocation import DEVICES_VARIABLE, HIDDEN
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentAssignment, AgentExited, InitFailed, Lease, Results
 from daskprs._core.outcomes import Failure, Status
@@ -137,10 +136,9 @@ class StageWorkers:
         # A connection, since it is closed with its last reference: a pool that is closed does not
         # wait for the threads.
         self._wake = Connection(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
-        hidden = {**environment, DEVICES_VARIABLE: HIDDEN}
         self._events: deque[AgentEvent] = deque()
         self._workers = [
-            _StageWorker(employ, job_id, node, f"{process}-{number:02d}", hidden, self._events)
+            _StageWorker(employ, job_id, node, f"{process}-{number:02d}", environment, self._events)
             for number in range(count)
         ]
         self._left = count

@@ -274,7 +274,8 @@ class Leasing:
         size = state.sizes.next(self._retries.slots, self._left())
         if state.stages is None:
             return size
-        return max(size, state.stages.at_hand(slot.resources.threads))
+        slots = state.node_slots[slot.id.node]
+        return max(size, state.stages.at_hand(slot.resources.threads, slots))
 
     def _left(self) -> int | None:
         """Return the number of mini-batches still to be leased; None where it is unknown."""

@@ -39,9 +39,12 @@ class Stages(NamedTuple):
             return max(1, threads - 1)
         return max(1, self.processes * threads // max(1, cores))
 
-    def at_hand(self, threads: int) -> int:
-        """Return the number of mini-batches that keep the processes of a slot busy."""
-        return (self.processes or threads) + RING
+    def at_hand(self, threads: int, slots: int) -> int:
+        """Return the number of mini-batches that keep the processes of a slot busy.
+
+        `slots` is how many there are on the node, among which its stage processes are divided.
+        """
+        return (threads if self.processes is None else -(-self.processes // slots)) + RING
 
 
 def name_of(function: Any) -> str:

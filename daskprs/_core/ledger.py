@@ -321,7 +321,10 @@ class Ledger:
         if not state.leases and not state.over:
             state.backlog.look_ahead()
             if state.backlog.empty:
+                # What an earlier run has committed counts, which may have been drawn just now.
+                self._settling.release_waiting()
                 self._settling.give_up_waiting(is_last=True)
+                self._leasing.feed()
         if state.backlog.exhausted and not state.over:
             state.abort_if(state.budgets.judge_percent(state.tally.planned))
             if state.backlog.empty and not state.leases and not state.over:

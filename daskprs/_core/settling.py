@@ -299,6 +299,8 @@ class Settling:
     def _charge(self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool) -> None:
         """Charge a failed attempt; give the mini-batch up when its tries are spent."""
         limits = self._state.limits
+        if self._state.over:  # what the process held was one failure too many
+            return
         self._timer.progress()
         if entry.bisection is not None:
             place = self._host, self._process

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from daskprs._core.outcomes import Status
+from daskprs._core.outcomes import Failure, Status
+from daskprs._core.pieces import PiecesEnd
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 4])
@@ -154,3 +155,26 @@ def test_failed_items_of_recovered_mini_batches_count(desk: Any) -> None:
     done = SimpleNamespace(total=5, succeeded=2, empty=False, alone=0)
     it = desk(2, error_threshold=2, recovered=lambda _: done)
     assert "3 items" in it.abort.reason
+
+
+def test_one_failure_too_many_is_the_last_that_counts(desk: Any, an_outcome: Any) -> None:
+    """A piece that passes before another one fails charges what the process holds."""
+    it = desk(10, allowed_failed_count=1, run_max_try=1)
+    slot = next(iter(it.leases))
+    it.do(slot, 0.1)
+    it.do(slot, 0.1)
+    first, second, third = [one.mini_batch.index for one in it.leases[slot].work][:3]
+    failed = {
+        "status": Status.RUN_EXCEPTION,
+        "failure": Failure("ValueError", "boom"),
+        "succeeded": 0,
+    }
+    end = PiecesEnd(1, passed_before=True)
+    it.give(
+        slot,
+        an_outcome(first, **failed),
+        an_outcome(second, **failed),
+        an_outcome(third, **failed, pieces=end),
+    )
+    assert it.given_up == [first, second]
+    assert "2 mini-batches failed" in it.abort.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -227,6 +228,17 @@ def test_a_mini_batch_in_which_all_is_bad_waits_for_a_success(desk: Any, size: i
     assert agents.it.committed == [1, 0, 2]
     assert failed_items(agents.it) == bad.keys()
     assert agents.it.given_up == []
+
+
+def test_what_an_earlier_run_has_committed_is_a_success(desk: Any) -> None:
+    """Also where it is found only once nothing else is left to do."""
+    done = SimpleNamespace(total=2, succeeded=2, empty=False, alone=0)
+    bad = {(0, 0): RAISES, (0, 1): RAISES}
+    recovered = {"recovered": lambda one: done if one.index else None}
+    agents = begun(desk, [2, 2], bad, run_max_try=1, allowed_failed_count=0, **recovered)
+    agents.work()
+    assert agents.it.committed == [0]
+    assert agents.it.finished
 
 
 def test_what_cannot_be_loaded_is_no_bad_row(desk: Any, an_outcome: Any) -> None:

@@ -234,7 +234,8 @@ class Worker:
         self.executors: dict[str, Any] = {"default": SimpleNamespace(_threads=set())}
         self.local_directory = "/nowhere/worker"
         self.status = Status.running
-        self.lifetime = None
+        self.ends_s: float | None = None
+        """When the worker closes by itself."""
         self.batched_stream = _Stream()
         self.loop = SimpleNamespace(add_callback=self._add_callback)
         self.foreign = 0

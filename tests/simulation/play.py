@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from distributed import Status
+
 from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs._cluster.cluster_slots import ClusterSlots
 from daskprs._cluster.slot_allocator import SlotAllocator
@@ -203,6 +205,21 @@ class Stage:
             self.disk.rot(self.rng.choice(files), self.rng)
             self.books.spoil()
 
+    def _add_worker(self, host: str, threads: int, address: str = "") -> None:
+        """Start a worker, which may have a lifetime."""
+        worker, life_s = self.cluster.add_worker(host, threads, address), self.scenario.life_s
+        if life_s is not None:
+            worker.ends_s = now().now_s + life_s
+            now().loop.call_later(life_s, self._end_life, worker)
+
+    def _end_life(self, worker: Worker) -> None:
+        is_at_work = not worker.process.is_dead and worker.status is Status.running
+        if is_at_work and worker.address in self.cluster.scheduler.workers:
+            self._has_struck = True
+            self.books.count("end of life", self.moment)
+            worker.process.call(worker.retire)
+            self._restart(worker)
+
     def _restart(self, worker: Worker) -> None:
         """Let a nanny start another worker, perhaps at the same address."""
         address = worker.address if self.rng.random() < 0.5 else ""
@@ -213,7 +230,7 @@ class Stage:
             if address in cluster.scheduler.workers:
                 now().loop.call_later(1.0, start)
             else:
-                cluster.add_worker(worker.host, worker.nthreads, address)
+                self._add_worker(worker.host, worker.nthreads, address)
 
         now().loop.call_later(after_s, start)
 
@@ -265,7 +282,7 @@ class Stage:
             if not self.is_calm:
                 self.cluster = Cluster(self.rng, scenario.latency_s)
                 for number in range(scenario.hosts):
-                    self.cluster.add_worker(f"host{number}", scenario.threads)
+                    self._add_worker(f"host{number}", scenario.threads)
                 for after_s, what in scenario.strikes:
                     world.loop.call_later(after_s, self.strike, what)
                 self.disk.strike = self._strike_disk

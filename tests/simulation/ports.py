@@ -72,6 +72,7 @@ def simulated() -> Iterator[None]:
         (worker, "PeriodicCallback"): _Periodic,
         (worker, "TELL_EVERY_MS"): TELL_EVERY_MS,
         ("daskprs._driver.dispatch", "TICK_S"): TICK_S,
+        (worker, "worker_ends_in_s"): _ends_in_s,
         (worker, "visible_devices"): lambda: (),
         (worker, "usable_cores"): lambda: 4,
         (worker, "get_address_host"): _host,
@@ -88,6 +89,10 @@ def simulated() -> Iterator[None]:
     }
     with replaced(more):
         yield
+
+
+def _ends_in_s(worker: Worker) -> float | None:
+    return None if worker.ends_s is None else worker.ends_s - now().now_s
 
 
 def _host(address: str) -> str:

@@ -63,6 +63,8 @@ class Scenario:
     """The deadline of the first driver, in seconds from the start."""
     far: frozenset[str] = frozenset()
     """Hosts that do not see the job folder."""
+    life_s: float | None = None
+    """Seconds after which each worker closes by itself, and another one takes its place."""
     items: Items | None = None
     """The items of the mini-batches, where these have several."""
 
@@ -97,11 +99,15 @@ class Scenario:
     @property
     def kinds(self) -> list[str]:
         """What is rare in a job, for the counts."""
-        items = [] if self.items is None else [f"job: items, {self.items.on_error}"]
-        lives = self.limits.agent_max_mini_batches is not None
-        memory = self.items is not None and self.items.most_rows is not None
-        rare = {"far nodes": self.far, "short lives of processes": lives, "little memory": memory}
-        return [*items, *(f"job: {name}" for name, there in rare.items() if there)]
+        items = self.items
+        rare = {
+            "" if items is None else f"items, {items.on_error}": items,
+            "far nodes": self.far,
+            "lives of workers": self.life_s,
+            "lives of processes": self.limits.agent_max_mini_batches,
+            "little memory": items is not None and items.most_rows,
+        }
+        return [f"job: {name}" for name, there in rare.items() if there]
 
     @property
     def acting(self) -> set[int]:
@@ -172,8 +178,14 @@ AT_ITS_END = 3
 """Attempts for each item that is found: alone once more, and with all ranges, twice."""
 HAVE_FAR_NODES = 0.15
 """Share of the seeds in which some hosts, or all, do not see the job folder."""
+SHORTEST_LIFE_S = 8.0
+"""Seconds in which a worker starts, and has a mini-batch that runs out of time."""
+HAVE_LIVES = 0.1
+"""Share of the seeds in which workers have a lifetime."""
 HAVE_ITEMS = 0.4
 """Share of the seeds whose mini-batches have several items."""
+HAVE_THRESHOLD = 0.2
+"""Share of these in which only so many items may fail."""
 MOST_MINI_BATCHES = 8
 SIZES = ((1, 4), (1, 4), (2, 8), (2, 8), (3, 16), (8, 40))
 LARGE = 0.005
@@ -247,6 +259,8 @@ def drawn(seed: int) -> Scenario:
     if of_nodes.random() < HAVE_FAR_NODES:
         far = {f"host{number}" for number in range(of_nodes.randint(1, hosts))}
         scenario = replace(scenario, far=frozenset(far))
+    if of_nodes.random() < HAVE_LIVES:
+        scenario = replace(scenario, life_s=SHORTEST_LIFE_S + 6 * of_nodes.random())
     of_items = random.Random(f"items of {seed}")  # noqa: S311
     return with_items(scenario, of_items) if of_items.random() < HAVE_ITEMS else scenario
 
@@ -282,6 +296,7 @@ def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
         independent_rows=rng.random() < 0.4,
         agent_max_mini_batches=rng.choice([1, 2, 5]) if rng.random() < 0.2 else None,
         run_timeout_s=5.0,
+        error_threshold=_threshold(acts, rng),
     )
     most_rows = rng.randint(1, max(1, max(sizes) // 2)) if rng.random() < 0.25 else None
     heavy = range(count) if rng.random() < 0.5 else rng.sample(range(count), min(2, count))
@@ -312,3 +327,9 @@ def _keep_one_slow(acts: dict[tuple[int, int], tuple[str, ...]]) -> None:
         if place[0] in seen:
             del acts[place]
         seen.add(place[0])
+
+
+def _threshold(acts: dict[tuple[int, int], tuple[str, ...]], rng: random.Random) -> int:
+    """Return how many items may fail, where each driver of a job finds the same ones."""
+    has_chance = any(len(what) > 1 or what == (SLOW,) for what in acts.values())
+    return rng.choice([0, 1, 3, 8]) if rng.random() < HAVE_THRESHOLD and not has_chance else -1

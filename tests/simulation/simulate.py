@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - where the files of a job lie in memory
-PLAIN: dict[str, Any] = {"init_fails": set(), "ends_s": None, "far": frozenset()}
+PLAIN: dict[str, Any] = {"init_fails": set(), "ends_s": None, "far": frozenset(), "life_s": None}
 PLAIN_LIMITS: dict[str, Any] = {
     "agent_max_mini_batches": None,
     "retry_delay_s": 0.0,
-    "run_max_try": 1,
 }
 """Values with which there is less in a scenario."""
 AT_ONCE = 50

@@ -87,7 +87,7 @@ class Stage:
         """Of the driver that is or was at work last."""
         self._checked: list[str] = []
         """The outputs that have been found right."""
-        self.has_failed = False
+        self.has_failed = self.has_published = False
         """Whether the job is over budget."""
         self.left_out = LeftOut(self.folder, scenario)
         self._is_second = False
@@ -392,6 +392,7 @@ class Stage:
             self.moment = PUBLISHING
             store.write_failed()
             store.publish()
+            self.has_published = True
             self.moment = ENDING
             store.end({})
         return True
@@ -410,6 +411,11 @@ class Stage:
     def check(self) -> None:
         """Compare the output with that of a serial run."""
         scenario = self.scenario
+        if self.has_failed and self.has_published:
+            # The first of two drivers failed after the other one had published. Which items fail by
+            # chance was another one for each.
+            demand(self.disk.cut_off, "a job that has published has failed")
+            return
         if self.has_failed or scenario.must_fail:
             left = self.target.read_bytes() if self.target.exists() else b""
             earlier = EARLIER if scenario.replaces else b""

@@ -26,6 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs._agent.child.failure import failure_of
+from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._inputs.collections.staged_reader import StagedReader, append_reader
 from daskprs._inputs.collections.staging import StagedPartition, staged
@@ -552,7 +553,7 @@ def test_the_original_error_is_what_the_log_shows() -> None:
         piece = pickle.loads(pickle.dumps(Uncomputed.of(error, 4)))
     with pytest.raises(LoadError) as caught:
         StagedReader().load(MiniBatch(0, piece, ""))
-    job = SimpleNamespace(mask=mask_of([]))
+    job = SimpleNamespace(mask=mask_of([]), limits=Limits())
     failure = failure_of(caught.value, job)  # type: ignore[arg-type]
     assert (failure.kind, failure.retryable) == ("ConnectionError", False)
     assert failure.message == (

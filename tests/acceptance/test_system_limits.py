@@ -76,7 +76,11 @@ def test_a_job_goes_on_with_the_agents_that_could_be_started() -> None:
     assert len(told) == 1, warnings  # a machine without time has warnings of its own
 
 
-@pytest.mark.parametrize("free", mostly_long([0, 100_000, 200_000], suite=[0]))
+ENOUGH = 300_000
+"""Free bytes with which the rows may be sent, as the versions of the libraries have it."""
+
+
+@pytest.mark.parametrize("free", mostly_long([0, 100_000, 200_000, ENOUGH], suite=[0]))
 def test_a_script_without_address_space_while_returning_has_failed_for_memory(
     free: int, tmp_path: Path
 ) -> None:
@@ -84,8 +88,9 @@ def test_a_script_without_address_space_while_returning_has_failed_for_memory(
     script = tmp_path / "full.py"
     script.write_text(FULL.replace("{free}", str(free)))
     (tmp_path / "one.bin").touch()
-    with pytest.raises(daskprs.ParallelRunFailed, match=r"^MemoryError: ") as caught:
-        daskprs.parallel_run(
+    said = ""
+    try:
+        result = daskprs.parallel_run(
             str(tmp_path / "one.bin"),
             script,
             process_count_per_node=1,
@@ -94,4 +99,11 @@ def test_a_script_without_address_space_while_returning_has_failed_for_memory(
             job_dir=tmp_path / "job",
             progress=False,
         )
-    assert "TimeoutError" not in str(caught.value)
+    except daskprs.ParallelRunFailed as error:
+        said = str(error)
+    if said:
+        assert said.startswith("MemoryError: ")
+        assert "TimeoutError" not in said
+    else:
+        assert free == ENOUGH
+        assert len(result.to_pandas(ignore_index=True)) == 1000

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-MOST_MB = 360
-"""Of a thousand slots, and a million mini-batches with 260 bytes each: 286 to 328 MB were seen, of
-two commits that differ in nothing here."""
 PROGRAM = Path(__file__).with_name("simulation.py")
 
 
@@ -45,4 +42,4 @@ def test_a_million_mini_batches_on_a_thousand_slots(tmp_path: Path) -> None:
     """A hundred nodes; scheduler, workers, their threads and the driver are one process here."""
     told = simulated(tmp_path, nodes=100, slots_each=10, seconds=0.0, mini_batches=1_000_000)
     assert told["tasks_at_most"] <= 1000 + 100
-    assert told["grown_mb"] < MOST_MB
+    assert told["grown_mb"] < 300

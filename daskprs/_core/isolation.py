@@ -55,8 +55,8 @@ class Isolation:
         self._is_told = False
         self._columns = state.limits.columns
         self.waiting: list[Entry] = []
-        """Mini-batches in which nothing has passed, while that is true of the whole job: the script
-        may fail for all rows, and nobody knows the columns of rows of nulls."""
+        """Mini-batches in which nothing has passed, until anything in the job has: only then it is
+        clear that the script does not fail for all rows, and which columns rows of nulls have."""
         self._run_s: deque[float] = deque(maxlen=MEDIAN_OF)
 
     @property

@@ -12,7 +12,7 @@ loaded, and one more. What waits is held in memory."""
 
 
 class Stages(NamedTuple):
-    """The functions of a script beside `run`, by their names in it; None: there is no such stage.
+    """The functions of a script beside `run`, by their names in it; None where it has none.
 
     `preprocess` makes the argument of `run` of a mini-batch, and `postprocess` makes rows of what
     `run` returned.

@@ -127,7 +127,8 @@ class AttemptRun:
         first_row, count = self._call
         for position, reason in self._failed:
             if not 0 <= position < count:
-                msg = f"context.fail() named position {position}, and run() got {count}, from 0."
+                got = f"{self.stage}() got {count}, from 0"
+                msg = f"context.fail() named position {position}, and {got}."
                 raise IndexError(msg)
             number = first_row + position
             self.named[number] = FailedItems(

@@ -60,7 +60,7 @@ class StageFile:
 
 
 class StageTask(NamedTuple):
-    """One stage of a mini-batch, and its files, which are closed once nobody needs them."""
+    """One stage of a mini-batch, and its files."""
 
     assigned: Assigned
     stage: str
@@ -238,7 +238,7 @@ class StageWorkers:
             time.sleep(KILL_AGAIN_S)
         for thread in self._threads:
             thread.join()
-        with suppress(Exception):  # an error that nobody waits for any more
+        with suppress(Exception):  # an error comes too late to matter
             for ended in self.taken():
                 ended.task.close()
 

@@ -287,7 +287,7 @@ class Supervisor:
     def stop(self) -> AgentExited:
         """Shut down the agent: it calls `shutdown` and ends."""
         until = time.monotonic() + self._limits.shutdown_timeout_s
-        self.also_wakes = ()  # nobody would read what is there to be read
+        self.also_wakes = ()  # they would stay readable: this loop does not read them
         self.send(Stop())
         warning = None
         while not self.gone and time.monotonic() < until:

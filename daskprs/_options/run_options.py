@@ -535,7 +535,7 @@ class RunOptions:
         None, PROCESSES, check_function, is_site_default=False
     )
     preprocess_processes: int | None = option(
-        None, PROCESSES, check_number(1), changes_results=False
+        None, PROCESSES, check_number(1), changes_results=False, is_site_default=False
     )
     store_requests: int = option(
         STORE_REQUESTS, PROCESSES, check_number(1), changes_results=False, is_of_task=True

@@ -253,3 +253,9 @@ def test_a_zygote_is_started_again_where_the_config_needs_another_one() -> None:
         assert [child.environ()["A"] for child in started()] == ["b"]
     assert options.environment_variables == {"A": "b"}
     assert started() == []
+
+
+@pytest.mark.parametrize("name", [name for name in SITE if int in TABLE[name].types])
+def test_a_number_that_a_site_sets_refuses_no_call(name: str) -> None:
+    """It is there for all calls, also those that lack the options that it belongs to."""
+    assert RunOptions(**{name: 2})[name] == 2

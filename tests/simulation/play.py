@@ -179,9 +179,16 @@ class Stage:
         self.disk.give_locks(first)
         kept = self.client, self.store, self.moment, self.ledger
         self._is_second = True
-        while not self._driver():
-            demand(self.books.drivers < MOST_DRIVERS, "the job does not come to its end")
-            now().wait(lambda: False, 0.5)
+        try:
+            while not self._driver():
+                demand(self.books.drivers < MOST_DRIVERS, "the job does not come to its end")
+                now().wait(lambda: False, 0.5)
+        except Exception as error:  # noqa: BLE001 - `play` raises it
+            # Raised through the first driver, it would be lost: a process that is stopped closes
+            # what it has open and waits for ever.
+            now().errors.append(error)
+            first.die()
+            return
         self._is_second = False
         self.client, self.store, self.moment, self.ledger = kept
         self.disk.driver = first
@@ -287,7 +294,7 @@ class Stage:
                     world.loop.call_later(after_s, self.strike, what)
                 self.disk.strike = self._strike_disk
                 self.disk.lies = scenario.lies
-            while not self._driver():
+            while not self._driver() and not world.errors:
                 demand(self.books.drivers < MOST_DRIVERS, "the job does not come to its end")
                 self._check_between()
                 world.wait(lambda: False, 0.2 + self.rng.random() * 2)

@@ -41,6 +41,8 @@ class Budgets:
 
     def judge_percent(self, total: int) -> str | None:
         """Judge the share of failed mini-batches, once each of `total` has been tried."""
+        if not self.failed_mini_batches:
+            return None
         allowed = self.limits.allowed_failed_percent
         # Exact, since the product of a float such as 0.1 is rounded: just the allowed share could
         # fail.

@@ -21,6 +21,11 @@ class Below:
     def __init__(self, relative: str) -> None:
         self._relative = relative
 
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
     def __get__(self, folder: Any, _: type | None = None) -> Path:
+        # The folder keeps it, so that the next access does not come here.
         path: Path = folder.path / self._relative
+        folder.__dict__[self._name] = path
         return path

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import daskprs._output.dataset.earlier_parts
 import daskprs._output.dataset.ordered_parts
 import daskprs._output.failures.failed_table  # noqa: F401
+from daskprs._core.usage import NodeUsage
 from tests.simulation.agents import Pool
 from tests.simulation.standard import replaced
 from tests.simulation.world import now
@@ -76,6 +77,8 @@ def simulated() -> Iterator[None]:
         (worker, "visible_devices"): lambda: (),
         (worker, "usable_cores"): lambda: 4,
         (worker, "get_address_host"): _host,
+        (worker, "NodeMonitor"): _Monitor,
+        ("daskprs._cluster.scheduler_plugin", "show_figures"): lambda _: None,
         (worker, "drop_threads_that_never_began"): lambda _: None,
         ("daskprs._cluster.worker_registry", "get_address_host"): _host,
         (lease, "get_worker"): _this_worker,
@@ -108,6 +111,16 @@ class _Site:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+class _Monitor:
+    """In place of the monitor of a node: its figures are those of no machine."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def measure(self) -> NodeUsage:
+        """Return the usage."""
+        return NodeUsage(now().now_s, *[0] * 12, disks=(), devices=(), agents=(), processes="")
 
 
 class _Periodic:

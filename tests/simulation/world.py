@@ -403,6 +403,10 @@ def now() -> World:
     return _worlds[-1]
 
 
+def _ignore(_: object) -> None:
+    """Note no task."""
+
+
 def _nothing() -> None:
     """Let a wait end."""
 
@@ -412,11 +416,15 @@ def installed(world: World) -> Iterator[World]:
     """Let what happens within the block happen in a world."""
     _worlds.append(world)
     asyncio._set_running_loop(world.loop)
+    # Nobody asks asyncio for all its tasks here, and to note them takes time.
+    noted = vars(asyncio.tasks._all_tasks)  # type: ignore[attr-defined]
+    noted["add"] = _ignore
     try:
         yield world
     finally:
         try:
             world.close()
         finally:
+            del noted["add"]
             asyncio._set_running_loop(None)
             _worlds.pop()

@@ -5,7 +5,7 @@ The calls of `run` are functions here. While one lasts, the loop of the world go
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pandas as pd
@@ -72,8 +72,12 @@ def items_of(index: int, count: int) -> list[str]:
     return [f"{index}/{item}" for item in range(count)]
 
 
+@lru_cache(maxsize=5_000)
 def returned(numbers: Numbers, output: OutputSpec) -> Any:
-    """Return what `run` returns for items: a line for each, a frame, or a table."""
+    """Return what `run` returns for items: a line for each, a frame, or a table.
+
+    Nobody changes it, so that the next call for these items has the same one.
+    """
     columns = [[one[place] for one in numbers] for place in (0, 1)]
     if output.is_dataset:
         return pa.table([pa.array(one, pa.int64()) for one in columns], COLUMNS)

@@ -157,7 +157,7 @@ class Scenario:
         ]
 
 
-COUNTS = (1, 2, 2, 3, 3, 4, 4, 5, 6, 8, 12, 20)
+COUNTS = (1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6, 12)
 """Numbers of mini-batches. Most jobs are small: a fault that a large one shows, ten small ones show
 sooner."""
 STARTS_S = 1.5
@@ -182,16 +182,16 @@ SHORTEST_LIFE_S = 8.0
 """Seconds in which a worker starts, and has a mini-batch that runs out of time."""
 HAVE_LIVES = 0.1
 """Share of the seeds in which workers have a lifetime."""
-HAVE_ITEMS = 0.4
+HAVE_ITEMS = 0.33
 """Share of the seeds whose mini-batches have several items."""
 HAVE_THRESHOLD = 0.2
 """Share of these in which only so many items may fail."""
-MOST_MINI_BATCHES = 8
-SIZES = ((1, 4), (1, 4), (2, 8), (2, 8), (3, 16), (8, 40))
-LARGE = 0.005
+MOST_MINI_BATCHES = 4
+SIZES = ((1, 3), (1, 4), (2, 5), (2, 8), (3, 10), (6, 24))
+LARGE = 0.002
 """Share of these with a mini-batch in which the search ends with 32 items."""
 LARGE_FROM = 100
-MOST_DENSE = 40
+MOST_DENSE = 12
 """Items of a job in which half of them, or all, may be bad: each costs some attempts."""
 KINDS = (RAISES, RAISES, DIES, HANGS, POISONS, NEEDS_MEMORY, SLOW, NAMED)
 ON_DISK = ("die", "die", "die after", "torn", "full", "error", "cannot")
@@ -201,7 +201,7 @@ def drawn(seed: int) -> Scenario:
     """Draw the scenario of a seed."""
     rng = random.Random(seed)  # noqa: S311
     count = rng.choice(COUNTS)
-    hosts, threads = rng.randint(1, 3), rng.choice([1, 1, 2, 4])
+    hosts, threads = rng.choice([1, 1, 2, 2, 3]), rng.choice([1, 1, 2, 3])
     seconds = rng.choice([0.01, 0.1, 0.4])
     limits = Limits(
         run_max_try=rng.choice([1, 2, 3]),
@@ -277,7 +277,7 @@ def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
         sizes[rng.randrange(count)] = rng.randint(130, 200)
     places = [(index, item) for index in range(count) for item in range(sizes[index])]
     share = rng.choice([0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 1.0]) if len(places) <= MOST_DENSE else 0.0
-    bad = round(share * len(places)) or rng.choice([0, 1, 1, 2, 2, 3, 5])
+    bad = round(share * len(places)) or rng.choice([0, 1, 1, 1, 2, 2, 4])
     kinds = rng.sample(KINDS, rng.randint(1, 4))
     acts: dict[tuple[int, int], tuple[str, ...]] = {}
     for place in rng.sample(places, min(bad, len(places))):
@@ -289,7 +289,7 @@ def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
         some = rng.sample(range(sizes[index]), rng.choice([2, 20, 45]))
         acts |= {(index, item): (RAISES,) for item in some}
     _keep_one_slow(acts)
-    on_error = rng.choice(["raise", "isolate", "isolate", "isolate", "null"])
+    on_error = rng.choice(["raise", *["isolate"] * 5, "null"])
     limits = replace(
         scenario.limits,
         isolates=on_error != "raise",

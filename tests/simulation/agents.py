@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from signal import SIGTERM
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -511,6 +512,11 @@ class Pool(AgentPool):
         agent = Agent(self.job, assignment, spool, process, self.script, Pool.made)
         self._agents.append(agent)
         return agent
+
+    def terminate(self) -> None:
+        """Let the agents end by SIGTERM, which somebody has sent to all processes of a job."""
+        for agent in self._agents:
+            agent.die(-SIGTERM)
 
     def close(self) -> None:
         """Kill the agents."""

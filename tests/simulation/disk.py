@@ -12,6 +12,7 @@ import fcntl
 import io
 import os
 from contextlib import contextmanager, suppress
+from signal import SIGTERM
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._system import atomic_file
@@ -136,12 +137,16 @@ class Disk:
                 raise Died
             case "error":
                 raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+            case "terminate":
+                _terminate(process)
         return how
 
     def _end(self, how: str) -> None:
         if how == "die after":
             now().process.die()
             raise Died
+        if how == "terminate after":
+            _terminate(now().process)
 
     # ---- in place of the functions of the system ----
 
@@ -387,6 +392,13 @@ class Disk:
                 continue
             body = _found(now_there.get(node, b""), synced.get(node, b""), rng)
             place.write_bytes(body)
+
+
+def _terminate(process: Process) -> None:
+    """Send SIGTERM to a process; its main thread handles it at once."""
+    process.signal(SIGTERM)
+    if now().thread is None:
+        process.heed()
 
 
 def _file(fd: int) -> tuple[int, int]:

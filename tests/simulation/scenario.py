@@ -194,6 +194,8 @@ LARGE_FROM = 100
 MOST_DENSE = 12
 """Items of a job in which half of them, or all, may be bad: each costs some attempts."""
 KINDS = (RAISES, RAISES, DIES, HANGS, POISONS, NEEDS_MEMORY, SLOW, NAMED)
+HAVE_SIGNALS = 0.1
+"""Share of the seeds in which SIGTERM comes."""
 ON_DISK = ("die", "die", "die after", "torn", "full", "error", "cannot")
 
 
@@ -261,8 +263,26 @@ def drawn(seed: int) -> Scenario:
         scenario = replace(scenario, far=frozenset(far))
     if of_nodes.random() < HAVE_LIVES:
         scenario = replace(scenario, life_s=SHORTEST_LIFE_S + 6 * of_nodes.random())
+    of_signals = random.Random(f"signals of {seed}")  # noqa: S311
+    if of_signals.random() < HAVE_SIGNALS:
+        scenario = with_signals(scenario, length_s, of_signals)
     of_items = random.Random(f"items of {seed}")  # noqa: S311
     return with_items(scenario, of_items) if of_items.random() < HAVE_ITEMS else scenario
+
+
+def with_signals(scenario: Scenario, length_s: float, rng: random.Random) -> Scenario:
+    """Return a scenario in which SIGTERM comes: at a time, or at an operation on the disk."""
+    if rng.random() < 0.5:
+        moment = rng.choice([*MOMENTS, AT_WORK])
+        most, times = MOMENTS[moment] + scenario.count, rng.choice([1, 2])
+        places = [(moment, rng.randint(1, most)) for _ in range(times)]
+        on_disk = {place: rng.choice(["terminate", "terminate after"]) for place in places}
+        return replace(scenario, on_disk=on_disk | scenario.on_disk)
+    what, at_s = rng.choice(["terminate driver", "terminate job"]), rng.random() * length_s
+    strikes = [(at_s, what)]
+    if rng.random() < 0.5:  # who waits no longer sends it again
+        strikes.append((at_s + rng.choice([0.01, 0.5, 4.0]), what))
+    return replace(scenario, strikes=sorted(scenario.strikes + strikes))
 
 
 def with_items(scenario: Scenario, rng: random.Random) -> Scenario:

@@ -6,6 +6,7 @@ import concurrent.futures
 import hashlib
 import queue
 import secrets
+import signal
 import sys
 import threading
 import time
@@ -232,10 +233,26 @@ class _Secrets:
         return getattr(secrets, name)
 
 
+class _Signal:
+    """In place of the module `signal`: each process of the world has handlers of its own."""
+
+    def getsignal(self, number: int) -> Any:
+        return now().process.handlers.get(number, signal.SIG_DFL)
+
+    def signal(self, number: int, handler: Any) -> None:
+        now().process.handlers[number] = handler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(signal, name)
+
+
 class _Threading:
     """In place of the module `threading`."""
 
     Thread, Lock, Event = Thread, Lock, Event
+
+    def current_thread(self) -> Any:
+        return now().thread or threading.main_thread()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(threading, name)
@@ -245,6 +262,7 @@ STANDARD: dict[int, Any] = {
     id(time): _Time(),
     id(threading): _Threading(),
     id(secrets): _Secrets(),
+    id(signal): _Signal(),
     id(threading.Thread): Thread,
     id(queue.SimpleQueue): Queue,
     id(concurrent.futures.ThreadPoolExecutor): Executor,

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from contextlib import contextmanager
 from heapq import heappop, heappush
+from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
 
 from greenlet import greenlet
@@ -263,6 +264,10 @@ class Process:
         self.is_dead = False
         self.is_stopped = False
         self._late: list[Callable[[], None]] = []
+        self.handlers: dict[int, Any] = {}
+        """What its main thread calls at signals."""
+        self._signals: list[int] = []
+        """Signals that it has not handled yet."""
 
     def call(self, work: Callable[[], None]) -> None:
         """Let the process do something: once it goes on if it is stopped, never if it is dead."""
@@ -289,6 +294,19 @@ class Process:
         for work in late:
             self.call(work)
 
+    def signal(self, number: int) -> None:
+        """Send a signal, which the main thread handles once it goes on."""
+        self._signals.append(number)
+
+    def heed(self) -> None:
+        """Handle signals in the main thread; the process dies of one that it has no handler for."""
+        while self._signals and not self.is_stopped:
+            handler = self.handlers.get(self._signals.pop(0))
+            if not callable(handler):
+                self.die()
+                raise Died
+            handler(SIGTERM, None)
+
     def die(self) -> None:
         """Kill the process."""
         self.is_dead, self.is_stopped, self._late = True, False, []
@@ -312,6 +330,11 @@ class World:
         self.tokens = 0
         """Random tokens that were made so far."""
         self._steps = 0
+
+    @property
+    def thread(self) -> Thread | None:
+        """The thread that runs at present; None for the main thread of a process."""
+        return self._thread
 
     @property
     def now_s(self) -> float:
@@ -355,6 +378,7 @@ class World:
                 self.step()
                 if process.is_dead:
                     raise Died
+                process.heed()
         if alarm is not None:
             alarm.cancel()
         return ready()

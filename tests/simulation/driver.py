@@ -1,0 +1,209 @@
+"""One driver of a job: the steps of `Job`, with the parts of production, on a stage."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import datetime
+from functools import partial
+from operator import itemgetter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
+from daskprs._cluster.cluster_slots import ClusterSlots
+from daskprs._cluster.slot_allocator import SlotAllocator
+from daskprs._core.ending import Ending, JobStatus
+from daskprs._driver import dispatch
+from daskprs._driver.inline_slots import InlineSlots
+from daskprs._folders.job_lock import locked
+from daskprs._folders.rows_seal import make_salt
+from daskprs._job.known_end import KnownEnd
+from daskprs._options.rules import NEVER
+from daskprs._output.journal.recovery import Resumption
+from daskprs._output.store import ResultStore
+from daskprs._system.hidden_values import HiddenValues
+from daskprs._system.interrupts import (
+    LateInterrupts,
+    Terminated,
+    sigterm_handled,
+    sigterm_heard_by,
+)
+from tests.simulation.client import Client
+from tests.simulation.left_out import fitting_limits
+from tests.simulation.promises import CheckedLedger, Listener, demand
+from tests.simulation.scenario import AT_WORK, ENDING, OPENING, PUBLISHING, Scenario
+from tests.simulation.world import EPOCH_S, Process, now
+
+if TYPE_CHECKING:
+    from daskprs._driver.ports import Slots
+    from daskprs._folders.job_folder import JobFolder
+    from tests.simulation.play import Stage
+
+OVER_WITHIN_S = 10.0
+"""Seconds from SIGTERM to the kill that follows it in a container."""
+STOPS = {"stop driver", "second driver", "stop worker"}
+"""What may delay the end: a driver waits 10 s for a worker that has stopped just now."""
+
+
+class Driver:
+    """A driver, from the lock of the folder to the end of its job.
+
+    Parameters
+    ----------
+    stage
+        Where the job is played.
+    number
+        Its number among the drivers of the seed.
+
+    """
+
+    def __init__(self, stage: Stage, number: int) -> None:
+        self._stage = stage
+        self.number = number
+        self.process = Process(f"driver {number}")
+        self.moment = OPENING
+        """What the driver is at."""
+        self.client: Client | None = None
+        self.store: ResultStore | None = None
+        """While it is open."""
+        self.ledger: CheckedLedger | None = None
+        self.has_failed = False
+        """Whether the job is over budget."""
+        self._asked_s: float | None = None
+        """When SIGTERM was heard."""
+        self._interrupts = LateInterrupts(lambda: self._is_done)
+
+    @property
+    def _is_done(self) -> bool:
+        return self.store is not None and self.store.done
+
+    def drive(self) -> bool:
+        """Do the job; return whether it is over: Completed, or over budget."""
+        with sigterm_handled(), self._interrupts.ignored_once():
+            try:
+                return self._prepare_and_run()
+            except Terminated:
+                self._stage.books.count("driver terminated", self.moment)
+                return self._is_done
+
+    def _prepare_and_run(self) -> bool:
+        stage, scenario = self._stage, self._stage.scenario
+        stage.folder.create()
+        with ExitStack() as stack:
+            epoch = stack.enter_context(locked(stage.folder))
+            make_salt(stage.folder, "salt")
+            self.store = store = ResultStore(
+                stage.folder,
+                epoch,
+                scenario.spec,
+                stage.target,
+                {"input": {}, "script": "", "options": {}},
+                resumption=Resumption(lambda: iter(scenario.plan())),
+                overwrite=scenario.replaces,
+            )
+            stack.callback(store.close)
+            job_id = f"job{self.number}"
+            self.ledger = ledger = CheckedLedger(
+                scenario,
+                stage.books.reported,
+                store.recovered,
+                stage.is_quiet,
+                job_id,
+                iter(scenario.plan()),
+                fitting_limits(stage.folder, scenario.limits),
+                expected=scenario.count,
+                seed=job_id,
+            )
+            listeners: Any = Listener(stage.books, epoch, stage.disk.record)
+            job = spec_of(job_id, stage.folder, epoch, scenario)
+            try:
+                ending = self._work(job, ledger, store, listeners)
+            except Terminated:
+                stage.books.count("driver terminated", self.moment)
+                ending = Ending(JobStatus.INTERRUPTED, "")
+            if self._is_done:  # a second signal does not undo the published output
+                ending = Ending(JobStatus.COMPLETED)
+            return self._settle(ending, ledger, store)
+
+    def _work(
+        self, job: JobSpec, ledger: CheckedLedger, store: ResultStore, listeners: Any
+    ) -> Ending:
+        """Settle every mini-batch, and publish the output."""
+        stage, scenario = self._stage, self._stage.scenario
+        end = KnownEnd(self._options())
+        dispatcher = dispatch.Dispatcher(
+            self._slots(job, listeners), ledger, store, listeners, job, clock=dispatch.time, end=end
+        )
+        self.moment = AT_WORK
+        with sigterm_heard_by(partial(self._hear, end)):
+            ending = dispatcher.run()
+        if self._asked_s is not None and STOPS.isdisjoint(map(itemgetter(1), scenario.strikes)):
+            over_s = now().now_s - self._asked_s
+            demand(over_s < OVER_WITHIN_S, f"the driver is over {over_s:.1f} s after SIGTERM")
+        if ending.status is JobStatus.COMPLETED:
+            demand(not stage.left_out.is_over_budget(ledger), "a job over budget is Completed")
+            self.moment = PUBLISHING
+            store.write_failed()
+            store.publish()
+            stage.has_published = True
+            self.moment = ENDING
+        elif ending.status is JobStatus.INTERRUPTED:
+            demand(end().at_s is not None, "a job without an end was interrupted")
+        return ending
+
+    def _hear(self, end: KnownEnd) -> bool:
+        self._asked_s = now().now_s
+        return end.hear_sigterm()
+
+    def _options(self) -> Any:
+        """Return the options that say when the job ends: the first driver may have a deadline."""
+        ends_s = None if self._stage.is_calm or self.number > 1 else self._stage.scenario.ends_s
+        moment = NEVER if ends_s is None else datetime.fromtimestamp(EPOCH_S + ends_s).astimezone()
+        return SimpleNamespace(deadline=moment)
+
+    def _settle(self, ending: Ending, ledger: CheckedLedger, store: ResultStore) -> bool:
+        """Note how the job has ended; return whether it is over."""
+        stage = self._stage
+        if ending.status is not JobStatus.COMPLETED:
+            store.write_failed()
+        if ending.status is JobStatus.FAILED:
+            self.has_failed = stage.left_out.is_over_budget(ledger)
+            stage.books.count("job failed", "too many failures" if self.has_failed else "")
+            is_known = self.has_failed or (stage.scenario.init_fails and not stage.is_calm)
+            demand(is_known, f"the job failed: {ending}")
+            return self.has_failed
+        store.end({"status": ending.status.value})
+        store.drop_output()
+        if ending.status is JobStatus.INTERRUPTED:
+            stage.books.count("job interrupted")
+        return ending.status is JobStatus.COMPLETED
+
+    def _slots(self, job: JobSpec, listeners: Any) -> Slots:
+        """Return the slots of the cluster, or those of the driver where there is none."""
+        stage = self._stage
+        if stage.is_calm:
+            return InlineSlots(job, threads=1)
+        self.client = client = Client(self.process, stage.cluster, f"client-{self.number}")
+        stage.clients.append(client)
+        nodes = SlotAllocator(None, None, 0.0)
+        return ClusterSlots(client, job, nodes, listeners)  # type: ignore[arg-type]
+
+
+def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario) -> JobSpec:
+    """Return what agents receive."""
+    return JobSpec(
+        job_id=job_id,
+        script=ScriptSpec("simulated.py"),
+        arguments=(),
+        environment=HiddenValues({}),
+        reader=b"",
+        unit="row",
+        output=scenario.spec,
+        job_dir=str(folder),
+        epoch=epoch,
+        boot_id="",
+        output_dir="",
+        logging_level="INFO",
+        start_method="fork",
+        limits=scenario.limits,
+    )

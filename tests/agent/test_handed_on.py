@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 
 from daskprs._agent.child import handed_on
 from daskprs._agent.child.handed_on import HandedOn
-from daskprs._agent.supervision.stage_workers import StageFile
+from daskprs._agent.supervision.stage_worker import StageFile
 from daskprs.errors import AgentError, ReturnTypeError
 
 if TYPE_CHECKING:

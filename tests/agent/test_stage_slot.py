@@ -11,7 +11,7 @@ from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs._agent.supervision import stage_run
 from daskprs._agent.supervision.stage_slot import StageSlot
-from daskprs._agent.supervision.stage_workers import StageEnded, StageFile, StagesNotReady
+from daskprs._agent.supervision.stage_worker import StageEnded, StageFile, StagesNotReady
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentAssignment, AgentExited, Lease, Results
 from daskprs._core.mini_batch import Assigned, MiniBatch
@@ -21,7 +21,7 @@ from daskprs._core.stages import Stages
 if TYPE_CHECKING:
     import pytest
 
-    from daskprs._agent.supervision.stage_workers import StageTask
+    from daskprs._agent.supervision.stage_worker import StageTask
 
 WHY = Failure("PROCESS_DIED", "it is gone")
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from daskprs._agent.supervision import stage_workers
-from daskprs._agent.supervision.stage_workers import StagesNotReady, StageTask, StageWorkers
+from daskprs._agent.supervision import stage_worker
+from daskprs._agent.supervision.stage_worker import StagesNotReady, StageTask
+from daskprs._agent.supervision.stage_workers import StageWorkers
 from daskprs._core.lease import AgentExited, InitFailed, Lease, LeaseReturned
 from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Failure
@@ -52,7 +53,7 @@ class Process:
 def process(monkeypatch: pytest.MonkeyPatch) -> type[Process]:
     """Return the class of stand-ins for slots."""
     kind = type("OneOf", (Process,), {})
-    monkeypatch.setattr(stage_workers, "Slot", kind)
+    monkeypatch.setattr(stage_worker, "Slot", kind)
     return kind
 
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from daskprs._agent.protocol.messages import ExtendLease
 from daskprs._agent.supervision.lease_run import HOLD_BACK_S, RETURN_BYTES, LeaseRun
-from daskprs._agent.supervision.stage_workers import StageFile, StageTask
+from daskprs._agent.supervision.stage_worker import StageFile, StageTask
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.outcomes import Status
 from daskprs._core.stages import POSTPROCESS, PREPROCESS, RING, RUN
 
 if TYPE_CHECKING:
-    from daskprs._agent.supervision.stage_workers import StageEnded, StageWorkers
+    from daskprs._agent.supervision.stage_worker import StageEnded
+    from daskprs._agent.supervision.stage_workers import StageWorkers
     from daskprs._agent.supervision.supervisor import Supervisor
     from daskprs._core.lease import Results
     from daskprs._core.mini_batch import Assigned

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from daskprs._agent.supervision.slot import Slot
 from daskprs._agent.supervision.stage_run import StageRun
-from daskprs._agent.supervision.stage_workers import StagesNotReady, StageWorkers
+from daskprs._agent.supervision.stage_worker import StagesNotReady
+from daskprs._agent.supervision.stage_workers import StageWorkers
 from daskprs._agent.supervision.supervisor import EXIT_GRACE_S
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentReady, InitFailed, LeaseReturned

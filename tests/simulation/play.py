@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from tests.simulation.promises import (
     demand,
     durable,
 )
-from tests.simulation.scenario import EARLIER, OPENING, Scenario
+from tests.simulation.scenario import EARLIER, ENDING, OPENING, PUBLISHING, Scenario
 from tests.simulation.standard import Executor
 from tests.simulation.strikes import Strikes
 from tests.simulation.world import Died, World, installed, now
@@ -148,6 +149,7 @@ class Stage:
         self.books.drivers += 1
         self.driver = driver = Driver(self, self.books.drivers)
         disk.driver = process = driver.process
+        is_open = False  # whether its generators may hold files, beside those of its store
         try:
             with world.acting(process):
                 try:
@@ -159,6 +161,7 @@ class Stage:
                         with suppress(Died):
                             driver.store._closing.close()
                     self.books.count("driver died")
+                    is_open = driver.moment in (OPENING, PUBLISHING, ENDING)
                 finally:
                     driver.store = None
                     process.die()
@@ -172,6 +175,8 @@ class Stage:
                 raise Refused from error
             demand(disk.struck or self.strikes.has_struck, f"a driver failed: {error!r}")
         finally:
+            if is_open:
+                gc.collect(0)
             disk.release(process)
             if driver.client is not None:
                 self._cut_for_good(driver.client)

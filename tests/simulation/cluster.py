@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 NOTICED_S = 0.3
 """Seconds in which a scheduler notices that a connection is cut."""
+NOTICED_DEAD_S = 1.0
+"""Seconds after which it looks whether a worker that it has asked is dead."""
 
 
 class Scheduler:
@@ -442,12 +444,16 @@ class Cluster:
                 result, failure = None, error
             back.send(lambda: answer_with(answer, result, failure))
 
+        def look() -> None:
+            if not answer.done():
+                if worker.process.is_dead:
+                    answer.set_exception(CommClosed(address))
+                else:
+                    now().loop.call_later(NOTICED_DEAD_S, look)
+
         there.send(lambda: begin(serve()))
-        while not answer.done():
-            await asyncio.wait([answer], timeout=1.0)
-            if worker.process.is_dead and not answer.done():
-                raise CommClosed(address)
-        return answer.result()
+        now().loop.call_later(NOTICED_DEAD_S, look)
+        return await answer
 
     async def fetch(self, future: Future) -> Any:
         """Fetch the result of a task for a client."""

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import io
 import os
+import shutil
 from contextlib import contextmanager, suppress
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -84,18 +85,35 @@ class Disk:
 
     # ---- the record ----
 
-    def adopt(self) -> None:
-        """Record what lies below the root as if it were synced: it was there before."""
-        for path in sorted(self.root.rglob("*")):
-            name = self._name(path)
-            assert name is not None
-            self._note("mkdir" if path.is_dir() else "create", self._new(name), name)
-            if path.is_file():
-                node = self._nodes[name]
-                self._note("whole", node, path.read_bytes())
+    def adopt(self, found: dict[str, bytes | None]) -> None:
+        """Record what lies below the root as if it were synced: it was there before.
+
+        Parameters
+        ----------
+        found
+            The content of each file by its name; None for a folder.
+
+        """
+        for name, body in sorted(found.items()):
+            node = self._new(name)
+            self._note("mkdir" if body is None else "create", node, name)
+            if body is not None:
+                self._note("whole", node, body)
                 self._note("sync", node)
         for node in {0, *self._nodes.values()}:
             self._note("sync", node)
+
+    def drop(self) -> None:
+        """Remove all files, whether or not the record has them."""
+        with suppress(OSError):  # else something was made in a way that is not recorded
+            for name in sorted(self._nodes, reverse=True):
+                place = f"{self.root}/{name}"
+                try:
+                    REAL["unlink"](place)
+                except IsADirectoryError:
+                    REAL["rmdir"](place)
+            return
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def _note(self, what: str, *given: Any) -> None:
         self.record.append(Operation(what, given))
@@ -362,8 +380,10 @@ class Disk:
 
     # ---- after a loss of power ----
 
-    def after_power_loss(self, count: int, folder: Path, rng: random.Random) -> None:
-        """Write the disk into a folder as it may be found when the power went.
+    def after_power_loss(
+        self, count: int, folder: Path, rng: random.Random
+    ) -> dict[str, bytes | None]:
+        """Write the disk into a folder as it may be found when the power went; return what it has.
 
         Parameters
         ----------
@@ -384,14 +404,19 @@ class Disk:
         cut = left[kept - 1] if kept else last
         there = _names([one for number, one in enumerate(done) if number <= cut])
         now_there, synced = _contents(done)
+        found: dict[str, bytes | None] = {}
         folder.mkdir(parents=True)
         for name, node in sorted(there.items()):
-            place = folder / name
+            place = f"{folder}/{name}"
             if node < 0:
-                place.mkdir(exist_ok=True)
+                found[name] = None
+                REAL["mkdir"](place)
                 continue
             body = _found(now_there.get(node, b""), synced.get(node, b""), rng)
-            place.write_bytes(body)
+            found[name] = body
+            with REAL_OPEN(place, "wb") as file:
+                file.write(body)
+        return found
 
 
 def _terminate(process: Process) -> None:

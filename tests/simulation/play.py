@@ -253,11 +253,11 @@ def serial_output(form: str, good: list[int]) -> str:
 
 @contextmanager
 def _emptied(folder: Path) -> Iterator[Path]:
-    shutil.rmtree(folder, ignore_errors=True)
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def played(scenario: Scenario, base: Path) -> Books:
@@ -271,13 +271,13 @@ def played(scenario: Scenario, base: Path) -> Books:
     """
     books, rng = Books(), random.Random(scenario.seed)  # noqa: S311
     with _emptied(base / f"seed{scenario.seed}") as root:
-        stage = Stage(scenario, root, books, is_calm=False)
+        stage = last = Stage(scenario, root, books, is_calm=False)
         for what in scenario.kinds:
             books.count(what)
         if scenario.replaces:
             stage.target.parent.mkdir()
             stage.target.write_bytes(EARLIER)
-            stage.disk.adopt()
+            stage.disk.adopt({"out": None, f"out/{stage.target.name}": EARLIER})
         begun = len(stage.disk.record)
         try:
             stage.play()
@@ -289,13 +289,13 @@ def played(scenario: Scenario, base: Path) -> Books:
         reports = list(books.reports)
         for _ in range(RESUMES):
             moment = rng.randint(begun, len(stage.disk.record))
-            shutil.rmtree(root)  # the paths in the journal stay those of the job
-            stage.disk.after_power_loss(moment, root, rng)
+            last.disk.drop()  # the paths in the journal stay those of the job
+            found = stage.disk.after_power_loss(moment, root, rng)
             # Somebody may have mended the script meanwhile: what was given up has rows now.
             mended = scenario.mended() if rng.random() < 0.5 else scenario
-            again = Stage(mended, root, books, is_calm=True)
+            again = last = Stage(mended, root, books, is_calm=True)
             again.left_out.before = scenario.items
-            again.disk.adopt()
+            again.disk.adopt(found)
             books.count("power lost")
             books.reported = durable(reports, stage.disk.record[:moment])
             if scenario.lies or stage.disk.cut_off:
@@ -305,4 +305,5 @@ def played(scenario: Scenario, base: Path) -> Books:
                 again.play()
                 again.check()
                 again.check_the_rest()
+        last.disk.drop()
     return books

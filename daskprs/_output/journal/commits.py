@@ -180,6 +180,8 @@ class CommitTable:
 
     def keep(self, mask: Numbers) -> None:
         """Drop every row for which `mask` is false."""
+        if mask.all():
+            return
         for name in _COLUMNS:
             self.set_column(name, self.column(name)[mask])
         self._sorted = None

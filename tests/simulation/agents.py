@@ -492,8 +492,6 @@ class Pool(AgentPool):
 
     script: Script
     made = 0
-    far: frozenset[str] = frozenset()
-    """Hosts that do not see the job folder: rows travel with their outcomes."""
 
     def __init__(self, job: JobSpec, *, starter: None = None) -> None:
         super().__init__(job, starter=starter)
@@ -507,8 +505,7 @@ class Pool(AgentPool):
             for folder in (self._folder.spools, self._folder.typed_spools)
         )
         process = now().process
-        is_far = process.name.removeprefix("inproc://").partition("/")[0] in self.far
-        spool = SpoolSpec(name, text, typed, from_bytes=IN_MESSAGE_BYTES if is_far else 0)
+        spool = SpoolSpec(name, text, typed, from_bytes=IN_MESSAGE_BYTES if process.is_blind else 0)
         agent = Agent(self.job, assignment, spool, process, self.script, Pool.made)
         self._agents.append(agent)
         return agent

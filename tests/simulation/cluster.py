@@ -230,6 +230,7 @@ class Worker:
         self.host = host
         self.nthreads = nthreads
         self.process = Process(address)
+        self.process.is_blind = host in cluster.far
         self._cluster = cluster
         self.plugins: dict[str, Any] = {}
         self.handlers: dict[str, Any] = {}
@@ -385,11 +386,14 @@ class Cluster:
         Decides how long messages take.
     latency_s
         The most seconds that a message takes.
+    far
+        The hosts that do not see the disk of the job.
 
     """
 
-    def __init__(self, rng: random.Random, latency_s: float) -> None:
+    def __init__(self, rng: random.Random, latency_s: float, far: frozenset[str]) -> None:
         self._rng = rng
+        self.far = far
         self._latency_s = latency_s
         self.scheduler = Scheduler(self)
         self.everyone: list[Worker] = []

@@ -132,6 +132,13 @@ class Disk:
             return ""
         return text[len(self._prefix) :] if text.startswith(self._prefix) else None
 
+    @staticmethod
+    def _below(path: Any) -> Any:
+        """Return the path that a process means by a relative one."""
+        folder = now().process.folder
+        text = os.fsdecode(path) if folder else "/"
+        return path if text.startswith("/") else f"{folder}{text}"
+
     # ---- what befalls an operation ----
 
     def _begin(self, what: str, name: str) -> str:
@@ -140,6 +147,8 @@ class Disk:
         if process.is_dead:
             raise Died
         if process is not self.driver:
+            if process.pace is not None:
+                now().wait(_never, process.pace())
             return ""
         how = self.strike(what)
         if how:
@@ -170,12 +179,14 @@ class Disk:
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """Open a file."""
+        path = self._below(path)
         name = self._name(path, dir_fd) if isinstance(path, str | bytes | os.PathLike) else None
         if name is None:
             fd: int = REAL["open"](path, flags, mode, dir_fd=dir_fd)
             self._open.pop(fd, None)  # a file object has closed the one that had this number
             self._owners.pop(fd, None)
             return fd
+        _look(name)
         how = ""
         if flags & os.O_CREAT and name not in self._nodes:
             how = self._begin("create", name)
@@ -292,6 +303,7 @@ class Disk:
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         """Make a folder."""
+        path = self._below(path)
         name = self._name(path, dir_fd)
         how = "" if name is None or name in self._nodes else self._begin("mkdir", name)
         REAL["mkdir"](path, mode, dir_fd=dir_fd)
@@ -315,6 +327,8 @@ class Disk:
     def open_file(self, file: Any, mode: str = "r", *given: Any, **more: Any) -> Any:
         """Open a file as Python's `open` does."""
         name = self._name(file) if isinstance(file, str | os.PathLike) else None
+        if name is not None:
+            _look(name)
         writes = name is not None and bool(set(mode) & set("wxa"))
         how = self._begin("create", str(name)) if writes else ""
         opened = REAL_OPEN(file, mode, *given, **more)
@@ -417,6 +431,16 @@ class Disk:
             with REAL_OPEN(place, "wb") as file:
                 file.write(body)
         return found
+
+
+def _look(name: str) -> None:
+    """Raise an error where the disk is not there for a process."""
+    if now().process.is_blind:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+
+def _never() -> bool:
+    return False
 
 
 def _terminate(process: Process) -> None:

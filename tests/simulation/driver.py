@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
+from daskprs._cluster import part_writers
 from daskprs._cluster.cluster_slots import ClusterSlots
 from daskprs._cluster.slot_allocator import SlotAllocator
 from daskprs._core.ending import Ending, JobStatus
@@ -35,6 +36,9 @@ from tests.simulation.scenario import AT_WORK, ENDING, OPENING, PUBLISHING, Scen
 from tests.simulation.world import EPOCH_S, Process, now
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daskprs._cluster.part_writers import PartWriters
     from daskprs._driver.ports import Slots
     from daskprs._folders.job_folder import JobFolder
     from tests.simulation.play import Stage
@@ -69,6 +73,8 @@ class Driver:
         self.ledger: CheckedLedger | None = None
         self.has_failed = False
         """Whether the job is over budget."""
+        self._writing: ExitStack | None = None
+        """Ends what has parts written on the cluster."""
         self._asked_s: float | None = None
         """When SIGTERM was heard."""
         self._interrupts = LateInterrupts(lambda: self._is_done)
@@ -100,6 +106,7 @@ class Driver:
                 {"input": {}, "script": "", "options": {}},
                 resumption=Resumption(lambda: iter(scenario.plan())),
                 overwrite=scenario.replaces,
+                new_executor=self._new_writers,
             )
             stack.callback(store.close)
             job_id = f"job{self.number}"
@@ -117,7 +124,8 @@ class Driver:
             listeners: Any = Listener(stage.books, epoch, stage.disk.record)
             job = spec_of(job_id, stage.folder, epoch, scenario)
             try:
-                ending = self._work(job, ledger, store, listeners)
+                with ExitStack() as self._writing:
+                    ending = self._work(job, ledger, store, listeners)
             except Terminated:
                 stage.books.count("driver terminated", self.moment)
                 ending = Ending(JobStatus.INTERRUPTED, "")
@@ -150,6 +158,22 @@ class Driver:
         elif ending.status is JobStatus.INTERRUPTED:
             demand(end().at_s is not None, "a job without an end was interrupted")
         return ending
+
+    def _new_writers(self, attempts: Path) -> PartWriters | None:
+        """Return what has parts written on the cluster; None where the driver writes them."""
+        stage = self._stage
+        if self.client is None or self._writing is None:
+            return None
+        part_writers.SMALL_BYTES = stage.scenario.small_bytes
+        folder, timeout_s = stage.folder, stage.scenario.limits.load_timeout_s
+        made = part_writers.PartWriters(self.client, folder, attempts, timeout_s, self._say)  # type: ignore[arg-type]
+        return self._writing.enter_context(made)
+
+    def _say(self, level: str, told: str) -> None:
+        """Count what became of parts."""
+        del told
+        is_written = level == "debug"
+        self._stage.books.count(f"part: {'by a worker' if is_written else 'given up by one'}")
 
     def _hear(self, end: KnownEnd) -> bool:
         self._asked_s = now().now_s

@@ -18,6 +18,7 @@ from tests.simulation.disk import OPEN_TO, Disk
 from tests.simulation.driver import Driver
 from tests.simulation.items import GOOD
 from tests.simulation.left_out import LeftOut, output_in
+from tests.simulation.parts import Helper
 from tests.simulation.ports import on
 from tests.simulation.promises import (
     Books,
@@ -26,7 +27,14 @@ from tests.simulation.promises import (
     demand,
     durable,
 )
-from tests.simulation.scenario import EARLIER, ENDING, OPENING, PUBLISHING, Scenario
+from tests.simulation.scenario import (
+    EARLIER,
+    ENDING,
+    FEW_BYTES,
+    OPENING,
+    PUBLISHING,
+    Scenario,
+)
 from tests.simulation.standard import Executor
 from tests.simulation.strikes import Strikes
 from tests.simulation.world import Died, World, installed, now
@@ -40,6 +48,8 @@ if TYPE_CHECKING:
 RESUMES = 3
 """Moments at which the power is lost, for each seed."""
 MOST_DRIVERS = 12
+LATER_S = 3.0
+"""Seconds after the job in which what is left of it may do harm."""
 
 
 class Stage:
@@ -124,11 +134,12 @@ class Stage:
         scenario = self.scenario
         world = World()
         world.tokens = self.rng.getrandbits(32)
-        Pool.script, Pool.made, Pool.far = self.script, 0, scenario.far
+        Pool.script, Pool.made = self.script, 0
+        Helper.rng = random.Random(f"helpers of {scenario.seed}")  # noqa: S311
         Executor.late_s = staticmethod(lambda _: self.rng.random() * 0.2)
         with on(self), installed(world), self.disk.installed():
             if not self.is_calm:
-                self.cluster = Cluster(self.rng, scenario.latency_s)
+                self.cluster = Cluster(self.rng, scenario.latency_s, scenario.far)
                 for number in range(scenario.hosts):
                     self.strikes.add_worker(f"host{number}", scenario.threads)
                 for after_s, what in scenario.strikes:
@@ -138,6 +149,8 @@ class Stage:
             while not self.has_driven():
                 self._check_between()
                 world.wait(lambda: False, 0.2 + self.rng.random() * 2)
+            if not self.is_calm and scenario.small_bytes <= FEW_BYTES:
+                world.wait(lambda: False, LATER_S)  # attempts that nobody wants may still write
             self.books.virtual_s += world.now_s
             if world.errors:
                 raise world.errors[0]

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 # Modules that jobs load when they need them have to be there before their clocks are replaced.
+import daskprs._cluster.part_writers
 import daskprs._output.dataset.earlier_parts
 import daskprs._output.dataset.ordered_parts
 import daskprs._output.failures.failed_table  # noqa: F401
 from daskprs._core.usage import NodeUsage
 from tests.simulation.agents import Pool
+from tests.simulation.parts import Helper, in_folder
 from tests.simulation.standard import replaced
 from tests.simulation.world import now
 
@@ -65,6 +67,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 def simulated() -> Iterator[None]:
     """Let the modules of daskprs find simulated things; seeds are played within the block."""
     worker, lease = "daskprs._cluster.worker_plugin", "daskprs._cluster.lease"
+    writers, parts = "daskprs._cluster.part_writers", "daskprs._cluster.part_worker"
     more = {
         (worker, "AgentPool"): Pool,
         ("daskprs._driver.inline_slots", "AgentPool"): Pool,
@@ -89,6 +92,13 @@ def simulated() -> Iterator[None]:
             get_freeze_count=lambda: 0, freeze=lambda: None, unfreeze=lambda: None
         ),
         ("daskprs._output.publish.output_file", "exchanged"): _exchanged,
+        (writers, "get_address_host"): _host,
+        (writers, "SMALL_BYTES"): 0,
+        (parts, "get_worker"): _this_worker,
+        (parts, "leave_the_threads"): _leave_the_threads,
+        (parts, "PeriodicCallback"): _Periodic,
+        (parts, "HelperPool"): Helper,
+        ("daskprs._output.dataset.part_attempt", "chdir"): in_folder,
     }
     with replaced(more):
         yield

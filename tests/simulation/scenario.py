@@ -25,7 +25,7 @@ SPECS = {
     "text": OutputSpec(text=True, typed=False),
     "headed": OutputSpec(text=True, typed=False, header=True),
     "jsonl": OutputSpec(text=True, typed=False, format="jsonl", single_file=True),
-    "parquet": OutputSpec(text=True, typed=False, format="parquet", file_size_bytes=2_000),
+    "parquet": OutputSpec(text=True, typed=False, format="parquet"),
 }
 EARLIER = b"another output\n"
 """What has the name of the output before the job."""
@@ -67,12 +67,16 @@ class Scenario:
     """Seconds after which each worker closes by itself, and another one takes its place."""
     items: Items | None = None
     """The items of the mini-batches, where these have several."""
+    part_bytes: int = 2_000
+    """Bytes of rows from which a part of a data set is full."""
+    small_bytes: int = 8 << 20
+    """Bytes of rows below which the driver writes a part itself."""
 
     @property
     def spec(self) -> OutputSpec:
         """The rows that are kept."""
         is_null = self.items is not None and self.items.on_error == "null"
-        return SPECS[self.form]._replace(errors=is_null)
+        return SPECS[self.form]._replace(errors=is_null, file_size_bytes=self.part_bytes)
 
     @property
     def isolates(self) -> bool:
@@ -104,6 +108,7 @@ class Scenario:
             "" if items is None else f"items, {items.on_error}": items,
             "far nodes": self.far,
             "lives of workers": self.life_s,
+            "parts by workers": self.small_bytes <= FEW_BYTES,
             "lives of processes": self.limits.agent_max_mini_batches,
             "little memory": items is not None and items.most_rows,
         }
@@ -194,6 +199,9 @@ LARGE_FROM = 100
 MOST_DENSE = 12
 """Items of a job in which half of them, or all, may be bad: each costs some attempts."""
 KINDS = (RAISES, RAISES, DIES, HANGS, POISONS, NEEDS_MEMORY, SLOW, NAMED)
+HAVE_PARTS = 0.1
+"""Share of the seeds whose output is a data set, of which workers write parts."""
+FEW_BYTES = 1_000
 HAVE_SIGNALS = 0.1
 """Share of the seeds in which SIGTERM comes."""
 ON_DISK = ("die", "die", "die after", "torn", "full", "error", "cannot")
@@ -263,11 +271,28 @@ def drawn(seed: int) -> Scenario:
         scenario = replace(scenario, far=frozenset(far))
     if of_nodes.random() < HAVE_LIVES:
         scenario = replace(scenario, life_s=SHORTEST_LIFE_S + 6 * of_nodes.random())
+    of_parts = random.Random(f"parts of {seed}")  # noqa: S311
+    if of_parts.random() < HAVE_PARTS:
+        scenario = with_parts(scenario, length_s, of_parts)
     of_signals = random.Random(f"signals of {seed}")  # noqa: S311
     if of_signals.random() < HAVE_SIGNALS:
         scenario = with_signals(scenario, length_s, of_signals)
     of_items = random.Random(f"items of {seed}")  # noqa: S311
     return with_items(scenario, of_items) if of_items.random() < HAVE_ITEMS else scenario
+
+
+def with_parts(scenario: Scenario, length_s: float, rng: random.Random) -> Scenario:
+    """Return a scenario whose output is a data set, of which workers write parts."""
+    times = rng.choice([0, 1, 2])
+    strikes = [(rng.random() * (length_s + 5), rng.choice(STRIKES)) for _ in range(times)]
+    return replace(
+        scenario,
+        form="parquet",
+        replaces=False,
+        part_bytes=rng.choice([1, 1_000, 2_000]),
+        small_bytes=rng.choice([1, 1, FEW_BYTES]),
+        strikes=sorted(scenario.strikes + strikes),
+    )
 
 
 def with_signals(scenario: Scenario, length_s: float, rng: random.Random) -> Scenario:

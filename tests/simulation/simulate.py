@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - where the files of a job lie in memory
-PLAIN: dict[str, Any] = {"init_fails": set(), "ends_s": None, "far": frozenset(), "life_s": None}
+PLAIN: dict[str, Any] = {
+    "init_fails": set(),
+    "ends_s": None,
+    "far": frozenset(),
+    "life_s": None,
+    "small_bytes": 8 << 20,
+}
 PLAIN_LIMITS: dict[str, Any] = {
     "agent_max_mini_batches": None,
     "retry_delay_s": 0.0,

@@ -79,6 +79,40 @@ class Lock:
         self.release()
 
 
+class Condition(Lock):
+    """In place of `threading.Condition`, with a lock of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = 0
+
+    def notify_all(self) -> None:
+        """Let all that wait go on."""
+        self._news += 1
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let go of the lock until somebody notifies; take it again."""
+        before = self._news
+        self.release()
+        has_come = now().wait(lambda: self._news != before, timeout)
+        self.acquire()
+        return has_come
+
+
+class Semaphore:
+    """In place of `threading.BoundedSemaphore`."""
+
+    def __init__(self, value: int = 1) -> None:
+        self._left = value
+
+    def __enter__(self) -> None:
+        now().wait(lambda: self._left > 0)
+        self._left -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._left += 1
+
+
 class Event:
     """In place of `threading.Event`."""
 
@@ -156,6 +190,8 @@ class Executor:
         self._name = thread_name_prefix
         self._free = max_workers
         self._running: list[Promise] = []
+        self._is_over = False
+        """Whether calls that have not begun are given up."""
 
     def submit(self, call: Callable[..., Any], *given: Any) -> Promise:
         """Run a call in a thread."""
@@ -163,6 +199,9 @@ class Executor:
 
         def run() -> None:
             now().wait(lambda: self._free > 0)
+            if self._is_over:
+                promise.settle(None, concurrent.futures.CancelledError())
+                return
             self._free -= 1
             try:
                 late_s = type(self).late_s(self._name)
@@ -180,8 +219,9 @@ class Executor:
         Thread(run, name=self._name).start()
         return promise
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002, ARG002
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
         """Wait for all calls."""
+        self._is_over |= cancel_futures
         if wait:
             now().wait(lambda: all(one.done() for one in self._running))
 
@@ -250,6 +290,7 @@ class _Threading:
     """In place of the module `threading`."""
 
     Thread, Lock, Event = Thread, Lock, Event
+    Condition, BoundedSemaphore = Condition, Semaphore
 
     def current_thread(self) -> Any:
         return now().thread or threading.main_thread()

@@ -263,7 +263,15 @@ class Process:
         self.name = name
         self.is_dead = False
         self.is_stopped = False
+        self.is_blind = False
+        """Whether it does not see the disk of the job."""
         self._late: list[Callable[[], None]] = []
+        self.children: list[Process] = []
+        """Processes that end with this one."""
+        self.folder = ""
+        """The folder of its relative paths, with a slash at the end; empty: it has none."""
+        self.pace: Callable[[], float] | None = None
+        """Returns the seconds that an operation on the disk takes; None: no time."""
         self.handlers: dict[int, Any] = {}
         """What its main thread calls at signals."""
         self._signals: list[int] = []
@@ -310,6 +318,8 @@ class Process:
     def die(self) -> None:
         """Kill the process."""
         self.is_dead, self.is_stopped, self._late = True, False, []
+        for child in self.children:
+            child.die()
 
 
 class World:

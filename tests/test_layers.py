@@ -78,9 +78,9 @@ LAYERS = {
     "daskprs._cluster": """
         aside job_figures lost_cluster scaling_demand staged_in_use staged_work thread_pool
         task_host topics worker_end worker_events
-        worker_timer
+        stage_hosts worker_timer
         connect driver_task lease
-        remote
+        remote stage_calls
         scheduler_plugin slot_allocator
         key_worker part_worker partition_tasks
         partition_feed worker_plugin worker_registry

@@ -7,6 +7,7 @@ from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING
 
+from daskprs._cluster.stage_hosts import StageHosts
 from daskprs._core.actions import SlotId, SlotResources
 from daskprs._core.agent_allocation import AgentAllocator
 from daskprs._core.ledger_state import LedgerState
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daskprs._cluster.worker_events import Heartbeat
+    from daskprs._core.stages import Stages
 
 
 class SlotAllocator:
@@ -35,6 +37,8 @@ class SlotAllocator:
         How many slots a host has; None: the threads that its workers declare, on a GPU node 1.
     gpus_per_process
         How many devices an agent has.
+    stages
+        The functions beside `run`: nodes without a device run `preprocess` for those that have one.
 
     """
 
@@ -43,10 +47,12 @@ class SlotAllocator:
         node_count: int | None,
         processes_per_node: int | None,
         gpus_per_process: float = 1.0,
+        stages: Stages | None = None,
     ) -> None:
         self._node_count = node_count
         self._processes_per_node = processes_per_node
         self._gpus_per_process = gpus_per_process
+        self._stage_hosts = StageHosts(stages if gpus_per_process else None)
         self._numbers: dict[str, int] = {}
         self._dealt: dict[str, int] = {}
         """Number of slots of each living worker."""
@@ -58,6 +64,7 @@ class SlotAllocator:
     def hide_gpus(self) -> None:
         """Count the threads of workers as their slots, whatever devices they have."""
         self._gpus_per_process = 0.0
+        self._stage_hosts.hide_gpus()
 
     def slots(
         self, workers: Mapping[str, Heartbeat], awaited: Mapping[str, str] | None = None
@@ -79,16 +86,23 @@ class SlotAllocator:
         self._dealt = {worker: self._dealt[worker] for worker in workers if worker in self._dealt}
         self._numbered = {at: has for at, has in self._numbered.items() if at in workers}
         idle = [node for node, has in hosts.items() if self._dealt.keys().isdisjoint(has)]
-        used = sorted(hosts, key=lambda node: (node in idle, node))[: self._node_count]
+        on_nodes = {node: [workers[address] for address in has] for node, has in hosts.items()}
+        helping = self._stage_hosts.without_run(on_nodes, (awaited or {}).values())
+        order = sorted(hosts, key=lambda node: (node in helping, node in idle, node))
+        used = sorted(order[: self._node_count])
         offered: dict[SlotId, SlotResources] = {}
-        for node in sorted(used):
-            here = self._with_devices([workers[address] for address in hosts[node]])
+        for node in (one for one in used if one not in helping):
+            here = self._with_devices(on_nodes[node])
             host = here[0].host
             coming = [one for one, where in (awaited or {}).items() if where == host]
             self._deal(here, coming)
             called = {at: workers[at].devices or () for at in hosts[node]}
             offered |= self._of_node(node, here, len(coming), called)
-        return offered
+        helpers = {node: on_nodes[node] for node in used if node in helping}
+        for node in helpers:
+            for address in hosts[node]:
+                self._dealt.pop(address, None)
+        return self._stage_hosts.shared(offered, helpers) if helpers else offered
 
     def _with_devices(self, workers: list[Heartbeat]) -> list[Heartbeat]:
         """Return the workers of a node, with names for devices that are only declared by number.

@@ -20,6 +20,7 @@ from daskprs._cluster.worker_events import (
     Heartbeat,
     LeaseAnswered,
     NodeMeasured,
+    StagesChanged,
     WorkerLeaving,
     WorkerLost,
     WorkerRefused,
@@ -27,7 +28,14 @@ from daskprs._cluster.worker_events import (
 )
 from daskprs._cluster.worker_registry import WorkerRegistry
 from daskprs._core.actions import LeaseKept, LeaseWithdrawn, SlotAdded, SlotsLost, ThreadsCounted
-from daskprs._core.events import MessageLogged, SlotsChanged, UsageMeasured
+from daskprs._core.events import (
+    AgentChanged,
+    MessageLogged,
+    Place,
+    SlotsChanged,
+    UsageMeasured,
+)
+from daskprs._core.lease import AgentStarted
 from daskprs._core.watchdog import Watchdog
 from daskprs._report.humanize import counted
 from daskprs.errors import DaskprsError
@@ -91,12 +99,15 @@ class SlotManager:
         self._wake = wake
         self._prepares = prepares
         self._nodes = nodes
+        self._known_helpers: set[str] = set()
+        """Workers that were said to run `preprocess`."""
         self._has_other_resources = False
         """Whether the slots that are there have other resources for their next agents."""
         self._gpus_per_process = job.limits.gpus_per_process
         self._news: SimpleQueue[WorkerEvent] = SimpleQueue()
         self._worker_registry = WorkerRegistry(nodes, Watchdog(deadlines_s(job.limits)))
-        self._slots: dict[SlotId, None] = {}
+        self._slots: dict[SlotId, SlotResources] = {}
+        """The slots that are there, as the ledger knows them."""
         self._leases: dict[int, tuple[SlotId, Future]] = {}
         self._delivering = threading.Lock()
         """Dask's threads deliver, and so does the driver."""
@@ -126,8 +137,14 @@ class SlotManager:
 
     @property
     def workers(self) -> dict[str, int]:
-        """The node number of each worker that has slots, by address."""
-        return {slot.worker: slot.node for slot in self._slots}
+        """The node number of each worker that has slots, or helps those, by address."""
+        return self._helpers | {slot.worker: slot.node for slot in self._slots}
+
+    @property
+    def _helpers(self) -> dict[str, int]:
+        """The node number of each worker that runs `preprocess` for the slots of others."""
+        hosts = {one for has in self._slots.values() for one in has.stage_hosts}
+        return {one.worker: one.node for one in hosts if self._worker_registry.has(one.worker)}
 
     @property
     def slot_counts(self) -> Counter[str]:
@@ -363,10 +380,10 @@ class SlotManager:
                     self._refused_s = time.monotonic()
                 self._refused[worker] = why
                 self._worker_registry.wait_no_more([worker])
-            case WorkerLeaving():
-                pass  # it is lost soon
-            case AgentsStopped():
-                pass  # it has a queue of its own
+            case WorkerLeaving() | AgentsStopped():
+                pass  # it is lost soon, or has a queue of its own
+            case StagesChanged():
+                self._report_stages(news)
             case NodeMeasured(worker, usage):
                 self._report_usage(worker, usage)
             case LeaseAnswered(lease_id, withdrawn):
@@ -380,12 +397,22 @@ class SlotManager:
         self._worker_registry.lose(news.worker)
         self._refused.pop(news.worker, None)
         gone = [slot for slot in self._slots if slot.worker == news.worker]
+        if news.worker in self._known_helpers:
+            self._known_helpers.remove(news.worker)
+            self._say("info", f"the worker {news.worker} has gone, which ran preprocess for slots.")
         if gone:
             is_loss = bool(news.leases) and not news.expected
             departure = _departure(news.worker, is_loss=is_loss)
             self._say("warning" if is_loss else "info", departure)
         self._drop(gone, expected=news.expected, begun=news.leases)
         self._report_standing()
+
+    def _report_stages(self, news: StagesChanged) -> None:
+        """Report on stage processes of nodes without slots; those of slots come with leases."""
+        for event in news.events:
+            pid = event.pid if isinstance(event, AgentStarted) else 0
+            place = Place(news.node, event.process, news.host, pid)
+            self._listeners.tell(AgentChanged(place, event))
 
     def _report_usage(self, worker: str, usage: NodeUsage | str) -> None:
         """Report what a worker has measured; of several on a node, one speaks for the node."""
@@ -422,12 +449,16 @@ class SlotManager:
                     f"the worker {slot.worker} has been silent for too long: it is taken for lost"
                 )
                 self._listeners.tell(MessageLogged("warning", told))
-        self._drop(gone)
-        for slot in offered if self._has_other_resources else new:
-            self._slots[slot] = None
-            ends_at_s = self._worker_registry.ends_at_s(slot.worker)
-            self._tell(SlotAdded(slot, offered[slot], ends_at_s))
+        # A worker whose node had slots helps others from now on, since one with a GPU has come.
+        helping = {one.worker for has in offered.values() for one in has.stage_hosts}
+        self._drop([slot for slot in gone if slot.worker in helping], expected=True)
+        self._drop([slot for slot in gone if slot.worker not in helping])
+        for slot, has in offered.items():
+            self._offer(slot, has)
         self._has_other_resources = False
+        for worker in self._helpers.keys() - self._known_helpers:
+            self._say("info", f"the worker {worker} has no GPU: it runs preprocess for the slots.")
+        self._known_helpers |= self._helpers.keys()
         threads = {slot.worker: offered[slot].threads for slot in new if self._prepares}
         for worker, count in threads.items():
             # Agents are forked from a process that imports pandas first. Here it does so while Dask
@@ -442,9 +473,18 @@ class SlotManager:
                     self._say("warning", remark)
             self._without_device |= remarks
 
+    def _offer(self, slot: SlotId, has: SlotResources) -> None:
+        """Report a slot that is new, has other resources, or gets other help."""
+        hosts = self._far.alike(slot.worker, has.stage_hosts)
+        known = None if self._has_other_resources else self._slots.get(slot)
+        told = (known or has)._replace(stage_hosts=hosts)
+        if told != self._slots.get(slot):
+            self._slots[slot] = told
+            self._tell(SlotAdded(slot, told, self._worker_registry.ends_at_s(slot.worker)))
+
     def _report_standing(self) -> None:
         """Report how many nodes and slots there are, if that has changed."""
-        standing = SlotsChanged(len(set(self.workers.values())), len(self._slots))
+        standing = SlotsChanged(len({slot.node for slot in self._slots}), len(self._slots))
         if standing != self._standing:
             self._standing = standing
             self._listeners.tell(standing)

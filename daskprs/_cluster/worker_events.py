@@ -78,6 +78,15 @@ class AgentsStopped(NamedTuple):
     events: tuple[AgentEvent, ...]
 
 
+class StagesChanged(NamedTuple):
+    """Stage processes of a worker have started, come up or ended; they work for other nodes."""
+
+    node: int
+    host: str
+    """The name of the machine."""
+    events: tuple[AgentEvent, ...]
+
+
 class NodeMeasured(NamedTuple):
     """A worker has measured its node and its agents."""
 
@@ -101,6 +110,7 @@ WorkerEvent = (
     | WorkerLeaving
     | WorkerRefused
     | AgentsStopped
+    | StagesChanged
     | NodeMeasured
     | LeaseAnswered
 )

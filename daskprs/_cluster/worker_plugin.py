@@ -18,8 +18,10 @@ from daskprs._agent.node.environment import device_uuids, usable_cores, visible_
 from daskprs._agent.node.monitor import NodeMonitor, pauses_s
 from daskprs._agent.node.site import WorkerSite
 from daskprs._agent.supervision.pool import AgentPool
+from daskprs._agent.supervision.slot import HOST
 from daskprs._cluster.aside import call_aside, called_aside
 from daskprs._cluster.remote.node_service import NodeService
+from daskprs._cluster.stage_calls import StageCalls
 from daskprs._cluster.staged_in_use import PARTITIONS, StagedInUse
 from daskprs._cluster.thread_pool import AGAIN_S, drop_threads_that_never_began
 from daskprs._cluster.topics import logs_topic, plugin_name
@@ -28,6 +30,7 @@ from daskprs._cluster.worker_events import (
     AgentsStopped,
     Heartbeat,
     NodeMeasured,
+    StagesChanged,
     WorkerLeaving,
     WorkerRefused,
     packed,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from daskprs._agent.node.site import DriverInfo
     from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._cluster.worker_events import WorkerEvent
     from daskprs._core.lease import AgentEvent
     from daskprs._core.usage import NodeUsage
 
@@ -96,11 +100,13 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._lacking_s: dict[tuple[str, int, int], float] = {}
         """For those of them that lack a resource: the time since which they do."""
         await called_aside(self._look_around)
-        self.pool = AgentPool(self._site.job)
+        service = plugin_name(self._job.job_id)
+        ask = None if self._job.stages is None else StageCalls(worker, service)
+        self.pool = AgentPool(self._site.job, ask=ask)
         self.partitions = StagedInUse(Path(worker.local_directory, PARTITIONS))
-        self._service = NodeService(self._site, self.pool, self._stopped)
+        self._service = NodeService(self._site, self.pool, self._stopped, self._stages_changed)
         self._serve = self._service.handler()
-        worker.handlers[plugin_name(self._job.job_id)] = self._serve
+        worker.handlers[service] = self._serve
         self._life = secrets.token_hex(8)
         ends_in_s = worker_ends_in_s(worker)
         self._ends_s = None if ends_in_s is None else time.monotonic() + ends_in_s
@@ -197,9 +203,15 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
 
     def _stopped(self, events: tuple[AgentEvent, ...]) -> None:
         """Report that the agents have shut down; called by a thread of the node's service."""
+        self._report(AgentsStopped(self._worker.address, events))
+
+    def _stages_changed(self, node: int, events: tuple[AgentEvent, ...]) -> None:
+        """Report on processes for other nodes; called by a thread of the node's service."""
+        self._report(StagesChanged(node, HOST, events))
+
+    def _report(self, news: WorkerEvent) -> None:
         worker = self._worker
-        news = packed(AgentsStopped(worker.address, events))
-        worker.loop.add_callback(worker.log_event, self._topic, news)
+        worker.loop.add_callback(worker.log_event, self._topic, packed(news))
 
     async def _measure(self) -> None:
         """Report now and then what is used of the machine."""

@@ -73,7 +73,7 @@ class WorkerRegistry:
         self._retired.clear()
         self._awaited.clear()
 
-    def watchdog(self, slots: dict[SlotId, None]) -> dict[SlotId, str]:
+    def watchdog(self, slots: Iterable[SlotId]) -> dict[SlotId, str]:
         """Retire slots whose supervisors have missed a deadline; return each with the reason."""
         states = {
             slot: state

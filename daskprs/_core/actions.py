@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from daskprs._core.lease import Lease, LeaseReturned, Results
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Failure, Outcome
+    from daskprs._core.stages import StageHost
 
 
 class SlotId(NamedTuple):
@@ -29,6 +30,8 @@ class SlotResources(NamedTuple):
     """An agent's share of the cores of its node."""
     names: tuple[str, ...] = ()
     """The names of the devices in ``CUDA_VISIBLE_DEVICES``; empty: they are the same."""
+    stage_hosts: tuple[StageHost, ...] = ()
+    """Workers of other nodes that run `preprocess` for the slot."""
 
 
 # ---- events ----

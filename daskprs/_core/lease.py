@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from daskprs._core.mini_batch import Assigned
     from daskprs._core.outcomes import Failure, Outcome
+    from daskprs._core.stages import StageHost
     from daskprs._core.usage import UsageSample
 
 
@@ -64,6 +65,8 @@ class Lease:
     gpus: float = 0.0
     """Number of devices, or fraction of one, of the agent. The Dask task requests this amount of
     the resource ``GPU`` where the cluster declares it."""
+    stage_hosts: tuple[StageHost, ...] = ()
+    """Workers of other nodes that run `preprocess` for the slot from now on."""
 
 
 class AgentStarted(NamedTuple):

@@ -275,7 +275,8 @@ class Leasing:
         if state.stages is None:
             return size
         slots = state.node_slots[slot.id.node]
-        return max(size, state.stages.at_hand(slot.resources.threads, slots))
+        elsewhere = sum(one.share for one in slot.resources.stage_hosts)
+        return max(size, state.stages.at_hand(slot.resources.threads, slots, elsewhere))
 
     def _left(self) -> int | None:
         """Return the number of mini-batches still to be leased; None where it is unknown."""
@@ -317,6 +318,7 @@ class Leasing:
             return_when_ready=assignment is not None and self._startup.has_failed,
             finds_gpu_use=self._gpu_question.asks(slot),
             gpus=self._allocator.gpus(slot),
+            stage_hosts=slot.resources.stage_hosts,
         )
         self._startup.begin(slot)
         slot.lease_id = lease.id

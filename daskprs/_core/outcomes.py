@@ -119,6 +119,8 @@ class Outcome(NamedTuple):
     """The items that a success leaves out; None: there are none."""
     stage_process: str = ""
     """The process of a stage beside `run` in which it failed; empty: it failed in no such one."""
+    stage_node: int | None = None
+    """The node of that process; None: that of the slot."""
     columns: tuple[str, ...] | None = None
     """The columns of what `run` returned, at the first success of a process where rows of nulls
     need them."""

@@ -39,12 +39,29 @@ class Stages(NamedTuple):
             return max(1, threads - 1)
         return max(1, self.processes * threads // max(1, cores))
 
-    def at_hand(self, threads: int, slots: int) -> int:
+    def at_hand(self, threads: int, slots: int, elsewhere: int = 0) -> int:
         """Return the number of mini-batches that keep the processes of a slot busy.
 
-        `slots` is how many there are on the node, among which its stage processes are divided.
+        `slots` is how many there are on the node, among which its stage processes are divided, and
+        `elsewhere` the number of stage processes on other nodes.
         """
-        return (threads if self.processes is None else -(-self.processes // slots)) + RING
+        here = threads if self.processes is None else -(-self.processes // slots)
+        return here + elsewhere + RING
+
+
+class StageHost(NamedTuple):
+    """A worker on a node that only runs `preprocess`, for the slots of other nodes."""
+
+    worker: str
+    """The worker's address."""
+    node: int
+    """The number of its node."""
+    first: int
+    """Number of its first stage process on the node."""
+    processes: int
+    """Number of its stage processes."""
+    share: int = 0
+    """How many mini-batches one slot gives it at the same time."""
 
 
 def name_of(function: Any) -> str:

@@ -218,6 +218,8 @@ class Dispatcher:
                 if lost_node is not None:
                     place = NOWHERE._replace(node=lost_node)
                 if outcome.stage_process:
+                    if outcome.stage_node is not None:
+                        place = NOWHERE._replace(node=outcome.stage_node)
                     place = place._replace(process=outcome.stage_process, pid=0)
                 if not outcome.started:  # lost with its node: the ledger has no clock
                     outcome = outcome._replace(started=self._clock.time())

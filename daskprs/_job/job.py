@@ -395,7 +395,10 @@ class Job:
             from daskprs._cluster.slot_allocator import SlotAllocator
 
             nodes = SlotAllocator(
-                options.node_count, options.process_count_per_node, self._limits.gpus_per_process
+                options.node_count,
+                options.process_count_per_node,
+                self._limits.gpus_per_process,
+                job.stages,
             )
             yield ClusterSlots(client, job, nodes, listeners, self._input.staged)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from daskprs._cluster.slot_allocator import SlotAllocator, without_device
+from daskprs._core.stages import Stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,3 +219,47 @@ def test_agents_share_the_cores_of_their_node(a_worker: Callable[..., Heartbeat]
     for processes, threads in ((3, 2), (10, 1), (1, 8)):
         slots = SlotAllocator(None, processes).slots({"a": a_worker("a"), "b": a_worker("b")})
         assert {has.threads for has in slots.values()} == {threads}
+
+
+def stage_hosts(nodes: SlotAllocator, *workers: Heartbeat, awaited: str = "") -> dict[str, Any]:
+    """Return the slots by worker, and number, with what runs `preprocess` for them elsewhere."""
+    slots = nodes.slots({one.worker: one for one in workers}, {awaited: awaited} if awaited else {})
+    return {
+        f"{slot.worker}{slot.number}": [
+            (one.worker, one.first, one.share) for one in has.stage_hosts
+        ]
+        for slot, has in slots.items()
+    }
+
+
+def test_nodes_without_a_gpu_preprocess_for_those_with_one(
+    a_worker: Callable[..., Heartbeat],
+) -> None:
+    """They share out their threads among the slots; without `preprocess`, they have slots."""
+    gpu = a_worker("g", "gpu", devices=("0", "1"))
+    a, b, c = a_worker("a", "one", threads=3), a_worker("b", "one"), a_worker("c", "two")
+    stages = Stages("decode", None, None)
+    nodes = SlotAllocator(None, 2, 1.0, stages)
+    assert stage_hosts(nodes, a, b, gpu, c) == {
+        "g0": [("a", 0, 2), ("b", 3, 1), ("c", 0, 1)],
+        "g1": [("a", 0, 1), ("b", 3, 1), ("c", 0, 1)],
+    }
+    nodes = SlotAllocator(2, 1, 1.0, stages._replace(processes=3))
+    assert stage_hosts(nodes, a, b, c, gpu) == {"g0": [("a", 0, 2), ("b", 2, 1)]}
+    for share, names in ((0.0, stages), (1.0, stages._replace(preprocess=None)), (1.0, None)):
+        assert len(stage_hosts(SlotAllocator(None, 1, share, names), c, gpu)) == 2
+
+
+def test_a_node_has_no_slots_before_it_is_known_whether_another_has_a_gpu(
+    a_worker: Callable[..., Heartbeat],
+) -> None:
+    """And none after the last GPU was lost, since that comes back; but if `run` needs none."""
+    cpu, gpu = a_worker("c", "one"), a_worker("g", "two", devices=None, gpus=1.0)
+    stages = Stages("decode", "rows", 1)
+    nodes = SlotAllocator(None, 1, 1.0, stages)
+    assert stage_hosts(nodes, cpu, awaited="two") == {}
+    assert stage_hosts(nodes, cpu, awaited="one") == {"c0": []}
+    assert stage_hosts(nodes, cpu, gpu) == {"g0": [("c", 0, 1)]}
+    assert stage_hosts(nodes, cpu) == {}
+    nodes.hide_gpus()
+    assert stage_hosts(nodes, cpu, gpu) == {"c0": [], "g0": []}

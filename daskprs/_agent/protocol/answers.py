@@ -257,8 +257,9 @@ def _failed_rows(name: str, column: tuple[Any, ...]) -> Sequence[FailedRows | No
     return made
 
 
-def _no_process(name: str, column: tuple[Any, ...]) -> tuple[str, ...]:
-    _check({*column} == {""}, name)  # its supervisor names the process of a stage
+def _no_process(name: str, column: tuple[Any, ...]) -> tuple[Any, ...]:
+    # Its supervisor names the process of a stage.
+    _check({*column} == {None if name == "stage_node" else ""}, name)
     return column
 
 
@@ -274,6 +275,6 @@ _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     "printed": _printed,
     "pieces": _ends,
     "failed_rows": _failed_rows,
-    "stage_process": _no_process,
+    **dict.fromkeys(("stage_process", "stage_node"), _no_process),
     "columns": _names,
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._agent.node.environment import OUTPUT_PATH, agent_environment, usable_cores
 from daskprs._agent.protocol.messages import INLINE, ProcessSpec
+from daskprs._agent.supervision.far_stages import HostedStages
 from daskprs._agent.supervision.slot import Slot
 from daskprs._agent.supervision.stage_slot import StageSlot
 from daskprs._agent.supervision.supervisor import Supervisor
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._agent.supervision.far_stages import Ask, Preprocessed
     from daskprs._agent.supervision.supervisor import AgentStarter
     from daskprs._core.events import SlotState
     from daskprs._core.lease import AgentAssignment, AgentEvent, Lease
+    from daskprs._core.mini_batch import Assigned
+    from daskprs._core.stages import StageHost
     from daskprs._core.usage import ProcessUsage
 
 
@@ -54,14 +58,24 @@ class AgentPool:
         no logs of their processes.
     starter
         Starts the agents; None: a zygote, which is started when it is needed.
+    ask
+        Asks workers of other nodes to preprocess a mini-batch; None: there are no others.
 
     """
 
     def __init__(
-        self, job: JobSpec, *, spools: bool = True, starter: AgentStarter | None = None
+        self,
+        job: JobSpec,
+        *,
+        spools: bool = True,
+        starter: AgentStarter | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self.job = job
         self._has_spools = spools
+        self._ask = ask
+        self._hosted = HostedStages(partial(self._employ, is_of_stage=True), job.job_id)
+        """Runs `preprocess` for the slots of other nodes."""
         self._folder = JobFolder(job.job_dir)
         self._slots: dict[int, Slot] = {}
         self._lock = threading.Lock()
@@ -101,7 +115,16 @@ class AgentPool:
             self.job.job_id,
             stages,
             usable_cores(),
+            self._ask,
         )
+
+    def preprocess(self, host: StageHost, assigned: Assigned) -> Preprocessed:
+        """Run `preprocess` for a slot of another node; `host` says in which processes."""
+        return self._hosted.run(host, assigned)
+
+    def taken_events(self) -> tuple[AgentEvent, ...]:
+        """Return the processes for slots of other nodes that have started, come up or ended."""
+        return self._hosted.taken_events()
 
     def prepare(self, threads: int) -> None:
         """Start the zygote before the first lease; that lease reports why this failed."""
@@ -122,7 +145,8 @@ class AgentPool:
 
     def usage(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
         """Return the usage of each agent, given the memory on devices by process id."""
-        return [one for slot in list(self._slots.values()) for one in slot.usages(of_devices)]
+        slots = *self._slots.values(), *self._hosted.slots()
+        return [one for slot in slots for one in slot.usages(of_devices)]
 
     def stop(self) -> tuple[AgentEvent, ...]:
         """Shut down all agents at the same time, and return their events.
@@ -131,7 +155,8 @@ class AgentPool:
         """
         events: list[AgentEvent] = []
         threads = []
-        slots = list(self._slots.values())
+        self._hosted.interrupt()
+        slots = [*self._hosted.slots(), *self._slots.values()]
         for slot in slots[:-1]:
             thread = threading.Thread(target=_stop, args=(slot, events), name="daskprs-stop")
             try:
@@ -143,7 +168,7 @@ class AgentPool:
             _stop(slot, events)
         for thread in threads:
             thread.join()
-        return tuple(events)
+        return (*self.taken_events(), *events)
 
     def kill(self, slot: int, lease_id: int | None = None) -> None:
         """End the agent of a slot at once, if it works on a lease that was cancelled; None: any."""

@@ -16,6 +16,7 @@ from daskprs._core.lease import AgentReady, InitFailed, LeaseReturned
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from daskprs._agent.supervision.far_stages import Ask
     from daskprs._agent.supervision.lease_run import Blame, LeaseRun
     from daskprs._agent.supervision.supervisor import Supervisor
     from daskprs._core.lease import AgentAssignment, AgentEvent, Death, Lease
@@ -39,6 +40,8 @@ class StageSlot(Slot):
         The functions of the stages.
     cores
         Number of cores of this machine that are for use.
+    ask
+        Asks workers of other nodes to preprocess a mini-batch; None: there are no others.
 
     """
 
@@ -49,12 +52,14 @@ class StageSlot(Slot):
         job_id: str,
         stages: Stages,
         cores: int,
+        ask: Ask | None = None,
     ) -> None:
         super().__init__(employ)
         self._employ_stage = employ_stage
         self._job_id = job_id
         self._stages = stages
         self._cores = cores
+        self._ask = ask
         self._workers: StageWorkers | None = None
 
     def stop(self) -> tuple[AgentEvent, ...]:
@@ -140,6 +145,8 @@ class StageSlot(Slot):
         return lease.work if self._workers is None else ColumnBatch()
 
     def _watch(self, lease: Lease) -> LeaseReturned:
+        if self._workers is not None and self._ask is not None:
+            self._workers.share(lease.stage_hosts, self._ask)
         try:
             return super()._watch(lease)
         except StagesNotReady as error:

@@ -11,8 +11,10 @@ since the last success runs again in a new one, and only that failure counts.
 
 from __future__ import annotations
 
+import mmap
 import os
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._agent.supervision.slot import Slot
@@ -34,6 +36,8 @@ ANY_NUMBER = 1 << 30
 """A stage process does not stop after failures in a row: its owner decides what follows."""
 STARTS_IN_VAIN = 3
 """Processes that may end one after the other before they begin their first mini-batch."""
+KILL_AGAIN_S = 0.05
+"""A process that is just being started is not there to be killed yet."""
 AT_ONCE_BYTES = 1 << 30
 """Linux writes 2 GiB at most in one call."""
 
@@ -48,18 +52,32 @@ class StageFile:
         # the record of a lease that has met an error closes nothing.
         self._close = weakref.finalize(self, os.close, fd)
 
+    def write(self, value: memoryview) -> None:
+        """Write what a stage process of another node has made."""
+        with open(self.path, "wb", buffering=0) as file:  # noqa: PTH123 - a link to a file in memory
+            while value:
+                value = value[file.write(value[:AT_ONCE_BYTES]) :]
+
+    def mapped(self) -> memoryview:
+        """Return the content, which stays in memory while somebody has it."""
+        with open(self.path, "rb") as file:  # noqa: PTH123 - a link to a file in memory
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
     def close(self) -> None:
         """Close the file; its memory is free once no process has it mapped any more."""
         self._close()
 
 
-class StageTask(NamedTuple):
+@dataclass(eq=False, slots=True)
+class StageTask:
     """One stage of a mini-batch, and its files."""
 
     assigned: Assigned
     stage: str
     source: StageFile | None
     target: StageFile | None
+    stays: bool = False
+    """Whether only processes of this node may run it."""
 
     def with_work(self) -> Assigned:
         """Return the mini-batch as a process gets it."""

@@ -16,20 +16,25 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from daskprs._agent.supervision.stage_worker import StageEnded, StagesNotReady, StageWorker
+from daskprs._agent.supervision.far_stages import FarStageWorker
+from daskprs._agent.supervision.stage_worker import (
+    KILL_AGAIN_S,
+    StageEnded,
+    StagesNotReady,
+    StageWorker,
+)
 from daskprs._core.lease import InitFailed
 from daskprs.errors import AgentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from daskprs._agent.supervision.far_stages import Ask
     from daskprs._agent.supervision.slot import Slot
     from daskprs._agent.supervision.stage_worker import StageTask
     from daskprs._agent.supervision.supervisor import Supervisor
     from daskprs._core.lease import AgentAssignment, AgentEvent
-
-KILL_AGAIN_S = 0.05
-"""A process that is just being started is not there to be killed yet."""
+    from daskprs._core.stages import StageHost
 
 
 class StageWorkers:
@@ -61,7 +66,6 @@ class StageWorkers:
         environment: dict[str, str],
         count: int,
     ) -> None:
-        self.count = count
         self.is_closed = False
         """Whether the processes shut down: what waits for them is run by none."""
         # A connection, since it is closed with its last reference: a pool that is closed does not
@@ -73,7 +77,9 @@ class StageWorkers:
             for number in range(count)
         ]
         self._left = count
-        """Number of processes that come up."""
+        """Number of processes of this node that come up."""
+        self._far: dict[tuple[str, int, int], tuple[FarStageWorker, threading.Thread]] = {}
+        """The places at other workers: by address, node, and a number."""
         self._tasks: deque[StageTask | None] = deque()
         self._change = threading.Condition()
         self._ended: SimpleQueue[StageEnded | BaseException] = SimpleQueue()
@@ -88,6 +94,11 @@ class StageWorkers:
         ]
         with self._change:  # none counts itself as lost before all are counted
             self._start_threads()
+
+    @property
+    def count(self) -> int:
+        """The number of tasks that run at the same time."""
+        return len(self._workers) + sum(not one.is_over for one, _ in self._far.values())
 
     @property
     def wake_fd(self) -> int:
@@ -112,7 +123,23 @@ class StageWorkers:
                 self._tasks.appendleft(task)
             else:
                 self._tasks.append(task)
-            self._change.notify()
+            self._change.notify_all()  # not each may run it
+
+    def share(self, hosts: Iterable[StageHost], ask: Ask) -> None:
+        """Let these workers of other nodes help from now on, and no others."""
+        wanted = {(one.worker, one.node, n): one for one in hosts for n in range(one.share)}
+        for place in self._far.keys() - wanted.keys():
+            self._far.pop(place)[0].end()
+        for place in () if self.is_closed else wanted.keys() - self._far.keys():
+            far = FarStageWorker(wanted[place], ask)
+            thread = threading.Thread(
+                target=self._serve_far, args=(far,), name=f"daskprs-{far.name}", daemon=True
+            )
+            with suppress(RuntimeError):  # no more threads: there are fewer
+                thread.start()
+                self._far[place] = far, thread
+        with self._change:
+            self._change.notify_all()
 
     def taken(self, within_s: float = 0.0) -> list[StageEnded]:
         """Return what has ended, and wait for the first one for a time.
@@ -152,8 +179,10 @@ class StageWorkers:
         """Let the processes shut down once their tasks are done, without waiting for them."""
         self.is_closed = True
         self.drop()
+        for far, _ in [*self._far.values()]:
+            far.end()
         with self._change:
-            self._tasks += [None] * self.count
+            self._tasks += [None] * len(self._workers)
             self._change.notify_all()
 
     def stop(self) -> None:
@@ -167,7 +196,7 @@ class StageWorkers:
             for one in at_work:
                 one.slot.kill()
             time.sleep(KILL_AGAIN_S)
-        for thread in self._threads:
+        for thread in (*self._threads, *(thread for _, thread in self._far.values())):
             thread.join()
         with suppress(Exception):  # an error comes too late to matter
             for ended in self.taken():
@@ -191,7 +220,7 @@ class StageWorkers:
                 msg = f"no thread for preprocess= and postprocess= can be started: {error}"
                 raise AgentError(msg) from error
         del self._threads[started:], self._workers[started:]
-        self.count = self._left = started
+        self._left = started
 
     def _serve(self, worker: StageWorker) -> None:
         task: StageTask | None = None
@@ -210,6 +239,37 @@ class StageWorkers:
             self._tell(error)
         finally:
             self._events += worker.slot.stop()
+
+    def _serve_far(self, far: FarStageWorker) -> None:
+        """Give tasks to another worker, as long as it helps."""
+        while (task := self._next_of_far(far)) is not None:
+            try:
+                ended = far.run(task)
+            except StagesNotReady:  # that node has told it
+                far.end()
+                ended = None
+            except BaseException as error:  # noqa: BLE001 - raised again by the thread of the lease
+                task.close()
+                self._tell(error)
+                return
+            if ended is not None:
+                self._tell(ended)
+            elif self.is_closed:
+                task.close()
+            else:
+                task.stays = True
+                self.give(task, at_once=True)
+                far.rest()
+
+    def _next_of_far(self, far: FarStageWorker) -> StageTask | None:
+        with self._change:
+            while not (far.is_over or self.is_closed):
+                for task in self._tasks:
+                    if task is not None and far.takes(task):
+                        self._tasks.remove(task)
+                        return task
+                self._change.wait()
+        return None
 
     def _next(self, worker: StageWorker) -> StageTask | None:
         with self._change:

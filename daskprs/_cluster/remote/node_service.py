@@ -11,6 +11,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from distributed.protocol import to_serialize
 
 from daskprs._cluster.aside import called_aside
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs._agent.node.site import ProbeFile, WorkerSite
+    from daskprs._agent.supervision.far_stages import Preprocessed
     from daskprs._agent.supervision.pool import AgentPool
     from daskprs._core.lease import AgentEvent
+    from daskprs._core.mini_batch import Assigned
+    from daskprs._core.stages import StageHost
 
 CALL_S = 60.0
 """Seconds in which a worker must answer a call."""
@@ -44,15 +48,23 @@ class NodeService:
         The worker's site and agent pool.
     stopped
         Called in a thread with the events of agents that have shut down.
+    changed
+        Called in a thread with the number of this node, and the events of stage processes that work
+        for slots of other nodes.
 
     """
 
     def __init__(
-        self, site: WorkerSite, pool: AgentPool, stopped: Callable[[tuple[AgentEvent, ...]], None]
+        self,
+        site: WorkerSite,
+        pool: AgentPool,
+        stopped: Callable[[tuple[AgentEvent, ...]], None],
+        changed: Callable[[int, tuple[AgentEvent, ...]], None],
     ) -> None:
         self._site = site
         self._pool = pool
         self._stopped = stopped
+        self._changed = changed
 
     def handler(self) -> Callable[[str, bytes], Coroutine[Any, Any, dict[str, Any]]]:
         """Return the handler of calls, which answers as long as this object exists.
@@ -92,6 +104,16 @@ class NodeService:
     def _withdraw(self, slot: int, lease_id: int) -> bool:
         """Withdraw a lease unless it has begun."""
         return self._pool.withdraw(slot, lease_id)
+
+    def _preprocess(self, host: StageHost, assigned: Assigned) -> Preprocessed:
+        """Run `preprocess` for a slot of another node."""
+        try:
+            made = self._pool.preprocess(host, assigned)
+        finally:
+            if events := self._pool.taken_events():
+                self._changed(host.node, events)
+        # Dask sends arrays without a copy.
+        return made._replace(value=None if made.value is None else np.frombuffer(made.value, "u1"))
 
     def _stop(self) -> None:
         """Let the agents shut down, however long that takes; their events are reported later."""

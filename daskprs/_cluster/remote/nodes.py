@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._cluster.worker_events import Heartbeat
     from daskprs._core.lease import Lease
+    from daskprs._core.stages import StageHost
 
 IN_PROCESS = "inproc://"
 THREADS = 16
@@ -233,6 +234,13 @@ class FarNodes:
     def _lock_of(self, folder: str) -> threading.Lock:
         with self._lock:
             return self._locks.setdefault(folder, threading.Lock())
+
+    def alike(self, worker: str, hosts: tuple[StageHost, ...]) -> tuple[StageHost, ...]:
+        """Return those of some workers that can load what a lease has for this one."""
+        if not hosts or self._threads is None or not isinstance(self._reader, CarryingReader):
+            return hosts
+        is_far = bool(self._far(worker))
+        return tuple(one for one in hosts if bool(self._far(one.worker)) == is_far)
 
     # ---- leases ----
 

@@ -493,8 +493,8 @@ class Pool(AgentPool):
     script: Script
     made = 0
 
-    def __init__(self, job: JobSpec, *, starter: None = None) -> None:
-        super().__init__(job, starter=starter)
+    def __init__(self, job: JobSpec, **given: Any) -> None:
+        super().__init__(job, **given)
         self._agents: list[Agent] = []
 
     def _employ(self, node: int, assignment: AgentAssignment) -> Any:

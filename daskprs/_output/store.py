@@ -273,11 +273,13 @@ class ResultStore:
 
     def close(self) -> None:
         """Write pending records and close the files; journal and spools stay for a resume."""
-        # A full disk, or a file of another kind, was reported, and closing must go on.
-        with suppress(OutputError, JobFolderError):
-            self._syncer.sync()
-        with suppress(OSError):  # a tail that cannot be cut off fails its checksum
-            self._closing.close()
+        try:
+            # A full disk, or a file of another kind, was reported, and closing must go on.
+            with suppress(OutputError, JobFolderError):
+                self._syncer.sync()
+        finally:  # after a second Ctrl-C, too: else the claim would stay beside the output
+            with suppress(OSError):  # a tail that cannot be cut off fails its checksum
+                self._closing.close()
 
     # ---- opening ----
 

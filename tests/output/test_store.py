@@ -286,6 +286,20 @@ def test_a_driver_that_another_one_has_followed_publishes_nothing(tmp_path: Path
     assert names_in(tmp_path / "out") == []
 
 
+def test_an_interrupt_while_files_are_closed_leaves_no_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second Ctrl-C may come in the middle of the last sync."""
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        monkeypatch.setattr("daskprs._output.journal.journal.Syncer.sync", interrupted)
+    assert names_in(tmp_path / "out") == []
+    assert driver.store.published is None
+
+
 # ---- going on ----
 
 

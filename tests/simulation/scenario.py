@@ -185,6 +185,9 @@ HAVE_FAR_NODES = 0.15
 """Share of the seeds in which some hosts, or all, do not see the job folder."""
 SHORTEST_LIFE_S = 8.0
 """Seconds in which a worker starts, and has a mini-batch that runs out of time."""
+COMPARED_S = 8.0
+"""Seconds more in which rows with a slow item are compared with those of their halves: three calls
+more."""
 HAVE_LIVES = 0.1
 """Share of the seeds in which workers have a lifetime."""
 HAVE_ITEMS = 0.33
@@ -335,6 +338,8 @@ def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
         acts |= {(index, item): (RAISES,) for item in some}
     _keep_one_slow(acts)
     on_error = rng.choice(["raise", *["isolate"] * 5, "null"])
+    if scenario.life_s is not None:
+        scenario = replace(scenario, life_s=scenario.life_s + COMPARED_S)
     limits = replace(
         scenario.limits,
         isolates=on_error != "raise",

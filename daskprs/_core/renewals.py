@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs._core.actions import FailAttempt
+from daskprs._core.outcomes import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,6 +37,8 @@ MOST_HELD = 1024
 """Maximum number of failures that one process holds: the driver keeps each with its traceback."""
 ENOUGH_WHOLE = 2
 """Number of successes after failures in one process that show that failures leave it whole."""
+ENDS_OF_PROCESSES = (Status.RUN_TIMEOUT, Status.PROCESS_DIED)
+"""Failures with which a process ends."""
 MOST_IN_A_ROW = 1 << 20
 """Maximum number of failures in a row in one process of a script that fails everywhere."""
 
@@ -118,7 +121,11 @@ class Renewals:
         if is_first and agent.epoch is not None:
             self._enough = min(2 * self._enough, MOST_IN_A_ROW)
         if not is_charged and entry.bisection is None:
-            agent.held.append((entry, outcome))
+            # One that has ended its process would end the next one, too, after another one that
+            # fails there: only that one would be charged, and this one attempted again and again,
+            # for the whole of its timeout.
+            has_ended_it = outcome.status in ENDS_OF_PROCESSES
+            agent.held.append((entry.first() if has_ended_it else entry, outcome))
         if agent.failed_in_a_row >= self.most_in_a_row:
             agent.is_worn = True
         return is_charged

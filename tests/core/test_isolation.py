@@ -197,7 +197,7 @@ def test_rows_that_are_not_independent_are_not_searched(desk: Any) -> None:
     agents = begun(desk, [8] * 4, {(1, 5): RAISES, (3, 2): DIES}, is_independent=False)
     agents.work()
     assert agents.it.committed == [0, 2]
-    assert agents.it.given_up == [1, 3]
+    assert sorted(agents.it.given_up) == [1, 3]
     told = [one.message for one in agents.it.said if isinstance(one, Remark)]
     assert sum("are not independent of each other" in one for one in told) == 1
 

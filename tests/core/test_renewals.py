@@ -437,3 +437,13 @@ def test_a_renewed_process_that_is_lost_before_its_first_call_holds_up_nothing(
     assert len(it.it.leases) == 4
     it.it.do_all()
     assert it.it.finished
+
+
+def test_one_that_kills_its_process_is_held_once(script: Callable[..., Script]) -> None:
+    """A hang costs its whole timeout, however many others fail before it in each process."""
+    it = script(9, run_max_try=3, allowed_failed_count=-1)
+    it.fails, it.kills = set(range(8)), {8}
+    it.run()
+    assert sorted(it.it.given_up) == list(range(9))
+    assert it.tries(8) == 3
+    assert sum(one.mini_batch.index == 8 for one in it.it.failures) == 4

@@ -24,6 +24,8 @@ def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with the columns of a common schema; those that it lacks are null."""
+    if table.schema.equals(schema, check_metadata=True):
+        return table
     columns = [
         _in_type(table.column(field.name), field.type)
         if field.name in table.column_names

@@ -125,7 +125,7 @@ class Disk:
 
     def _name(self, path: Any, dir_fd: int | None = None) -> str | None:
         """Return the name of a path below the root; None for one that lies elsewhere."""
-        text = os.fsdecode(path)
+        text = path if type(path) is str else os.fsdecode(path)
         if dir_fd is not None and not text.startswith("/"):
             text = f"{os.readlink(f'/proc/self/fd/{dir_fd}')}/{text}"  # noqa: PTH115
         if text == self._prefix[:-1]:

@@ -245,7 +245,7 @@ class _Time:
     """In place of the module `time`."""
 
     def monotonic(self) -> float:
-        return now().now_s
+        return now().loop.now_s
 
     def monotonic_ns(self) -> int:
         return int(now().now_s * 1e9)

@@ -353,7 +353,7 @@ class World:
 
     def is_past(self, until_s: float | None) -> bool:
         """Say whether a time is past; sums of seconds differ in their last digits."""
-        return until_s is not None and self.now_s >= until_s - SHORTEST_S / 2
+        return until_s is not None and self.loop.now_s >= until_s - SHORTEST_S / 2
 
     @contextmanager
     def acting(self, process: Process) -> Iterator[None]:
@@ -396,15 +396,16 @@ class World:
     def step(self) -> None:
         """Let the next thing happen."""
         self._steps += 1
-        if self._steps > MOST_STEPS or self.now_s > MOST_S:
-            msg = f"the job is at {self.now_s:.0f} s, after {self._steps} steps"
+        now_s = self.loop.now_s
+        if self._steps > MOST_STEPS or now_s > MOST_S:
+            msg = f"the job is at {now_s:.0f} s, after {self._steps} steps"
             raise Stuck(msg)
         if self.between is not None:
             call, self.between = self.between, None
             with self.acting(self.nobody):
                 call()
             return
-        before, past_s = self.process, self.loop.now_s + SHORTEST_S / 2
+        before, past_s = self.process, now_s + SHORTEST_S / 2
         for able in self.threads:
             if able.can_run(past_s):
                 outer, self._thread, self.process = self._thread, able, able.process

@@ -10,6 +10,7 @@ import gc
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,11 +18,12 @@ import time
 import warnings
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs._core.limits import Limits
 from tests.simulation.play import played
 from tests.simulation.ports import simulated
 from tests.simulation.scenario import Scenario, drawn
@@ -39,6 +41,10 @@ PLAIN: dict[str, Any] = {
     "far": frozenset(),
     "life_s": None,
     "small_bytes": 8 << 20,
+    "lies": False,
+    "replaces": False,
+    "form": "text",
+    "threads": 1,
 }
 PLAIN_LIMITS: dict[str, Any] = {
     "agent_max_mini_batches": None,
@@ -173,13 +179,31 @@ def without(some: dict[Any, Any], key: Any) -> dict[Any, Any]:
     return {one: value for one, value in some.items() if one != key}
 
 
+def kind_of(fault: str) -> str:
+    """Return a violation without the numbers and names of its job."""
+    return re.split(r"""['"({\[]""", re.sub(r"\d+", "", fault), maxsplit=1)[0]
+
+
 def shrunk(scenario: Scenario, base: Path) -> Scenario:
-    """Return the smallest scenario that is found to show a violation as well."""
+    """Return the smallest scenario that is found to show the same violation."""
+    kind = kind_of(fault_of(scenario, base))
     while True:
-        less = next((one for one in smaller(scenario) if fault_of(one, base)), None)
+        same = (one for one in smaller(scenario) if kind_of(fault_of(one, base)) == kind)
+        less = next(same, None)
         if less is None:
             return scenario
         scenario = less
+
+
+def told(scenario: Scenario) -> str:
+    """Return what a scenario has in it, a line for each, without what is plain."""
+    nothing = {**PLAIN, "bad": {}, "strikes": [], "on_disk": {}, "items": None}
+    plain = {**nothing, "limits": scenario.limits}
+    usual = asdict(Limits())
+    limits = [f"{k}={one!r}" for k, one in asdict(scenario.limits).items() if one != usual[k]]
+    parts = ((one.name, getattr(scenario, one.name)) for one in fields(scenario))
+    lines = [f"  {name} = {one!r}" for name, one in parts if one != plain.get(name, ...)]
+    return "\n".join([*lines, f"  limits: {', '.join(limits)}"])
 
 
 def replay(seed: int) -> int:
@@ -191,9 +215,9 @@ def replay(seed: int) -> int:
         if not fault:
             print(f"seed {seed} breaks nothing.")
             return 0
-        print(f"seed {seed}: {fault}\n{scenario}\n")
+        print(f"seed {seed}: {fault}\n{told(scenario)}\n")
         least = shrunk(scenario, Path(base))
-        print(f"The least that shows a violation: {fault_of(least, Path(base))}\n{least}")
+        print(f"The least that shows it: {fault_of(least, Path(base))}\n{told(least)}")
     return 1
 
 

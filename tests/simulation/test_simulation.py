@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import pytest
 
+from tests.simulation import simulate
+from tests.simulation.scenario import drawn
 from tests.simulation.simulate import seeds_played
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.simulation.scenario import Scenario
 
 SEEDS = 100
 GROUP = 10
@@ -22,3 +32,22 @@ def test_a_seed_is_the_same_each_time() -> None:
     one, other = (seeds_played(3, 2) for _ in range(2))
     assert one.counts == other.counts
     assert one.virtual_s == other.virtual_s
+
+
+def test_a_seed_is_shrunk_to_the_events_that_break_the_same_promise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A smaller job that breaks another promise tells nothing of this one."""
+    events = [(1.0, "kill worker"), (2.0, "cut client"), (3.0, "rot")]
+    scenario = replace(drawn(3), strikes=events, on_disk={("opening", 3): "torn"}, lies=True)
+
+    def fault_of(one: Scenario, _: Path) -> str:
+        names = {name for _, name in one.strikes}
+        lost = f"Violation: the commit of {one.count} is lost"
+        return lost if names >= {"kill worker", "rot"} else "Violation: there is no output"
+
+    monkeypatch.setattr(simulate, "fault_of", fault_of)
+    least = simulate.shrunk(scenario, tmp_path)
+    assert least.strikes == [events[0], events[2]]
+    assert (least.count, least.on_disk, least.lies, least.bad) == (1, {}, False, {})
+    assert "cut client" not in simulate.told(least)

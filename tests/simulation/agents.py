@@ -7,8 +7,6 @@ from signal import SIGTERM
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
 from daskprs._agent.child.lifetime import Lifetime
 from daskprs._agent.protocol.messages import (
     ExtendLease,
@@ -23,10 +21,9 @@ from daskprs._agent.supervision.pool import IN_MESSAGE_BYTES, AgentPool
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentExited, Results
 from daskprs._core.outcomes import Failure, Outcome, Status
-from daskprs._output.rows.format_result import format_result
 from daskprs._output.spec import SpoolSpec
 from daskprs._output.spool import AgentSpool, Sink, UnwritableError
-from tests.simulation.attempts import ItemsAttempt, in_steps
+from tests.simulation.attempts import ItemsAttempt, formatted, in_steps, spooled
 from tests.simulation.items import DIES, GOOD, HANGS, POISONS, RAISES
 from tests.simulation.promises import demand
 from tests.simulation.world import EPOCH_S, now
@@ -96,14 +93,6 @@ class Script:
 def numbers_of(index: int) -> list[tuple[int, int]]:
     """Return the rows of a mini-batch; some have none."""
     return [(index, row) for row in range(index % 4)]
-
-
-@cache
-def table_of(index: int) -> pa.Table:
-    """Return the rows of a mini-batch as a table."""
-    numbers = numbers_of(index)
-    columns = {"index": [index for index, _ in numbers], "row": [row for _, row in numbers]}
-    return pa.table(columns, schema=pa.schema([("index", pa.int64()), ("row", pa.int64())]))
 
 
 @cache
@@ -309,10 +298,11 @@ class Agent:
 
     def _finish(self, mini_batch: MiniBatch, attempt: int, begun_s: float, *, good: bool) -> None:
         took_s, body, failure = now().now_s - begun_s, b"", None
-        text = header = None
-        if good and self.output.is_dataset:
-            rows = format_result(table_of(mini_batch.index), self.output, self.spool)
-            text, body = rows.text, rows.payload
+        text = typed = header = None
+        if good and (self.output.is_dataset or self.output.typed):
+            made = formatted(tuple(numbers_of(mini_batch.index)), self.output)
+            rows, body = spooled(made, self.spool)
+            text, typed, header = rows.text, rows.typed, rows.header
         elif good:
             sink = Sink(self.spool.text, self.spool.from_bytes)
             sink.write(rows_of(mini_batch.index))
@@ -333,6 +323,7 @@ class Agent:
             took_s,
             took_s,
             text,
+            typed,
             header=header,
             failure=failure,
         )

@@ -98,6 +98,20 @@ def formatted(numbers: Numbers, output: OutputSpec) -> FormattedRows:
         return writer.finish()
 
 
+def spooled(rows: FormattedRows, spool: AgentSpool) -> tuple[FormattedRows, bytes]:
+    """Put formatted rows into a spool; return them, and the bytes that are to travel instead."""
+    lines, values = Sink(spool.text, spool.from_bytes), Sink(spool.typed, spool.from_bytes)
+    length = 0 if rows.text is None else rows.text.length
+    lines.write(rows.payload[:length])
+    values.write(rows.payload[length:])
+    if lines.is_aside or values.is_aside:  # all of it is, or nothing
+        lines.put_aside()
+        values.put_aside()
+    (text, kept_lines), (typed, kept_values) = lines.finish(), values.finish()
+    made = rows._replace(text=rows.text and text, typed=rows.typed and typed)
+    return made, kept_lines + kept_values
+
+
 class _NoPeak:
     """In place of `PeakMemory`: these agents hold no memory."""
 
@@ -154,10 +168,8 @@ class ItemsAttempt:
         except (ValueError, MemoryError) as error:
             return run.finished(Status.RUN_EXCEPTION, failure=_failure(error)), b""
         rows = formatted(kept, self._output)
-        sink = Sink(self._agent.spool.text, self._agent.spool.from_bytes)
-        sink.write(rows.payload)
-        text, body = sink.finish()
-        outcome = run.done(rows._replace(text=text), rows.succeeded)
+        rows, body = spooled(rows, self._agent.spool)
+        outcome = run.done(rows, rows.succeeded)
         if run.named:
             outcome = with_failed_rows(outcome, run, items_of(run.mini_batch.index, run.total))
         columns = COLUMNS if kept and self._output.errors else None

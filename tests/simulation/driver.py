@@ -17,7 +17,7 @@ from daskprs._core.ending import Ending, JobStatus
 from daskprs._driver import dispatch
 from daskprs._driver.inline_slots import InlineSlots
 from daskprs._folders.job_lock import locked
-from daskprs._folders.rows_seal import make_salt
+from daskprs._folders.rows_seal import make_salt, rows_key
 from daskprs._job.known_end import KnownEnd
 from daskprs._options.rules import NEVER
 from daskprs._output.journal.recovery import Resumption
@@ -102,7 +102,7 @@ class Driver:
                 stage.folder,
                 epoch,
                 scenario.spec,
-                stage.target,
+                None if scenario.typed == "alone" else stage.target,
                 {"input": {}, "script": "", "options": {}},
                 resumption=Resumption(lambda: iter(scenario.plan())),
                 overwrite=scenario.replaces,
@@ -222,7 +222,7 @@ def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario) -> J
         environment=HiddenValues({}),
         reader=b"",
         unit="row",
-        output=scenario.spec,
+        output=scenario.spec._replace(key=rows_key(folder)),
         job_dir=str(folder),
         epoch=epoch,
         boot_id="",

@@ -9,9 +9,11 @@ from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pyarrow.parquet as pq
 
 from daskprs._core.pieces import FailedItems
+from daskprs._output.read_rows import read_rows
 from tests.simulation.attempts import DEPENDENT, items_of
 from tests.simulation.promises import demand
 
@@ -59,6 +61,23 @@ def output_in(target: Path, form: str) -> str:
     return str([tuple(row.values()) for table in tables for row in table.to_pylist()])
 
 
+def typed_in(folder: JobFolder, form: str) -> str:
+    """Return the rows that were kept with their types, as the output would have them."""
+    frame = read_rows(folder, ignore_index=True)
+    assert frame is not None
+    if list(frame.columns) == ["result"]:
+        return "".join(f"{line}\n" for line in frame["result"])
+    columns = [[_plain(one) for one in column] for _, column in frame.items()]
+    return FORMS[form](list(zip(*columns, strict=True)))
+
+
+def _plain(value: object) -> object:
+    """Return a cell without the types of pandas: a column with a null has floats."""
+    if pd.isna(value):
+        return None
+    return int(value) if isinstance(value, float) else value
+
+
 class LeftOut:
     """What the output of a job may lack.
 
@@ -86,8 +105,8 @@ class LeftOut:
             return True
         return 0 <= limits.error_threshold < ledger.failed_items
 
-    def serial_output(self, given_up: Collection[int]) -> str:
-        """Return the output of a serial run without what has failed; check what that is."""
+    def serial_rows(self, given_up: Collection[int]) -> list[Row]:
+        """Return the rows of a serial run without what has failed; check what that is."""
         items, scenario = self._scenario.items, self._scenario
         assert items is not None
         listed = self._listed(items)
@@ -108,7 +127,7 @@ class LeftOut:
                     error = failed[number]
                     rows.append((None, None, f"{error.kind}: {error.message}"))
         demand(not listed, f"failed rows of mini-batches that are given up: {listed}")
-        return FORMS[scenario.form](rows)
+        return rows
 
     def _listed(self, items: Items) -> dict[int, list[FailedItems]]:
         """Return the failed rows by mini-batch, as the table has them; check them."""

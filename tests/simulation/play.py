@@ -17,7 +17,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.disk import OPEN_TO, Disk
 from tests.simulation.driver import Driver
 from tests.simulation.items import GOOD
-from tests.simulation.left_out import LeftOut, output_in
+from tests.simulation.left_out import FORMS, LeftOut, output_in, typed_in
 from tests.simulation.parts import Helper
 from tests.simulation.ports import on
 from tests.simulation.promises import (
@@ -121,7 +121,7 @@ class Stage:
         """Check the output when it gets its name: it is whole."""
         if self.root / name != self.target or (self.scenario.lies and self.is_calm):
             return
-        self.check()
+        self.check(is_over=False)
         store = None if self.driver is None else self.driver.store
         if store is not None:
             latest = latest_epoch(self.folder)
@@ -206,8 +206,8 @@ class Stage:
 
     # ---- what must hold at the end ----
 
-    def check(self) -> None:
-        """Compare the output with that of a serial run."""
+    def check(self, *, is_over: bool = True) -> None:
+        """Compare the output with that of a serial run, and kept rows once the job is over."""
         scenario = self.scenario
         driver = self.driver
         assert driver is not None
@@ -221,16 +221,34 @@ class Stage:
             earlier = EARLIER if scenario.replaces else b""
             demand(left == earlier, f"a job that failed has left {left!r} as its output")
             return
-        demand(self.target.exists(), "there is no output")
+        wanted = self._wanted(driver)
+        if scenario.typed != "alone":
+            demand(self.target.exists(), "there is no output")
+            found = output_in(self.target, scenario.form)
+            demand(found == wanted, f"the output is {found!r} and not {wanted!r}")
+            self._checked.append(found)
+        if is_over and scenario.typed:
+            self._check_typed(wanted)
+
+    def _check_typed(self, wanted: str) -> None:
+        """Compare the rows that were kept with their types with those of a serial run."""
+        try:
+            found = typed_in(self.folder, self.scenario.form)
+        except JournalError as error:  # the next driver makes them anew
+            demand(self.books.is_rotten and not self.is_calm, f"typed rows are damaged: {error}")
+        else:
+            demand(found == wanted, f"the typed rows are {found!r} and not {wanted!r}")
+
+    def _wanted(self, driver: Driver) -> str:
+        """Return the output of a serial run."""
+        scenario = self.scenario
         if scenario.items is not None:
             assert driver.ledger is not None
-            wanted = self.left_out.serial_output(driver.ledger.given_up)
-        else:
-            good = [index for index in range(scenario.count) if index not in scenario.settled_bad]
-            wanted = serial_output(scenario.form, good)
-        found = output_in(self.target, scenario.form)
-        demand(found == wanted, f"the output is {found!r} and not {wanted!r}")
-        self._checked.append(found)
+            return FORMS[scenario.form](self.left_out.serial_rows(driver.ledger.given_up))
+        good = [index for index in range(scenario.count) if index not in scenario.settled_bad]
+        if scenario.typed:
+            return FORMS[scenario.form]([row for index in good for row in numbers_of(index)])
+        return serial_output(scenario.form, good)
 
     def _check_between(self) -> None:
         """Check, after a driver, that the earlier output is there or the new one, and whole.
@@ -247,6 +265,8 @@ class Stage:
 
     def check_the_rest(self) -> None:
         """Check that nothing is left beside the output once the job is over."""
+        if self.scenario.typed == "alone":
+            return
         left = {one.name for one in self.target.parent.iterdir()} - {self.target.name}
         if any(how == "error" for how, _ in self.disk.struck):  # it could not be removed
             left -= {f".{self.target.name}.daskprs-claim"}

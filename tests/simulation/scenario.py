@@ -67,6 +67,8 @@ class Scenario:
     """Seconds after which each worker closes by itself, and another one takes its place."""
     items: Items | None = None
     """The items of the mini-batches, where these have several."""
+    typed: str = ""
+    """``beside`` the output or ``alone``: rows are kept with their types; empty: they are not."""
     part_bytes: int = 2_000
     """Bytes of rows from which a part of a data set is full."""
     small_bytes: int = 8 << 20
@@ -76,7 +78,12 @@ class Scenario:
     def spec(self) -> OutputSpec:
         """The rows that are kept."""
         is_null = self.items is not None and self.items.on_error == "null"
-        return SPECS[self.form]._replace(errors=is_null, file_size_bytes=self.part_bytes)
+        return SPECS[self.form]._replace(
+            text=self.typed != "alone",
+            typed=bool(self.typed),
+            errors=is_null,
+            file_size_bytes=self.part_bytes,
+        )
 
     @property
     def isolates(self) -> bool:
@@ -108,6 +115,7 @@ class Scenario:
             "" if items is None else f"items, {items.on_error}": items,
             "far nodes": self.far,
             "lives of workers": self.life_s,
+            "typed rows": self.typed,
             "parts by workers": self.small_bytes <= FEW_BYTES,
             "lives of processes": self.limits.agent_max_mini_batches,
             "little memory": items is not None and items.most_rows,
@@ -202,6 +210,8 @@ LARGE_FROM = 100
 MOST_DENSE = 12
 """Items of a job in which half of them, or all, may be bad: each costs some attempts."""
 KINDS = (RAISES, RAISES, DIES, HANGS, POISONS, NEEDS_MEMORY, SLOW, NAMED)
+HAVE_TYPES = 0.1
+"""Share of the seeds that keep rows with their types."""
 HAVE_PARTS = 0.1
 """Share of the seeds whose output is a data set, of which workers write parts."""
 FEW_BYTES = 1_000
@@ -277,6 +287,9 @@ def drawn(seed: int) -> Scenario:
     of_parts = random.Random(f"parts of {seed}")  # noqa: S311
     if of_parts.random() < HAVE_PARTS:
         scenario = with_parts(scenario, length_s, of_parts)
+    of_types = random.Random(f"types of {seed}")  # noqa: S311
+    if of_types.random() < HAVE_TYPES:
+        scenario = with_types(scenario, of_types)
     of_signals = random.Random(f"signals of {seed}")  # noqa: S311
     if of_signals.random() < HAVE_SIGNALS:
         scenario = with_signals(scenario, length_s, of_signals)
@@ -296,6 +309,14 @@ def with_parts(scenario: Scenario, length_s: float, rng: random.Random) -> Scena
         small_bytes=rng.choice([1, 1, FEW_BYTES]),
         strikes=sorted(scenario.strikes + strikes),
     )
+
+
+def with_types(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Return a scenario that keeps rows with their types, beside the output or without any."""
+    if rng.random() < 0.5:
+        return replace(scenario, typed="beside")
+    form = scenario.form if scenario.form == "headed" else "text"
+    return replace(scenario, typed="alone", form=form, replaces=False, small_bytes=8 << 20)
 
 
 def with_signals(scenario: Scenario, length_s: float, rng: random.Random) -> Scenario:

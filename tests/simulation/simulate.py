@@ -45,6 +45,7 @@ PLAIN: dict[str, Any] = {
     "replaces": False,
     "form": "text",
     "threads": 1,
+    "typed": "",
 }
 PLAIN_LIMITS: dict[str, Any] = {
     "agent_max_mini_batches": None,

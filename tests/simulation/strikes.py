@@ -130,7 +130,8 @@ class Strikes:
 
     def _rot(self) -> None:
         """Change a byte of a spool, as a disk does that breaks."""
-        spools = sorted(self._stage.folder.path.glob("spool.*/*"))
+        folder = self._stage.folder.path
+        spools = sorted([*folder.glob("spool.*/*"), *folder.glob("typed.*/*")])
         files = [one for one in spools if one.stat().st_size]
         if files:
             self._stage.disk.rot(self._stage.rng.choice(files), self._stage.rng)

@@ -22,7 +22,7 @@ class Stages(NamedTuple):
     postprocess: str | None
     processes: int | None
     """Number of stage processes of a node; None: its cores without one for each process of
-    `run`."""
+    `run`, and the threads of its workers where there is no such process."""
 
     @property
     def functions(self) -> dict[str, str]:

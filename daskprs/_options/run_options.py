@@ -288,7 +288,8 @@ class RunOptions:
         the processes of `preprocess`.
     preprocess_processes
         The number of processes on each node for `preprocess` and `postprocess`. Default: the usable
-        cores, without one for each agent process.
+        cores, without one for each agent process; on a node without a GPU that runs `preprocess`
+        for others, the threads of its Dask workers.
     store_requests
         The largest number of files that each agent fetches from an object store at the same time.
         The call itself lists as many paths, and reads as many footers and header lines, at the same

@@ -9,10 +9,12 @@ import os
 import pickle
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from distributed import Client, Worker
 
 INLINE = "DASK_DASKPRS__START_METHOD"
 IN_ONE_PROCESS = """
@@ -91,3 +93,19 @@ def test_the_demo_shows_output_and_logs(demo: tuple[str, Path]) -> None:
         logs = Path("demo-output") / job / "job" / "logs"
         assert str(logs) in said
         assert (folder.parent / logs / "readme.txt").exists()
+
+
+def test_two_groups_of_workers_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are those of a plain loop, in order."""
+    monkeypatch.syspath_prepend(EXAMPLES / "two_groups")
+    import embed
+    import two_groups
+
+    with two_groups.two_groups(Worker) as cluster, Client(cluster) as client:
+        client.wait_for_workers(3)
+        rows = two_groups.embedded(client, 200)
+    texts = [zlib.compress((word * 200_000).encode()) for word in two_groups.WORDS] * 50
+    embed.init()
+    scored = embed.run(embed.decode(pd.DataFrame({"text": texts})))
+    assert list(rows["text"]) == list(range(200))
+    assert list(rows["score"]) == list(scored["scores"])

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
+from random import Random
 from typing import Any
 
 import pytest
 
-from daskprs._agent.supervision import stage_worker
-from daskprs._agent.supervision.stage_worker import StagesNotReady, StageTask
+from daskprs._agent.supervision import far_stages, stage_worker
+from daskprs._agent.supervision.far_stages import HostedStages, Preprocessed
+from daskprs._agent.supervision.stage_worker import StageFile, StagesNotReady, StageTask
 from daskprs._agent.supervision.stage_workers import StageWorkers
-from daskprs._core.lease import AgentExited, InitFailed, Lease, LeaseReturned
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import AgentExited, InitFailed, Lease, LeaseReturned, Results
 from daskprs._core.mini_batch import Assigned, MiniBatch
-from daskprs._core.outcomes import Failure
-from daskprs._core.stages import PREPROCESS
+from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.stages import POSTPROCESS, PREPROCESS, StageHost
+from daskprs.errors import AgentError
 
 
 class Process:
@@ -94,3 +99,92 @@ def test_the_end_does_not_wait_for_init(process: type[Process]) -> None:
     workers = workers_of(3)
     workers.stop()
     assert workers.taken_events() == ()
+
+
+class Works(Process):
+    """A slot whose process does what it is given."""
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Do it."""
+        made = tuple(outcome_of(one) for one in lease.work)
+        results = (Results(ColumnBatch(made)),) if made else ()
+        return LeaseReturned(lease.id, "", results=results)
+
+
+def outcome_of(assigned: Assigned, status: Status = Status.RUN_DONE) -> Outcome:
+    """Return the outcome of a stage of a mini-batch."""
+    return Outcome(assigned.mini_batch.index, 1, status, 5, 5, 0.0, 0.0, 0.0, 0.0)
+
+
+class Elsewhere:
+    """Other workers: each answers, cannot be reached, cannot load, has no process, or is silent."""
+
+    def __init__(self, draw: Random) -> None:
+        self._draw = draw
+
+    def __call__(self, host: StageHost, assigned: Assigned) -> Future[Preprocessed]:
+        """Take a mini-batch."""
+        del host
+        answer: Future[Preprocessed] = Future()
+        fate = self._draw.randrange(8)
+        if fate == 0:
+            answer.set_exception(OSError("it is gone"))
+        elif fate == 1:
+            answer.set_result(Preprocessed(None, failure=Failure("OSError", "no codec")))
+        elif fate != 2:
+            status = Status.LOAD_EXCEPTION if fate == 3 else Status.RUN_DONE
+            results = Results(ColumnBatch([outcome_of(assigned, status)]))
+            value = str(assigned.mini_batch.index).encode()
+            answer.set_result(Preprocessed(results, value))
+        return answer
+
+
+def test_each_task_ends_once_whatever_becomes_of_other_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They come, go, answer or not; `postprocess` and partitions of Dask stay here."""
+    monkeypatch.setattr(stage_worker, "Slot", Works)
+    monkeypatch.setattr(far_stages, "AGAIN_S", 0.0)
+    for seed in range(60):
+        draw = Random(seed)  # noqa: S311 - nothing is to be kept secret
+        workers, ask = workers_of(draw.randint(1, 2)), Elsewhere(draw)
+        given = {}
+        for index in range(20):
+            if draw.random() < 0.3:
+                hosts = [StageHost(name, 1, 0, 2, draw.randint(1, 2)) for name in "ab"]
+                workers.share(draw.sample(hosts, draw.randint(0, 2)), ask)
+            assigned = Assigned(MiniBatch(index, None, ""), 1)
+            stage = PREPROCESS if draw.random() < 0.8 else POSTPROCESS
+            given[index] = StageTask(assigned, stage, None, StageFile())
+            workers.give(given[index], at_once=stage == POSTPROCESS)
+        workers.share([], ask)
+        ended = []
+        while len(ended) < len(given):
+            ended += workers.taken(within_s=60.0)
+        assert sorted(one.outcome.index for one in ended) == list(given)
+        assert all(one.task is given[one.outcome.index] for one in ended)
+        assert {one.outcome.status for one in ended} == {Status.RUN_DONE}
+        for task in given.values():
+            with open(task.target.path, "rb") as file:  # type: ignore[union-attr]  # noqa: PTH123
+                assert file.read() in (b"", str(task.assigned.mini_batch.index).encode())
+            task.close()
+        workers.share([StageHost("c", 1, 0, 2, 2)], ask)
+        workers.stop()
+
+
+def test_a_worker_without_slots_runs_as_many_as_it_has_processes(
+    process: type[Process],
+) -> None:
+    """If none comes up, it says why, each time."""
+    process.fails = {"preprocess002", "preprocess003"}
+    hosted = HostedStages(Any, "job")  # type: ignore[arg-type]
+    host, assigned = StageHost("a", 3, 2, 2), Assigned(MiniBatch(0, None, ""), 1)
+    for _ in range(4):
+        made = hosted.run(host, assigned)
+        assert made.results is None
+        assert made.failure == Failure("OSError", "no codec")
+    events = hosted.taken_events()
+    assert [one.process for one in events] == ["preprocess002", "preprocess003"]
+    hosted.interrupt()
+    with pytest.raises(AgentError, match="the job is over"):
+        hosted.run(host, assigned)

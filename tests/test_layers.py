@@ -107,6 +107,7 @@ LAYERS = {
         journal
         publish failures
         dataset
+        joined_rows
         proof store read_rows
         committed_rows kept_rows
         published_rows

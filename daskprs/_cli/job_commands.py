@@ -174,7 +174,7 @@ def resume(ctx: click.Context, /, folder: str, extend: bool, **values: Any) -> N
 @click.command("retry-failed", cls=OfALaterRun, context_settings=CONTEXT, epilog=AFTER_RETRY)
 @_of_a_later_run
 def retry_failed(ctx: click.Context, /, folder: str, **values: Any) -> None:
-    """Run only the mini-batches of the job in FOLDER that failed in the end.
+    """Run only the mini-batches, and rows, of the job in FOLDER that failed in the end.
 
     The output is written anew, with the new rows in their places. The script may be corrected.
     """

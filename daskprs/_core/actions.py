@@ -146,6 +146,12 @@ class FailAttempt(NamedTuple):
     """Node of the worker lost during the attempt; None where the agent has reported the end."""
 
 
+class KeepCommit(NamedTuple):
+    """Note that a mini-batch is settled, since it stays as an earlier run has committed it."""
+
+    mini_batch: MiniBatch
+
+
 class HideGpus(NamedTuple):
     """Give workers a slot for each thread: the script uses no GPU, and new agents see none."""
 
@@ -194,6 +200,7 @@ Action = (
     | FailAttempt
     | HideGpus
     | KeepSize
+    | KeepCommit
     | KeepRowColumns
     | Remark
     | Abort

@@ -17,7 +17,7 @@ from daskprs._core.pieces import FailedItems, Pieces, size_of
 
 if TYPE_CHECKING:
     from daskprs._core.outcomes import Outcome
-    from daskprs._core.pieces import Range
+    from daskprs._core.pieces import Kept, Range
 
 MOST_FAILED = 32
 """Number of failed items with which the search in a mini-batch ends …"""
@@ -44,25 +44,34 @@ class Bisection:
         Whether an item has to fail alone twice.
     is_sure
         Whether that attempt has failed in a sound process, so that a single item is found by it.
+    kept
+        What an earlier run has of the mini-batch; all else runs, before anything has failed.
 
     """
 
     def __init__(
-        self, items: int, outcome: Outcome, *, confirms: bool = False, is_sure: bool = True
+        self,
+        items: int,
+        outcome: Outcome | None,
+        *,
+        confirms: bool = False,
+        is_sure: bool = True,
+        kept: Kept | None = None,
     ) -> None:
         self._confirms = confirms
         self.items = items
         self.outcome = outcome
+        self.kept = kept
         self.failed: list[FailedItems] = []
         """What has failed by itself, in order."""
-        self.has_passed = False
+        self.has_passed = kept is not None and bool(kept.ranges)
         """Whether any range has passed."""
         self.is_counted = False
         """Whether it counts as one in which nothing has passed."""
         self._most = min(MOST_FAILED, max(1, items // SHARE))
         self._searched: Range = (0, items)
         """The range that failed when all ranges ran."""
-        self._window: Range | None = self._searched
+        self._window: Range | None = self._searched if kept is None else None
         """The part of it that must hold a failed item; None: all ranges run next."""
         self.is_confirming = False
         """Whether the next attempt runs an item again that has failed alone."""
@@ -74,7 +83,7 @@ class Bisection:
         """How often an item that had failed alone has passed then."""
         self._divided: set[int] = set()
         """Where ranges are divided that failed, though no item in them has failed alone."""
-        if items == 1 and is_sure:
+        if items == 1 and is_sure and outcome is not None:
             self._add(self._searched, outcome)
 
     @property
@@ -98,7 +107,7 @@ class Bisection:
         failed = tuple(self.failed)
         if self._window is not None:
             return Pieces(self._trial(self._window), is_trial=True)
-        return Pieces(self._ranges(), failed=failed)
+        return Pieces(self._ranges(), failed=failed, kept=self.kept)
 
     def passed(self) -> None:
         """Record that a trial has passed."""
@@ -172,11 +181,12 @@ class Bisection:
         self._window, self.is_confirming = None, False
 
     def _ranges(self) -> tuple[Range, ...]:
-        """Return the ranges without known failed items, in order."""
+        """Return the ranges without known failed items, and without kept ones, in order."""
         edges, start = [], 0
-        for one in self.failed:
-            edges.append((start, one.start))
-            start = one.stop
+        failed = ((one.start, one.stop) for one in self.failed)
+        for first, last in sorted([*failed, *(self.kept.ranges if self.kept else ())]):
+            edges.append((start, first))
+            start = last
         edges.append((start, self.items))
         return tuple(
             (low, high)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from daskprs._core.actions import SlotId
     from daskprs._core.bisection import Bisection
     from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.pieces import Kept
 
 
 SPLIT = 100
@@ -60,6 +61,20 @@ class Entry(NamedTuple):
         """The worker that holds its data; empty after a failure, when another place is better."""
         blamed = self.failed_on or self.lease_at_most is not None
         return "" if blamed else self.mini_batch.worker
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether items that fail are being searched in it.
+
+        What fails in a broken process then runs again in a new one, and is not held.
+        """
+        bisection = self.bisection
+        return bisection is not None and (bisection.kept is None or bisection.is_trying)
+
+    @property
+    def kept(self) -> Kept | None:
+        """What it has, and keeps, of an earlier run; None: nothing."""
+        return None if self.bisection is None else self.bisection.kept
 
     @property
     def assigned(self) -> Assigned:

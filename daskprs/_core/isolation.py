@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from daskprs._core.entry import Entry
     from daskprs._core.ledger_state import LedgerState
     from daskprs._core.outcomes import Outcome
-    from daskprs._core.pieces import Pieces, PiecesEnd
+    from daskprs._core.pieces import Kept, Pieces, PiecesEnd
 
 OF_ITEMS = (
     Status.RUN_EXCEPTION,
@@ -115,6 +115,16 @@ class Isolation:
         bisection = Bisection(items, outcome, confirms=confirms, is_sure=is_sure)
         return self._next(entry._replace(bisection=bisection), is_new=True)
 
+    def resumed(self, entry: Entry, kept: Kept) -> Entry | None:
+        """Return the entry that runs only what failed in an earlier run; None without a search.
+
+        An item that has failed alone then need not do so twice again.
+        """
+        again = self._next(
+            entry._replace(bisection=Bisection(kept.total, None, kept=kept)), is_new=True
+        )
+        return again and again._replace(lease_at_most=None)
+
     def passed(self, entry: Entry, outcome: Outcome) -> Entry | None:
         """Take a trial that has passed; return the entry for the next attempt, None to give up."""
         bisection = entry.bisection
@@ -128,6 +138,8 @@ class Isolation:
         """Take a failed attempt at pieces; return the next one, None to give the mini-batch up."""
         bisection, end = entry.bisection, outcome.pieces
         assert bisection is not None, "it was an attempt at pieces"  # noqa: S101 - for the types
+        if bisection.kept is not None:
+            bisection.outcome = outcome
         if end is None or outcome.status not in OF_ITEMS:
             return None  # it could not be loaded any more, say: no item has failed
         self._check(entry, end)

@@ -5,10 +5,15 @@ A piece is a range of consecutive items, rows or files, and gets a call of `run`
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Range = tuple[int, int]
 """First item of a mini-batch, counted from 0, and the item after the last."""
+Place = tuple[int, int, int]
+"""A place in the rows of a mini-batch: bytes of text, bytes of typed rows, and rows before it."""
 
 
 def size_of(range_: Range) -> int:
@@ -31,6 +36,56 @@ class FailedItems(NamedTuple):
     """Number of attempts at the mini-batch until then."""
     host: str = ""
     process: str = ""
+    cut: tuple[Place, Place] | None = None
+    """Where the rows of these items would stand among those of the mini-batch: at the first place,
+    up to the second, rows of nulls between them. None where that is not known."""
+
+
+class Gap(NamedTuple):
+    """Consecutive items of a committed mini-batch that have failed, all that are beside others."""
+
+    start: int
+    stop: int
+    before: Place
+    """Where their rows would begin, …"""
+    after: Place
+    """… and end."""
+
+
+def gaps_of(items: Iterable[FailedItems]) -> list[Gap]:
+    """Return where items, in order, are missing; nothing if that is not known of all of them."""
+    gaps: list[Gap] = []
+    for one in items:
+        if one.cut is None:
+            return []
+        before, after = one.cut
+        start = one.start
+        if gaps and gaps[-1].stop == start:
+            start, _, before, _ = gaps.pop()
+        gaps.append(Gap(start, one.stop, before, after))
+    return gaps
+
+
+class Kept(NamedTuple):
+    """What an earlier run has committed of a mini-batch, of which only some items run again."""
+
+    gaps: tuple[Range, ...]
+    """The ranges of these items, in order, with kept items between them."""
+    total: int
+    """Number of all items."""
+    succeeded: int
+    """Number of the kept items, or of the rows that `run` returned for them."""
+    returned: int
+    """Number of these rows, if they are more than the items."""
+    alone: int
+    """Number of items that failed by themselves then."""
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The ranges of the kept items."""
+        edges = [0, *(edge for gap in self.gaps for edge in gap), self.total]
+        pairs = zip(edges[::2], edges[1::2], strict=True)
+        return tuple((start, stop) for start, stop in pairs if start < stop)
 
 
 class Pieces(NamedTuple):
@@ -49,6 +104,8 @@ class Pieces(NamedTuple):
     """The items that are left out, in order."""
     timeout_s: float | None = None
     """Seconds that a call may take, where that is less than the timeout of `run`."""
+    kept: Kept | None = None
+    """What is kept of an earlier run; None: all items run, or are left out."""
     columns: tuple[str, ...] | None = None
     """The columns of what `run` returned for others, for rows of nulls; None: they are unknown."""
 
@@ -70,6 +127,8 @@ class PiecesEnd(NamedTuple):
     """Whether a range has passed in this attempt after one failed."""
     is_independent: bool | None = None
     """Whether the items were found to be independent of each other; None if that was not tried."""
+    edges: tuple[Place, ...] = ()
+    """The places behind the rows of each gap, where those of an earlier run are kept around it."""
 
 
 class FailedRows(NamedTuple):
@@ -79,6 +138,8 @@ class FailedRows(NamedTuple):
     rows: bytes = b""
     """The input's columns of these items, in order, as an Arrow stream; empty if they are too
     large, or unknown."""
+    returned: int = 0
+    """Number of the rows that `run` returned for all others, however many."""
 
     @property
     def count(self) -> int:  # type: ignore[override] # tuple.count is of no use here

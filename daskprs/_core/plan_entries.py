@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from daskprs._core.ledger_state import LedgerState
     from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.pieces import Range
     from daskprs._core.settling import Settling
     from daskprs._core.stall_timer import StallTimer
 
@@ -41,6 +42,16 @@ class Recovered(Protocol):
     @property
     def alone(self) -> int:
         """Number of items that failed by themselves."""
+        ...
+
+    @property
+    def gaps(self) -> tuple[Range, ...]:
+        """The ranges of these items if just they are to be run again."""
+        ...
+
+    @property
+    def returned(self) -> int:
+        """Number of rows that `run` returned for all others then."""
         ...
 
 
@@ -82,6 +93,9 @@ def plan_entries(
             continue
         if isinstance(done, CarriedOverFailure):
             settling.carry_failure(done.items)
+        elif (entry := settling.resumed(mini_batch, done)) is not None:
+            state.tally.plan()
+            yield entry
         else:
             settling.recover(done.total, done.succeeded, empty=done.empty, alone=done.alone)
         if state.over:

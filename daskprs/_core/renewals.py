@@ -115,12 +115,12 @@ class Renewals:
             # An error of a device is reported late, by a call that had no part in it. Only the
             # first call of a process can be blamed, so it runs again as one.
             agent.is_worn = True
-            if not is_charged and entry.bisection is None:
+            if not is_charged and not entry.is_searched:
                 agent.held.append((entry.first(), outcome))
             return is_charged
         if is_first and agent.epoch is not None:
             self._enough = min(2 * self._enough, MOST_IN_A_ROW)
-        if not is_charged and entry.bisection is None:
+        if not is_charged and not entry.is_searched:
             # One that has ended its process would end the next one, too, after another one that
             # fails there: only that one would be charged, and this one attempted again and again,
             # for the whole of its timeout.
@@ -140,7 +140,7 @@ class Renewals:
         # A row that is found is blamed for good, and renewals may see no success where bad rows
         # break their processes.
         is_known = self._helpless or (is_searched and self._whole >= ENOUGH_WHOLE)
-        return is_known and entry.bisection is None
+        return is_known and not entry.is_searched
 
     # ---- renewals ----
 

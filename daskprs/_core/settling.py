@@ -5,22 +5,25 @@ from __future__ import annotations
 from operator import gt
 from typing import TYPE_CHECKING
 
-from daskprs._core.actions import Commit, FailAttempt
+from daskprs._core.actions import Commit, FailAttempt, KeepCommit
 from daskprs._core.ending import INPUT_HAS_CHANGED
+from daskprs._core.entry import Entry
 from daskprs._core.memory_sizes import MemorySizes
 from daskprs._core.outcomes import TIMEOUTS, Failure, Outcome, Status
+from daskprs._core.pieces import Kept
 from daskprs._core.placement import ELSEWHERE_S
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from daskprs._core.actions import SlotId
-    from daskprs._core.entry import Entry
     from daskprs._core.isolation import Isolation
     from daskprs._core.lease import Death, LeaseReturned, Results
     from daskprs._core.ledger_state import AgentRecord, InFlightLease, LedgerState
+    from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.pieces import FailedRows
     from daskprs._core.placement import Placement
+    from daskprs._core.plan_entries import Recovered
     from daskprs._core.quarantine import Location
     from daskprs._core.renewals import Renewals
     from daskprs._core.stall_timer import StallTimer
@@ -72,6 +75,13 @@ class Settling:
         state = self._state
         failed = state.tally.recover(total, succeeded, empty=empty, alone=alone)
         state.abort_if(state.budgets.fail_items(failed))
+
+    def resumed(self, mini_batch: MiniBatch, done: Recovered) -> Entry | None:
+        """Return the entry that runs just the failed items of a committed mini-batch, if any."""
+        if not done.gaps:
+            return None
+        kept = Kept(done.gaps, done.total, done.succeeded, done.returned, done.alone)
+        return self._isolation.resumed(Entry(mini_batch), kept)
 
     def carry_failure(self, items: int) -> None:
         """Settle a mini-batch that an earlier run gave up and this run does not retry."""
@@ -255,7 +265,7 @@ class Settling:
             is_charged = True  # the process is whole
             self._charge_held(agent, slot)
         if not is_charged:
-            if entry.bisection is not None:
+            if entry.is_searched:
                 agent.is_done = True
                 self._next.append(entry.again().first())
             return
@@ -323,7 +333,7 @@ class Settling:
         """Give up a mini-batch whose tries are spent."""
         outcome = self._give_up(entry, outcome, charged=True)
         index, tries = entry.mini_batch.index, entry.tries
-        if self._state.limits.fail_on_timeout and entry.timeouts == tries:
+        if self._state.limits.fail_on_timeout and tries and entry.timeouts == tries:
             which = f"all its {tries} attempts" if tries > 1 else "its attempt"
             why = f"mini-batch {index} ran out of time in {which} (fail_on_timeout)"
             self._state.abort(why, outcome.failure)
@@ -339,7 +349,7 @@ class Settling:
         if again is not None:
             waits = self._isolation.waits(again)
             (self._isolation.waiting if waits else self._next).append(again)
-        elif entry.bisection is not None:
+        elif entry.bisection is not None and entry.bisection.outcome is not None:
             self._spend(entry, entry.bisection.outcome)
 
     def release_waiting(self) -> None:
@@ -349,8 +359,8 @@ class Settling:
     def give_up_waiting(self, *, is_last: bool) -> None:
         """Give up the mini-batches that wait in vain for a success."""
         for entry in self._isolation.given_up(is_last=is_last):
-            if entry.bisection is not None and not self._state.over:
-                self._spend(entry, entry.bisection.outcome)
+            if not self._state.over:
+                self._go_on(entry, None)
 
     def lose(self, entry: Entry, slot: SlotId) -> None:
         """Count the loss of a worker against the mini-batch that was alone in its lease there."""
@@ -425,7 +435,8 @@ class Settling:
     ) -> Outcome:
         """Settle a mini-batch as failed; end the job if a budget does not allow that."""
         outcome = self._settle_failed(entry, outcome, charged=charged, lost_node=lost_node)
-        self._state.abort_if(self._state.budgets.fail_mini_batch(outcome.total))
+        if entry.kept is None:
+            self._state.abort_if(self._state.budgets.fail_mini_batch(outcome.total))
         return outcome
 
     def _settle_failed(
@@ -433,10 +444,13 @@ class Settling:
     ) -> Outcome:
         """Settle a mini-batch as failed; return the outcome with its items, and its error's place.
 
-        All items of the mini-batch count as failed.
+        All items of the mini-batch count as failed, unless an earlier run has committed some: then
+        it stays as it was.
         """
         state = self._state
         self._timer.progress()
+        if entry.kept is not None:
+            return self._keep(entry, entry.kept, outcome, charged=charged, lost_node=lost_node)
         items = outcome.total or entry.mini_batch.items or 1
         failure = state.errors.give_up(entry.mini_batch, outcome)
         state.tally.give_up(items)
@@ -444,6 +458,24 @@ class Settling:
         state.actions.append(
             FailAttempt(entry.mini_batch, outcome, final=True, charged=charged, lost_node=lost_node)
         )
+        return outcome
+
+    def _keep(
+        self, entry: Entry, kept: Kept, outcome: Outcome, *, charged: bool, lost_node: int | None
+    ) -> Outcome:
+        """Leave a mini-batch as an earlier run has committed it: its items cannot run again."""
+        state = self._state
+        self._record(entry, outcome, charged=charged, lost_node=lost_node)
+        state.errors.isolate(entry.mini_batch.index)
+        failed = state.tally.commit(kept.total, kept.succeeded, empty=False, alone=kept.alone)
+        state.tally.recovered += 1
+        state.actions.append(KeepCommit(entry.mini_batch))
+        state.remark(
+            "warning",
+            f"{entry.mini_batch.described} stays as it was, without {kept.alone} items that have "
+            f"failed before: {outcome.failure or outcome.status}",
+        )
+        state.abort_if(state.budgets.fail_items(failed))
         return outcome
 
 

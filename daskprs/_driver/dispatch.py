@@ -16,6 +16,7 @@ from daskprs._core.actions import (
     Finish,
     HideGpus,
     Interrupt,
+    KeepCommit,
     KeepRowColumns,
     KeepSize,
     LeaseFailed,
@@ -227,6 +228,8 @@ class Dispatcher:
                 if final:
                     self._settle([mini_batch])
                 self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))
+            case KeepCommit(mini_batch):
+                self._settle([mini_batch])
             case HideGpus():
                 self._slots.hide_gpus()
                 self._files.note_hidden_gpus()

@@ -270,6 +270,7 @@ class Job:
             options.accept_changes,
             self._call.script.is_input,
             self._input.known_before,
+            isolates=options.limits().isolates,
             comparable=options.comparable,
         )
         failed_before = self._input.failed_before

@@ -413,8 +413,8 @@ class RunOptions:
         Continue the job in `job_dir`. Committed mini-batches do not run again, and the output is
         written again, with all rows in input order. True runs all remaining mini-batches, and gives
         failed mini-batches new attempts. ``"extend"`` runs only the new content of an input that
-        has grown. ``"failed"`` runs only the mini-batches that have failed in the end. For this,
-        the script may be corrected.
+        has grown. ``"failed"`` runs only the mini-batches that have failed in the end, and of those
+        that are done but for some rows just these. For this, the script may be corrected.
     accept_changes
         With `resume`: which of script, input and options may have changed. Committed mini-batches
         are kept. After a change of the input, only those with the same content are kept. Default:

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from daskprs._core.outcomes import Extent
 from daskprs._system.atomic_file import sync_file, sync_folder
 from daskprs._system.regular_files import open_regular
-from daskprs.errors import JobFolderError
+from daskprs.errors import JobFolderError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -168,7 +168,7 @@ class SpoolFile:
 class Sink(io.RawIOBase):
     """The bytes of one attempt and their checksum: in a spool, or held until they are sent."""
 
-    def __init__(self, file: SpoolFile | None = None, from_bytes: int = 0) -> None:
+    def __init__(self, file: SpoolFile | SpoolFolder | None = None, from_bytes: int = 0) -> None:
         self._file = file
         """The spool file that takes the bytes; None: all of them are held here."""
         self._from_bytes = from_bytes
@@ -194,6 +194,11 @@ class Sink(io.RawIOBase):
         else:
             self._file.append(view)
         return len(view)
+
+    @property
+    def length(self) -> int:
+        """Number of bytes that were written."""
+        return self._length
 
     @property
     def is_aside(self) -> bool:
@@ -226,9 +231,9 @@ class Spools:
     """The files of all writers, in a folder for each form that is kept."""
 
     def __init__(self, text: Path, typed: Path, spec: OutputSpec) -> None:
-        self._text = SpoolFolder(text) if spec.text else None
-        self._typed = SpoolFolder(typed) if spec.typed else None
-        self._folders = [one for one in (self._text, self._typed) if one is not None]
+        self.text = SpoolFolder(text) if spec.text else None
+        self.typed = SpoolFolder(typed) if spec.typed else None
+        self._folders = [one for one in (self.text, self.typed) if one is not None]
 
     def keep(self, made: Results) -> tuple[Regions | None, Regions | None]:
         """Write rows that came with outcomes; return the regions of all rows, text and typed.
@@ -239,8 +244,8 @@ class Spools:
         text, typed = (regions_of(made.outcomes, form) for form in ("text", "typed"))
         lines, values = (b"", b"") if made.spool else split(made.payload, text, typed)
         return (
-            None if self._text is None else self._text.keep(text, made.spool, lines),
-            None if self._typed is None else self._typed.keep(typed, made.spool, values),
+            None if self.text is None else self.text.keep(text, made.spool, lines),
+            None if self.typed is None else self.typed.keep(typed, made.spool, values),
         )
 
     def sync(self) -> None:
@@ -259,7 +264,7 @@ class SpoolFolder:
 
     def __init__(self, path: Path) -> None:
         path.mkdir()
-        self._path = path
+        self.path = path
         self._fd: int | None = None
         self._end = 0
         self._lock = threading.Lock()
@@ -272,7 +277,7 @@ class SpoolFolder:
         if not spool:
             offsets = list(accumulate(regions.length, initial=self._end))[:-1]
             regions = regions._replace(offset=offsets)
-            self._append(payload)
+            self.append(memoryview(payload))
         if any(regions.length):
             with self._lock:
                 self._unsynced.add(spool or DRIVER)
@@ -284,9 +289,9 @@ class SpoolFolder:
             unsynced, self._unsynced = self._unsynced, set()
         try:
             for name in unsynced:
-                sync_file(self._path / name)
+                sync_file(self.path / name)
             if not unsynced <= self._named:
-                sync_folder(self._path)
+                sync_folder(self.path)
                 self._named |= unsynced
         except (OSError, JobFolderError):  # a file of another kind may stand there by now
             with self._lock:
@@ -302,14 +307,39 @@ class SpoolFolder:
             finally:
                 os.close(fd)
 
-    def _append(self, payload: bytes) -> None:
+    @property
+    def end(self) -> int:
+        """Length of the driver's file."""
+        return self._end
+
+    def append(self, payload: memoryview) -> None:
+        """Append bytes to the driver's file."""
         if not payload:
             return
         if self._fd is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            self._fd = os.open(self._path / DRIVER, flags, MODE)
-        write_at(self._fd, memoryview(payload), self._end)  # checked when it is published
+            self._fd = os.open(self.path / DRIVER, flags, MODE)
+        write_at(self._fd, payload, self._end)  # checked when it is published
         self._end += len(payload)
+
+    def cut(self, end: int) -> None:
+        """Let the next bytes follow the first ones of the driver's file, up to `end`."""
+        self._end = end
+
+    @contextmanager
+    def written(self) -> Iterator[tuple[Sink, list[Region]]]:
+        """Yield a sink to the driver's file, and a list that has its region in the end."""
+        sink, made = Sink(self), list[Region]()
+        try:
+            yield sink, made
+        except BaseException:
+            sink.discard()
+            raise
+        extent, _ = sink.finish()
+        made.append(Region(extent.offset or 0, extent.length, extent.checksum))
+        if extent.length:
+            with self._lock:
+                self._unsynced.add(DRIVER)
 
 
 # ---- regions ----
@@ -362,7 +392,7 @@ class OpenFiles:
     """Files that are read by turns, the latest of them open."""
 
     def __init__(self, path_of: Callable[[int], Path]) -> None:
-        self._path_of = path_of
+        self.path_of = path_of
         """Gives the path of a file by its number."""
         self._open: OrderedDict[int, IO[bytes]] = OrderedDict()
 
@@ -372,7 +402,7 @@ class OpenFiles:
         if file is None:
             if len(self._open) >= MOST_OPEN:
                 self._open.popitem(last=False)[1].close()
-            file = self._open[number] = open_regular(self._path_of(number))
+            file = self._open[number] = open_regular(self.path_of(number))
         self._open.move_to_end(number)
         return file
 
@@ -381,6 +411,15 @@ class OpenFiles:
         for number in numbers or tuple(self._open):
             if number in self._open:
                 self._open.pop(number).close()
+
+
+def damaged(index: int) -> JournalError:
+    """Return the error for rows that are not those that were written."""
+    msg = (
+        f"the spool is damaged: the rows of mini-batch {index} are not those that were committed. "
+        "Nothing is published. Resume the job: what is damaged is done again."
+    )
+    return JournalError(msg)
 
 
 def holds(file: IO[bytes], region: Region) -> bool:

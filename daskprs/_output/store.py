@@ -18,6 +18,7 @@ from daskprs._folders.row_labels import adopt_labels, drop_labels
 from daskprs._folders.rows_seal import rows_key
 from daskprs._output.failures.failed_rows import FailedRowsLog
 from daskprs._output.failures.failed_work import FailedWork
+from daskprs._output.joined_rows import Earlier, joined
 from daskprs._output.journal.commits import Commits, CommitTable, HeaderNumbers
 from daskprs._output.journal.journal import VERSION, Journal, Syncer, reported
 from daskprs._output.journal.recovery import recover
@@ -155,7 +156,12 @@ class ResultStore:
         index = mini_batch.index
         done = self._commits.find(index, mini_batch.identity)
         if done is not None:
-            return done._replace(alone=self._failed_rows.items_of(mini_batch))
+            done = done._replace(alone=self._failed_rows.items_of(mini_batch))
+            left = self._failed_rows.left(index)
+            if left is None:
+                return done
+            gaps = tuple((gap.start, gap.stop) for gap in left.gaps)
+            return done._replace(gaps=gaps, returned=left.returned)
         return self._failed.borne(index)
 
     def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
@@ -164,6 +170,11 @@ class ResultStore:
         Raise `OutputError` when a result cannot be written, or its columns differ from the others.
         Earlier commits stay.
         """
+        is_joined = self._failed_rows.has_left(made.outcomes.column("index"))
+        if is_joined and len(mini_batches) > 1:
+            for position, one in enumerate(mini_batches):
+                self.commit([one], made.only([position]))
+            return
         header = self._headers.checked(made.outcomes)
         with reported(self._folder.path):
             if made.unwritten:
@@ -171,9 +182,17 @@ class ResultStore:
             text, typed = self._spools.keep(made)
             spool = made.spool or DRIVER
             commits = Commits.of(mini_batches, made.outcomes, text, typed, header, spool)
+            failed_rows = made.outcomes.column("failed_rows")
+            if is_joined:
+                (outcome,) = made.outcomes
+                earlier = Earlier(self._folder, self._spec, self._commits, self._earlier)
+                left = self._failed_rows.left(outcome.index)
+                gaps = () if left is None else tuple(left.gaps)
+                commits, failed = joined(earlier, gaps, commits, outcome, self._spools)
+                failed_rows = [failed]
             # First: were the machine lost between them, a commit would lack rows without a word.
             if self._failed_rows.any or commits.total != commits.succeeded:
-                for record in self._failed_rows.records(mini_batches, made.outcomes):
+                for record in self._failed_rows.records(mini_batches, failed_rows):
                     self._journal.add(*record)
             numbered = self._header_numbers.column(header)
             self._journal.add("commits", *commits._replace(header=numbered))
@@ -226,7 +245,8 @@ class ResultStore:
         `JournalError` (the spool is damaged, or another driver has taken over), the output file is
         what it was.
         """
-        self._journal.add("complete", len(self._commits), len(self._failed))
+        committed = len(self._commits) - self._commits.replaced
+        self._journal.add("complete", committed, len(self._failed))
         self._syncer.sync()
         if self._target is not None and self._ordered is not None:
             if self.published is None or self._is_new:
@@ -380,7 +400,9 @@ class ResultStore:
         self._commits = found.commits
         self._headers.take_over(found.commits)
         self._failed.take_over(found.given_up, borne_is_left=resumption.extends)
-        self._failed_rows.take_over(found.failed_rows)
+        self._failed_rows.take_over(found.failed_rows, run_again=found.runs_items)
+        if found.whole_again:
+            self._warn(found.whole_again)
         if found.published is not None:
             self.published = self._target
             self._earlier = found.published

@@ -232,7 +232,7 @@ def test_a_mini_batch_in_which_all_is_bad_waits_for_a_success(desk: Any, size: i
 
 def test_what_an_earlier_run_has_committed_is_a_success(desk: Any) -> None:
     """Also where it is found only once nothing else is left to do."""
-    done = SimpleNamespace(total=2, succeeded=2, empty=False, alone=0)
+    done = SimpleNamespace(total=2, succeeded=2, empty=False, alone=0, gaps=(), returned=0)
     bad = {(0, 0): RAISES, (0, 1): RAISES}
     recovered = {"recovered": lambda one: done if one.index else None}
     agents = begun(desk, [2, 2], bad, run_max_try=1, allowed_failed_count=0, **recovered)

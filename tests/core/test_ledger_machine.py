@@ -613,7 +613,7 @@ def is_fatal(outcome: Outcome) -> bool:
     return outcome.failure is not None and outcome.failure.fatal
 
 
-OLD = SimpleNamespace(total=2, succeeded=2, empty=False, alone=0)
+OLD = SimpleNamespace(total=2, succeeded=2, empty=False, alone=0, gaps=(), returned=0)
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(

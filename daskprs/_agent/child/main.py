@@ -353,7 +353,9 @@ class Agent:
         included = self._job.included
         if output.errors:
             names = () if included is None else included.names
-            known = pieces.columns if pieces is not None and output.text else None
+            known = None
+            if pieces is not None and (output.text or pieces.kept is not None):
+                known = pieces.columns
             attempt.nulls = NullRows(names, output.schema, known)
         if pieces is not None:
             enter = partial(self._page.enter, Phase.RUNNING, self._inbox.position, attempt.total)

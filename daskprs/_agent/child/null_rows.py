@@ -57,6 +57,8 @@ class NullRows:
     ) -> None:
         self.count = 0
         """Number of rows of nulls."""
+        self.left_out: list[FailedItems] = []
+        """The items that have failed, with the places of their rows."""
         self._included = frozenset(included)
         self._schema = schema
         self._known = columns
@@ -101,15 +103,19 @@ class NullRows:
             self._columns = pa.table({name: pa.nulls(0) for name in self._known})
         if self._columns is not None:
             self._write_waiting(writer)
+        self.left_out += [one.items._replace(cut=2 * (writer.place(),)) for one in self._waiting]
 
     def _write_waiting(self, writer: RowWriter) -> None:
         assert self._columns is not None, "they are known"  # noqa: S101 - for the types
         for items, beside in self._waiting:
             count = items.stop - items.start
             self.count += count
-            rows = beside(_nulls(self._columns, count, self._included))
-            text = f"{items.kind}: {items.message}" if items.message else items.kind
-            writer.take(_with_errors(rows, [text] * count), items.start)
+            before = writer.place()
+            if count:
+                rows = beside(_nulls(self._columns, count, self._included))
+                text = f"{items.kind}: {items.message}" if items.message else items.kind
+                writer.take(_with_errors(rows, [text] * count), items.start)
+            self.left_out.append(items._replace(cut=(before, writer.place())))
         self._waiting.clear()
 
 

@@ -8,7 +8,7 @@ from daskprs._agent.child.failed_input import rows_as_bytes
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.independence import difference
 from daskprs._core.outcomes import Failure, Status
-from daskprs._core.pieces import FailedRows, PiecesEnd, size_of
+from daskprs._core.pieces import FailedItems, FailedRows, PiecesEnd, size_of
 from daskprs._inputs.source.batch_format import piece_of, rows_in
 from daskprs._output.rows.format_result import RowWriter
 from daskprs._output.spool import UnwritableError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daskprs._agent.child.attempt_run import AttemptRun
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Outcome
-    from daskprs._core.pieces import FailedItems, Pieces, Range
+    from daskprs._core.pieces import Pieces, Range
     from daskprs._inputs.source.included import Included
     from daskprs._output.spec import OutputSpec
     from daskprs._output.spool import AgentSpool
@@ -46,7 +46,7 @@ def with_failed_rows(
     rows = b"" if items is None else rows_as_bytes(items, failed)
     return outcome._replace(
         succeeded=min(outcome.succeeded, outcome.total - count),
-        failed_rows=FailedRows(failed, rows),
+        failed_rows=FailedRows(failed, rows, outcome.succeeded),
     )
 
 
@@ -95,6 +95,8 @@ class PiecesRun:
         self._is_independent: bool | None = None
         self._has_passed = False
         """Whether a call has returned."""
+        self._left_out: list[FailedItems] = []
+        """The items that have failed, with their places, where none have rows of nulls."""
 
     def tried_out(self) -> Outcome:
         """Find out whether the first range fails; the rows are dropped."""
@@ -116,8 +118,11 @@ class PiecesRun:
 
     def made(self, spool: AgentSpool | None, *, counts_inputs: bool) -> tuple[Outcome, bytes]:
         """Run all ranges; return the outcome, and the rows where they are not in the spool."""
-        attempt, pieces = self._attempt, self._pieces
-        left_out, nulls = [*pieces.failed], attempt.nulls
+        attempt, pieces, nulls = self._attempt, self._pieces, self._attempt.nulls
+        gaps = () if pieces.kept is None else pieces.kept.gaps
+        # The end of a gap is found as failed items are: as if none had failed there.
+        ends = [FailedItems(stop, stop, "", "", "", "", 0) for _, stop in gaps]
+        left_out = sorted([*pieces.failed, *ends])
         with RowWriter(self._output, spool, attempt.mini_batch.index) as writer:
             for position, range_ in enumerate(self._ranges):
                 while left_out and left_out[0].start < range_[0]:
@@ -139,20 +144,25 @@ class PiecesRun:
             if nulls is not None:
                 nulls.finish(writer)
             rows = writer.finish()
-        made = attempt.total if counts_inputs else rows.succeeded
-        outcome = attempt.done(rows, made - (0 if nulls is None else nulls.count))
-        if pieces.failed or attempt.named:
-            outcome = with_failed_rows(outcome, attempt, self._data, pieces.failed)
-        end = PiecesEnd(is_independent=self._is_independent)
+        left_out = self._left_out if nulls is None else nulls.left_out
+        failed = tuple(one for one in left_out if one.start < one.stop)
+        made = rows.succeeded - (0 if nulls is None else nulls.count)
+        made += 0 if pieces.kept is None else pieces.kept.returned
+        outcome = attempt.done(rows, attempt.total if counts_inputs else made)
+        if failed or attempt.named:
+            outcome = with_failed_rows(outcome, attempt, self._data, failed)
+        edges = tuple(one.cut[1] for one in left_out if one.cut and one.start == one.stop)
+        end = PiecesEnd(is_independent=self._is_independent, edges=edges)
         return outcome._replace(pieces=end), rows.payload
 
     def _leave_out(self, writer: RowWriter, items: FailedItems) -> None:
-        """Write rows of nulls for items that have failed, where the output has such rows."""
+        """Note the place of items that have failed; write rows of nulls if the output has them."""
         nulls = self._attempt.nulls
         if nulls is None:
+            self._left_out.append(items._replace(cut=2 * (writer.place(),)))
             return
         beside: Callable[[Any], Any] = lambda rows: rows  # noqa: E731 - of one line
-        if self._included is not None:
+        if self._included is not None and items.start < items.stop:
             data = piece_of(self._data, items.start, items.stop)
             part = self._part((items.start, items.stop))
             beside = taken_columns(self._included, data, part, items.start)[0].beside

@@ -229,6 +229,8 @@ def _ends(name: str, column: tuple[Any, ...]) -> Sequence[PiecesEnd | None]:
         _ints(name, (one.failed_at,))
         _flags(name, (one.passed_before, one.passed_after))
         _check(one.is_independent in (True, False, None), name)
+        _check(type(one.edges) is tuple, name)
+        _places(name, one.edges)
     return ends
 
 
@@ -246,15 +248,25 @@ def _failed_rows(name: str, column: tuple[Any, ...]) -> Sequence[FailedRows | No
         if one is None:
             made.append(None)
             continue
-        items, rows = one
+        items, rows, returned = one
+        _ints(name, (returned,))
         _check(type(rows) is bytes and type(items) is tuple, name)
         failed = tuple(FailedItems(*values) for values in items)
         for each in failed:
             _ints(name, (each.start, each.stop, each.attempts))
             texts = each.status, each.kind, each.message, each.traceback, each.host, each.process
             _check({*map(type, texts)} == {str}, name)
-        made.append(FailedRows(failed, rows))
+            if each.cut is not None:
+                _check(type(each.cut) is tuple and len(each.cut) == 2, name)  # noqa: PLR2004 - a pair
+                _places(name, each.cut)
+        made.append(FailedRows(failed, rows, returned))
     return made
+
+
+def _places(name: str, places: tuple[Any, ...]) -> None:
+    for one in places:
+        _check(type(one) is tuple and len(one) == 3, name)  # noqa: PLR2004 - see `Place`
+        _ints(name, one)
 
 
 def _no_process(name: str, column: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from daskprs._arrow.exact_casts import cast_exactly
 from daskprs._output.dataset.part_file import RowsFile
+from daskprs._output.rows.part_formats import RowsInOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from daskprs._output.journal.commits import CommitTable, Numbers
     from daskprs._output.journal.history import Publication, PublishedFile, PublishedPart
@@ -53,6 +55,13 @@ class EarlierParts:
                 yield self._rows_file(file), int(ends[place]) - count, count
         if not found:
             yield RowsFile(str(self._target), ""), 0, 0
+
+    def tables(self, row: int, format_: str) -> Iterator[pa.Table]:
+        """Yield the rows of a commit, with the types of the data set."""
+        for file, first, count in self.places(row):
+            for table in RowsInOrder(format_, Path(file.path)).tables(first, count):
+                columns = [cast_exactly(table.column(one.name), one.type) for one in self.schema]
+                yield pa.table(columns, schema=self.schema)
 
     def unchanged(
         self, rows: Numbers, lengths: list[int], place: int, least_bytes: int

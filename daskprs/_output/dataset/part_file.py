@@ -33,9 +33,9 @@ from daskprs._output.rows.part_formats import (
     without_views,
     writer_of,
 )
-from daskprs._output.spool import Region, holds, write_at
+from daskprs._output.spool import Region, damaged, holds, write_at
 from daskprs._system.regular_files import open_regular
-from daskprs.errors import JournalError, Option, OutputError, ReturnTypeError
+from daskprs.errors import Option, OutputError, ReturnTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,7 +112,7 @@ class PartPlan(NamedTuple):
         """The schema of the files, without the columns that folders stand for."""
         schema = self.schema.schema or pa.schema([])
         kept = [field for field in schema if field.name not in self.partition_by]
-        return schema_in_file(self.format, pa.schema(kept, self.metadata))
+        return schema_in_file(self.format, pa.schema(kept, self.metadata or None))
 
 
 def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) -> PublishedPart:
@@ -169,7 +169,7 @@ def tables_in(
     try:
         with open_regular(path) as file:
             if not holds(file, region):
-                raise _damaged(mini_batch)
+                raise damaged(mini_batch)
         with pa.OSFile(str(path)) as source:
             source.seek(region.offset)
             while source.tell() < region.offset + region.length:
@@ -180,15 +180,7 @@ def tables_in(
                 if not has_rows:
                     yield reader.schema, None
     except (pa.ArrowInvalid, FileNotFoundError) as error:
-        raise _damaged(mini_batch) from error
-
-
-def _damaged(mini_batch: int) -> JournalError:
-    msg = (
-        f"the spool is damaged: the rows of mini-batch {mini_batch} are not those that were "
-        "committed. Nothing is published. Resume the job: what is damaged is done again."
-    )
-    return JournalError(msg)
+        raise damaged(mini_batch) from error
 
 
 def _take_region(files: _PartFiles, mini_batch: int, path: Path, region: Region) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs._arrow.mixed_tables import common_schema, in_schema, in_utf8
-from daskprs._core.pieces import FailedItems
+from daskprs._core.pieces import FailedItems, FailedRows
 from daskprs._folders.job_lock import begun_epochs
 from daskprs._output.journal.journal import lines, whole_line
 from daskprs._system.atomic_file import whole_file
@@ -20,13 +20,12 @@ from daskprs._system.regular_files import open_regular
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from daskprs._core.columnar import ColumnBatch
     from daskprs._core.mini_batch import MiniBatch
-    from daskprs._core.outcomes import Outcome
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.journal.history import FailedRowsOf
 
 KIND = "failed rows"
+REPLACES = "replaces"
 _BEGINNING = f'["{KIND}"'.encode()
 _LONG = pa.dictionary(pa.int32(), pa.string())
 """Text that a range of rows which failed as a whole has once, not once for each row."""
@@ -60,15 +59,21 @@ class FailedRowsLog:
         self._known: dict[int, tuple[str, int, int | None]] = {}
         """Identity of each such mini-batch, the number of these items, and its first row in the
         input of this run if known, by its number."""
+        self._left: dict[int, FailedRowsOf] = {}
+        """Those whose items are to be run again, and that no commit of this run has replaced."""
 
     @property
     def any(self) -> bool:
         """Whether any committed mini-batch is known to lack items."""
         return bool(self._known)
 
-    def take_over(self, known: Mapping[int, FailedRowsOf]) -> None:
-        """Take over the mini-batches of earlier runs, by number."""
+    def take_over(self, known: Mapping[int, FailedRowsOf], *, run_again: bool = False) -> None:
+        """Take over the mini-batches of earlier runs, by number.
+
+        With `run_again`, just their failed items are to be run again.
+        """
         self._known = {index: (*one[:2], None) for index, one in known.items()}
+        self._left = dict(known) if run_again else {}
 
     def items_of(self, mini_batch: MiniBatch) -> int:
         """Return how many items a committed mini-batch lacks, and note where it is now."""
@@ -79,22 +84,40 @@ class FailedRowsLog:
         self._known[index] = identity, count, mini_batch.row_lower_bound
         return count
 
+    def left(self, index: int) -> FailedRowsOf | None:
+        """Return what the commit of a mini-batch lacks, if just that is to be run again."""
+        return self._left.get(index)
+
+    def has_left(self, indexes: Iterable[int]) -> bool:
+        """Return whether just the failed items of any of these mini-batches run again."""
+        return bool(self._left) and not self._left.keys().isdisjoint(indexes)
+
     def records(
-        self, mini_batches: Sequence[MiniBatch], outcomes: ColumnBatch[Outcome]
+        self, mini_batches: Sequence[MiniBatch], column: Sequence[FailedRows | None]
     ) -> Iterator[tuple[Any, ...]]:
         """Yield the journal records of commits that lack items, and take note of them."""
-        column = outcomes.column("failed_rows")
         if not self._known and column.count(None) == len(column):
             return
         for mini_batch, failed in zip(mini_batches, column, strict=True):
             self._known.pop(mini_batch.index, None)
+            replaced = self._left.pop(mini_batch.index, None)
+            if replaced is not None:
+                yield REPLACES, *replaced.made, mini_batch.index
             if failed is None:
                 continue
             count = sum(one.stop - one.start for one in failed.items)
             first = mini_batch.row_lower_bound
             self._known[mini_batch.index] = mini_batch.identity, count, first
             written = base64.b64encode(failed.rows).decode()
-            yield KIND, mini_batch.identity, mini_batch.index, first, failed.items, written
+            yield (
+                KIND,
+                mini_batch.identity,
+                mini_batch.index,
+                first,
+                failed.items,
+                written,
+                failed.returned,
+            )
 
     def write(self) -> None:
         """Write the table, or remove it where no row has failed; journals have been written out."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daskprs._core.columnar import ColumnBatch
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Outcome
+    from daskprs._core.pieces import Range
 Numbers = np.ndarray[Any, Any]
 BLOCK = 10_000
 NOTHING = (None, None, None)
@@ -35,6 +36,10 @@ class CommittedMiniBatch(NamedTuple):
     """The header line of its frames, if it has rows that are lines of text."""
     alone: int = 0
     """Number of its items that have failed by themselves."""
+    gaps: tuple[Range, ...] = ()
+    """The ranges of these items if just they are to be run again."""
+    returned: int = 0
+    """Number of rows that `run` returned for all others then."""
 
 
 class Commits(NamedTuple):
@@ -113,9 +118,11 @@ class CommitTable:
         self._headers: dict[str | None, int] = {None: 0}
         self._spools: dict[tuple[int, str], int] = {}
         self._sorted: tuple[Numbers, Numbers] | None = None
+        self.replaced = 0
+        """Number of commits whose place others have taken."""
 
     def __len__(self) -> int:
-        """Return the number of commits."""
+        """Return the number of commits, also of those that were replaced."""
         return len(self._columns["index"])
 
     def add(self, commits: Commits, epoch: int) -> int:
@@ -146,7 +153,12 @@ class CommitTable:
         return spool
 
     def find(self, index: int, identity: str) -> CommittedMiniBatch | None:
-        """Return the commit of a mini-batch, among those present at the first call.
+        """Return the commit of a mini-batch, among those present at the first call."""
+        row = self.row_of(index, identity)
+        return None if row is None else self._commit(row)
+
+    def row_of(self, index: int, identity: str) -> int | None:
+        """Return the row of the commit of a mini-batch, among those present at the first call.
 
         The index alone is not enough, since the input may have changed. Nor is the identity alone,
         since the same file may be given twice. Later commits are never looked up: a ledger
@@ -164,7 +176,13 @@ class CommitTable:
         if place == len(indexes) or indexes[place] != index:
             return None
         row = int(order[place])
-        return self._commit(row) if self._columns["identity"][row] == digest_of(identity) else None
+        return row if self._columns["identity"][row] == digest_of(identity) else None
+
+    def replace(self, row: int) -> None:
+        """Take the rows of a commit out of the output: another one has taken its place."""
+        self.replaced += 1
+        for name in ("text_length", "typed_length"):
+            self._columns[name].clear(row)
 
     def column(self, name: str) -> Numbers:
         """Return a copy of a column."""
@@ -238,6 +256,11 @@ class IntColumn:
 
     def __getitem__(self, row: int) -> int:
         return self._rest[row - self._zeros] if row >= self._zeros else 0
+
+    def clear(self, row: int) -> None:
+        """Put a zero in the place of a number."""
+        if row >= self._zeros:
+            self._rest[row - self._zeros] = 0
 
     def extend(self, numbers: Iterable[int] | None, count: int) -> None:
         """Append `count` numbers; None appends zeros."""

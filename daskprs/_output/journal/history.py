@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from daskprs._core.pieces import FailedItems, Gap, gaps_of
 from daskprs._folders.job_lock import begun_epochs
 from daskprs._output.journal.commits import Commits, CommitTable, HeaderNumbers
 from daskprs._output.journal.index_mapping import IndexMapping
@@ -17,7 +18,7 @@ from daskprs._output.spool import Regions
 from daskprs.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.journal.commits import Numbers
@@ -105,6 +106,26 @@ class FailedRowsOf(NamedTuple):
     items: int
     made: tuple[int, int]
     """The epoch of the commit, and the number that the mini-batch had then."""
+    places: array[int] = array("q")
+    """The numbers of the gaps, one after the other: a job may have very many. Empty: unknown."""
+    returned: int = 0
+    """Number of the rows that `run` returned for all others."""
+
+    @classmethod
+    def of(
+        cls, failed: list[FailedItems], identity: str, epoch: int, index: int, returned: int = 0
+    ) -> Self:
+        """Return the failed items of a commit."""
+        count = sum(one.stop - one.start for one in failed)
+        places = array("q", (n for gap in gaps_of(failed) for n in (*gap[:2], *gap[2], *gap[3])))
+        return cls(identity, count, (epoch, index), places, returned)
+
+    @property
+    def gaps(self) -> Iterator[Gap]:
+        """The gaps that the items have left among the rows."""
+        for at in range(0, len(self.places), 8):
+            start, stop, a, b, c, d, e, f = self.places[at : at + 8]
+            yield Gap(start, stop, (a, b, c), (d, e, f))
 
 
 class History:
@@ -128,6 +149,8 @@ class History:
         """Mini-batches, by number, whose commits lack items that failed by themselves."""
         self._announced: dict[int, FailedRowsOf] = {}
         """The same of commits whose record follows."""
+        self._replaced: dict[int, tuple[int, int]] = {}
+        """Epoch and number of the commit that each of these commits takes the place of."""
         self.publications: list[Publication] = []
         self.published: set[int] = set()
         """Epochs that recorded that their output is in place."""
@@ -165,7 +188,8 @@ class History:
                 self.epoch, self._mark = epoch, BEGINNING
                 self.ended, self.is_done, self.settled = None, False, None
                 self._headers = HeaderNumbers()
-                self._announced = {}  # of a commit that was lost with its machine
+                # Of commits that were lost with their machine.
+                self._announced, self._replaced = {}, {}
             if epoch == self.epoch:
                 self._read(self._folder.journal(epoch))
 
@@ -284,9 +308,9 @@ class History:
                 self._commit(commits._replace(header=headers), epoch)
             case ["given up", str(identity), int(index), _, {"items": int(items)}]:
                 self.given_up[index] = GivenUp(identity, items, epoch=epoch)
-            case ["failed rows", str(identity), int(index), _, list(items), str(_)]:
-                count = sum(stop - start for start, stop, *_ in items)
-                self._announced[index] = FailedRowsOf(identity, count, (epoch, index))
+            case ["failed rows", str(identity), int(index), _, list(items), str(_), *more]:
+                failed = [FailedItems(*one) for one in items]
+                self._announced[index] = FailedRowsOf.of(failed, identity, epoch, index, *more)
             case ["complete", int(committed), int(given_up)]:
                 self._complete.add(epoch)
                 self.settled = committed, given_up
@@ -313,7 +337,7 @@ class History:
                 self._read_beginning(record, journal, epoch)
 
     def _read_beginning(self, record: list[Any], journal: Path, epoch: int) -> None:
-        """Read the first record of an epoch."""
+        """Read a record of what becomes of earlier epochs, the first one of an epoch among them."""
         match record:
             case ["job", int(version), fingerprint, bool(overwrite)]:
                 _check_version(version, journal)
@@ -334,6 +358,8 @@ class History:
             case ["renumbered", before, now]:
                 old, new = (np.array(one, np.uint32) for one in (before, now))
                 self._renumber(epoch, IndexMapping(old, new, 0))
+            case ["replaces", int(of_epoch), int(of_index), int(index)]:
+                self._replaced[index] = of_epoch, of_index
             case ["again"]:
                 self._bear(borne=False)
 
@@ -347,6 +373,10 @@ class History:
         if self.given_up:
             for index in commits.index:
                 self.given_up.pop(index, None)
+        if self._replaced:
+            for index in commits.index:
+                if index in self._replaced:
+                    self._dropped.append((epoch, _key(*self._replaced.pop(index))))
         if self._announced or self.failed_rows:
             for index in commits.index:
                 self.failed_rows.pop(index, None)

@@ -10,6 +10,10 @@ whole was being written when its writer died, and is cut off. The records of an 
                                             header is a text at its first commit, then the number of
                                             that text in the epoch, from 0; the last is the name of
                                             the spool that they are in
+    ["failed rows", identity, index, first, items, rows, returned]    before a commit without these:
+                                            `FailedItems`, and the rest of `FailedRows`
+    ["replaces", epoch, number, index]      before the commit of a mini-batch that an earlier epoch
+                                            has committed under this number, without some items
     ["renumbered", before, now]             the plan is another one, and what was settled has these
                                             numbers in it now; what is not among them is dropped
     ["labels"]                              the row labels of this epoch hold for these numbers

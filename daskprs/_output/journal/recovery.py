@@ -14,7 +14,7 @@ from daskprs._output.journal.history import GivenUp, History
 from daskprs._output.journal.index_mapping import index_mapping
 from daskprs._output.spool import Region, checksum_of, holds
 from daskprs._system.regular_files import open_regular
-from daskprs.errors import JobFolderError, JournalError
+from daskprs.errors import JobFolderError, JournalError, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -51,6 +51,8 @@ class Resumption(NamedTuple):
     """The facts about the input that the earlier run learnt after it wrote its fingerprint."""
     failed_before: Callable[[MiniBatch], bool] = lambda _: False
     """Whether a mini-batch is part of what failed, though it was not known as a mini-batch then."""
+    isolates: bool = False
+    """Whether items run without others of their mini-batch."""
     comparable: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda options: options
     """Returns recorded options without the values of what is secret now."""
 
@@ -120,6 +122,10 @@ class Found(NamedTuple):
     """Whether the output file would differ from the published one."""
     is_tried_again: bool
     """Whether mini-batches that were given up are tried again."""
+    runs_items: bool = False
+    """Whether of those whose commits lack items just these are run again."""
+    whole_again: str = ""
+    """A sentence on mini-batches that run again as a whole, though few items failed in them."""
 
     def records(self) -> Iterator[tuple[Any, ...]]:
         """Yield the journal records of this recovery."""
@@ -182,8 +188,13 @@ def recover(
         whole &= ~np.isin(
             standing, broken_in_spools(commits, standing, "typed", folder.typed_spools)
         )
+    told = ""
     if resumption.runs == "what failed":
-        whole &= ~np.isin(commits.column("index")[standing], _again(history))
+        why = _obstacle(spec, resumption, published)
+        indexes = [i for i, one in history.failed_rows.items() if why or not one.places]
+        whole &= ~np.isin(commits.column("index")[standing], indexes)
+        _fail_again(history, indexes)
+        told = _whole_again(len(indexes), why)
     is_new = published is None or not np.array_equal(
         standing[whole], history.standing(published.epoch)
     )
@@ -204,18 +215,39 @@ def recover(
         numbers,
         is_new or numbers is not None,
         bool(history.given_up) and resumption.runs == "all that is left",
+        resumption.runs == "what failed",
+        told,
     )
 
 
-def _again(history: History) -> list[int]:
-    """Let the mini-batches with failed items count as failed, and return their numbers."""
-    indexes = [*history.failed_rows]
-    for index, one in history.failed_rows.items():
+def _fail_again(history: History, indexes: Iterable[int]) -> None:
+    """Let mini-batches with failed items count as failed."""
+    for index in indexes:
+        one = history.failed_rows.pop(index)
         history.given_up[index] = GivenUp(
             one.identity, one.items, epoch=one.made[0], is_committed=True
         )
-    history.failed_rows = {}
-    return indexes
+
+
+def _obstacle(spec: OutputSpec, resumption: Resumption, published: Publication | None) -> str:
+    """Return why no items can run without the others of their mini-batch; empty if they can."""
+    if not resumption.isolates:
+        return f"rows run alone only with {Option('on_error', 'isolate')} or 'null'"
+    if published is None or not spec.is_dataset:
+        return ""
+    if spec.partition_by:
+        return "a published data set with folders does not show the order of rows"
+    return "published lines of JSON do not show the types of rows" if spec.format == "jsonl" else ""
+
+
+def _whole_again(count: int, why: str) -> str:
+    """Return a sentence on mini-batches that run again as a whole; empty without any."""
+    why = why or (
+        "the place of the rows in the output is not known. The script has named them itself, or an "
+        "earlier version of daskprs has found them"
+    )
+    noun = "mini-batch with failed rows runs" if count == 1 else "mini-batches with failed rows run"
+    return f"{count} {noun} again as a whole: {why}." if count else ""
 
 
 def _unfinished(folder: JobFolder, count: int, left: int) -> str:

@@ -22,9 +22,9 @@ from daskprs._output.header_lines import (
     different_columns,
 )
 from daskprs._output.journal.commits import in_input_order
-from daskprs._output.spool import COPY_BYTES, OpenFiles, write_at
+from daskprs._output.spool import COPY_BYTES, OpenFiles, damaged, write_at
 from daskprs._system.disk_space import check_room
-from daskprs.errors import JournalError, OutputError
+from daskprs.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -337,9 +337,9 @@ class _Check:
             self._checksum = zlib.crc32(mine, self._checksum)
             self._left -= len(mine)
             if self._left == 0 and self._checksum != self._wanted:
-                raise _damaged(self._index)
+                raise damaged(self._index)
         if not piece:
-            raise _damaged(self._index if self._left else next(self._rest)[0])
+            raise damaged(self._index if self._left else next(self._rest)[0])
 
 
 def _chunks(commits: CommitTable, order: Numbers) -> Iterator[Chunk]:
@@ -363,11 +363,3 @@ def _chunks(commits: CommitTable, order: Numbers) -> Iterator[Chunk]:
                 length[part].tolist(),
                 checksum[part].tolist(),
             )
-
-
-def _damaged(index: int) -> JournalError:
-    msg = (
-        f"the spool is damaged: the rows of mini-batch {index} are not those that were committed. "
-        "Nothing is published. Resume the job: what is damaged is done again."
-    )
-    return JournalError(msg)

@@ -35,6 +35,7 @@ from daskprs.errors import ReturnTypeError, class_name
 
 if TYPE_CHECKING:
     from daskprs._core.outcomes import Extent
+    from daskprs._core.pieces import Place
     from daskprs._output.rows.blocks import Block
     from daskprs._output.spec import OutputSpec
     from daskprs._output.spool import AgentSpool
@@ -88,6 +89,7 @@ class RowWriter:
             if spool is None
             else (Sink(spool.text, spool.from_bytes), Sink(spool.typed, spool.from_bytes))
         )
+        self._is_dataset = spec.is_dataset
         form = ArrowRows if spec.is_dataset else TextRows
         self._text = form(spec, lines) if spec.text else None
         self._typed = TypedRows(values, spec.key) if spec.typed else None
@@ -121,6 +123,17 @@ class RowWriter:
                 self._pieces(result)
             case _:
                 raise not_rows(result)
+
+    def place(self) -> Place:
+        """Return where the next rows will stand among those of the mini-batch.
+
+        Streams for a data set go on, since rows are found in them by their number.
+        """
+        for form in (self._typed, *([] if self._is_dataset else [self._text])):
+            if form is not None:
+                form.flush()
+        lines, values = self._sinks
+        return (0 if self._is_dataset else lines.length), values.length, self._succeeded
 
     def finish(self) -> FormattedRows:
         """Return the rows; nothing can be written after them."""

@@ -1,0 +1,265 @@
+"""The rows of a mini-batch of which only some items ran again, put together with those it had.
+
+The gaps in the earlier rows, and the edges of the new ones, say what belongs where. Both are read
+from start to end and compared with their checksums, so that nothing damaged is committed anew.
+"""
+
+from __future__ import annotations
+
+import zlib
+from operator import add, sub
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs._output.spool import COPY_BYTES, DRIVER, Region, Regions, damaged
+from daskprs._system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from daskprs._core.outcomes import Outcome
+    from daskprs._core.pieces import FailedRows, Gap, Place
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._output.journal.commits import Commits, CommitTable
+    from daskprs._output.journal.history import Publication
+    from daskprs._output.spec import OutputSpec
+    from daskprs._output.spool import SpoolFolder, Spools
+
+    Put = Callable[[Any], object]
+
+WHOLE_BYTES = 64 << 20
+"""Bytes of the rows of a data set that are held at once."""
+TEXT, TYPED, ROWS = range(3)
+"""The numbers of a place."""
+
+
+class Earlier(NamedTuple):
+    """The rows that earlier runs have committed."""
+
+    folder: JobFolder
+    spec: OutputSpec
+    commits: CommitTable
+    published: Publication | None
+    """The output that they are in, if it was published."""
+
+
+def joined(
+    earlier: Earlier, gaps: Sequence[Gap], commits: Commits, outcome: Outcome, spools: Spools
+) -> tuple[Commits, FailedRows | None]:
+    """Put the rows of items that ran again into those of an earlier commit.
+
+    Parameters
+    ----------
+    earlier
+        Where the earlier commit is.
+    gaps
+        What it lacks, all of which ran again.
+    commits, outcome
+        The mini-batch as their attempt has left it, with the place of the new rows.
+    spools
+        The spools of this run, which the new rows are in, and which get all of them.
+
+    Returns
+    -------
+    tuple
+        The commit of all rows, in the driver's spool, and what has failed again, with its places
+        among all rows.
+
+    Raises
+    ------
+    JournalError
+        When the earlier rows, or the new ones, are not those that were written.
+
+    """
+    index = outcome.index
+    row = earlier.commits.row_of(index, (commits.identity or [""])[0])
+    edges = () if outcome.pieces is None else outcome.pieces.edges
+    if row is None or not _fit(edges, gaps):
+        raise damaged(index)
+    made: list[Regions | None] = []
+    for form, number, spool in (("text", TEXT, spools.text), ("typed", TYPED, spools.typed)):
+        regions = getattr(commits, form)
+        if spool is None or regions is None:
+            made.append(regions)
+            continue
+        new = spool.path / commits.spool, Region(*(column[0] for column in regions))
+        if number == TEXT and earlier.spec.is_dataset:
+            region = _of_tables(earlier, row, index, new, gaps, edges, spool)
+        else:
+            old = _place(earlier, row, form)
+            with spool.written() as (sink, written):
+                readers = BytesInOrder(*old, index), BytesInOrder(*new, index)
+                _join(*readers, gaps, edges, number, sink.write)
+            region = written[0]
+        made.append(Regions(*([value] for value in region)))
+    failed = outcome.failed_rows
+    header = commits.header
+    before = earlier.commits.values(row)["header"]
+    if not (header and header[0]) and before:
+        header = [earlier.commits.header(before)]
+    text, typed = made
+    commits = commits._replace(text=text, typed=typed, header=header, spool=DRIVER)
+    earlier.commits.replace(row)
+    return commits, None if failed is None else _moved(failed, gaps)
+
+
+def _place(earlier: Earlier, row: int, form: str) -> tuple[Path, Region]:
+    """Return the file of the bytes of an earlier commit, and where they lie in it."""
+    value = earlier.commits.values(row)
+    region = Region(*(value[f"{form}_{part}"] for part in Region._fields))
+    if form == "text" and value["in_file"] and earlier.published is not None:
+        return earlier.published.target, region
+    epoch, name = earlier.commits.spool(value["spool"])
+    folder = earlier.folder.spools(epoch) if form == "text" else earlier.folder.typed_spools(epoch)
+    return folder / name, region
+
+
+def _of_tables(
+    earlier: Earlier,
+    row: int,
+    index: int,
+    new: tuple[Path, Region],
+    gaps: Sequence[Gap],
+    edges: Sequence[Place],
+    spool: SpoolFolder,
+) -> Region:
+    """Put the rows of a data set together; return where they are."""
+    # Not at the top: a job with text need not load what makes data sets.
+    from daskprs._output.dataset.earlier_parts import EarlierParts
+    from daskprs._output.dataset.part_file import tables_in
+    from daskprs._output.rows.arrow_rows import ArrowRows
+
+    def tables(path: Path, region: Region) -> Iterator[pa.Table]:
+        # No process has made the file if nothing was returned.
+        for schema, table in tables_in(path, region, index) if region.length else ():
+            yield schema.empty_table() if table is None else table
+
+    if earlier.commits.values(row)["in_file"] and earlier.published is not None:
+        old = EarlierParts(earlier.published, earlier.commits).tables(row, earlier.spec.format)
+    else:
+        old = tables(*_place(earlier, row, "text"))
+    with spool.written() as (sink, written):
+        rows = ArrowRows(earlier.spec, sink)
+        whole = _Whole(lambda table: rows.block(table, has_index=False))
+        _join(TablesInOrder(old), TablesInOrder(tables(*new)), gaps, edges, ROWS, whole.add)
+        whole.flush()
+        rows.flush()
+    return written[0]
+
+
+class _Whole:
+    """Puts tables of one schema together, as `run` would have returned them, up to a size."""
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+        self._tables: list[pa.Table] = []
+
+    def add(self, table: pa.Table) -> None:
+        """Take the next rows."""
+        is_more = bool(self._tables) and table.schema.equals(self._tables[0].schema)
+        if not is_more or sum(one.nbytes for one in self._tables) >= WHOLE_BYTES:
+            self.flush()
+        self._tables.append(table)
+
+    def flush(self) -> None:
+        """Put the rows so far."""
+        import pyarrow as pa
+
+        if self._tables:
+            self._put(pa.concat_tables(self._tables).combine_chunks())
+            self._tables = []
+
+
+def _join(
+    old: BytesInOrder | TablesInOrder,
+    new: BytesInOrder | TablesInOrder,
+    gaps: Sequence[Gap],
+    edges: Sequence[Place],
+    number: int,
+    put: Put,
+) -> None:
+    """Give `put` the old rows, with new ones in their gaps."""
+    for gap, edge in zip(gaps, edges, strict=True):
+        old.copy(gap.before[number], put)
+        old.copy(gap.after[number], _drop)
+        new.copy(edge[number], put)
+    old.copy(None, put)
+    new.copy(None, _drop)
+
+
+class BytesInOrder:
+    """Reads the bytes of a region once; to its end raises `JournalError` if they have changed."""
+
+    def __init__(self, path: Path, region: Region, index: int) -> None:
+        self._path = path
+        self._region = region
+        self._index = index
+        self._at = self._checksum = 0
+
+    def copy(self, until: int | None, put: Put) -> None:
+        """Give `put` the bytes before a place, or before the end."""
+        stop = self._region.length if until is None else until
+        if self._at < stop:
+            with open_regular(self._path) as file:
+                file.seek(self._region.offset + self._at)
+                while piece := file.read(min(COPY_BYTES, stop - self._at)):
+                    put(piece)
+                    self._checksum = zlib.crc32(piece, self._checksum)
+                    self._at += len(piece)
+        is_whole = until is not None or self._checksum == self._region.checksum
+        if self._at != stop or not is_whole:
+            raise damaged(self._index)
+
+
+class TablesInOrder:
+    """Reads the rows of tables once."""
+
+    def __init__(self, tables: Iterable[pa.Table]) -> None:
+        self._tables: Iterator[pa.Table] = iter(tables)
+        self._rest: pa.Table | None = None
+        self._at = 0
+
+    def copy(self, until: int | None, put: Put) -> None:
+        """Give `put` the rows before a place, or before the end, as tables."""
+        while until is None or self._at < until:
+            table, self._rest = self._rest, None
+            if table is None:
+                table = next(self._tables, None)
+            if table is None:
+                return
+            if until is not None and self._at + table.num_rows > until:
+                count = until - self._at
+                table, self._rest = table.slice(0, count), table.slice(count)
+            put(table)
+            self._at += table.num_rows
+
+
+def _moved(failed: FailedRows, gaps: Sequence[Gap]) -> FailedRows:
+    """Return failed items with their places among all rows, in place of those among the new."""
+    items, left = [], [*gaps]
+    kept = last = (0, 0, 0)
+    for one in failed.items:
+        while left and left[0].start <= one.start:
+            gap = left.pop(0)
+            kept, last = _each(add, kept, _each(sub, gap.before, last)), gap.after
+        cut = one.cut and (_each(add, one.cut[0], kept), _each(add, one.cut[1], kept))
+        items.append(one._replace(cut=cut))
+    return failed._replace(items=tuple(items))
+
+
+def _each(of: Callable[[int, int], int], one: Place, other: Place) -> Place:
+    first, second, third = map(of, one, other)
+    return first, second, third
+
+
+def _fit(edges: Sequence[Place], gaps: Sequence[Gap]) -> bool:
+    """Say whether edges, which an agent tells, may be those of gaps."""
+    return len(edges) == len(gaps) and all(
+        list(numbers) == sorted(numbers) for numbers in zip(*edges, strict=True)
+    )
+
+
+def _drop(_: object) -> None:
+    pass

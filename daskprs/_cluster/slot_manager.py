@@ -168,8 +168,16 @@ class SlotManager:
             *(f"{worker} cannot run agents: {why}" for worker, why in self._refused.items()),
             *self._far.obstacles(),
             *self._slots_that_wait(),
+            *self._workers_that_wait(),
             *(remark.partition(". ")[0] for remark in self._without_device.values()),
         )
+
+    def _workers_that_wait(self) -> tuple[str, ...]:
+        """Return how many workers have nobody to help: all slots are lost."""
+        if self._slots or not self._known_helpers:
+            return ()
+        workers = counted(len(self._known_helpers), "worker")
+        return (f"{workers} without a GPU, for preprocess only",)
 
     def _slots_that_wait(self) -> tuple[str, ...]:
         """Return how many leases their workers have not begun, and what these lack."""

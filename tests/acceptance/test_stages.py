@@ -14,6 +14,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
+from daskprs._core import deadline
 from daskprs._folders.job_folder import JobFolder
 from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
@@ -270,6 +271,7 @@ KILLED = """
 import sys
 import pandas as pd
 import daskprs
+from daskprs._core import deadline
 
 if __name__ == "__main__":
     folder = sys.argv[1]
@@ -422,3 +424,57 @@ def run(rows, context):
     named = result.failed_rows
     assert list(named["_error"]) == ["cut short", "no text in it"]
     assert list(named["n"]) == [3, 15]
+
+
+TOO_MANY = """
+def decode(rows):
+    raise_for(rows, "decode")
+    return rows[["n"]]
+
+def raise_for(rows, stage):
+    if stage == "WHERE" and len(rows) > 4:
+        raise MemoryError("too many")
+
+def run(rows):
+    raise_for(rows, "run")
+    return rows
+
+def rows(rows):
+    raise_for(rows, "rows")
+    return rows.rename(columns={"n": "double"})
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("where", mostly_long(["decode", "run", "rows"], suite=["decode"]))
+def test_what_runs_out_of_memory_in_any_stage_runs_in_halves(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is charged, and the order is that of the input."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    script = TOO_MANY.replace("WHERE", where)
+    result = score(tmp_path, table(50), script, independent_rows=True, run_max_try=1)
+    assert doubles(result) == list(range(50))
+    assert result.mini_batches.failed == 0
+
+
+def test_a_summary_counts_what_postprocess_returns(tmp_path: Path) -> None:
+    """Its rows are dropped."""
+    data = table(50, {31: "raises"})
+    options = {"output_action": "summary_only", "allowed_failed_count": 1, "run_max_try": 1}
+    result = score(tmp_path, data, preprocess_processes=None, **options)
+    assert result.items == (50, 40, 10)
+
+
+@pytest.mark.processes
+def test_a_deadline_leaves_whole_mini_batches_for_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of a mini-batch on its way between the stages is charged or kept."""
+    monkeypatch.setattr(deadline, "MARGIN", 1e9)  # an hour is near then
+    with pytest.raises(daskprs.errors.ParallelRunInterrupted) as caught:
+        score(tmp_path, table(200), deadline="1h")
+    done = caught.value.result.mini_batches
+    assert done.succeeded < 20
+    assert done.failed == 0
+    assert doubles(score(tmp_path, table(200), resume=True)) == [2 * n for n in range(200)]

@@ -61,7 +61,7 @@ LARGE_MB ?= 10000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-core test-azure test-serve test-gpu test-long test-large test-python test-oldest test-extras test-wheel
-.PHONY: attack chaos sim faults style docs suite package sbom lint-package audit lock bench bench-full clean
+.PHONY: attack chaos sim faults style docs suite package sbom lint-package audit lock bench bench-full bench-gpu clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -172,6 +172,9 @@ bench: $(READY)  ## Speed beside peers: the quick set, minutes
 bench-full: $(READY)  ## The full set: gigabytes, all peers, an hour or two on a quiet machine
 	@$(BIN)/python -m benchmarks.environments $(PEERS)
 	@$(BIN)/python -m benchmarks run --preset full $(BENCH)
+
+bench-gpu: $(if $(GPU_PYTHON),,$(READY))  ## Jobs on a card beside hand-written loops; GPU_PYTHON=python3: without .venv
+	@$(or $(GPU_PYTHON),$(BIN)/python) -m benchmarks.gpu $(BENCH)
 
 clean:  ## Remove what all of these have made
 	rm -rf .venv .venv-* .core site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -47,6 +47,7 @@ TARGETS = {
     "faults": ["FAULTS=error_threshold_is_exceeded_by_itself"],
     "bench": ["PEERS=daskprs", BENCH],
     "bench-full": ["PEERS=daskprs", BENCH],
+    "bench-gpu": ["BENCH=--help"],
 }
 BY_TEST = {"style", "docs", "suite"}
 """`make test` runs these three."""
@@ -63,7 +64,7 @@ OWN_ENVIRONMENTS = {
 LONG = {
     *("demo", "test", "test-long", "test-large", "test-python"),
     *("test-core", "test-azure", "test-serve", "test-gpu", "test-extras", "test-oldest"),
-    *("chaos", "sim", "faults", "bench", "bench-full"),
+    *("chaos", "sim", "faults", "bench", "bench-full", "bench-gpu"),
 }
 """Others play what most of these run: the demo, a cell of the table, a benchmark, some tests."""
 NEEDED = {"docs": "zensical", "style": "mypy"}

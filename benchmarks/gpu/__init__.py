@@ -1,0 +1,1 @@
+"""Jobs on a card beside hand-written loops: ``python -m benchmarks.gpu``, or `make bench-gpu`."""

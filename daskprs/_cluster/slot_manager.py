@@ -357,6 +357,8 @@ class SlotManager:
             future.cancel()
             told = f"lease {lease_id} found no idle Dask thread on {slot.worker}: it is moved."
             self._say("info", told)
+        else:  # else it would be asked for again and again until the next heartbeat
+            self._worker_registry.keep(lease_id)
         self._tell(LeaseWithdrawn(lease_id) if withdrawn else LeaseKept(lease_id))
 
     def is_there(self, worker: str) -> bool:

@@ -48,6 +48,13 @@ class WorkerRegistry:
         self._watchdog.hear(told.worker)
         return was_silent or before is None or before.life != told.life
 
+    def keep(self, lease_id: int) -> None:
+        """Record that a lease does not wait: its worker has said so since its last heartbeat."""
+        for worker, told in self._told.items():
+            if lease_id in told.waiting:
+                waiting = tuple(one for one in told.waiting if one != lease_id)
+                self._told[worker] = told._replace(waiting=waiting)
+
     def wait_for(self, workers: Iterable[str]) -> None:
         """Reserve slots for workers that were there before the job."""
         self._awaited.update(workers)

@@ -33,3 +33,13 @@ def test_leases_that_lack_a_resource_are_counted() -> None:
     registry.hear(beat(lacking=1))
     registry.hear(beat("tcp://2:2", lacking=2))
     assert registry.lacking == 3
+
+
+def test_a_lease_that_its_worker_keeps_waits_no_more_until_the_next_heartbeat() -> None:
+    """Else its worker would be asked for it again and again."""
+    registry = WorkerRegistry(SlotAllocator(None, None), Watchdog({}))
+    registry.hear(beat(waiting=(3, 4)))
+    registry.keep(3)
+    assert registry.threads().waiting == {4}
+    registry.hear(beat(waiting=(3, 4)))
+    assert registry.threads().waiting == {3, 4}

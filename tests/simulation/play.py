@@ -61,7 +61,8 @@ class Stage:
         self.rng = random.Random(scenario.seed * 7919 + is_calm)  # noqa: S311
         self.disk = Disk(root)
         self.is_calm = is_calm
-        self.target = root / "out" / f"rows.{scenario.form}"
+        self._target_name = f"out/rows.{scenario.form}"
+        self.target = root / self._target_name
         self.folder = JobFolder(root / "job")
         self.script = Script(self._act, self._starts, scenario.items)
         self._starts_made = 0
@@ -119,7 +120,7 @@ class Stage:
 
     def _named(self, name: str) -> None:
         """Check the output when it gets its name: it is whole."""
-        if self.root / name != self.target or (self.scenario.lies and self.is_calm):
+        if name != self._target_name or (self.scenario.lies and self.is_calm):
             return
         self.check(is_over=False)
         store = None if self.driver is None else self.driver.store

@@ -61,7 +61,7 @@ class Strikes:
                 self._restart(worker)
             case "stop worker" if worker is not None:
                 worker.process.stop()
-                now().loop.call_later(rng.choice([1.0, 8.0, 40.0]), self._go_on, worker)
+                now().loop.call_later(rng.choice([1.0, 8.0, 8.0, 40.0]), self._go_on, worker)
             case "busy worker" if worker is not None:
                 worker.foreign = worker.nthreads
                 now().loop.call_later(rng.choice([0.5, 3.0, 10.0]), self._idle, worker)
@@ -71,7 +71,7 @@ class Strikes:
                 self._kill_scheduler()
             case "stop driver":
                 self._stage.disk.driver.stop()
-                after_s = rng.choice([0.5, 5.0, 60.0])
+                after_s = rng.choice([0.5, 5.0, 5.0, 5.0, 60.0])
                 now().loop.call_later(after_s, self._stage.disk.driver.go_on)
             case "kill driver":
                 self._stage.disk.driver.die()

@@ -59,6 +59,9 @@ class Lock:
         """Take the lock; wait for it."""
         if self._held and not blocking:
             return False
+        if not self._held and not now().process.is_dead:
+            self._held = True
+            return True
         if not now().wait(lambda: not self._held, None if timeout < 0 else timeout):
             return False
         self._held = True

@@ -17,13 +17,13 @@ from daskprs._agent.protocol.messages import (
     TruncateLease,
 )
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
-from daskprs._agent.supervision.pool import IN_MESSAGE_BYTES, AgentPool
+from daskprs._agent.supervision.pool import AgentPool
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentExited, Results
 from daskprs._core.outcomes import Failure, Outcome, Status
-from daskprs._output.spec import SpoolSpec
 from daskprs._output.spool import AgentSpool, Sink, UnwritableError
 from tests.simulation.attempts import ItemsAttempt, formatted, in_steps, spooled
+from tests.simulation.far import look_at
 from tests.simulation.items import DIES, GOOD, HANGS, POISONS, RAISES
 from tests.simulation.promises import demand
 from tests.simulation.world import EPOCH_S, now
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.lease import AgentAssignment
     from daskprs._core.mini_batch import Assigned, MiniBatch
+    from daskprs._output.spec import SpoolSpec
     from tests.simulation.items import Items
     from tests.simulation.world import Process
 
@@ -132,7 +133,7 @@ class Agent:
         self.page = self
         self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
         self.timeout_of: Callable[[Activity], float | None] = lambda _: None
-        self._limits = job.limits
+        self._job, self._limits = job, job.limits
         self.output = job.output
         self._worker = worker
         self.script = script
@@ -254,6 +255,7 @@ class Agent:
         self.turn_to(0)
         yield LOAD_S
         script, index = self.script, mini_batch.index
+        look_at(self._job, mini_batch)
         act = script.act(index)
         is_next = act.ahead and self._loads_ahead and self._next <= self._last
         self._ahead = self._next if is_next else NOTHING
@@ -491,13 +493,8 @@ class Pool(AgentPool):
     def _employ(self, node: int, assignment: AgentAssignment) -> Any:
         Pool.made += 1
         name = f"{node}-{assignment.process}-{Pool.made}"
-        text, typed = (
-            str(folder(self.job.epoch) / name)
-            for folder in (self._folder.spools, self._folder.typed_spools)
-        )
-        process = now().process
-        spool = SpoolSpec(name, text, typed, from_bytes=IN_MESSAGE_BYTES if process.is_blind else 0)
-        agent = Agent(self.job, assignment, spool, process, self.script, Pool.made)
+        spool = self._spool(name)
+        agent = Agent(self.job, assignment, spool, now().process, self.script, Pool.made)
         self._agents.append(agent)
         return agent
 

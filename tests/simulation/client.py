@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.cluster import Cluster
 
-SCHEDULER = "inproc://scheduler"
-"""In one process, as it were: the nodes see the job folder."""
+SCHEDULER = "scheduler"
 
 
 class CommClosed(OSError):  # noqa: N818 - as in distributed
@@ -73,6 +72,7 @@ class Future:
         self.key = key
         self.status = "pending"
         self.error: BaseException | None = None
+        self.is_released = False
         self._calls: list[Callable[[Future], None]] = []
 
     def done(self) -> bool:
@@ -106,7 +106,8 @@ class Future:
             self._client.cancel(self)
 
     def release(self) -> None:
-        """Want it no more."""
+        """Want it no more; who fetches its result meanwhile learns that."""
+        self.is_released = True
         self._client.let_go(self)
 
 
@@ -129,7 +130,9 @@ class Client:
             call_later=loop.call_later,
         )
         self.scheduler = SimpleNamespace(
-            address=SCHEDULER, log_event=self._log_event, broadcast=self._broadcast
+            address=f"{'tcp' if cluster.far else 'inproc'}://{SCHEDULER}",
+            log_event=self._log_event,
+            broadcast=self._broadcast,
         )
         self.wire: Wire
         """To the scheduler."""
@@ -192,14 +195,22 @@ class Client:
         finally:
             self._cluster.asking.remove((self, answer))
 
-    def _sync(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _sync(self, work: Coroutine[Any, Any, Any], within_s: float | None = None) -> Any:
         """Wait for an answer in the thread of the caller."""
         task = now().loop.create_task(work)
         task.add_done_callback(_ignored)
-        now().wait(task.done)
+        if not now().wait(task.done, within_s):
+            task.cancel()
+            raise TimeoutError
         return task.result()
 
     # ---- what daskprs calls ----
+
+    def sync(
+        self, function: Any, *given: Any, callback_timeout: float | None = None, **more: Any
+    ) -> Any:
+        """Wait for the result of a coroutine function in the thread of the caller."""
+        return self._sync(function(*given, **more), callback_timeout)
 
     def subscribe_topic(self, topic: str, handler: Any) -> None:
         """Hear the events of a topic."""

@@ -21,6 +21,7 @@ from tests.simulation.world import Process, Thread, now
 
 if TYPE_CHECKING:
     import random
+    from pathlib import Path
 
 NOTICED_S = 0.3
 """Seconds in which a scheduler notices that a connection is cut."""
@@ -235,7 +236,7 @@ class Worker:
         self.plugins: dict[str, Any] = {}
         self.handlers: dict[str, Any] = {}
         self.executors: dict[str, Any] = {"default": SimpleNamespace(_threads=set())}
-        self.local_directory = "/nowhere/worker"
+        self.local_directory = f"{cluster.nodes}/{host}/worker"
         self.status = Status.running
         self.ends_s: float | None = None
         """When the worker closes by itself."""
@@ -388,12 +389,17 @@ class Cluster:
         The most seconds that a message takes.
     far
         The hosts that do not see the disk of the job.
+    nodes
+        The folder for those of hosts.
 
     """
 
-    def __init__(self, rng: random.Random, latency_s: float, far: frozenset[str]) -> None:
+    def __init__(
+        self, rng: random.Random, latency_s: float, far: frozenset[str], nodes: Path
+    ) -> None:
         self._rng = rng
         self.far = far
+        self.nodes = nodes
         self._latency_s = latency_s
         self.scheduler = Scheduler(self)
         self.everyone: list[Worker] = []
@@ -463,7 +469,7 @@ class Cluster:
         """Fetch the result of a task for a client."""
         await asyncio.sleep(self._rng.random() * self._latency_s)
         while True:
-            if future.status == "cancelled":
+            if future.status == "cancelled" or future.is_released:
                 raise asyncio.CancelledError
             task = self.scheduler.tasks.get(future.key)
             worker = None if task is None else self.scheduler.workers.get(task.where)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from daskprs._job.known_end import KnownEnd
 from daskprs._options.rules import NEVER
 from daskprs._output.journal.recovery import Resumption
 from daskprs._output.store import ResultStore
+from daskprs._system.file_lock import boot_id
 from daskprs._system.hidden_values import HiddenValues
 from daskprs._system.interrupts import (
     LateInterrupts,
@@ -30,14 +33,13 @@ from daskprs._system.interrupts import (
     sigterm_heard_by,
 )
 from tests.simulation.client import Client
+from tests.simulation.far import CODE, SCRIPT, SNAPSHOT, Reader
 from tests.simulation.left_out import fitting_limits
 from tests.simulation.promises import CheckedLedger, Listener, demand
 from tests.simulation.scenario import AT_WORK, ENDING, OPENING, PUBLISHING, Scenario
 from tests.simulation.world import EPOCH_S, Process, now
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from daskprs._cluster.part_writers import PartWriters
     from daskprs._driver.ports import Slots
     from daskprs._folders.job_folder import JobFolder
@@ -46,7 +48,10 @@ if TYPE_CHECKING:
 OVER_WITHIN_S = 10.0
 """Seconds from SIGTERM to the kill that follows it in a container."""
 STOPS = {"stop driver", "second driver", "stop worker"}
-"""What may delay the end: a driver waits 10 s for a worker that has stopped just now."""
+"""What may delay the end: a driver waits 10 s for a worker that has stopped just now.
+
+So may far hosts: it fetches the rest of their logs, and each call is four messages.
+"""
 
 
 class Driver:
@@ -145,7 +150,8 @@ class Driver:
         self.moment = AT_WORK
         with sigterm_heard_by(partial(self._hear, end)):
             ending = dispatcher.run()
-        if self._asked_s is not None and STOPS.isdisjoint(map(itemgetter(1), scenario.strikes)):
+        delays = bool(scenario.far) or not STOPS.isdisjoint(map(itemgetter(1), scenario.strikes))
+        if self._asked_s is not None and not delays:
             over_s = now().now_s - self._asked_s
             demand(over_s < OVER_WITHIN_S, f"the driver is over {over_s:.1f} s after SIGTERM")
         if ending.status is JobStatus.COMPLETED:
@@ -214,18 +220,23 @@ class Driver:
 
 
 def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario) -> JobSpec:
-    """Return what agents receive."""
+    """Return what agents receive; there is a script to send where hosts do not see the folder."""
+    source_directory = None
+    if scenario.far:
+        source_directory = str(folder.snapshot / SNAPSHOT)
+        Path(source_directory).mkdir(exist_ok=True, parents=True)
+        Path(source_directory, SCRIPT).write_text(CODE)
     return JobSpec(
         job_id=job_id,
-        script=ScriptSpec("simulated.py"),
+        script=ScriptSpec(SCRIPT, source_directory=source_directory),
         arguments=(),
         environment=HiddenValues({}),
-        reader=b"",
+        reader=pickle.dumps(Reader()),
         unit="row",
         output=scenario.spec._replace(key=rows_key(folder)),
         job_dir=str(folder),
         epoch=epoch,
-        boot_id="",
+        boot_id="" if scenario.is_elsewhere else boot_id(),
         output_dir="",
         logging_level="INFO",
         start_method="fork",

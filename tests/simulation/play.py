@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from daskprs._agent.supervision import pool
+from daskprs._cluster.remote import nodes
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import latest_epoch
 from daskprs.errors import DaskprsError, JournalError
@@ -68,6 +70,8 @@ class Stage:
         self._starts_made = 0
         self._starts_failed = False
         self.root = root
+        self.nodes = root.with_name(f"{root.name}-nodes")
+        """The folders of hosts that do not see the disk."""
         self.disk.named = self._named
         self._on_disk = dict(scenario.on_disk)
         """What has not befallen the disk yet."""
@@ -136,11 +140,13 @@ class Stage:
         world = World()
         world.tokens = self.rng.getrandbits(32)
         Pool.script, Pool.made = self.script, 0
+        pool.IN_MESSAGE_BYTES = scenario.in_message_bytes
+        nodes.CARRIED_BYTES = scenario.carried_bytes
         Helper.rng = random.Random(f"helpers of {scenario.seed}")  # noqa: S311
         Executor.late_s = staticmethod(lambda _: self.rng.random() * 0.2)
         with on(self), installed(world), self.disk.installed():
             if not self.is_calm:
-                self.cluster = Cluster(self.rng, scenario.latency_s, scenario.far)
+                self.cluster = Cluster(self.rng, scenario.latency_s, scenario.far, self.nodes)
                 for number in range(scenario.hosts):
                     self.strikes.add_worker(f"host{number}", scenario.threads)
                 for after_s, what in scenario.strikes:
@@ -307,7 +313,7 @@ def played(scenario: Scenario, base: Path) -> Books:
 
     """
     books, rng = Books(), random.Random(scenario.seed)  # noqa: S311
-    with _emptied(base / f"seed{scenario.seed}") as root:
+    with _emptied(base / f"seed{scenario.seed}") as root, _emptied(base / f"{root.name}-nodes"):
         stage = last = Stage(scenario, root, books, is_calm=False)
         for what in scenario.kinds:
             books.count(what)

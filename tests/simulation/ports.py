@@ -13,6 +13,7 @@ import daskprs._output.dataset.ordered_parts
 import daskprs._output.failures.failed_table  # noqa: F401
 from daskprs._core.usage import NodeUsage
 from tests.simulation.agents import Pool
+from tests.simulation.far import site_of
 from tests.simulation.parts import Helper, in_folder
 from tests.simulation.standard import replaced
 from tests.simulation.world import now
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs._agent.protocol.messages import JobSpec
     from tests.simulation.cluster import Cluster, Worker
     from tests.simulation.disk import Disk
 
@@ -29,6 +29,10 @@ TICK_S = 1.0
 """Between two turns of a driver without news: a quarter of those of production, to save time."""
 TELL_EVERY_MS = 1000
 """Between two heartbeats of a worker: half as many as in production, for the same reason."""
+LOGS_EVERY_S = 5.0
+"""Between two looks at the logs of far nodes: there are none here."""
+PIECE_BYTES = 40
+"""Bytes of a result that are fetched at a time."""
 
 
 class Stage(Protocol):
@@ -67,12 +71,13 @@ def _exchanged(one: Path, other: Path) -> bool:
 def simulated() -> Iterator[None]:
     """Let the modules of daskprs find simulated things; seeds are played within the block."""
     worker, lease = "daskprs._cluster.worker_plugin", "daskprs._cluster.lease"
+    nodes = "daskprs._cluster.remote.nodes"
     writers, parts = "daskprs._cluster.part_writers", "daskprs._cluster.part_worker"
     more = {
         (worker, "AgentPool"): Pool,
         ("daskprs._driver.inline_slots", "AgentPool"): Pool,
         ("daskprs._driver.inline_slots", "InlineStarter"): lambda _: None,
-        (worker, "WorkerSite"): _Site,
+        (worker, "WorkerSite"): site_of,
         (worker, "PeriodicCallback"): _Periodic,
         (worker, "TELL_EVERY_MS"): TELL_EVERY_MS,
         ("daskprs._driver.dispatch", "TICK_S"): TICK_S,
@@ -94,6 +99,12 @@ def simulated() -> Iterator[None]:
         ("daskprs._output.publish.output_file", "exchanged"): _exchanged,
         (writers, "get_address_host"): _host,
         (writers, "SMALL_BYTES"): 0,
+        (nodes, "THIS_PROCESS"): "the driver",
+        (nodes, "LOGS_EVERY_S"): LOGS_EVERY_S,
+        (nodes, "CARRIED_BYTES"): 0,
+        ("daskprs._agent.supervision.pool", "IN_MESSAGE_BYTES"): 0,
+        ("daskprs._cluster.remote.transfer", "PIECE_BYTES"): PIECE_BYTES,
+        ("daskprs._system.log_cap", "_BLOCK_BYTES"): 1,
         (parts, "get_worker"): _this_worker,
         (parts, "leave_the_threads"): _leave_the_threads,
         (parts, "PeriodicCallback"): _Periodic,
@@ -110,17 +121,6 @@ def _ends_in_s(worker: Worker) -> float | None:
 
 def _host(address: str) -> str:
     return address.removeprefix("inproc://").partition("/")[0]
-
-
-class _Site:
-    """In place of a worker's site: it sees the driver's folder."""
-
-    def __init__(self, job: JobSpec, *_: Any) -> None:
-        self.job = job
-        self.folder = self.store = None
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 class _Monitor:

@@ -67,6 +67,12 @@ class Scenario:
     """Seconds after which each worker closes by itself, and another one takes its place."""
     items: Items | None = None
     """The items of the mini-batches, where these have several."""
+    in_message_bytes: int = 8 << 20
+    """Bytes of rows from which they stay on a far host until they are fetched."""
+    carried_bytes: int = 4 << 20
+    """Bytes of data that a lease carries to one."""
+    is_elsewhere: bool = False
+    """Whether the driver is on another host than all workers."""
     typed: str = ""
     """``beside`` the output or ``alone``: rows are kept with their types; empty: they are not."""
     part_bytes: int = 2_000
@@ -158,14 +164,14 @@ class Scenario:
         """Return the mini-batches of the job."""
         items = self.items
         if items is None:
-            return [MiniBatch(index, None, f"part {index}", 1) for index in range(self.count)]
+            return [MiniBatch(index, index, f"part {index}", 1) for index in range(self.count)]
         firsts = accumulate(items.sizes, initial=0)
         known = [
             (items.sizes[index], first) if items.is_known else (None, None)
             for index, first in zip(range(self.count), firsts, strict=False)
         ]
         return [
-            MiniBatch(index, None, f"part {index}", size, row_lower_bound=first)
+            MiniBatch(index, index, f"part {index}", size, row_lower_bound=first)
             for index, (size, first) in enumerate(known)
         ]
 
@@ -210,6 +216,8 @@ LARGE_FROM = 100
 MOST_DENSE = 12
 """Items of a job in which half of them, or all, may be bad: each costs some attempts."""
 KINDS = (RAISES, RAISES, DIES, HANGS, POISONS, NEEDS_MEMORY, SLOW, NAMED)
+ARE_ELSEWHERE = 0.2
+"""Share of the seeds whose agents sync what they write, since the driver is on another host."""
 HAVE_TYPES = 0.1
 """Share of the seeds that keep rows with their types."""
 HAVE_PARTS = 0.1
@@ -278,12 +286,7 @@ def drawn(seed: int) -> Scenario:
         form != "parquet" and rng.random() < 0.3,
         ends_s,
     )
-    of_nodes = random.Random(f"nodes of {seed}")  # noqa: S311
-    if of_nodes.random() < HAVE_FAR_NODES:
-        far = {f"host{number}" for number in range(of_nodes.randint(1, hosts))}
-        scenario = replace(scenario, far=frozenset(far))
-    if of_nodes.random() < HAVE_LIVES:
-        scenario = replace(scenario, life_s=SHORTEST_LIFE_S + 6 * of_nodes.random())
+    scenario = with_nodes(scenario, random.Random(f"nodes of {seed}"))  # noqa: S311
     of_parts = random.Random(f"parts of {seed}")  # noqa: S311
     if of_parts.random() < HAVE_PARTS:
         scenario = with_parts(scenario, length_s, of_parts)
@@ -295,6 +298,24 @@ def drawn(seed: int) -> Scenario:
         scenario = with_signals(scenario, length_s, of_signals)
     of_items = random.Random(f"items of {seed}")  # noqa: S311
     return with_items(scenario, of_items) if of_items.random() < HAVE_ITEMS else scenario
+
+
+def with_nodes(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Return a scenario in which hosts may not see the job folder, and workers may end."""
+    if rng.random() < HAVE_FAR_NODES:
+        far = {f"host{number}" for number in range(rng.randint(1, scenario.hosts))}
+        scenario = replace(scenario, far=frozenset(far))
+    if rng.random() < HAVE_LIVES:
+        life_s = SHORTEST_LIFE_S + 6 * rng.random()
+        if scenario.far:  # each mini-batch takes some messages more
+            life_s += 100 * scenario.latency_s
+        scenario = replace(scenario, life_s=life_s)
+    return replace(
+        scenario,
+        in_message_bytes=rng.choice([1, 1, 20, 8 << 20]),
+        carried_bytes=rng.choice([1, 30, 4 << 20]),
+        is_elsewhere=rng.random() < ARE_ELSEWHERE,
+    )
 
 
 def with_parts(scenario: Scenario, length_s: float, rng: random.Random) -> Scenario:

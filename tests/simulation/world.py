@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from heapq import heappop, heappush
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
@@ -38,15 +40,21 @@ class Stuck(AssertionError):  # noqa: N818 - what it is
     """A job does not end."""
 
 
+_process: ContextVar[Process | None] = ContextVar("process", default=None)
+"""The process of a coroutine, in the context of its task."""
+
+
 class Timer:
     """Something that the loop does later, unless it is cancelled."""
 
-    __slots__ = ("call", "given", "is_cancelled")
+    __slots__ = ("call", "given", "is_cancelled", "process")
 
     def __init__(self, call: Callable[..., Any], given: tuple[Any, ...]) -> None:
         self.call = call
         self.given = given
         self.is_cancelled = False
+        self.process: Process | None = None
+        """Whose step it is, which waits while the process is stopped; None: nobody's."""
 
     def cancel(self) -> None:
         """Do not do it."""
@@ -90,14 +98,25 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self,
         call: Callable[..., Any],
         *given: Any,
-        context: Any = None,  # noqa: ARG002
+        context: Any = None,
     ) -> Timer:
-        """Call a function before time passes."""
+        """Call a function before time passes; a step of a coroutine is one of its process."""
         timer = Timer(call, given)
+        if context is not None:
+            timer.process = context.get(_process)
         self._ready.append(timer)
         return timer
 
-    call_soon_threadsafe = call_soon
+    def call_soon_threadsafe(
+        self,
+        call: Callable[..., Any],
+        *given: Any,
+        context: Any = None,  # noqa: ARG002
+    ) -> Timer:
+        """Let the process of this thread call a function."""
+        timer = self.call_soon(call, *given)
+        timer.process = now().process
+        return timer
 
     def call_at(
         self,
@@ -128,12 +147,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, work: Any, *, name: Any = None, context: Any = None) -> asyncio.Task[Any]:  # noqa: ARG002
         """Run a coroutine."""
+        token = _process.set(now().process)
         task = asyncio.Task(work, loop=self)
+        _process.reset(token)
         self._tasks.append(task)
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Let a test fail."""
+        """Let a test fail; what awaited a failure may be dead by now."""
+        if not _worlds or not isinstance(context.get("future", context.get("task")), asyncio.Task):
+            return
         error = context.get("exception")
         now().errors.append(error if error is not None else AssertionError(str(context)))
 
@@ -154,17 +177,23 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if not ready:  # one of them has waited itself, and the others were done meanwhile
                 return
             timer = ready.popleft()
-            if not timer.is_cancelled:
+            if timer.is_cancelled:
+                continue
+            if timer.process is None:
                 timer.call(*timer.given)
+            else:
+                timer.process.call(partial(timer.call, *timer.given))
 
     def close(self) -> None:
-        """End all tasks."""
+        """End all tasks, those of dead processes, too."""
         for task in self._tasks:
             task.cancel()
         for _ in range(100):
             if not self._ready:
                 return
             self._later.clear()
+            for timer in self._ready:
+                timer.process = None
             self.turn()
 
     def run_in_executor(self, executor: Any, call: Callable[..., Any], *given: Any) -> Any:  # noqa: ARG002
@@ -268,6 +297,8 @@ class Process:
         self._late: list[Callable[[], None]] = []
         self.children: list[Process] = []
         """Processes that end with this one."""
+        self.at_end: list[Callable[[], None]] = []
+        """What the kernel does once it is dead."""
         self.folder = ""
         """The folder of its relative paths, with a slash at the end; empty: it has none."""
         self.pace: Callable[[], float] | None = None
@@ -320,6 +351,9 @@ class Process:
         self.is_dead, self.is_stopped, self._late = True, False, []
         for child in self.children:
             child.die()
+        at_end, self.at_end = self.at_end, []
+        for call in at_end:
+            call()
 
 
 class World:

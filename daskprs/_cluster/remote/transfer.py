@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._cluster.remote.node_service import Unreachable
 from daskprs._folders.job_folder import JobFolder
-from daskprs._output.spool import MODE, Region
+from daskprs._output.spool import MODE, Region, write_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -145,15 +145,17 @@ class _Fetch:
         offset, length, checksum = region
         there = os.fspath(here.relative_to(self._folder.path))
         copied = crc = 0
-        with open(here, "r+b", opener=_made) as file:
-            file.seek(offset)
+        fd = os.open(here, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE)
+        try:
             while copied < length:
                 wanted = min(PIECE_BYTES, length - copied)
                 piece = self._piece(there, offset + copied, wanted)
                 if not piece:
                     break
-                file.write(piece)
+                write_at(fd, memoryview(piece), offset + copied)
                 crc, copied = zlib.crc32(piece, crc), copied + len(piece)
+        finally:
+            os.close(fd)
         if (copied, crc) != (length, checksum):
             msg = (
                 f"a result of {length} bytes with the checksum {checksum:08x} came from "
@@ -170,7 +172,3 @@ class _Fetch:
         except OSError as error:  # of the node's disk, which is not the one that is written to
             raise Damaged(str(error)) from error
         return piece
-
-
-def _made(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CREAT, MODE)

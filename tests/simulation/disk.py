@@ -382,15 +382,15 @@ class Disk:
     def rot(self, path: Path, rng: random.Random) -> None:
         """Change a byte of a file, which nobody writes."""
         name = self._name(path)
+        assert name is not None
         body = bytearray(path.read_bytes())
         place = rng.randrange(len(body))
         body[place] ^= 1 << rng.randrange(8)
         fd = REAL["open"](path, os.O_WRONLY)
         REAL["pwrite"](fd, body[place : place + 1], place)
         REAL["close"](fd)
-        if name is not None:
-            self._note("write", self._nodes[name], place, bytes(body[place : place + 1]))
-        self.struck.append(("rot", str(path)))
+        self._note("write", self._nodes[name], place, bytes(body[place : place + 1]))
+        self.struck.append(("rot", name))
 
     # ---- after a loss of power ----
 

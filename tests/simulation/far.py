@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from daskprs._agent.node.site import NodeFolder, WorkerSite
 from daskprs._inputs.frames.inline_data import Carried
@@ -13,6 +13,8 @@ from tests.simulation.promises import demand
 from tests.simulation.world import now
 
 if TYPE_CHECKING:
+    import random
+
     from daskprs._agent.node.site import DriverInfo
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.mini_batch import MiniBatch
@@ -69,8 +71,27 @@ def site_of(job: JobSpec, origin: DriverInfo, scratch: Path) -> Any:
         return _Seeing(job)
     site = WorkerSite(job, origin, scratch)
     if site.store is not None:
+        site.store.read = partial(_read, site.store)  # type: ignore[method-assign]
         now().process.at_end.append(partial(_let_go, site.store))
     return site
+
+
+class Reading:
+    """What befalls the bytes that a far host reads of its spools."""
+
+    rng: ClassVar[random.Random]
+    damaged: ClassVar[float] = 0.0
+    """Share of the pieces in which a byte has changed."""
+
+
+def _read(folder: NodeFolder, spool: str, offset: int, length: int) -> bytes:
+    """Return bytes of a spool as a disk gives them, which may be about to break."""
+    body = NodeFolder.read(folder, spool, offset, length)
+    if not body or Reading.rng.random() >= Reading.damaged:
+        return body
+    changed = bytearray(body)
+    changed[Reading.rng.randrange(len(body))] ^= 1 << Reading.rng.randrange(8)
+    return bytes(changed)
 
 
 def _let_go(folder: NodeFolder) -> None:

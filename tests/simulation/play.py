@@ -18,6 +18,7 @@ from tests.simulation.agents import HEADER, Act, Pool, Script, numbers_of, rows_
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import OPEN_TO, Disk
 from tests.simulation.driver import Driver
+from tests.simulation.far import Reading
 from tests.simulation.items import GOOD
 from tests.simulation.left_out import FORMS, LeftOut, output_in, typed_in
 from tests.simulation.parts import Helper
@@ -142,6 +143,8 @@ class Stage:
         Pool.script, Pool.made = self.script, 0
         pool.IN_MESSAGE_BYTES = scenario.in_message_bytes
         nodes.CARRIED_BYTES = scenario.carried_bytes
+        Reading.rng = random.Random(f"reading of {scenario.seed}")  # noqa: S311
+        Reading.damaged = scenario.damaged
         Helper.rng = random.Random(f"helpers of {scenario.seed}")  # noqa: S311
         Executor.late_s = staticmethod(lambda _: self.rng.random() * 0.2)
         with on(self), installed(world), self.disk.installed():

@@ -71,6 +71,8 @@ class Scenario:
     """Bytes of rows from which they stay on a far host until they are fetched."""
     carried_bytes: int = 4 << 20
     """Bytes of data that a lease carries to one."""
+    damaged: float = 0.0
+    """Share of the pieces of results that a far host reads with another byte than was written."""
     is_elsewhere: bool = False
     """Whether the driver is on another host than all workers."""
     typed: str = ""
@@ -315,6 +317,7 @@ def with_nodes(scenario: Scenario, rng: random.Random) -> Scenario:
         in_message_bytes=rng.choice([1, 1, 20, 8 << 20]),
         carried_bytes=rng.choice([1, 30, 4 << 20]),
         is_elsewhere=rng.random() < ARE_ELSEWHERE,
+        damaged=rng.choice([0.0, 0.0, 0.1]),
     )
 
 

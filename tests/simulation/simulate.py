@@ -46,6 +46,7 @@ PLAIN: dict[str, Any] = {
     "form": "text",
     "threads": 1,
     "typed": "",
+    "damaged": 0.0,
 }
 PLAIN_LIMITS: dict[str, Any] = {
     "agent_max_mini_batches": None,

@@ -133,13 +133,9 @@ class Strikes:
         folder = self._stage.folder.path
         spools = sorted([*folder.glob("spool.*/*"), *folder.glob("typed.*/*")])
         files = [one for one in spools if one.stat().st_size]
-        of_nodes = sorted(self._stage.nodes.glob("*/*/job*/spool.*/*"))
-        files += [one for one in of_nodes if one.stat().st_size]
         if files:
-            file = self._stage.rng.choice(files)
-            self._stage.disk.rot(file, self._stage.rng)
-            if file not in of_nodes:  # nothing of theirs is committed before it is fetched
-                self._stage.books.spoil()
+            self._stage.disk.rot(self._stage.rng.choice(files), self._stage.rng)
+            self._stage.books.spoil()
 
     def add_worker(self, host: str, threads: int, address: str = "") -> None:
         """Start a worker, which may have a lifetime."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from daskprs._cluster import stage_calls
 from daskprs._folders.job_folder import JobFolder
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
+from tests.support.separate_nodes import separate_nodes, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,9 +112,15 @@ def checked(result: Any) -> pd.DataFrame:
     rows: pd.DataFrame = result.to_pandas()
     assert list(rows["double"]) == [2 * n for n in range(300)]
     assert set(rows["sum"]) == {100_000.0}
-    assert set(rows["run"]) == {"0 process000"}
-    assert set(rows["post"]) <= {"0 process000-00", "0 process000-01"}
+    (process,) = set(rows["run"])
+    assert process.endswith(" process000")
+    assert set(rows["post"]) <= {f"{process}-00", f"{process}-01"}
     return rows
+
+
+def stdout_elsewhere(folder: Path) -> list[Path]:
+    """Return the logs of the first process on a node without a GPU, whichever number that has."""
+    return [*(JobFolder(folder / "job").logs / "user" / "stdout").glob("*/preprocess000.*")]
 
 
 def failed_attempts(folder: Path) -> pd.DataFrame:
@@ -124,11 +132,12 @@ def failed_attempts(folder: Path) -> pd.DataFrame:
 def test_nodes_without_a_gpu_preprocess_and_nothing_else(tmp_path: Path, client: Client) -> None:
     """The order is that of the input, and the logs say which nodes took part."""
     rows = checked(score(tmp_path, client, "nothing"))
-    there = {one for one in rows["pre"] if one.startswith("1 ")}
+    there = {one for one in rows["pre"] if "preprocess" in one}
     assert there
-    assert there <= {"1 preprocess000", "1 preprocess001"}
+    node = 1 - int(rows["run"][0].split()[0])
+    assert there <= {f"{node} preprocess000", f"{node} preprocess001"}
     assert failed_attempts(tmp_path).empty
-    assert JobFolder(tmp_path / "job").stdout(1, "preprocess000").exists()
+    assert stdout_elsewhere(tmp_path)
 
 
 @pytest.mark.parametrize("what", mostly_long(["raises", "dies", "hangs"], suite=["dies"]))
@@ -136,21 +145,23 @@ def test_what_ends_a_decoder_elsewhere_costs_one_attempt(
     what: str, tmp_path: Path, client: Client
 ) -> None:
     """It is named with its node; the process of `run` goes on."""
-    checked(score(tmp_path, client, what, run_invocation_timeout=3))
+    rows = checked(score(tmp_path, client, what, run_invocation_timeout=3))
     failed = failed_attempts(tmp_path)
     assert len(failed) == 1
     assert failed["Process"].str.startswith("preprocess00").all()
-    assert list(failed["Node Id"]) == [1]
+    assert list(failed["Node Id"]) == [1 - int(rows["run"][0].split()[0])]
 
 
+@pytest.mark.long
 def test_a_node_whose_processes_do_not_come_up_is_done_without(
     tmp_path: Path, client: Client
 ) -> None:
     """Its mini-batches are preprocessed on the node of `run`, and the error is in the logs."""
     rows = checked(score(tmp_path, client, "no codec"))
-    assert all(one.startswith("0 ") for one in rows["pre"])
+    assert not any("preprocess" in one for one in rows["pre"])
     assert failed_attempts(tmp_path).empty
-    log = JobFolder(tmp_path / "job").logs / "sys" / "node" / "1" / "_main.txt"
+    node = str(1 - int(rows["run"][0].split()[0]))
+    log = JobFolder(tmp_path / "job").logs / "sys" / "node" / node / "_main.txt"
     assert "no codec" in log.read_text()
 
 
@@ -178,3 +189,32 @@ def test_a_lost_worker_costs_what_it_held(
             striking.join()
             os.kill(pid, signal.SIGCONT) if how == "SIGSTOP" else None
         assert failed_attempts(tmp_path).empty
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["nothing", "waits"])
+def test_nodes_that_share_nothing_preprocess_for_each_other(what: str, tmp_path: Path) -> None:
+    """The rows, the script and the logs travel; one that is cut off costs what it held."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        nodes = stack.enter_context(separate_nodes(tmp_path / "log", [tmp_path], count=0))
+        nodes.start_worker(nodes.add(), "--no-nanny", "--resources", "GPU=1", threads=2)
+        nodes.start_worker(nodes.add(), "--no-nanny", threads=2)
+        client = stack.enter_context(Client(nodes.address, set_as_default=False))
+        client.wait_for_workers(2, timeout=60)
+        (there,) = (one for one in nodes.nodes if one.name == "node1")
+
+        def cut() -> None:
+            poll_for(lambda: stdout_elsewhere(tmp_path), 60)
+            nodes.cut(there)
+
+        if what == "waits":
+            cutting = threading.Thread(target=cut)
+            cutting.start()
+            stack.callback(cutting.join)
+        variables = {"FOLDER": "/tmp", "WHAT": what}  # noqa: S108 - that of each node
+        result = score(tmp_path, client, what, environment_variables=variables)
+        assert list(result.to_pandas()["double"]) == [2 * n for n in range(300)]
+        assert failed_attempts(tmp_path).empty
+        assert stdout_elsewhere(tmp_path)

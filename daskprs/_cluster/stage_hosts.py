@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     Nodes = Mapping[int, list[Heartbeat]]
 
+ON_ITS_WAY = 1
+"""Mini-batches of a worker for each slot, beyond one for each process: these work on while one that
+is done travels."""
+
 
 class StageHosts:
     """Finds nodes without a GPU, where others have one, and divides their processes among slots.
@@ -68,8 +72,8 @@ class StageHosts:
             for worker, processes in self._dealt(workers):
                 host = StageHost(worker.worker, node, first, processes)
                 first += processes
-                for slot, share in Counter(islice(slots, processes)).items():
-                    hosts[slot] += (host._replace(share=share),)
+                for slot, part in Counter(islice(slots, processes)).items():
+                    hosts[slot] += (host._replace(share=part + ON_ITS_WAY),)
         return {slot: has._replace(stage_hosts=hosts[slot]) for slot, has in offered.items()}
 
     def _dealt(self, workers: list[Heartbeat]) -> list[tuple[Heartbeat, int]]:

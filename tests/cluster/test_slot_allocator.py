@@ -235,17 +235,20 @@ def stage_hosts(nodes: SlotAllocator, *workers: Heartbeat, awaited: str = "") ->
 def test_nodes_without_a_gpu_preprocess_for_those_with_one(
     a_worker: Callable[..., Heartbeat],
 ) -> None:
-    """They share out their threads among the slots; without `preprocess`, they have slots."""
+    """They share out their threads among the slots, and one mini-batch of each may travel.
+
+    Without `preprocess`, they have slots.
+    """
     gpu = a_worker("g", "gpu", devices=("0", "1"))
     a, b, c = a_worker("a", "one", threads=3), a_worker("b", "one"), a_worker("c", "two")
     stages = Stages("decode", None, None)
     nodes = SlotAllocator(None, 2, 1.0, stages)
     assert stage_hosts(nodes, a, b, gpu, c) == {
-        "g0": [("a", 0, 2), ("b", 3, 1), ("c", 0, 1)],
-        "g1": [("a", 0, 1), ("b", 3, 1), ("c", 0, 1)],
+        "g0": [("a", 0, 2 + 1), ("b", 3, 1 + 1), ("c", 0, 1 + 1)],
+        "g1": [("a", 0, 1 + 1), ("b", 3, 1 + 1), ("c", 0, 1 + 1)],
     }
     nodes = SlotAllocator(2, 1, 1.0, stages._replace(processes=3))
-    assert stage_hosts(nodes, a, b, c, gpu) == {"g0": [("a", 0, 2), ("b", 2, 1)]}
+    assert stage_hosts(nodes, a, b, c, gpu) == {"g0": [("a", 0, 2 + 1), ("b", 2, 1 + 1)]}
     for share, names in ((0.0, stages), (1.0, stages._replace(preprocess=None)), (1.0, None)):
         assert len(stage_hosts(SlotAllocator(None, 1, share, names), c, gpu)) == 2
 
@@ -259,7 +262,7 @@ def test_a_node_has_no_slots_before_it_is_known_whether_another_has_a_gpu(
     nodes = SlotAllocator(None, 1, 1.0, stages)
     assert stage_hosts(nodes, cpu, awaited="two") == {}
     assert stage_hosts(nodes, cpu, awaited="one") == {"c0": []}
-    assert stage_hosts(nodes, cpu, gpu) == {"g0": [("c", 0, 1)]}
+    assert stage_hosts(nodes, cpu, gpu) == {"g0": [("c", 0, 1 + 1)]}
     assert stage_hosts(nodes, cpu) == {}
     nodes.hide_gpus()
     assert stage_hosts(nodes, cpu, gpu) == {"c0": [], "g0": []}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -120,11 +121,13 @@ class Elsewhere:
     """Other workers: each answers, cannot be reached, cannot load, has no process, or is silent."""
 
     def __init__(self, draw: Random) -> None:
+        self.asked = set[int]()
         self._draw = draw
 
     def __call__(self, host: StageHost, assigned: Assigned) -> Future[Preprocessed]:
         """Take a mini-batch."""
         del host
+        self.asked.add(assigned.mini_batch.index)
         answer: Future[Preprocessed] = Future()
         fate = self._draw.randrange(8)
         if fate == 0:
@@ -148,13 +151,16 @@ def test_each_task_ends_once_whatever_becomes_of_other_workers(
     for seed in range(60):
         draw = Random(seed)  # noqa: S311 - nothing is to be kept secret
         workers, ask = workers_of(draw.randint(1, 2)), Elsewhere(draw)
-        given = {}
+        given, stay = {}, set[int]()
         for index in range(20):
             if draw.random() < 0.3:
                 hosts = [StageHost(name, 1, 0, 2, draw.randint(1, 2)) for name in "ab"]
                 workers.share(draw.sample(hosts, draw.randint(0, 2)), ask)
-            assigned = Assigned(MiniBatch(index, None, ""), 1)
+            piece = SimpleNamespace(partition=0 if draw.random() < 0.1 else None)
+            assigned = Assigned(MiniBatch(index, piece, ""), 1)
             stage = PREPROCESS if draw.random() < 0.8 else POSTPROCESS
+            if stage == POSTPROCESS or piece.partition is not None:
+                stay.add(index)
             given[index] = StageTask(assigned, stage, None, StageFile())
             workers.give(given[index], at_once=stage == POSTPROCESS)
         workers.share([], ask)
@@ -164,6 +170,7 @@ def test_each_task_ends_once_whatever_becomes_of_other_workers(
         assert sorted(one.outcome.index for one in ended) == list(given)
         assert all(one.task is given[one.outcome.index] for one in ended)
         assert {one.outcome.status for one in ended} == {Status.RUN_DONE}
+        assert not stay & ask.asked
         for task in given.values():
             with open(task.target.path, "rb") as file:  # type: ignore[union-attr]  # noqa: PTH123
                 assert file.read() in (b"", str(task.assigned.mini_batch.index).encode())

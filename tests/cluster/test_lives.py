@@ -26,7 +26,7 @@ from daskprs._cluster.worker_events import (
     packed,
     unpacked,
 )
-from daskprs._core.actions import SlotAdded, SlotId
+from daskprs._core.actions import SlotAdded, SlotId, SlotResources
 from daskprs._folders.job_folder import JobFolder
 from daskprs._report.listeners import Listeners
 
@@ -292,7 +292,7 @@ def test_a_worker_that_cannot_stop_its_agents_is_not_waited_for(a_job: JobSpec) 
         loop=SimpleNamespace(add_callback=lambda call: asyncio.run(call())),
     )
     it = a_slot_manager(client, a_job)
-    it._slots = dict.fromkeys(SlotId(worker, 0, 0) for worker in "abc")
+    it._slots = dict.fromkeys((SlotId(worker, 0, 0) for worker in "abc"), SlotResources())
     stopped = it.stop_agents()
     assert [stopped.get_nowait() for _ in range(2)] == [
         AgentsStopped("b", ()),

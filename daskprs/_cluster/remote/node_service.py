@@ -59,7 +59,7 @@ class NodeService:
         site: WorkerSite,
         pool: AgentPool,
         stopped: Callable[[tuple[AgentEvent, ...]], None],
-        changed: Callable[[int, tuple[AgentEvent, ...]], None],
+        changed: Callable[[int, tuple[AgentEvent, ...]], None] = lambda _node, _events: None,
     ) -> None:
         self._site = site
         self._pool = pool

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -15,7 +19,11 @@ from hypothesis import strategies as st
 import daskprs
 from daskprs._folders.job_folder import JobFolder
 from daskprs._job.verification import verify
-from tests.support.cases import few_examples
+from daskprs._output.journal.journal import lines
+from tests.support.cases import few_examples, mostly_long
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -42,21 +50,21 @@ class Job:
     def __init__(self, folder: Path, data: Any, **options: Any) -> None:
         self.folder = folder
         self._data = data
-        self._given: dict[str, Any] = {
+        self.given: dict[str, Any] = {
             "mini_batch_size": "16 rows",
             "on_error": "isolate",
             "run_max_try": 1,
             "progress": False,
             "job_dir": folder / "job",
         }
-        self._given |= options
+        self.given |= options
         folder.mkdir()
 
     def run(
         self,
-        bad: set[int] = frozenset(),
+        bad: Collection[int] = (),
         form: str = "frame",
-        **more: Any,  # type: ignore[assignment]
+        **more: Any,
     ) -> daskprs.ParallelRunResult:
         """Run the job, or resume it; a script that was mended has fewer bad rows."""
         note = self.folder / "called"
@@ -74,9 +82,9 @@ class Job:
                     raise ValueError(msg)
             return FORMS[form](numbers)
 
-        return daskprs.parallel_run(self._data, run, **(self._given | more))
+        return daskprs.parallel_run(self._data, run, **(self.given | more))
 
-    def again(self, bad: set[int] = frozenset(), **more: Any) -> daskprs.ParallelRunResult:  # type: ignore[assignment]
+    def again(self, bad: Collection[int] = (), **more: Any) -> daskprs.ParallelRunResult:
         """Run what has failed."""
         return self.run(bad, **more, resume="failed")
 
@@ -89,9 +97,10 @@ class Job:
     @property
     def output(self) -> dict[str, bytes]:
         """The published files, without the random part of their names."""
-        files = sorted(self.folder.glob("rows*/*.*")) or sorted(self.folder.glob("rows*"))
-        kept = [one for one in files if one.name != "_manifest.json"]
-        return {one.name.rpartition("-")[0] or one.name: one.read_bytes() for one in kept}
+        found = [one for place in self.folder.glob("rows*") for one in (place, *place.rglob("*"))]
+        kept = [one for one in found if one.is_file() and one.name != "_manifest.json"]
+        place = {one: str(one.relative_to(self.folder)) for one in kept}
+        return {re.sub(r"-[0-9a-f]+[.]", ".", place[one]): one.read_bytes() for one in kept}
 
 
 def _number(path: str) -> int:
@@ -159,6 +168,143 @@ def test_only_bad_rows_are_called_and_the_output_is_that_of_a_serial_run(
 def rows_of(result: daskprs.ParallelRunResult) -> pd.DataFrame:
     """Return the rows without labels: some scripts return others than they got."""
     return result.to_pandas(ignore_index=True)
+
+
+def test_files_and_columns_of_the_input_fit_again(tmp_path: Path) -> None:
+    """Beside the rows of healed files, and beside the nulls of those that are not."""
+    (tmp_path / "in").mkdir()
+    for number in range(12):
+        (tmp_path / "in" / f"{number}.bin").touch()
+    options = {"mini_batch_size": 6, "on_error": "null", "include_columns": ["path"]}
+    jobs = [
+        Job(tmp_path / name, tmp_path / "in", output=tmp_path / name / "rows.csv", **options)
+        for name in ("again", "serial")
+    ]
+    job, serial = jobs
+    job.run({3, 9}, "lines")
+    rows = rows_of(job.again({9}, form="lines"))
+    assert job.called == {3, 9}
+    assert [_number(path) for path in rows["path"]] == NAMES
+    assert rows["_error"].dropna().tolist() == ["ValueError: bad 9"]
+    job.again(form="lines")
+    serial.run(form="lines")
+    assert job.output == serial.output
+
+
+NAMES = sorted(range(12), key=lambda number: f"{number}.bin")
+"""The numbers of the files in the order of the input."""
+
+
+@pytest.mark.parametrize(
+    ("output", "options", "why"),
+    [
+        ({"output": "rows.jsonl"}, {}, "JSON"),
+        ({"output": "rows", "output_partition_by": ["n"]}, {}, "folders"),
+        ({"output": "rows.csv"}, {"on_error": "raise"}, "on_error"),
+    ],
+)
+def test_what_shows_no_places_runs_as_a_whole_and_says_so(
+    output: dict[str, Any],
+    options: dict[str, Any],
+    why: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The output is that of a serial run all the same."""
+    job, serial = (
+        Job(tmp_path / name, table(32), **given_output(tmp_path / name, output))
+        for name in ("again", "serial")
+    )
+    job.run({3})
+    job.again(**options)
+    assert job.called == {*range(16)}
+    assert re.search(rf"1 mini-batch with failed rows runs again as a whole: .*{why}", caplog.text)
+    serial.run()
+    assert job.output == serial.output
+
+
+def test_rows_that_the_script_has_named_run_with_their_mini_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody knows which of the rows that it returned stand before them."""
+    job = Job(tmp_path / "job", table(32))
+
+    def check(rows: pd.DataFrame, context: Any) -> pd.DataFrame:
+        bad = rows["n"] == 20
+        context.fail(bad.to_numpy().nonzero()[0], "it is 20")
+        return rows[~bad]
+
+    daskprs.parallel_run(table(32), check, **job.given)
+    job.again()
+    assert job.called == {*range(16, 32)}
+    assert "the place of the rows in the output is not known" in caplog.text
+
+
+def test_journals_without_places_are_read(tmp_path: Path) -> None:
+    """As before: their mini-batches with failed rows run as a whole."""
+    job = Job(tmp_path / "job", table(32), output=tmp_path / "job" / "rows.csv")
+    job.run({3})
+    journal = JobFolder(job.folder / "job").journal(1)
+    bodies = [body for _, body in lines(journal)]
+    with journal.open("wb") as file:
+        for body in bodies:
+            record = json.loads(body)
+            if record[0] == "failed rows":
+                record = [*record[:4], [one[:9] for one in record[4]], record[5]]
+            written = json.dumps(record).encode()
+            file.write(b"%08x %b\n" % (zlib.crc32(written), written))
+    result = job.again()
+    assert result.items == (32, 32, 0)
+    assert job.called == {*range(16)}
+
+
+@pytest.mark.processes
+def test_rows_that_have_killed_heal_in_agents(tmp_path: Path) -> None:
+    """The output is whole, and what kills again is listed with its new cause."""
+    script = tmp_path / "script.py"
+    job: dict[str, Any] = {"mini_batch_size": "16 rows", "on_error": "isolate", "run_max_try": 1}
+    job |= {"output": tmp_path / "rows.csv", "job_dir": tmp_path / "job", "progress": False}
+
+    def scored(bad: str, **options: Any) -> daskprs.ParallelRunResult:
+        script.write_text(KILLED.format(bad=bad))
+        return daskprs.parallel_run(table(48), str(script), **job, **options)
+
+    scored("3, 20")
+    result = scored("20", resume="failed")
+    assert result.items == (48, 47, 1)
+    assert result.failed_rows["_status"].tolist() == ["PROCESS_DIED"]
+    scored("", resume="failed")
+    wanted = "".join(f"{n},w{n:03}\n" for n in range(48))
+    assert (tmp_path / "rows.csv").read_text() == f"n,word\n{wanted}"
+
+
+KILLED = """
+import os
+
+def run(rows):
+    if {{*rows["n"]}} & set([{bad}]):
+        os._exit(3)
+    return rows
+"""
+
+
+STEPS = {"kill": (5, 27), "EIO": (3, 20), "ENOSPC": (4, 25), "interrupt": (2, 20)}
+"""Which operation is struck first, and at which stride others are."""
+PROGRAM = "tests.acceptance.rows_again_at_every_step"
+
+
+@pytest.mark.parametrize("name", mostly_long(["rows.csv", "rows.parquet"], suite=["rows.csv"]))
+@pytest.mark.parametrize("how", mostly_long(STEPS, suite=["kill"]))
+def test_what_strikes_such_a_resume_at_a_file_operation_changes_no_byte(
+    how: str, name: str, tmp_path: Path
+) -> None:
+    """The next one ends with the output of a serial run, and calls `run` for no good row."""
+    words = str(tmp_path), how, *map(str, STEPS[how]), name
+    done = subprocess.run(
+        [sys.executable, "-m", PROGRAM, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-2]) > 50
 
 
 @given(

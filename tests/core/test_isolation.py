@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daskprs._core.actions import Commit, FailAttempt, Remark
+from daskprs._core.actions import Commit, FailAttempt, KeepCommit, Remark
 from daskprs._core.lease import AgentExited, AgentStarted, Death
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
@@ -34,6 +34,7 @@ class Agents:
         self.fails_everywhere = job.get("fails_everywhere", False)
         self.is_independent = job.get("is_independent", True)
         self.calls = self.starts = 0
+        self.called: set[tuple[int, int]] = set()
         self.processes: dict[Any, str] = {}
         self.broken: set[str] = set()
         self.in_a_row: dict[str, int] = {}
@@ -109,6 +110,7 @@ class Agents:
     def _call(self, process: str, index: int, start: int, stop: int) -> str:
         """Call `run` for a range; return what it does, nothing if it returns."""
         self.calls += 1
+        self.called |= {(index, item) for item in range(start, stop)}
         for item in range(start, stop):
             what = self.bad.get((index, item), "")
             if what == POISONS:
@@ -285,3 +287,61 @@ def test_a_mini_batch_that_only_runs_out_of_time_fails_the_job_that_wants_it(
     loads = late | {"status": Status.LOAD_EXCEPTION}
     it.give(slot, an_outcome(0, it.leases[slot].work[0].attempt, **loads))
     assert "ran out of time in its attempt" in it.abort.reason
+
+
+def has_failed(*items: int, total: int = 32) -> SimpleNamespace:
+    """Return the commit of a mini-batch without some items, which run again."""
+    gaps = tuple((item, item + 1) for item in items)
+    done, alone = total - len(items), len(items)
+    return SimpleNamespace(
+        total=total, succeeded=done, empty=False, alone=alone, gaps=gaps, returned=done
+    )
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.sets(st.integers(0, 31), min_size=1, max_size=8), min_size=1, max_size=12),
+    st.data(),
+)
+def test_just_what_has_failed_runs_again(desk: Any, gaps: list[set[int]], data: Any) -> None:
+    """Whatever some of it does, each mini-batch is committed once, without what fails again."""
+    places = [(index, item) for index, items in enumerate(gaps) for item in sorted(items)]
+    ends = st.sampled_from([RAISES, DIES, POISONS, ""])
+    drawn = {place: data.draw(ends) for place in places}
+    bad = {place: what for place, what in drawn.items() if what}
+    recovered = {"recovered": lambda one: has_failed(*sorted(gaps[one.index]))}
+    agents = begun(desk, [32] * len(gaps), bad, run_max_try=1, **recovered)
+    agents.work()
+    assert sorted(agents.it.committed) == [*range(len(gaps))]
+    assert bad.keys() <= failed_items(agents.it) <= {*places}
+    # What fails in a process that may be broken may stay listed, once new ones have not helped.
+    assert POISONS in bad.values() or failed_items(agents.it) == bad.keys()
+    assert agents.called <= {*places}
+
+
+def test_rows_that_are_all_still_bad_need_few_processes(desk: Any) -> None:
+    """Nothing that is sound may run beside them, to show that a process is whole."""
+    bad = {(index, 5): RAISES for index in range(200)}
+    recovered = {"recovered": lambda _: has_failed(5)}
+    agents = begun(desk, [32] * 200, bad, run_max_try=1, **recovered)
+    agents.work()
+    assert failed_items(agents.it) == bad.keys()
+    assert agents.starts <= 20
+
+
+def test_what_cannot_run_again_stays_as_it_was(desk: Any, an_outcome: Any) -> None:
+    """Its file cannot be read any more: its rows stay, and no budget counts the mini-batch."""
+    it = desk(
+        iter([MiniBatch(0, None, "0", 32)]),
+        isolates=True,
+        run_max_try=1,
+        allowed_failed_count=0,
+        recovered=lambda _: has_failed(5),
+    )
+    slot = next(iter(it.leases))
+    late = {"status": Status.LOAD_EXCEPTION, "failure": BOOM, "succeeded": 0, "total": 32}
+    it.give(slot, an_outcome(0, **late))
+    assert it.finished
+    assert not it.given_up
+    assert [one.mini_batch.index for one in it.said if isinstance(one, KeepCommit)] == [0]
+    assert it.ledger.standing().items == (32, 31, 1)

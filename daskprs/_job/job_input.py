@@ -111,18 +111,14 @@ class JobInput:
 
     def plan(self, store: ResultStore) -> Iterator[MiniBatch | None]:
         """Return the plan; one that grows has None where the next mini-batch is not known yet."""
-
-        def is_settled(mini_batch: MiniBatch) -> bool:
-            return store.recovered(mini_batch) is not None
-
         if self._growing is not None:
             from daskprs._cluster.partition_feed import PartitionFeed
 
-            self.staged = feed = PartitionFeed(self._growing, self._call.job_id, is_settled)
+            self.staged = feed = PartitionFeed(self._growing, self._call.job_id, store.is_settled)
             return feed.plan()
         plan = self._call.source.mini_batches
         if self.staged is not None:
-            self.staged.settle(filter(is_settled, plan()))
+            self.staged.settle(filter(store.is_settled, plan()))
         return plan()
 
     def notes(self) -> Iterator[str]:
@@ -192,7 +188,7 @@ class JobInput:
         """Return the sizes of the mini-batches to be run, where finding them out costs little."""
         if expected is None or expected > SIZED_AT_MOST or self._growing is not None:
             return None
-        left = (one for one in self._call.source.mini_batches() if not store.recovered(one))
+        left = (one for one in self._call.source.mini_batches() if not store.is_settled(one))
         sizes = {one.index: one.size for one in left}
         known = {index: size for index, size in sizes.items() if size is not None}
         return known if len(known) == len(sizes) else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._core.events import NOWHERE
 from daskprs._core.mini_batch import Where
+from daskprs._core.plan_entries import CarriedOverFailure
 from daskprs._folders.job_lock import epochs_of, latest_epoch
 from daskprs._folders.row_labels import adopt_labels, drop_labels
 from daskprs._folders.rows_seal import rows_key
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from daskprs._core.lease import Results
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Outcome
-    from daskprs._core.plan_entries import CarriedOverFailure
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.dataset.ordered_parts import OrderedParts
     from daskprs._output.journal.commits import CommittedMiniBatch
@@ -163,6 +163,11 @@ class ResultStore:
             gaps = tuple((gap.start, gap.stop) for gap in left.gaps)
             return done._replace(gaps=gaps, returned=left.returned)
         return self._failed.borne(index)
+
+    def is_settled(self, mini_batch: MiniBatch) -> bool:
+        """Return whether this run needs no data of a mini-batch."""
+        found = self.recovered(mini_batch)
+        return isinstance(found, CarriedOverFailure) or (found is not None and not found.gaps)
 
     def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
         """Commit the results of attempts, one for each of these mini-batches.

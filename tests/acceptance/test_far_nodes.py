@@ -75,6 +75,35 @@ def left_on(nodes: SeparateNodes) -> list[str]:
     return [line for node in nodes.nodes for line in node.call(*find).splitlines()]
 
 
+def test_failed_rows_run_again_there(tmp_path: Path, client: Client) -> None:
+    """Their rows travel, large ones from the spools of the nodes, and get their places here."""
+
+    def job(bad: set[int], folder: str, **options: Any) -> daskprs.ParallelRunResult:
+        def run(rows: pd.DataFrame) -> pd.DataFrame:
+            if {*rows["number"]} & bad:
+                raise ValueError
+            return rows.assign(text="x" * 2000)
+
+        return daskprs.parallel_run(
+            FRAME,
+            run,
+            client=client,
+            job_dir=tmp_path / folder,
+            output=tmp_path / f"{folder}.csv",
+            keep_rows=True,
+            mini_batch_size="250 rows",
+            on_error="isolate",
+            run_max_try=1,
+            progress=False,
+            **options,
+        )
+
+    job({3, 300, 301}, "again")
+    result, wanted = job(set(), "again", resume="failed"), job(set(), "serial")
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "serial.csv").read_bytes()
+    pd.testing.assert_frame_equal(result.to_pandas(), wanted.to_pandas())
+
+
 def test_script_rows_and_logs_travel(
     tmp_path: Path, client: Client, nodes: SeparateNodes, capsys: pytest.CaptureFixture[str]
 ) -> None:

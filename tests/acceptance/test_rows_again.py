@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -259,15 +260,19 @@ def test_journals_without_places_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_rows_that_have_killed_heal_in_agents(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", mostly_long(["frame", "collection"], suite=["collection"]))
+def test_rows_that_have_killed_heal_in_agents(kind: str, tmp_path: Path) -> None:
     """The output is whole, and what kills again is listed with its new cause."""
-    script = tmp_path / "script.py"
-    job: dict[str, Any] = {"mini_batch_size": "16 rows", "on_error": "isolate", "run_max_try": 1}
-    job |= {"output": tmp_path / "rows.csv", "job_dir": tmp_path / "job", "progress": False}
+    script, data = tmp_path / "script.py", table(48)
+    is_frame = kind == "frame"
+    job: dict[str, Any] = {"output": tmp_path / "rows.csv", "job_dir": tmp_path / "job"}
+    job |= {"mini_batch_size": "16 rows" if is_frame else None, "progress": False}
 
     def scored(bad: str, **options: Any) -> daskprs.ParallelRunResult:
         script.write_text(KILLED.format(bad=bad))
-        return daskprs.parallel_run(table(48), str(script), **job, **options)
+        given = data if is_frame else dd.from_pandas(data, npartitions=3)
+        options |= {"on_error": "isolate", "run_max_try": 1, **job}
+        return daskprs.parallel_run(given, str(script), **options)
 
     scored("3, 20")
     result = scored("20", resume="failed")

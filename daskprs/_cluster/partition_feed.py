@@ -482,6 +482,12 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         is_cut_off = self._client.scheduler_comm is not self._connection
         if isinstance(error, CancelledError) and is_cut_off:
             return  # with the connection
+        partition = self.held[number]
+        # A connection was cut or ran out of time, and both ends may still be there: the description
+        # is fetched again with the next turn.
+        if isinstance(error, OSError) and partition.described.status != "error":
+            partition.is_fetched = False
+            return
         if isinstance(error, KilledWorker) and number not in self._tried_alone:
             self.release(number)
             self._suspects.append(number)

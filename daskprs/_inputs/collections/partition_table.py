@@ -83,10 +83,10 @@ class PartitionTable:
 
     def _read(self) -> None:
         try:
-            lines = self._path.read_text().split("\n")
+            lines = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:
             return
-        with suppress(ValueError):  # a loss of power leaves zeros at the end
+        with suppress(ValueError):  # a loss of power leaves zeros at the end, or other bytes
             self.header_before = json.loads(lines[0])
             for line in lines[1:-1]:  # a crash leaves a line without an end
                 number, *cut = json.loads(line)

@@ -490,6 +490,9 @@ class Pool(AgentPool):
         super().__init__(job, **given)
         self._agents: list[Agent] = []
 
+    def prepare(self, threads: int) -> None:
+        """Do nothing: there is nothing to fork agents from."""
+
     def _employ(self, node: int, assignment: AgentAssignment) -> Any:
         Pool.made += 1
         name = f"{node}-{assignment.process}-{Pool.made}"

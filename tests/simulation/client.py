@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from concurrent.futures import CancelledError
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,13 @@ from tests.simulation.world import Died, Process, Thread, now
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Coroutine
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from tests.simulation.cluster import Cluster
 
 SCHEDULER = "scheduler"
+OPEN = ("pending", "lost")
+"""States of a future that has not ended."""
 
 
 class CommClosed(OSError):  # noqa: N818 - as in distributed
@@ -51,17 +54,35 @@ class Wire:
 class Task:
     """A task, as the scheduler knows it."""
 
-    def __init__(self, key: Any, call: tuple[Any, ...], worker: str, gpus: float) -> None:
+    def __init__(
+        self,
+        key: Any,
+        call: tuple[Any, ...],
+        worker: str,
+        gpus: float,
+        needs: Mapping[int, Any],
+        *,
+        is_bound: bool,
+    ) -> None:
         self.key = key
         self.call = call
         self.where = worker
-        """The only worker that may run it."""
+        """The only worker that may run it; where any may, the one that has it now."""
         self.gpus = gpus
+        self.needs = needs
+        """The keys of tasks whose results it gets, by number."""
+        self.is_bound = is_bound
+        """Whether it belongs to one worker, as a lease does."""
         self.state = "waiting"
+        self.error: BaseException | None = None
+        self.killed = 0
+        """Number of workers that have died while they ran it."""
         self.who_wants: set[Any] = set()
-        self.dependencies: tuple[()] = ()
-        self.loose_restrictions = False
-        self.worker_restrictions: set[str] | None = {worker}
+        self.dependencies: dict[Task, None] = {}
+        self.waiters: dict[Task, None] = {}
+        """Tasks that still need its result."""
+        self.loose_restrictions = not is_bound
+        self.worker_restrictions: set[str] | None = {worker} if worker else None
 
 
 class Future:
@@ -76,16 +97,19 @@ class Future:
         self._calls: list[Callable[[Future], None]] = []
 
     def done(self) -> bool:
-        """Say whether it has ended."""
-        return self.status != "pending"
+        """Say whether it has ended; what is lost is computed again."""
+        return self.status not in OPEN
 
     def exception(self) -> BaseException | None:
         """Return the error."""
         return self.error
 
     def result(self) -> Any:
-        """Raise the error."""
-        raise self.error or asyncio.CancelledError
+        """Return the result; wait for it."""
+        now().wait(self.done)
+        if self.status != "finished":
+            raise self.error or CancelledError
+        return self._client.fetch(self)
 
     def add_done_callback(self, call: Callable[[Future], None]) -> None:
         """Call a function at the end, in a thread of Dask."""
@@ -121,6 +145,8 @@ class Client:
         self._cluster = cluster
         self._futures: dict[Any, Future] = {}
         self._event_handlers: dict[str, Any] = {}
+        self._later: list[Task] = []
+        """Tasks that are sent once there is a connection again."""
         self.status = "running"
         self.scheduler_comm: object = object()
         loop = now().loop
@@ -147,6 +173,10 @@ class Client:
         self.status, self.scheduler_comm = "running", object()
         scheduler = self._cluster.scheduler
         self.wire.send(partial(scheduler.add_client, self, back))
+        later, self._later = self._later, []
+        for task in later:
+            if task.key in self._futures:
+                self.wire.send(partial(scheduler.add_task, task, self))
 
     def cut(self) -> None:
         """Lose the connection, and with it all futures; connect again some time later."""
@@ -239,20 +269,49 @@ class Client:
         return await self._asked(lambda: scheduler.broadcast(msg=msg, workers=workers, **more))
 
     def submit(
-        self, function: Any, *given: Any, key: Any, workers: list[str], **more: Any
+        self, function: Any, *given: Any, key: Any, workers: Collection[str] = (), **more: Any
     ) -> Future:
-        """Submit a task."""
+        """Submit a task of a worker, with results of others as its last argument."""
+        if not workers:  # the form of partitions, which only stand-ins would read
+            future = Future(self, key)
+            future.status = "finished"
+            return future
+        needs: dict[int, Any] = {}
+        if given and isinstance(given[-1], dict):
+            needs = {number: one.key for number, one in given[-1].items()}
+            given = given[:-1]
+        gpus = (more.get("resources") or {}).get("GPU", 0.0)
+        (worker,) = workers
+        has_needs = function.__name__ == "run_lease"
+        call = function, pickle.dumps(given), has_needs
+        return self._begun(Task(key, call, worker, gpus, needs, is_bound=True))
+
+    def compute(
+        self,
+        function: Any,
+        given: tuple[Any, ...],
+        needs: Mapping[int, Any],
+        key: Any,
+        workers: Collection[str],
+    ) -> Future:
+        """Submit a task that any worker may run, rather one of these, with results of others."""
+        worker = next(iter(workers), "")
+        call = function, pickle.dumps(given), True
+        return self._begun(Task(key, call, worker, 0.0, needs, is_bound=False))
+
+    def _begun(self, task: Task) -> Future:
         if self.process.is_dead:
             self._check()
-        future = Future(self, key)
-        if self.status != "running":
-            future.settle("cancelled")
-            return future
-        self._futures[key] = future
-        gpus = (more.get("resources") or {}).get("GPU", 0.0)
-        task = Task(key, (function, pickle.dumps(given)), workers[0], gpus)
-        self.wire.send(partial(self._cluster.scheduler.add_task, task, self))
+        future = self._futures[task.key] = Future(self, task.key)
+        if self.status == "running":
+            self.wire.send(partial(self._cluster.scheduler.add_task, task, self))
+        else:
+            self._later.append(task)
         return future
+
+    def fetch(self, future: Future) -> Any:
+        """Fetch a result in the thread of the caller."""
+        return self._sync(self._cluster.fetch(future))
 
     def map(self, _: Any, values: Collection[Any], *, key: list[Any], **__: Any) -> list[Future]:
         """Make wishes, which never run."""

@@ -14,7 +14,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from distributed import Status
+from distributed import KilledWorker, Status
 
 from tests.simulation.client import Client, CommClosed, Future, Task, Wire, answer_with, begin
 from tests.simulation.world import Process, Thread, now
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import random
     from pathlib import Path
 
+ALLOWED_FAILURES = 3
+"""Workers that may die while they run a task."""
 NOTICED_S = 0.3
 """Seconds in which a scheduler notices that a connection is cut."""
 NOTICED_DEAD_S = 1.0
@@ -39,7 +41,7 @@ class Scheduler:
         self.plugins: dict[str, Any] = {}
         self.tasks: dict[Any, Task] = {}
         self.clients: dict[str, Any] = {}
-        self.unrunnable: set[Task] = set()
+        self.unrunnable: dict[Task, None] = {}
         self._topics: dict[str, set[str]] = {}
         self._broker = SimpleNamespace(_topics=self._topics)
         self._wires: dict[str, Wire] = {}
@@ -110,17 +112,48 @@ class Scheduler:
         task.who_wants.add(client.id)
         if client.id in self.clients:
             self.clients[client.id].wants_what.add(task)
+        for key in task.needs.values():
+            needed = self.tasks.get(key)
+            if needed is None:
+                self._fail(task, "cancelled", None)
+                return
+            task.dependencies[needed] = needed.waiters[task] = None
         self._assign(task)
 
     def _assign(self, task: Task) -> None:
+        if self.tasks.get(task.key) is not task:
+            return
+        for needed in task.dependencies:
+            if needed.state == "erred":
+                self._fail(task, "error", needed.error)
+                return
+        if any(needed.state != "memory" for needed in task.dependencies):
+            task.state = "waiting"
+            return
+        if not task.is_bound:
+            task.where = self._place_for(task)
         worker = self.workers.get(task.where)
         if worker is None:
             task.state = "no-worker"
-            self.unrunnable.add(task)
+            self.unrunnable[task] = None
             return
-        self.unrunnable.discard(task)
+        self.unrunnable.pop(task, None)
         task.state = "processing"
-        worker.to_worker.send(partial(worker.take, task.key, task.call, task.gpus))
+        worker.to_worker.send(partial(worker.take, task))
+
+    def _place_for(self, task: Task) -> str:
+        """Return the worker for a task that any may run: where its needs are, or where it may."""
+        places = [one.where for one in task.dependencies] or [*(task.worker_restrictions or ())]
+        there = [one for one in places if one in self.workers] or [*self.workers]
+        return self._cluster.chosen(there) if there else ""
+
+    def _fail(self, task: Task, status: str, error: BaseException | None) -> None:
+        """End a task with an error, and those that need it."""
+        task.state, task.error = "erred", error
+        for client in sorted(task.who_wants):
+            self._tell(client, "ended", task.key, status, error)
+        for waiter in list(task.waiters):
+            self._fail(waiter, status, error)
 
     def task_ended(self, worker: Worker, key: Any, status: str, error: Any) -> None:
         """Learn of a worker how a task ended."""
@@ -128,9 +161,23 @@ class Scheduler:
         if task is None or self.workers.get(worker.address) is not worker:
             worker.to_worker.send(partial(worker.free, key))
             return
-        task.state = "memory" if status == "finished" else "erred"
+        if status != "finished":
+            self._fail(task, status, error)
+            return
+        task.state = "memory"
         for client in sorted(task.who_wants):
             self._tell(client, "ended", key, status, error)
+        self._let_go(task)
+        for waiter in list(task.waiters):
+            if waiter.state == "waiting":
+                self._assign(waiter)
+
+    def missing(self, worker: Worker, key: Any) -> None:
+        """Learn that a worker could not get what a task needs."""
+        task = self.tasks.get(key)
+        if task is not None and self.workers.get(task.where) is worker:
+            task.state = "waiting"
+            now().loop.call_later(NOTICED_S, self.process.call, partial(self._assign, task))
 
     def release(self, key: Any, client: Client) -> None:
         """Drop a task that a client wants no more."""
@@ -140,15 +187,25 @@ class Scheduler:
         task.who_wants.discard(client.id)
         if client.id in self.clients:
             self.clients[client.id].wants_what.discard(task)
-        if not task.who_wants:
+        self._forget_if_unneeded(task)
+
+    def _forget_if_unneeded(self, task: Task) -> None:
+        if not task.who_wants and not task.waiters and self.tasks.get(task.key) is task:
             self._forget(task)
+
+    def _let_go(self, task: Task) -> None:
+        """Let go of what a task needs no more."""
+        for needed in task.dependencies:
+            needed.waiters.pop(task, None)
+            self._forget_if_unneeded(needed)
 
     def _forget(self, task: Task) -> None:
         del self.tasks[task.key]
-        self.unrunnable.discard(task)
+        self.unrunnable.pop(task, None)
         worker = self.workers.get(task.where)
         if worker is not None:
             worker.to_worker.send(partial(worker.free, task.key))
+        self._let_go(task)
 
     def stimulus_cancel(self, keys: list[Any], **_: Any) -> None:
         """Cancel tasks for all."""
@@ -163,7 +220,7 @@ class Scheduler:
 
     def valid_workers(self, task: Task) -> set[str]:
         """Return the workers that may run a task."""
-        return {task.where} & self.workers.keys()
+        return {task.where} & self.workers.keys() if task.is_bound else {*self.workers}
 
     # ---- workers ----
 
@@ -172,7 +229,8 @@ class Scheduler:
         self.workers[worker.address] = worker
         for plugin in list(self.plugins.values()):
             plugin.add_worker(self, worker.address)
-        for task in [one for one in self.unrunnable if one.where == worker.address]:
+        able = [one for one in self.unrunnable if not one.is_bound or one.where == worker.address]
+        for task in able:
             self._assign(task)
 
     def remove_worker(self, worker: Worker, *, expected: bool) -> None:
@@ -193,13 +251,32 @@ class Scheduler:
             "expected": expected,
         }
         self.log_event("all", told)
+        anew: list[Task] = []
         for task in lost:
+            if not task.is_bound and task.state in ("processing", "memory"):
+                task.killed += task.state == "processing" and not expected
+                anew.append(task)
+            else:
+                self.unrunnable[task] = None
             task.state = "no-worker"
-            self.unrunnable.add(task)
             for client in sorted(task.who_wants):
                 self._tell(client, "lost", task.key)
         for plugin in list(self.plugins.values()):
             plugin.remove_worker(scheduler=self, worker=address)
+        for task in anew:
+            if task.killed > ALLOWED_FAILURES:
+                self._fail(task, "error", KilledWorker(str(task.key), _State(address), task.killed))
+                continue
+            for needed in task.dependencies:
+                needed.waiters[task] = None
+            self._assign(task)
+
+
+class _State:
+    """The state of a worker, as an error names it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
 
 
 class _Stream:
@@ -215,9 +292,11 @@ class _Stream:
 class _Task:
     """A task, as its worker knows it."""
 
-    def __init__(self, key: Any, call: tuple[Any, ...], gpus: float) -> None:
+    def __init__(self, task: Task) -> None:
+        key, gpus = task.key, task.gpus
         self.key = key
-        self.call = call
+        self.call = task.call
+        self.needs = task.needs
         self.state = "ready"
         self.resource_restrictions = {"GPU": gpus} if gpus else {}
         self.result: Any = None
@@ -292,11 +371,12 @@ class Worker:
 
     # ---- tasks ----
 
-    def take(self, key: Any, call: tuple[Any, ...], gpus: float) -> None:
+    def take(self, given: Task) -> None:
         """Take a task."""
+        key = given.key
         if key in self.state.tasks:
             return
-        task = self.state.tasks[key] = _Task(key, call, gpus)
+        task = self.state.tasks[key] = _Task(given)
         self._turn(task, "waiting", "ready")
         self._ready.append(key)
         self.look()
@@ -330,10 +410,19 @@ class Worker:
             self.look()
 
     def _execute(self, task: _Task) -> None:
-        function, given = task.call
+        function, packed, has_needs = task.call
+        needed = self._brought(task)
+        if needed is None or self.state.tasks.get(task.key) is not task:
+            self.state.executing.discard(task.key)
+            if self.state.tasks.get(task.key) is task:
+                self.free(task.key)
+                self.to_scheduler.send(partial(self._scheduler.missing, self, task.key))
+            self.look()
+            return
+        given = (*pickle.loads(packed), *([needed] if has_needs else []))
         self._cluster.at_work[id(now()._thread)] = (self, task.key)
         try:
-            result, error = function(*pickle.loads(given)), None
+            result, error = function(*given), None
         except Exception as failed:  # noqa: BLE001 - it is the error of the task
             result, error = None, failed
         finally:
@@ -349,6 +438,16 @@ class Worker:
             ended = partial(self._scheduler.task_ended, self, task.key, status, error)
             self.to_scheduler.send(ended)
         self.look()
+
+    def _brought(self, task: _Task) -> dict[int, Any] | None:
+        """Return what a task needs, from the workers that have it; None if they have gone."""
+        found = {}
+        for number, key in task.needs.items():
+            held = self._cluster.held(self, key)
+            if held is None:
+                return None
+            found[number] = held
+        return found
 
     def free(self, key: Any) -> None:
         """Drop a task, or what it has made."""
@@ -424,6 +523,21 @@ class Cluster:
     def living(self) -> list[Worker]:
         """The workers that are there."""
         return [one for one in self.everyone if not one.process.is_dead]
+
+    def chosen(self, some: list[str]) -> str:
+        """Return one of some workers."""
+        return self._rng.choice(some) if len(some) > 1 else some[0]
+
+    def held(self, worker: Worker, key: Any) -> Any:
+        """Return the result of a task on its way to another worker; None if it is gone."""
+        task = self.scheduler.tasks.get(key)
+        holder = None if task is None else self.scheduler.workers.get(task.where)
+        if holder is not worker:
+            now().wait(lambda: False, self._rng.random() * self._latency_s)
+        if holder is None or holder.process.is_dead or holder.process.is_stopped:
+            return None
+        held = holder.state.tasks.get(key)
+        return pickle.loads(held.result) if held is not None and held.state == "memory" else None
 
     def notices(self, worker: Worker, *, expected: bool) -> None:
         """Let the scheduler notice that a worker has gone, after all that the worker has sent."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs._cluster import part_writers
 from daskprs._cluster.cluster_slots import ClusterSlots
+from daskprs._cluster.partition_feed import PartitionFeed
 from daskprs._cluster.slot_allocator import SlotAllocator
 from daskprs._core.ending import Ending, JobStatus
 from daskprs._driver import dispatch
@@ -35,14 +36,19 @@ from daskprs._system.interrupts import (
 from tests.simulation.client import Client
 from tests.simulation.far import CODE, SCRIPT, SNAPSHOT, Reader
 from tests.simulation.left_out import fitting_limits
+from tests.simulation.partitions import know_all, source_of
 from tests.simulation.promises import CheckedLedger, Listener, demand
 from tests.simulation.scenario import AT_WORK, ENDING, OPENING, PUBLISHING, Scenario
 from tests.simulation.world import EPOCH_S, Process, now
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from daskprs._cluster.part_writers import PartWriters
+    from daskprs._core.mini_batch import MiniBatch
     from daskprs._driver.ports import Slots
     from daskprs._folders.job_folder import JobFolder
+    from daskprs._inputs.collections.source import CollectionSource
     from tests.simulation.play import Stage
 
 OVER_WITHIN_S = 10.0
@@ -80,6 +86,10 @@ class Driver:
         """Whether the job is over budget."""
         self._writing: ExitStack | None = None
         """Ends what has parts written on the cluster."""
+        self._source: CollectionSource | None = None
+        self._known_before: dict[str, Any] = {}
+        self._staged: PartitionFeed | None = None
+        """The partitions that workers hold."""
         self._asked_s: float | None = None
         """When SIGTERM was heard."""
         self._interrupts = LateInterrupts(lambda: self._is_done)
@@ -103,13 +113,14 @@ class Driver:
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(stage.folder))
             make_salt(stage.folder, "salt")
+            facts, plan = self._input(stage.folder)
             self.store = store = ResultStore(
                 stage.folder,
                 epoch,
                 scenario.spec,
                 None if scenario.typed == "alone" else stage.target,
-                {"input": {}, "script": "", "options": {}},
-                resumption=Resumption(lambda: iter(scenario.plan())),
+                {"input": facts, "script": "", "options": {}},
+                resumption=Resumption(plan, known_before=self._known_before),
                 overwrite=scenario.replaces,
                 new_executor=self._new_writers,
             )
@@ -121,9 +132,9 @@ class Driver:
                 store.recovered,
                 stage.is_quiet,
                 job_id,
-                iter(scenario.plan()),
+                self._plan(plan, store, job_id),
                 fitting_limits(stage.folder, scenario.limits),
-                expected=scenario.count,
+                expected=None if scenario.partitions else scenario.count,
                 seed=job_id,
             )
             listeners: Any = Listener(stage.books, epoch, stage.disk.record)
@@ -216,7 +227,33 @@ class Driver:
         self.client = client = Client(self.process, stage.cluster, f"client-{self.number}")
         stage.clients.append(client)
         nodes = SlotAllocator(None, None, 0.0)
-        return ClusterSlots(client, job, nodes, listeners)  # type: ignore[arg-type]
+        return ClusterSlots(client, job, nodes, listeners, self._staged)  # type: ignore[arg-type]
+
+    # ---- the input ----
+
+    def _input(self, folder: JobFolder) -> tuple[dict[str, Any], Callable[[], Iterator[MiniBatch]]]:
+        """Return the facts about the input, and what makes its plan as far as it is known."""
+        scenario = self._stage.scenario
+        if not scenario.partitions:
+            return {}, lambda: iter(scenario.plan())
+        self._source = source = source_of(scenario, folder.scratch)
+        if self._stage.is_calm:
+            know_all(source, scenario)
+        else:
+            demand(not source.unknown(), "partitions before the last known one are not known")
+        self._known_before = source.compare(extends=False)
+        return source.fingerprint(), source.mini_batches
+
+    def _plan(
+        self, plan: Callable[[], Iterator[MiniBatch]], store: ResultStore, job_id: str
+    ) -> Iterator[MiniBatch | None]:
+        """Return the plan; that of a collection grows on a cluster."""
+        if self._source is None or self._stage.is_calm:
+            return plan()
+        self._staged = feed = PartitionFeed(
+            self._source, job_id, lambda one: store.recovered(one) is not None
+        )
+        return feed.plan()
 
 
 def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario) -> JobSpec:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from daskprs._agent.node.site import NodeFolder, WorkerSite
 from daskprs._inputs.frames.inline_data import Carried
+from daskprs._inputs.source.pieces import PartitionSlice
+from tests.simulation.partitions import Placed, Staging
 from tests.simulation.promises import demand
 from tests.simulation.world import now
 
@@ -46,6 +48,9 @@ class Reader:
 def look_at(job: JobSpec, mini_batch: MiniBatch) -> None:
     """Demand what an agent needs for a mini-batch: its data, and the script."""
     piece, index = mini_batch.piece, mini_batch.index
+    if isinstance(piece, Placed | PartitionSlice):
+        demand(Staging.first_of(piece) == index, f"{index} has the piece {piece!r}")
+        return
     if not job.far:
         demand(piece == index, f"{index} has the piece {piece!r}")
         return

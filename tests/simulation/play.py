@@ -21,6 +21,7 @@ from tests.simulation.driver import Driver
 from tests.simulation.far import Reading
 from tests.simulation.items import GOOD
 from tests.simulation.left_out import FORMS, LeftOut, output_in, typed_in
+from tests.simulation.partitions import Staging
 from tests.simulation.parts import Helper
 from tests.simulation.ports import on
 from tests.simulation.promises import (
@@ -145,6 +146,7 @@ class Stage:
         nodes.CARRIED_BYTES = scenario.carried_bytes
         Reading.rng = random.Random(f"reading of {scenario.seed}")  # noqa: S311
         Reading.damaged = scenario.damaged
+        Staging.scenario, Staging.rng = scenario, self.rng
         Helper.rng = random.Random(f"helpers of {scenario.seed}")  # noqa: S311
         Executor.late_s = staticmethod(lambda _: self.rng.random() * 0.2)
         with on(self), installed(world), self.disk.installed():

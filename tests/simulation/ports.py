@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 # Modules that jobs load when they need them have to be there before their clocks are replaced.
 import daskprs._cluster.part_writers
+import daskprs._cluster.partition_feed
 import daskprs._output.dataset.earlier_parts
 import daskprs._output.dataset.ordered_parts
 import daskprs._output.failures.failed_table  # noqa: F401
 from daskprs._core.usage import NodeUsage
 from tests.simulation.agents import Pool
 from tests.simulation.far import site_of
+from tests.simulation.partitions import Staging
 from tests.simulation.parts import Helper, in_folder
 from tests.simulation.standard import replaced
 from tests.simulation.world import now
@@ -99,6 +101,7 @@ def simulated() -> Iterator[None]:
         ("daskprs._output.publish.output_file", "exchanged"): _exchanged,
         (writers, "get_address_host"): _host,
         (writers, "SMALL_BYTES"): 0,
+        ("daskprs._cluster.partition_feed", "submit_group"): Staging.submit_group,
         (nodes, "THIS_PROCESS"): "the driver",
         (nodes, "LOGS_EVERY_S"): LOGS_EVERY_S,
         (nodes, "CARRIED_BYTES"): 0,

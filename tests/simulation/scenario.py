@@ -75,6 +75,10 @@ class Scenario:
     """Share of the pieces of results that a far host reads with another byte than was written."""
     is_elsewhere: bool = False
     """Whether the driver is on another host than all workers."""
+    partitions: tuple[int, ...] = ()
+    """The rows of the partitions, where the input is a collection."""
+    is_cut: bool = False
+    """Whether each row of a partition is a mini-batch."""
     typed: str = ""
     """``beside`` the output or ``alone``: rows are kept with their types; empty: they are not."""
     part_bytes: int = 2_000
@@ -124,6 +128,7 @@ class Scenario:
             "far nodes": self.far,
             "lives of workers": self.life_s,
             "typed rows": self.typed,
+            "partitions": self.partitions,
             "parts by workers": self.small_bytes <= FEW_BYTES,
             "lives of processes": self.limits.agent_max_mini_batches,
             "little memory": items is not None and items.most_rows,
@@ -220,6 +225,8 @@ MOST_DENSE = 12
 KINDS = (RAISES, RAISES, DIES, HANGS, POISONS, NEEDS_MEMORY, SLOW, NAMED)
 ARE_ELSEWHERE = 0.2
 """Share of the seeds whose agents sync what they write, since the driver is on another host."""
+HAVE_PARTITIONS = 0.1
+"""Share of the seeds whose input is a collection, unless mini-batches have several items."""
 HAVE_TYPES = 0.1
 """Share of the seeds that keep rows with their types."""
 HAVE_PARTS = 0.1
@@ -299,7 +306,22 @@ def drawn(seed: int) -> Scenario:
     if of_signals.random() < HAVE_SIGNALS:
         scenario = with_signals(scenario, length_s, of_signals)
     of_items = random.Random(f"items of {seed}")  # noqa: S311
-    return with_items(scenario, of_items) if of_items.random() < HAVE_ITEMS else scenario
+    if of_items.random() < HAVE_ITEMS:
+        return with_items(scenario, of_items)
+    of_partitions = random.Random(f"partitions of {seed}")  # noqa: S311
+    if of_partitions.random() >= HAVE_PARTITIONS or scenario.far:
+        return scenario
+    return with_partitions(scenario, of_partitions)
+
+
+def with_partitions(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Return a scenario whose mini-batches are rows of partitions, or partitions as a whole."""
+    if rng.random() < 0.4:
+        return replace(scenario, partitions=(1,) * scenario.count)
+    rows: list[int] = []
+    while (left := scenario.count - sum(rows)) > 0:
+        rows.append(min(left, rng.choice([1, 2, 3, 5])))
+    return replace(scenario, partitions=tuple(rows), is_cut=True)
 
 
 def with_nodes(scenario: Scenario, rng: random.Random) -> Scenario:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 ON_ITS_WAY = 1
 """Mini-batches of a worker for each slot, beyond one for each process: these work on while one that
 is done travels."""
+MOST_AT_ONCE = 256
+"""Mini-batches that one worker gives to others at the same time. Each takes a connection, of which
+Dask opens 512 at most, and a thread; and where one is lacking, no worker seems to answer."""
 
 
 class StageHosts:
@@ -66,14 +69,17 @@ class StageHosts:
     ) -> dict[SlotId, SlotResources]:
         """Return the slots, each with its share of the processes of nodes without slots."""
         hosts: dict[SlotId, tuple[StageHost, ...]] = dict.fromkeys(offered, ())
-        slots = cycle(offered)
+        slots, given = cycle(offered), Counter[str]()
         for node, workers in nodes.items():
             first = 0
             for worker, processes in self._dealt(workers):
                 host = StageHost(worker.worker, node, first, processes)
                 first += processes
                 for slot, part in Counter(islice(slots, processes)).items():
-                    hosts[slot] += (host._replace(share=part + ON_ITS_WAY),)
+                    share = min(part + ON_ITS_WAY, MOST_AT_ONCE - given[slot.worker])
+                    if share > 0:
+                        given[slot.worker] += share
+                        hosts[slot] += (host._replace(share=share),)
         return {slot: has._replace(stage_hosts=hosts[slot]) for slot, has in offered.items()}
 
     def _dealt(self, workers: list[Heartbeat]) -> list[tuple[Heartbeat, int]]:

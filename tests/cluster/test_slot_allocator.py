@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daskprs._cluster.slot_allocator import SlotAllocator, without_device
+from daskprs._cluster.stage_hosts import MOST_AT_ONCE
 from daskprs._core.stages import Stages
 
 if TYPE_CHECKING:
@@ -251,6 +252,18 @@ def test_nodes_without_a_gpu_preprocess_for_those_with_one(
     assert stage_hosts(nodes, a, b, c, gpu) == {"g0": [("a", 0, 2 + 1), ("b", 2, 1 + 1)]}
     for share, names in ((0.0, stages), (1.0, stages._replace(preprocess=None)), (1.0, None)):
         assert len(stage_hosts(SlotAllocator(None, 1, share, names), c, gpu)) == 2
+
+
+def test_a_worker_gives_no_more_to_others_than_it_has_connections_for(
+    a_worker: Callable[..., Heartbeat],
+) -> None:
+    """However many its slots are."""
+    gpu = a_worker("g", "gpu", devices=("0", "1"))
+    cpus = [a_worker(f"c{n}", f"host {n}", threads=64) for n in range(20)]
+    nodes = SlotAllocator(None, 2, 1.0, Stages("decode", None, None))
+    shares = [one[2] for has in stage_hosts(nodes, gpu, *cpus).values() for one in has]
+    assert sum(shares) == MOST_AT_ONCE
+    assert min(shares) > 0
 
 
 def test_a_node_has_no_slots_before_it_is_known_whether_another_has_a_gpu(

@@ -17,7 +17,7 @@ from daskprs._core.pieces import FailedItems, Pieces, size_of
 
 if TYPE_CHECKING:
     from daskprs._core.outcomes import Outcome
-    from daskprs._core.pieces import Kept, Range
+    from daskprs._core.pieces import KeptItems, Range
 
 MOST_FAILED = 32
 """Number of failed items with which the search in a mini-batch ends …"""
@@ -56,7 +56,7 @@ class Bisection:
         *,
         confirms: bool = False,
         is_sure: bool = True,
-        kept: Kept | None = None,
+        kept: KeptItems | None = None,
     ) -> None:
         self._confirms = confirms
         self.items = items

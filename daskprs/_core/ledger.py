@@ -29,7 +29,7 @@ from daskprs._core.leasing import Leasing
 from daskprs._core.ledger_state import LedgerState
 from daskprs._core.outcomes import Status
 from daskprs._core.placement import Placement
-from daskprs._core.plan_entries import CarriedOverFailure, Recovered, plan_entries
+from daskprs._core.plan_entries import plan_entries
 from daskprs._core.renewals import Renewals
 from daskprs._core.settling import NOT_BEGUN, Settling
 from daskprs._core.stall_timer import StallTimer
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from daskprs._core.limits import Limits
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Failure
+    from daskprs._core.recovered import CarriedOverFailure, Recovered
     from daskprs._core.stages import Stages
 
 

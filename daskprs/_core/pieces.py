@@ -66,7 +66,7 @@ def gaps_of(items: Iterable[FailedItems]) -> list[Gap]:
     return gaps
 
 
-class Kept(NamedTuple):
+class KeptItems(NamedTuple):
     """What an earlier run has committed of a mini-batch, of which only some items run again."""
 
     gaps: tuple[Range, ...]
@@ -104,7 +104,7 @@ class Pieces(NamedTuple):
     """The items that are left out, in order."""
     timeout_s: float | None = None
     """Seconds that a call may take, where that is less than the timeout of `run`."""
-    kept: Kept | None = None
+    kept: KeptItems | None = None
     """What is kept of an earlier run; None: all items run, or are left out."""
     columns: tuple[str, ...] | None = None
     """The columns of what `run` returned for others, for rows of nulls; None: they are unknown."""

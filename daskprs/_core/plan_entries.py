@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import traceback
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from daskprs._core.ending import INPUT_HAS_CHANGED
 from daskprs._core.entry import Entry
 from daskprs._core.outcomes import Failure, input_changed
+from daskprs._core.recovered import CarriedOverFailure
 from daskprs.errors import DaskprsError, InputChanged
 
 if TYPE_CHECKING:
@@ -16,49 +17,9 @@ if TYPE_CHECKING:
 
     from daskprs._core.ledger_state import LedgerState
     from daskprs._core.mini_batch import MiniBatch
-    from daskprs._core.pieces import Range
+    from daskprs._core.recovered import Recovered
     from daskprs._core.settling import Settling
     from daskprs._core.stall_timer import StallTimer
-
-
-class Recovered(Protocol):
-    """The commit of an earlier run of the job for a mini-batch."""
-
-    @property
-    def total(self) -> int:
-        """Number of items in the mini-batch."""
-        ...
-
-    @property
-    def succeeded(self) -> int:
-        """Number of items that succeeded."""
-        ...
-
-    @property
-    def empty(self) -> bool:
-        """True for a range in which no row starts."""
-        ...
-
-    @property
-    def alone(self) -> int:
-        """Number of items that failed by themselves."""
-        ...
-
-    @property
-    def gaps(self) -> tuple[Range, ...]:
-        """The ranges of these items if just they are to be run again."""
-        ...
-
-    @property
-    def returned(self) -> int:
-        """Number of rows that `run` returned for all others then."""
-        ...
-
-
-class CarriedOverFailure(NamedTuple):
-    """A mini-batch that failed in an earlier run and is not retried in this one."""
-
-    items: int
 
 
 def plan_entries(

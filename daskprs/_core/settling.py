@@ -10,7 +10,7 @@ from daskprs._core.ending import INPUT_HAS_CHANGED
 from daskprs._core.entry import Entry
 from daskprs._core.memory_sizes import MemorySizes
 from daskprs._core.outcomes import TIMEOUTS, Failure, Outcome, Status
-from daskprs._core.pieces import Kept
+from daskprs._core.pieces import KeptItems
 from daskprs._core.placement import ELSEWHERE_S
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.pieces import FailedRows
     from daskprs._core.placement import Placement
-    from daskprs._core.plan_entries import Recovered
     from daskprs._core.quarantine import Location
+    from daskprs._core.recovered import Recovered
     from daskprs._core.renewals import Renewals
     from daskprs._core.stall_timer import StallTimer
 
@@ -80,7 +80,7 @@ class Settling:
         """Return the entry that runs just the failed items of a committed mini-batch, if any."""
         if not done.gaps:
             return None
-        kept = Kept(done.gaps, done.total, done.succeeded, done.returned, done.alone)
+        kept = KeptItems(done.gaps, done.total, done.succeeded, done.returned, done.alone)
         return self._isolation.resumed(Entry(mini_batch), kept)
 
     def carry_failure(self, items: int) -> None:
@@ -461,7 +461,13 @@ class Settling:
         return outcome
 
     def _keep(
-        self, entry: Entry, kept: Kept, outcome: Outcome, *, charged: bool, lost_node: int | None
+        self,
+        entry: Entry,
+        kept: KeptItems,
+        outcome: Outcome,
+        *,
+        charged: bool,
+        lost_node: int | None,
     ) -> Outcome:
         """Leave a mini-batch as an earlier run has committed it: its items cannot run again."""
         state = self._state

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._core.events import NOWHERE
 from daskprs._core.mini_batch import Where
-from daskprs._core.plan_entries import CarriedOverFailure
+from daskprs._core.recovered import CarriedOverFailure
 from daskprs._folders.job_lock import epochs_of, latest_epoch
 from daskprs._folders.row_labels import adopt_labels, drop_labels
 from daskprs._folders.rows_seal import rows_key

@@ -115,7 +115,14 @@ class AgentExited(NamedTuple):
     """The usage in the last minutes of a process that did not end on its own order."""
 
 
-AgentEvent = AgentStarted | AgentReady | InitFailed | AgentExited
+class AgentNoted(NamedTuple):
+    """An agent has seen something that people should know."""
+
+    process: str
+    text: str
+
+
+AgentEvent = AgentStarted | AgentReady | InitFailed | AgentExited | AgentNoted
 
 
 class GpuUse(NamedTuple):

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 REST_S = 1.0
 """Seconds without a new lease after a lease of the slot failed by an error of daskprs. The pause
 doubles each time: a system limit allows new processes once others end."""
+WAITING_CALLS = 2
+"""Mini-batches of a slot for each call that its process makes at a time: one is under way, and one
+waits."""
 LONGEST_REST_S = 60.0
 """Maximum of this pause in seconds."""
 MOVE_AFTER_S = 0.5
@@ -271,7 +274,12 @@ class Leasing:
     def _size(self, slot: SlotRecord) -> int:
         """Return the number of mini-batches that a slot should have."""
         state = self._state
-        size = state.sizes.next(self._retries.slots, self._left())
+        slots, left = self._retries.slots, self._left()
+        size = state.sizes.next(slots, left)
+        if state.limits.calls > 1:
+            # Each call has work waiting; toward the end all slots have the same number of calls.
+            share = size if left is None else -(-left // max(1, slots))
+            size = max(size, min(WAITING_CALLS * state.limits.calls, share))
         if state.stages is None:
             return size
         slots = state.node_slots[slot.id.node]

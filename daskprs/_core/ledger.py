@@ -24,7 +24,7 @@ from daskprs._core.agent_allocation import AgentAllocator
 from daskprs._core.backlog import Backlog
 from daskprs._core.gpu_question import GpuQuestion
 from daskprs._core.isolation import Isolation
-from daskprs._core.lease import LeaseReturned
+from daskprs._core.lease import AgentNoted, LeaseReturned
 from daskprs._core.leasing import Leasing
 from daskprs._core.ledger_state import LedgerState
 from daskprs._core.outcomes import Status
@@ -92,6 +92,7 @@ class Ledger:
         self._state = state = LedgerState(job_id, limits, expected, seed, stages)
         self._timer = StallTimer(state)
         self._startup = StartupFailures(state)
+        self._noted: set[str] = set()
         self._allocator = AgentAllocator(state, first_process, has_run=has_run)
         self._placement = Placement(state, self._startup, self._allocator)
         self._renewals = Renewals(state, self._timer)
@@ -119,7 +120,7 @@ class Ledger:
     @property
     def is_sound(self) -> bool:
         """Whether no agent has failed in its last call."""
-        return not any(agent.failed_in_a_row for agent in self._state.agents())
+        return not any(agent.soundness.in_a_row for agent in self._state.agents())
 
     @property
     def has_found_gpu_use(self) -> bool:
@@ -210,6 +211,13 @@ class Ledger:
 
     # ---- events ----
 
+    def _tell_notes(self, returned: LeaseReturned) -> None:
+        """Tell people what agents have noted, each text once."""
+        for event in returned.agent_events:
+            if isinstance(event, AgentNoted) and event.text not in self._noted:
+                self._noted.add(event.text)
+                self._state.remark("warning", f"{event.process}: {event.text}")
+
     def _lease_returned(self, returned: LeaseReturned) -> None:
         """Settle the results of a returned lease; a withdrawn lease has none."""
         state = self._state
@@ -224,6 +232,7 @@ class Ledger:
         locations = self._placement.locations(slot.id.node, flight.agent)
         init_failure = self._startup.record_events(returned, slot)
         self._allocator.record_events(returned, slot)
+        self._tell_notes(returned)
         state.errors.starts.add(init_failure)
         self._settling.settle(returned, flight, locations)
         if returned.death is not None and not state.over:

@@ -22,6 +22,7 @@ from daskprs._core.backlog import Backlog
 from daskprs._core.deadline import fitting
 from daskprs._core.lease_sizes import LARGEST, LeaseSizes
 from daskprs._core.retry_delay import RetryDelay
+from daskprs._core.soundness import Soundness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,14 +60,13 @@ class AgentRecord:
     """Number of attempts that have ended in the process."""
     calls: int = 0
     """Number of these that say something about the process (`Outcome.is_neutral`)."""
-    failed_in_a_row: int = 0
-    """Number of calls that have failed since the last success; 0 in a sound process."""
+    soundness: Soundness = field(default_factory=Soundness)
     first_failed: tuple[int, Failure | None] = (0, None)
     """The mini-batch that failed first in this row, and its error."""
     others_failed: int = 0
     """Number of failures in this row that were of other mini-batches than the first."""
-    held: list[tuple[Entry, Outcome]] = field(default_factory=list)
-    """The failures that the process may have caused, in order."""
+    held: list[tuple[Entry, Outcome, int]] = field(default_factory=list)
+    """The failures that the process may have caused, in order, with their numbers there."""
     is_worn: bool = False
     """Whether the process is renewed before it gets more work."""
     is_done: bool = False

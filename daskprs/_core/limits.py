@@ -48,6 +48,8 @@ class Limits:
     no_workers_timeout_s: float | None = None
     agent_memory_bytes: int | None = None
     agent_max_mini_batches: int | None = None
+    calls: int = 1
+    """Number of mini-batches that a process has at a time."""
 
     def without_kills(self) -> Limits:
         """Return the limits of a script that works in the driver's process."""
@@ -64,4 +66,5 @@ class Limits:
             no_workers_timeout_s=None,
             agent_memory_bytes=None,
             agent_max_mini_batches=None,
+            calls=1,
         )

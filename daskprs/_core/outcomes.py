@@ -124,6 +124,9 @@ class Outcome(NamedTuple):
     columns: tuple[str, ...] | None = None
     """The columns of what `run` returned, at the first success of a process where rows of nulls
     need them."""
+    failed_before: int | None = None
+    """Number of calls that had failed in its process when it began, where that makes several at a
+    time."""
 
     @property
     def failed(self) -> int:

@@ -11,6 +11,9 @@ mini-batches are bad. The first call after a renewal tells: where it succeeds, t
 broken, and one held failure is enough from then on. Where it fails, a process has to hold twice as
 many. If five renewals help nowhere, the script fails everywhere: failures are charged at once.
 
+Where a process makes several calls at the same time, a success shows that what had failed when it
+began has not broken the process, and nothing about what failed meanwhile (`core.soundness`).
+
 A search blames nothing that fails in a broken process (`core.isolation`). Where one follows, and
 processes have succeeded after failures, failures are charged at once, too: with a bad row in each
 mini-batch, what is held would fail again in each new process, as long as any is not searched.
@@ -78,23 +81,30 @@ class Renewals:
 
     def is_calm(self, agent: AgentRecord) -> bool:
         """Return whether a further success of a process changes nothing."""
-        return bool(agent.calls) and not agent.failed_in_a_row and not self._since_success
+        return bool(agent.calls) and not agent.soundness.in_a_row and not self._since_success
 
     # ---- what happens in a process ----
 
-    def succeed(self, agent: AgentRecord) -> list[tuple[Entry, Outcome]]:
-        """Record a success; return the failures that the process held, which are charged now."""
+    def succeed(
+        self, agent: AgentRecord, failed_before: int | None = None
+    ) -> list[tuple[Entry, Outcome]]:
+        """Record a success; return the failures that the process held, and that are charged now.
+
+        `failed_before` says how many had failed when the call began, where there are several.
+        """
         if agent.calls == 0 and agent.epoch is not None:
             self._enough, self._whole = 1, 0
-        self._whole += bool(agent.failed_in_a_row)
+        self._whole += bool(agent.soundness.in_a_row)
         agent.calls += 1
-        agent.failed_in_a_row = agent.short_of_memory = 0
-        agent.is_worn = False
+        known = agent.soundness.succeed(failed_before)
+        agent.short_of_memory = 0
+        agent.is_worn = agent.is_worn and agent.soundness.in_a_row >= self.most_in_a_row
         if self._since_success:
             self._since_success, self._helpless = 0, False
             self._epoch += 1
-        held, agent.held = agent.held, []
-        return held
+        charged = [(entry, outcome) for entry, outcome, number in agent.held if number <= known]
+        agent.held = [one for one in agent.held if one[2] > known]
+        return charged
 
     def fail(
         self, agent: AgentRecord, entry: Entry, outcome: Outcome, *, is_searched: bool = False
@@ -105,10 +115,12 @@ class Renewals:
         bisection follows the last try.
         """
         is_first = agent.calls == 0
-        is_charged = self._is_charged(agent, entry, outcome, is_searched=is_searched)
+        is_sound = agent.soundness.fail(outcome.failed_before)
+        is_charged = self._is_charged(
+            agent, entry, outcome, is_sound=is_sound, is_searched=is_searched
+        )
         agent.calls += 1
-        agent.failed_in_a_row += 1
-        if agent.failed_in_a_row == 1:
+        if is_sound:
             agent.first_failed, agent.others_failed = (entry.mini_batch.index, outcome.failure), 0
         agent.others_failed += entry.mini_batch.index != agent.first_failed[0]
         if outcome.is_fatal:
@@ -116,7 +128,7 @@ class Renewals:
             # first call of a process can be blamed, so it runs again as one.
             agent.is_worn = True
             if not is_charged and not entry.is_searched:
-                agent.held.append((entry.first(), outcome))
+                agent.held.append((entry.first(), outcome, agent.soundness.failures))
             return is_charged
         if is_first and agent.epoch is not None:
             self._enough = min(2 * self._enough, MOST_IN_A_ROW)
@@ -125,17 +137,24 @@ class Renewals:
             # fails there: only that one would be charged, and this one attempted again and again,
             # for the whole of its timeout.
             has_ended_it = outcome.status in ENDS_OF_PROCESSES
-            agent.held.append((entry.first() if has_ended_it else entry, outcome))
-        if agent.failed_in_a_row >= self.most_in_a_row:
+            held = entry.first() if has_ended_it else entry
+            agent.held.append((held, outcome, agent.soundness.failures))
+        if agent.soundness.in_a_row >= self.most_in_a_row:
             agent.is_worn = True
         return is_charged
 
     def _is_charged(
-        self, agent: AgentRecord, entry: Entry, outcome: Outcome, *, is_searched: bool
+        self,
+        agent: AgentRecord,
+        entry: Entry,
+        outcome: Outcome,
+        *,
+        is_sound: bool,
+        is_searched: bool,
     ) -> bool:
         if outcome.is_fatal:
             return agent.attempts == 0
-        if agent.failed_in_a_row == 0:
+        if is_sound:
             return True
         # A row that is found is blamed for good, and renewals may see no success where bad rows
         # break their processes.
@@ -183,13 +202,13 @@ class Renewals:
         A mini-batch that has failed by itself before waits as it did after that failure.
         """
         held, agent.held = agent.held, []
-        for entry, outcome in held:
+        for entry, outcome, _ in held:
             self._state.errors.retry(entry.mini_batch.index, outcome.failure)
             self._state.actions.append(
                 FailAttempt(entry.mini_batch, outcome, final=False, charged=False)
             )
         at_once = []
-        for entry in [entry.again() for entry, _ in reversed(held)]:
+        for entry in [entry.again() for entry, *_ in reversed(held)]:
             if delay_s := self._state.delay_s(entry):
                 self._state.delay(entry, delay_s)
             else:
@@ -221,7 +240,11 @@ class Renewals:
         kind = "" if failure is None else f" ({failure.kind})"
         others = agent.others_failed
         if not others:
-            times = "" if agent.failed_in_a_row == 1 else f" {agent.failed_in_a_row} times in a row"
+            times = (
+                ""
+                if agent.soundness.in_a_row == 1
+                else f" {agent.soundness.in_a_row} times in a row"
+            )
             return f"mini-batch {index} failed in it{times}{kind}"
         next_ones = "another one" if others == 1 else f"{others} others"
         again = "counted as a try" if self._helpless else "runs again, and this counts as no try"

@@ -41,6 +41,7 @@ SETTLING = (
     "total",
     "succeeded",
     "empty",
+    "failed_before",
 )
 """The fields of an outcome that settle its mini-batch if nothing went wrong."""
 
@@ -112,7 +113,9 @@ class Settling:
                 self._isolation.learn_columns(results.outcomes.column("columns"))
             commit = Commit([], [], results)
             outcomes = results.outcomes.columns(*SETTLING)
-            for position, (index, attempt, status, elapsed_s, *items) in enumerate(outcomes):
+            for position, (index, attempt, status, elapsed_s, *items, failed_before) in enumerate(
+                outcomes
+            ):
                 entry = flight.take(index, attempt)
                 if entry is None:
                     continue
@@ -122,10 +125,12 @@ class Settling:
                     count, seconds = count + 1, seconds + elapsed_s
                     self._commit(entry, commit, position, *items)
                     empty = items[-1] or (entry.pieces is not None and entry.pieces.is_empty)
-                    self._succeed(entry, flight, locations, empty=empty)
+                    self._succeed(
+                        entry, flight, locations, empty=empty, failed_before=failed_before
+                    )
                 if state.over:
                     return
-        state.sizes.learn(count, seconds)
+        state.sizes.learn(count, seconds / state.limits.calls)
         if count:
             self._quarantine.work(locations)
 
@@ -210,7 +215,13 @@ class Settling:
     # ---- failed attempts ----
 
     def _succeed(
-        self, entry: Entry, flight: InFlightLease, locations: tuple[Location, ...], *, empty: bool
+        self,
+        entry: Entry,
+        flight: InFlightLease,
+        locations: tuple[Location, ...],
+        *,
+        empty: bool,
+        failed_before: int | None = None,
     ) -> None:
         """Record a success, and charge the failures before it: the process did not cause them."""
         if entry.failed_on:
@@ -218,11 +229,13 @@ class Settling:
         flight.agent.attempts += 1
         if empty:  # `run` was not called
             return
-        self._charge_held(flight.agent, flight.slot.id)
+        self._charge_held(flight.agent, flight.slot.id, failed_before)
 
-    def _charge_held(self, agent: AgentRecord, slot: SlotId) -> None:
+    def _charge_held(
+        self, agent: AgentRecord, slot: SlotId, failed_before: int | None = None
+    ) -> None:
         """Charge what a process holds: it has succeeded since."""
-        for held, outcome in self._renewals.succeed(agent):
+        for held, outcome in self._renewals.succeed(agent, failed_before):
             if not self._state.over:
                 self._charge(held, outcome, slot, alone=held.lease_at_most == 1)
 
@@ -255,6 +268,8 @@ class Settling:
             self._succeed(entry._replace(failed_on=()), flight, locations, empty=False)
         if (smaller := self._memory.smaller(entry, outcome, agent)) is not None:
             agent.attempts += 1
+            if outcome.failed_before is not None:  # its process has counted it
+                agent.soundness.fail(outcome.failed_before)
             self._timer.progress()
             self._record(entry, outcome)
             self._next.append(smaller)

@@ -200,6 +200,8 @@ class Job:
         """
         options, folder = self._call.options, self._call.folder
         limits = with_known_size(self._call, options.limits())
+        if self._call.calls is not None:
+            limits = replace(limits, calls=self._call.calls.at_once)
         with suppress(OSError, ValueError):
             columns = json.loads(folder.returned_columns.read_text())
             limits = replace(limits, columns=tuple(map(str, columns)))
@@ -310,6 +312,7 @@ class Job:
             stand_ins=plugin_stand_ins(elsewhere=options.python is not None),
             stages=options.stages,
             preload=options.imported_once,
+            calls=call.calls,
         )
 
     # ---- the work ----

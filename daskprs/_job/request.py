@@ -33,6 +33,7 @@ from daskprs._inputs.files.listing import watched_listing
 from daskprs._inputs.open_source import has_labels, open_source
 from daskprs._inputs.source.included import PATH, Included, included_columns
 from daskprs._inputs.source.input_file import is_url
+from daskprs._job.call_form import calls_of
 from daskprs._job.checked_output import checked_output, output_form
 from daskprs._job.inline_call import refuse_work_elsewhere
 from daskprs._options.output_path import in_terms_of, output_alone
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from daskprs._core.calls import Calls
     from daskprs._inputs.source.read_options import ReadOptions
     from daskprs._inputs.source.source import Source
     from daskprs._output.publish.remote import RemoteOutput
@@ -104,6 +106,8 @@ class CheckedCall:
     """Whether a job is Completed though none of its items succeeded: `run` may be a filter."""
     warning: str = ""
     """The warning when the job begins; it names options."""
+    calls: Calls | None = None
+    """The calls of `run` at the same time; None: a process makes one after the other."""
     has_labels: bool = False
     """Whether the input has an index that `run` does not see."""
     digest: Digest = keyed_digest
@@ -182,6 +186,7 @@ def check_call(
     form = output_form(data, options, output_folder, text=text, lenient=lenient)
     on_cluster = client is not None or current_client() is not None
     check_preload(options.imported_once, checked.root, elsewhere=on_cluster)
+    calls = calls_of(options, checked)  # before anything is looked at that takes time
     source, listed, included = _checked_source(
         data, checked, options, folder, keep_labels=form.typed, on_cluster=on_cluster
     )
@@ -222,6 +227,7 @@ def check_call(
         included,
         listed=listed,
         warning=place.warning,
+        calls=calls,
         has_labels=has_labels(data),
         digest=lambda text: keyed_digest(text, key or variables_key(folder)),
     )

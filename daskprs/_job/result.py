@@ -183,7 +183,8 @@ class ParallelRunResult:
         Returns
         -------
         str
-            The text; empty where nothing was printed.
+            The text; empty where nothing was printed. Where a process works on several mini-batches
+            at a time, its text is that of all attempts there.
 
         Raises
         ------

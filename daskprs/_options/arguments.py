@@ -70,6 +70,7 @@ class _RareOptions(TypedDict, total=False):
     preprocess: str | Callable[..., Any] | None
     postprocess: str | Callable[..., Any] | None
     preprocess_processes: int | None
+    concurrency_per_process: int | None
     store_requests: int
     retry_delay: float | str
     independent_rows: bool

@@ -128,13 +128,14 @@ def optional(rule: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     return lambda name, value: None if value is None else rule(name, value)
 
 
-def check_number(least: int) -> Callable[[str, Any], Any]:
+def check_number(least: int, most: int | None = None) -> Callable[[str, Any], Any]:
     """Return a rule for whole numbers."""
+    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
 
     def rule(name: str, value: Any) -> Any:
         whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not whole or value < least:
-            raise refused(name, value, f"a whole number of at least {least}")
+        if not whole or value < least or (most is not None and value > most):
+            raise refused(name, value, f"a whole number {bounds}")
         return int(value)
 
     return rule

@@ -12,6 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from daskprs import _plugins
+from daskprs._core.calls import MOST_AT_ONCE
 from daskprs._core.limits import Limits
 from daskprs._core.stages import Stages, name_of
 from daskprs._inputs.source.read_options import BatchFormat, Header, InputType, ReadOptions
@@ -290,6 +291,11 @@ class RunOptions:
         The number of processes on each node for `preprocess` and `postprocess`. Default: the usable
         cores, without one for each agent process; on a node without a GPU that runs `preprocess`
         for others, the threads of its Dask workers.
+    concurrency_per_process
+        The number of mini-batches that a process works on at the same time, where `run` is an
+        ``async def``, or the script has the line ``thread_safe = True``: up to 1,000. It is for
+        scripts that wait for something else, such as an endpoint. Default: 64 in such a script, and
+        1 in any other.
     store_requests
         The largest number of files that each agent fetches from an object store at the same time.
         The call itself lists as many paths, and reads as many footers and header lines, at the same
@@ -537,6 +543,9 @@ class RunOptions:
     )
     preprocess_processes: int | None = option(
         None, PROCESSES, check_number(1), changes_results=False, is_site_default=False
+    )
+    concurrency_per_process: int | None = option(
+        None, PROCESSES, check_number(1, MOST_AT_ONCE), changes_results=False, is_site_default=False
     )
     store_requests: int = option(
         STORE_REQUESTS, PROCESSES, check_number(1), changes_results=False, is_of_task=True

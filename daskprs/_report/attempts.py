@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import AgentChanged, AttemptFailed, JobStarted, MiniBatchesDone
-from daskprs._core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
+from daskprs._core.lease import AgentExited, AgentNoted, AgentReady, AgentStarted, InitFailed
 from daskprs._core.outcomes import PRINTED_SOMEWHERE, Printed, Status, failed_items, signal_of
 from daskprs._folders.job_lock import begun_epochs
 from daskprs._report.evidence import NO_PROCESS, evidence
@@ -214,6 +214,8 @@ def sentence_about(change: AgentEvent) -> str:
             return f"{process} ready after {elapsed_s:.3f} s"
         case InitFailed(process, failure, elapsed_s):
             return f"{process} failed in import or init() after {elapsed_s:.3f} s: {failure}"
+        case AgentNoted(process, text):
+            return f"{process}: {text}"
         case AgentExited(process, returncode, reason, _, warning):
             exits = f"{process} exits with returncode {returncode}"
             # A death begins with these words already; a timeout and an orderly end do not.

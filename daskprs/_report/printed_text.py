@@ -41,6 +41,8 @@ def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | N
         return ""
     log = (folder.stdout if stream == "stdout" else folder.stderr)(node, process)
     if detail[stream] is None:
+        if lines := _marked_lines(log, index):
+            return lines
         msg = (
             f"{stream}: which part of {log} is of mini-batch {index} is unknown, since the script "
             "has put something else in the place of stdout or stderr. Read the log."
@@ -51,6 +53,17 @@ def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | N
     except FileNotFoundError as error:
         msg = f"{stream}: {log} is gone, which had the output of mini-batch {index}."
         raise UsageError(msg) from error
+
+
+def _marked_lines(log: Path, index: int) -> str:
+    """Return the lines of a mini-batch whose process had several at a time, which mark them."""
+    mark = f"[{index}] ".encode()
+    try:
+        with open_regular(log) as file:
+            lines = [line.removeprefix(mark) for line in file if line.startswith(mark)]
+    except FileNotFoundError:
+        return ""
+    return b"".join(lines).decode("utf-8", "replace")
 
 
 def _lines_of(table: Path, index: int) -> list[str]:

@@ -21,11 +21,17 @@ def test_a_full_disk_is_the_fault_of_no_piece() -> None:
         raise UnwritableError(28, "No space left on device", "spool")
 
     attempt: Any = SimpleNamespace(
-        data=["a", "b"], mini_batch=MiniBatch(0, None, "0"), total=2, nulls=None, named={}
+        data=["a", "b"],
+        mini_batch=MiniBatch(0, None, "0"),
+        total=2,
+        nulls=None,
+        named={},
+        turn_to=print,
+        enter=print,
     )
     pieces = Pieces(((0, 1), (1, 2)))
     failure: Any = None
     output = OutputSpec(text=False, typed=True)
-    run = PiecesRun(attempt, pieces, output, None, write_run, failure, print, print)
+    run = PiecesRun(attempt, pieces, output, None, write_run, failure)
     with pytest.raises(UnwritableError):
         run.made(None, counts_inputs=False)

@@ -54,6 +54,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("preprocess", "of images"),
     ("postprocess", 3),
     ("preprocess_processes", 0),
+    ("concurrency_per_process", 0),
+    ("concurrency_per_process", 1001),
     ("preload", ["torch", "a-b"]),
     ("preload", "import"),
     ("preload", 3),
@@ -613,7 +615,7 @@ independent_rows on_error
     source_directory secrets side_inputs logging_level
     node_count process_count_per_node gpus_per_process start_method preload
     agent_memory_limit
-    agent_max_mini_batches preprocess_processes
+    agent_max_mini_batches preprocess_processes concurrency_per_process
     store_requests
     run_max_try retry_delay allowed_failed_count allowed_failed_percent error_threshold
     max_node_losses fail_on_timeout

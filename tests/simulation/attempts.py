@@ -135,11 +135,11 @@ class ItemsAttempt:
 
     def __init__(self, agent: Agent, assigned: Assigned, position: int, act: Act) -> None:
         self._agent = agent
-        self._position = position
         self._act = act
         self._items = agent.script.items
         self._output = agent.output
-        self._run = AttemptRun(assigned, _NoPeak(), lambda: 0.0)  # type: ignore[arg-type]
+        page: Any = agent
+        self._run = AttemptRun(assigned, _NoPeak(), lambda: 0.0, page, position)  # type: ignore[arg-type]
         self._run.total = self._items.sizes[assigned.mini_batch.index]
 
     def made(self) -> tuple[Outcome, bytes]:
@@ -151,15 +151,14 @@ class ItemsAttempt:
 
     def _made(self) -> tuple[Outcome, bytes]:
         run, pieces = self._run, self._run.pieces
-        self._enter()
+        run.enter(Phase.RUNNING)
         if run.total == 0:
             return run.finished(Status.RUN_DONE, empty=True), b""
         run.data = items_of(run.mini_batch.index, run.total)
         known = None if pieces is None else pieces.columns
         run.nulls = NullRows((), None, known) if self._output.errors else None
         if pieces is not None:
-            turn = self._agent.turn_to, self._enter
-            made = PiecesRun(run, pieces, self._output, None, self._write_run, _failure, *turn)
+            made = PiecesRun(run, pieces, self._output, None, self._write_run, _failure)
             if pieces.is_trial:
                 return made.tried_out(), b""
             return made.made(self._agent.spool, counts_inputs=False)
@@ -174,9 +173,6 @@ class ItemsAttempt:
             outcome = with_failed_rows(outcome, run, items_of(run.mini_batch.index, run.total))
         columns = COLUMNS if kept and self._output.errors else None
         return outcome._replace(columns=columns), body
-
-    def _enter(self) -> None:
-        self._agent.enter(Phase.RUNNING, self._position, self._run.total)
 
     def _write_run(
         self, writer: RowWriter, run: AttemptRun, part: MiniBatch, range_: Range

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.null_rows import NullRows
     from daskprs._agent.child.peak_memory import PeakMemory
+    from daskprs._agent.protocol.shared_page import CallRecord, Phase, SharedPage
     from daskprs._core.mini_batch import Assigned
     from daskprs._output.rows.format_result import FormattedRows
 
@@ -59,7 +60,15 @@ class RunClock:
 class AttemptRun:
     """One attempt while it is being made: its clocks, its data, its outcome."""
 
-    def __init__(self, assigned: Assigned, peak: PeakMemory, cpu_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        assigned: Assigned,
+        peak: PeakMemory,
+        cpu_s: Callable[[], float],
+        page: SharedPage | CallRecord,
+        position: int,
+        clock: RunClock | None = None,
+    ) -> None:
         self.mini_batch, self.number, self.pieces, self.work = assigned
         self._peak = peak
         self._cpu_s = cpu_s
@@ -74,7 +83,10 @@ class AttemptRun:
         self.nulls: NullRows | None = None
         """Writes the rows, where they have a column `_error`."""
         self.total = self.mini_batch.items or 0
-        self.run_clock = RunClock()
+        self.run_clock = clock or RunClock()
+        self._page = page
+        self.position = position
+        """Its position in the order."""
         self._wall = time.time()
         self._begun = time.perf_counter()
         self._cpu_before_s = cpu_s()
@@ -85,6 +97,14 @@ class AttemptRun:
     def target(self) -> str | None:
         """The file for what the next stage gets; None: this process makes the rows."""
         return None if self.work is None else self.work.target
+
+    def enter(self, phase: Phase) -> None:
+        """Note on the shared page what the attempt turns to now."""
+        self._page.enter(phase, self.position, self.total)
+
+    def turn_to(self, piece: int) -> None:
+        """Note there the piece that `run` gets next."""
+        self._page.turn_to(piece)
 
     def begin(self) -> None:
         """Take what was loaded, and count its items."""

@@ -75,7 +75,15 @@ class Inbox:
 
     def receive(self) -> None:
         """Wait for a message, and process it."""
-        match self._connection.recv():
+        self.process(self.next_message())
+
+    def next_message(self) -> Any:
+        """Wait for a message."""
+        return self._connection.recv()
+
+    def process(self, message: Any) -> None:
+        """Process a message."""
+        match message:
             case RunLease(lease_id, work, prefetch, most_in_a_row):
                 self._order = Order(lease_id, prefetch=prefetch, most_in_a_row=most_in_a_row)
                 self._order.add(work)
@@ -94,6 +102,21 @@ class Inbox:
         """Claim and return the mini-batch at the current position; None without one."""
         order = self._order
         return order.work[order.position] if self._claimed(order.position) else None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a mini-batch is waiting to be claimed."""
+        return self._order.position in self._order.work
+
+    def claim_next(self) -> tuple[int, Assigned] | None:
+        """Claim the next position of several calls at the same time; None where none can be."""
+        order = self._order
+        position = order.position
+        if position not in order.work or not self._begins(position):
+            return None
+        assigned = order.work[position]
+        order.next()
+        return position, assigned
 
     def look_ahead(self) -> None:
         """Load the next mini-batch ahead if that pays; if none is known, flush outcomes."""
@@ -136,7 +159,11 @@ class Inbox:
         """Drop what is not done of the order; more work for it may still be on its way."""
         self._order.next()
         self._page.done(self._order.position)
-        self._order = Order(NO_ORDER, prefetch=False)
+        self.drop()
+
+    def drop(self) -> None:
+        """Drop what is not claimed of the order."""
+        self._order = Order(NO_ORDER, prefetch=False, most_in_a_row=self._order.most_in_a_row)
 
     def close(self) -> None:
         """Close the descriptor that is not shared with the supervisor."""
@@ -275,12 +302,12 @@ class Loader:
             self._results.get()
             self._is_dropped = False
         if self._ahead != position:
-            return self._load(assigned)
+            return self.load(assigned)
         self._ahead = NOTHING
         loaded = self._results.get()
         if _lacked_room(loaded.error):
             del loaded  # and the frames of its error
-            return self._load(assigned)
+            return self.load(assigned)
         return loaded
 
     def load_again(self, mini_batch: MiniBatch) -> Any:
@@ -292,7 +319,7 @@ class Loader:
             return None
         if self._ahead != NOTHING:
             self._results.put(self._results.get())
-        return self._load(Assigned(mini_batch, 0)).data
+        return self.load(Assigned(mini_batch, 0)).data
 
     def drop(self) -> None:
         """Drop what is loaded ahead, without waiting for it: the agent may be asked to end."""
@@ -343,13 +370,14 @@ class Loader:
             while (order := self._orders.get()) is not None:
                 assigned = order()
                 if assigned is not None:
-                    loaded = self._load(assigned)
+                    loaded = self.load(assigned)
                     self._page.loading(NOTHING)
                     self._results.put(loaded)
         except MemoryError:
             self._reserve.end()
 
-    def _load(self, assigned: Assigned) -> Loaded:
+    def load(self, assigned: Assigned) -> Loaded:
+        """Load a mini-batch now; one thread at a time."""
         begun, work = time.perf_counter(), assigned.work
         try:
             if work is not None and work.source is not None:

@@ -7,6 +7,7 @@ writes each activity to the shared page before it begins. It catches every excep
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import pickle
@@ -18,7 +19,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from daskprs._agent.child import call_lines
 from daskprs._agent.child.attempt_run import AttemptRun
+from daskprs._agent.child.call_threads import CallThreads
+from daskprs._agent.child.coroutines import CallTimeout, Coroutines
 from daskprs._agent.child.entry_script import load_entry_script, profile_of
 from daskprs._agent.child.failure import failure_of, may_pass
 from daskprs._agent.child.foreign_script import ForeignScript
@@ -27,7 +31,7 @@ from daskprs._agent.child.inbox import Inbox, Loader
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.lifetime import Lifetime
 from daskprs._agent.child.null_rows import NullRows
-from daskprs._agent.child.outbox import MemoryReserve, Outbox
+from daskprs._agent.child.outbox import FLUSH_AFTER_S, OF_CALLS_S, MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
 from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun, with_failed_rows
 from daskprs._agent.child.print_marks import OWN, PrintMarks
@@ -44,7 +48,15 @@ from daskprs._agent.protocol.messages import (
     Stopped,
 )
 from daskprs._agent.protocol.shared_page import Phase, SharedPage
-from daskprs._core.outcomes import Failure, Outcome, Status, input_changed
+from daskprs._core.outcomes import (
+    PRINTED_SOMEWHERE,
+    UNKNOWN,
+    Failure,
+    Outcome,
+    Status,
+    input_changed,
+)
+from daskprs._core.soundness import Soundness
 from daskprs._core.stages import RUN
 from daskprs._folders.job_folder import JobFolder
 from daskprs._inputs.files.file_versions import compare_with_times_seen
@@ -61,11 +73,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from multiprocessing.connection import Connection
 
+    from daskprs._agent.child.call_threads import Call
     from daskprs._agent.child.entry_script import ScriptFunctions
     from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.print_marks import Streams
     from daskprs._agent.protocol.messages import JobSpec
-    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.mini_batch import Assigned, MiniBatch
     from daskprs._core.pieces import Range
 
 EXIT_ORDERLY = 0
@@ -119,7 +132,7 @@ def _served(
     begun = time.perf_counter()
     try:
         agent = Agent(start, connection, page, reserve, streams, at_end)
-        agent.entry.init()
+        agent.called(agent.entry.init)
         if start.job.start_method == INLINE:
             agent.entry.prepare()
     except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
@@ -169,9 +182,18 @@ class Agent:
         at_end: ExitStack,
     ) -> None:
         self._job = start.job
+        self._at_end = at_end
         self._reserve = reserve
         self._pid = os.getpid()
-        spool = start.process.spool
+        self._soundness = Soundness()
+        calls = start.job.calls
+        # Before the script is imported, as the threads below.
+        self._threads = (
+            None if calls is None else CallThreads(calls, page, reserve, self._soundness)
+        )
+        self._coroutines = None if self._threads is None else self._threads.coroutines
+        # Several calls cannot append to one spool at the same time.
+        spool = start.process.spool if calls is None else None
         self._spool = None if spool is None else AgentSpool(spool)
         if self._spool is not None:
             close_in_forks(self._spool.forget)
@@ -179,7 +201,8 @@ class Agent:
         self._connection = connection
         self._page = page
         self._peak = PeakMemory(page)
-        self._outbox = Outbox(connection, reserve, self._spool)
+        after_s = FLUSH_AFTER_S if calls is None else OF_CALLS_S
+        self._outbox = Outbox(connection, reserve, self._spool, after_s)
         self._loader = Loader(page, reserve)
         self._has_process = start.job.start_method != INLINE
         sees_all = start.job.python is None and start.job.profiling_module in SEE_ALL_THREADS
@@ -187,9 +210,12 @@ class Agent:
         # `Thread.start` waits for it for ever.
         if self._has_process and not sees_all:
             self._outbox.start()
+        if self._has_process and not sees_all and calls is None:
             self._loader.start()
         self._inbox = Inbox(connection, page, self._loader, self._outbox)
         at_end.callback(self._inbox.close)
+        if calls is not None:
+            call_lines.install()
         self._print_marks = PrintMarks(page, start.process, streams)
         load = load_entry_script if start.job.python is None else ForeignScript
         self.entry: ScriptFunctions | ForeignScript = load(start.job, start.process)
@@ -200,8 +226,6 @@ class Agent:
         if start.job.batch_form is not None:
             start.job.batch_form.prepare()
             self._loader.form = start.job.batch_form.of
-        self._failed_in_a_row = 0
-        """Number of calls of `run` that have failed since the last success."""
         self._lifetime = Lifetime(start.job.limits)
         self._has_told_columns = False
         self._profile: RunProfile | None = None
@@ -216,6 +240,9 @@ class Agent:
         """Work until the supervisor sends `Stop`; the steps are those of `steps`."""
         self._print_marks.move()  # beyond what import and init() have printed
         try:
+            if self._threads is not None:
+                self._page.mark_printed(UNKNOWN, UNKNOWN)
+                self._threads.serve(self._connection, self._inbox, self._make, self._note)
             while not self._inbox.stopped:
                 yield True
                 self._inbox.receive()
@@ -225,7 +252,7 @@ class Agent:
         failure = None
         self._page.enter(Phase.SHUTDOWN)
         try:
-            self.entry.shutdown()
+            self.called(self.entry.shutdown)
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             failure = failure_of(error, self._job)
         end_fork_of(self._pid)
@@ -242,28 +269,20 @@ class Agent:
         """Run the claimed mini-batches, one position after the other; yield after each."""
         inbox = self._inbox
         while (assigned := inbox.claim()) is not None:
-            position = inbox.position
-            self._reserve.renew()
-            self._page.enter(Phase.LOADING, position)
-            self._peak.reset()
-            attempt = AttemptRun(assigned, self._peak, self.entry.cpu_s)
-            self._page.turn_to(0)
-            attempt.data, attempt.load_error = self._loader.take(position, assigned)
+            attempt = AttemptRun(assigned, self._peak, self.entry.cpu_s, self._page, inbox.position)
+            self._begin(attempt)
+            attempt.data, attempt.load_error = self._loader.take(inbox.position, assigned)
             inbox.look_ahead()
-            outcome, payload = self._run(attempt, position)
+            outcome, payload = self._run(attempt)
             end_fork_of(self._pid)
             printed = self._print_marks.move()
             if printed is not None:
                 outcome = outcome._replace(printed=printed)
             outcome = self._with_columns(outcome, attempt)
             inbox.listen_again()
-            is_made = outcome.status is Status.RUN_DONE and attempt.target is None
-            if attempt.named and attempt.pieces is None and is_made:
-                # It is loaded again, since `run` may have changed what it got: only now, when the
-                # loader's thread takes no further mini-batch to the reader.
-                data = self._loader.load_again(attempt.mini_batch)
-                outcome = with_failed_rows(outcome, attempt, data)
-            self._page.enter(Phase.RETURNING, position, attempt.total)
+            # Only now, when the loader's thread takes no further mini-batch to the reader.
+            outcome = self._with_named(outcome, attempt)
+            attempt.enter(Phase.RETURNING)
             halted = self._halt_after(outcome)
             if halted is None:
                 self._outbox.add(outcome, payload)
@@ -278,6 +297,69 @@ class Agent:
             yield False
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
+
+    def _make(self, call: Call, assigned: Assigned) -> None:
+        """Make an attempt beside others, and report it; the thread has the turn."""
+        threads = self._threads
+        assert threads is not None, "it works in one of them"  # noqa: S101 - for the types
+        attempt = AttemptRun(
+            assigned, self._peak, call.cpu_s, call.record, call.position, call.clock
+        )
+        self._begin(attempt)
+        with threads.loading():
+            attempt.data, attempt.load_error = self._loader.load(assigned)
+        outcome, payload = self._run(attempt)
+        outcome = self._with_columns(outcome, attempt)
+        if attempt.named:
+            with threads.loading():
+                outcome = self._with_named(outcome, attempt)
+        attempt.enter(Phase.RETURNING)
+        if call.end():
+            outcome = outcome._replace(printed=PRINTED_SOMEWHERE)
+        outcome = outcome._replace(failed_before=call.failed_before)
+        halted = threads.halted(self._halt_after(outcome))
+        if halted is not None:
+            self._inbox.drop()
+        self._outbox.add(outcome, payload, halted if threads.in_flight == 1 else None)
+        if threads.in_flight == 1 and not self._inbox.has_work:
+            self._outbox.flush()
+
+    def _note(self, text: str) -> None:
+        """Tell people something; it is in the log as well."""
+        text = self._job.script.as_written(text)
+        sys.stderr.write(f"daskprs: {text}\n")
+        self._outbox.note(masked(text))
+
+    def called(self, function: Callable[[], Any]) -> Any:
+        """Call a function of the script, and await what it returns if that can be."""
+        result = function()
+        if not inspect.isawaitable(result):
+            return result
+        return self._loop().result(result)
+
+    def _loop(self) -> Coroutines:
+        if self._coroutines is None:
+            self._coroutines = Coroutines()
+            if not self._has_process:  # else it ends with the process
+                self._at_end.callback(self._coroutines.close)
+        return self._coroutines
+
+    def _begin(self, attempt: AttemptRun) -> None:
+        """Begin an attempt, which loads its mini-batch next."""
+        self._reserve.renew()
+        attempt.enter(Phase.LOADING)
+        self._peak.reset()
+        attempt.turn_to(0)
+
+    def _with_named(self, outcome: Outcome, attempt: AttemptRun) -> Outcome:
+        """Return an outcome with the items that the script itself has named as failed.
+
+        Its mini-batch is loaded again, since `run` may have changed what it got.
+        """
+        is_made = outcome.status is Status.RUN_DONE and attempt.target is None
+        if not attempt.named or attempt.pieces is not None or not is_made:
+            return outcome
+        return with_failed_rows(outcome, attempt, self._loader.load_again(attempt.mini_batch))
 
     def _with_columns(self, outcome: Outcome, attempt: AttemptRun) -> Outcome:
         """Return an outcome with the columns of its rows, once, where rows of nulls need them."""
@@ -294,21 +376,21 @@ class Agent:
         The ledger decides what becomes of it (`core.renewals`). An agent that went on would fail
         a lease of ten thousand mini-batches within a second.
         """
-        if not outcome.is_neutral:
-            failed = outcome.status is not Status.RUN_DONE
-            self._failed_in_a_row = self._failed_in_a_row + 1 if failed else 0
+        has_failed = outcome.status is not Status.RUN_DONE
+        if not outcome.is_neutral or outcome.is_fatal:
+            (self._soundness.fail if has_failed else self._soundness.succeed)(outcome.failed_before)
         if outcome.is_fatal:
             return str(outcome.failure)
-        has_failed = bool(self._failed_in_a_row) and not outcome.is_neutral
-        if has_failed and self._failed_in_a_row >= self._inbox.most_in_a_row:
+        has_failed = has_failed and not outcome.is_neutral
+        if has_failed and self._soundness.in_a_row >= self._inbox.most_in_a_row:
             return ""
         return "" if self._lifetime.is_over() else None
 
-    def _run(self, attempt: AttemptRun, position: int) -> tuple[Outcome, bytes]:
+    def _run(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
             return self._not_loaded(attempt, attempt.load_error), b""
         attempt.begin()
-        self._page.enter(Phase.RUNNING, position, attempt.total)
+        attempt.enter(Phase.RUNNING)
         if attempt.total == 0 and self._job.unit == "row":
             return attempt.finished(Status.RUN_DONE, empty=True), b""
         outcome, payload = self._tried(attempt)
@@ -339,7 +421,10 @@ class Agent:
             self._outbox.refuse(error)
             return attempt.finished(Status.RUN_DONE), b""
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
-            return attempt.finished(Status.RUN_EXCEPTION, failure=self._failure(error)), b""
+            failure, status = self._failure(error), Status.RUN_EXCEPTION
+            if isinstance(error, CallTimeout):
+                failure, status = failure._replace(kind="TimeoutError"), Status.RUN_TIMEOUT
+            return attempt.finished(status, failure=failure), b""
 
     def _failure(self, error: BaseException) -> Failure:
         """Return an exception of the script as data."""
@@ -358,11 +443,7 @@ class Agent:
                 known = pieces.columns
             attempt.nulls = NullRows(names, output.schema, known)
         if pieces is not None:
-            enter = partial(self._page.enter, Phase.RUNNING, self._inbox.position, attempt.total)
-            steps = self._page.turn_to, enter
-            run = PiecesRun(
-                attempt, pieces, output, included, self._write_run, self._failure, *steps
-            )
+            run = PiecesRun(attempt, pieces, output, included, self._write_run, self._failure)
             if pieces.is_trial:
                 return run.tried_out(), b""
             return run.made(self._spool, counts_inputs=self.entry.counts_inputs)
@@ -404,7 +485,7 @@ class Agent:
         elif isinstance(result, Iterator) and not isinstance(result, io.IOBase):
             write_rows(clock.around(result))
         else:
-            self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
+            attempt.enter(Phase.RETURNING)
             write_rows(result)
         attempt.take_named()
         return True
@@ -415,7 +496,7 @@ class Agent:
         if result is None:
             return self._returned_none(attempt)
         attempt.take_named()
-        self._page.enter(Phase.RETURNING, self._inbox.position, attempt.total)
+        attempt.enter(Phase.RETURNING)
         write(attempt.handed_on(result, included), target, attempt.stage)
         return attempt.finished(Status.RUN_DONE)
 
@@ -442,7 +523,7 @@ class Agent:
             included = before.included
         elif self._job.included is not None:
             included, data = taken_columns(self._job.included, data, mini_batch, first_row)
-            self._page.enter(Phase.RUNNING, self._inbox.position, attempt.total)
+            attempt.enter(Phase.RUNNING)
         if attempt.work is None:
             self.entry.prepare()
         failed = attempt.call(first_row, rows_in(data) if before is None else attempt.total)
@@ -450,9 +531,25 @@ class Agent:
             attempt.stage = stage
             with attempt.run_clock:
                 data = self.entry.run(data, mini_batch, piece, failed, stage)
+                if inspect.isawaitable(data):
+                    data = self._awaited(data, attempt)
             if data is None:
                 break
         return data, included
+
+    def _awaited(self, awaitable: Any, attempt: AttemptRun) -> Any:
+        """Return the result of a call that is a coroutine.
+
+        It is canceled after its timeout. Where it has the process to itself, the supervisor ends
+        that instead.
+        """
+        if self._threads is None:
+            return self._loop().result(awaitable)
+        timeout_s = self._job.limits.run_timeout_s
+        if attempt.pieces is not None and attempt.pieces.timeout_s is not None:
+            timeout_s = min(timeout_s, attempt.pieces.timeout_s)
+        canceling = partial(attempt.enter, Phase.CANCELING)
+        return self._loop().call(awaitable, attempt.position, timeout_s, canceling)
 
 
 def as_it_is(result: Any) -> Any:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from daskprs._agent.protocol.answers import dumped
-from daskprs._agent.protocol.messages import Outcomes
+from daskprs._agent.protocol.answers import MOST_CHARS, dumped
+from daskprs._agent.protocol.messages import Noted, Outcomes
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Results
 from daskprs._core.outcomes import Failure, Status
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from daskprs._output.spool import AgentSpool
 
 FLUSH_AFTER_S = 0.5
-"""Seconds that an outcome waits at most for others in its group."""
+"""Seconds that an outcome waits at most for others in its group …"""
+OF_CALLS_S = 0.2
+"""… and where a process makes several calls at a time: each may be one that somebody pays for, and
+it is made again if the process ends."""
 NO_MEMORY = (
     "there was no memory left to send what run() returned. Let the script keep less, use smaller "
     "mini-batches, or raise the limit of the process, such as ulimit -v."
@@ -77,8 +80,13 @@ class Outbox:
     """
 
     def __init__(
-        self, connection: Connection, reserve: MemoryReserve, spool: AgentSpool | None = None
+        self,
+        connection: Connection,
+        reserve: MemoryReserve,
+        spool: AgentSpool | None = None,
+        flush_after_s: float = FLUSH_AFTER_S,
     ) -> None:
+        self._flush_after_s = flush_after_s
         self._connection = connection
         self._reserve = reserve
         self._spool = spool
@@ -121,6 +129,11 @@ class Outbox:
         self.flush()
         self._unwritten = str(error)
 
+    def note(self, text: str) -> None:
+        """Send something for people."""
+        with self._lock:
+            self._connection.send_bytes(dumped(Noted(text[:MOST_CHARS])))
+
     def flush(self) -> None:
         """Send the group now."""
         with self._lock:
@@ -148,7 +161,7 @@ class Outbox:
                 with self._lock:
                     self._lock.wait_for(lambda: self._outcomes)
                     gone = partial(self._gone, self._groups)
-                    if not self._lock.wait_for(gone, FLUSH_AFTER_S):
+                    if not self._lock.wait_for(gone, self._flush_after_s):
                         self._send()
         except MemoryError:
             self._reserve.end()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs._agent.child.failed_input import rows_as_bytes
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.independence import difference
+from daskprs._agent.protocol.shared_page import Phase
 from daskprs._core.outcomes import Failure, Status
 from daskprs._core.pieces import FailedItems, FailedRows, PiecesEnd, size_of
 from daskprs._inputs.source.batch_format import piece_of, rows_in
@@ -65,11 +66,6 @@ class PiecesRun:
         Calls `run` with `attempt.data`, and writes what it returns; returns False for None.
     failure
         Returns an exception of the script as data, or raises it if it is none.
-    turn_to
-        Notes on the shared page that a range, by its position, is the next.
-    enter
-        Notes there that a call of `run` begins.
-
     """
 
     def __init__(
@@ -80,8 +76,6 @@ class PiecesRun:
         included: Included | None,
         write_run: Callable[[RowWriter, AttemptRun, MiniBatch, Range], bool],
         failure: Callable[[BaseException], Failure],
-        turn_to: Callable[[int], None],
-        enter: Callable[[], None],
     ) -> None:
         self._attempt = attempt
         self._pieces = pieces
@@ -89,8 +83,6 @@ class PiecesRun:
         self._included = included
         self._write_run = write_run
         self._failure = failure
-        self._turn_to = turn_to
-        self._enter = enter
         self._data, attempt.data = attempt.data, None
         self._is_independent: bool | None = None
         self._has_passed = False
@@ -108,7 +100,7 @@ class PiecesRun:
             return self._attempt.finished(Status.RUN_DONE, pieces=end)
         passed_after = False
         for position, range_ in enumerate(() if failure.fatal else others, 1):
-            self._turn_to(position)  # it may end the process, and is not what failed first
+            self._attempt.turn_to(position)  # it may end the process, and is not what failed first
             passed_after = self._tried(RowWriter(self._output), range_) is None
             if passed_after:
                 self._check(range_)
@@ -127,7 +119,7 @@ class PiecesRun:
             for position, range_ in enumerate(self._ranges):
                 while left_out and left_out[0].start < range_[0]:
                     self._leave_out(writer, left_out.pop(0))
-                self._turn_to(position)
+                self._attempt.turn_to(position)
                 failure = self._tried(writer, range_)
                 if failure is not None:
                     writer.discard()
@@ -178,7 +170,7 @@ class PiecesRun:
         start, stop = range_
         step = self._pieces.at_most or stop - start
         for first in range(start, stop, step):
-            self._enter()
+            self._attempt.enter(Phase.RUNNING)
             failure = self._called(writer, (first, min(first + step, stop)))
             if failure is not None:
                 return failure

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from daskprs._agent.protocol.messages import InitDone, InitRaised, Outcomes, Started, Stopped
+from daskprs._agent.protocol.messages import InitDone, InitRaised, Noted, Outcomes, Started, Stopped
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Results
 from daskprs._core.outcomes import UNKNOWN, Extent, Failure, Outcome, Printed, Status
@@ -25,7 +25,7 @@ from daskprs._core.pieces import FailedItems, FailedRows, PiecesEnd
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Answer = Started | InitDone | InitRaised | Outcomes | Stopped
+    Answer = Started | InitDone | InitRaised | Outcomes | Noted | Stopped
 
 _HEAD = struct.Struct("!I")
 MOST = 2**63 - 1
@@ -38,6 +38,7 @@ _OF_AN_AGENT = {
         Status.RUN_DONE,
         Status.LOAD_EXCEPTION,
         Status.RUN_EXCEPTION,
+        Status.RUN_TIMEOUT,
         Status.RUN_NULL_RETURN,
         Status.INPUT_CHANGED,
     )
@@ -114,6 +115,11 @@ def _stopped(payload: bytes, failure: Any) -> Stopped:
     return Stopped(None if failure is None else _failure(failure))
 
 
+def _noted(payload: bytes, text: Any) -> Noted:
+    _check(payload == b"" and type(text) is str and len(text) <= MOST_CHARS, "text")
+    return Noted(text)
+
+
 def _outcomes(
     payload: bytes, lease_id: Any, columns: Any, spool: Any, unwritten: Any, halted: Any
 ) -> Outcomes:
@@ -144,6 +150,7 @@ _FORMS: dict[str, Callable[..., Answer]] = {
     "InitDone": _init_done,
     "InitRaised": _init_raised,
     "Outcomes": _outcomes,
+    "Noted": _noted,
     "Stopped": _stopped,
 }
 
@@ -275,6 +282,12 @@ def _no_process(name: str, column: tuple[Any, ...]) -> tuple[Any, ...]:
     return column
 
 
+def _counts(name: str, column: tuple[Any, ...]) -> tuple[int | None, ...]:
+    if column.count(None) < len(column):
+        _ints(name, column)
+    return column
+
+
 _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     **dict.fromkeys(("index", "attempt", "total", "succeeded", "peak_bytes"), _ints),
     **dict.fromkeys(("started", "elapsed_s", "run_s", "cpu_s"), _seconds),
@@ -289,4 +302,5 @@ _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     "failed_rows": _failed_rows,
     **dict.fromkeys(("stage_process", "stage_node"), _no_process),
     "columns": _names,
+    "failed_before": _counts,
 }

@@ -15,6 +15,7 @@ agent → supervisor
 `InitDone`              the script is imported and `init` came back
 `InitRaised`            import or `init` failed; the agent exits with 41
 `Outcomes`              some mini-batches are finished; sent at once when no work is left
+`Noted`                 something for people, at any time
 `Stopped`               `shutdown` came back; the agent exits with 0
 ======================  =========================================================================
 
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from daskprs._system.masks import mask_of
 
 if TYPE_CHECKING:
+    from daskprs._core.calls import Calls
     from daskprs._core.columnar import ColumnBatch
     from daskprs._core.lease import Results
     from daskprs._core.limits import Limits
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from daskprs._system.masks import Mask
 
 
-PROTOCOL = 9
+PROTOCOL = 10
 INLINE = "inline"
 """The start method of an agent in the process and thread of the caller."""
 THREADS_LEFT = "ThreadsLeft"
@@ -176,6 +178,8 @@ class JobSpec(NamedTuple):
     """The functions beside `run`; None: there are none."""
     preload: tuple[str, ...] = ()
     """Packages that are imported once, before agents are forked."""
+    calls: Calls | None = None
+    """The calls of `run` at the same time; None: a process makes one after the other."""
 
     @property
     def mask(self) -> Mask:
@@ -279,6 +283,12 @@ class Outcomes(NamedTuple):
     halted: str | None = None
     """A text where the agent has dropped the rest of its order after failures in a row: that of the
     error after which the process can do nothing more, or an empty one. None while it goes on."""
+
+
+class Noted(NamedTuple):
+    """Something that people should know."""
+
+    text: str
 
 
 class Stopped(NamedTuple):

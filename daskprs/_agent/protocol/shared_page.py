@@ -10,6 +10,10 @@ that is odd for the one and even for the other. A reader that finds the number c
 Wherever the agent is stopped, or dies, the record that counts is whole: were it torn, a phase with
 the time of another one would look as if it had lasted for hours.
 
+*Calls.* An agent that calls `run` for several mini-batches at the same time has such a pair of
+records for each call; its main thread only listens then. A reader gets the one that is most urgent,
+with the positions of the others.
+
 *Recall.* The supervisor takes back the mini-batches that the agent has not begun. The agent
 claims a position by writing it to `NEXT` and only then looks at `RECALLS`; the supervisor raises
 `RECALLS` and only then looks at `NEXT`. With a fence between the two steps on both sides at least
@@ -28,7 +32,8 @@ import time
 from enum import IntEnum
 from typing import NamedTuple
 
-PAGE_BYTES = mmap.PAGESIZE
+PAGE_BYTES = 32 * mmap.PAGESIZE
+"""What is not used of it takes no memory."""
 _CELL_BYTES = 8
 NOTHING = -1
 """The value for no position."""
@@ -47,6 +52,16 @@ _ENDED_BEFORE = 24
 """The highest memory of a sub-process that had ended before the last measurement began."""
 _RANGE = 27
 """The piece of the mini-batch that `run` has."""
+_BLOCKING, _BEAT_NS = 28, 29
+"""The position of the coroutine that keeps the loop from the others, and when the agent last showed
+that its threads can run; 0: it has not begun to."""
+_CALLS = 32
+"""The word at which the records of the calls begin."""
+_CALL_WORDS = 12
+"""Those of a call: a number as in `_SEQUENCE`, the piece, and two records."""
+_CALL_RECORDS = (2, 7)
+MUTE_AFTER_S = 5.0
+"""Seconds without a beat after which no thread of an agent can run."""
 _LOOKS = 1000
 """Most tries to read one whole record. An agent that overwrites each of them is not late."""
 
@@ -63,9 +78,13 @@ class Phase(IntEnum):
     RETURNING = 6
     """`run` is over; what it made is formatted, and waits to be sent: the supervisor may be between
     two leases."""
+    CANCELING = 7
+    """`run` has exceeded its timeout, and its coroutine was told so."""
 
 
 _PHASES = {int(phase): phase for phase in Phase}
+_URGENCY = dict.fromkeys(Phase, 0) | {Phase.RUNNING: 1, Phase.CANCELING: 2}
+"""Which of several calls is looked at: a higher one first, and the oldest of them."""
 
 
 class Activity(NamedTuple):
@@ -85,6 +104,10 @@ class Activity(NamedTuple):
     """Items of the running mini-batch."""
     piece: int = 0
     """Position of the piece of the mini-batch that `run` has."""
+    beside: tuple[int, ...] = ()
+    """Positions of the other calls under way."""
+    is_mute: bool = False
+    """Whether none of the agent's threads can run: a call keeps the GIL."""
 
     def age_s(self) -> float:
         """Return the seconds since the start of the phase."""
@@ -93,6 +116,9 @@ class Activity(NamedTuple):
 
 class SharedPage:
     """One mapping of the page, in the agent or in its supervisor."""
+
+    calls = 0
+    """Number of calls that the agent may make at a time; 0: it makes them in its main thread."""
 
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, PAGE_BYTES)
@@ -108,16 +134,7 @@ class SharedPage:
 
     def enter(self, phase: Phase, position: int = NOTHING, total: int = 0) -> None:
         """Note the activity that the main thread turns to now."""
-        cells = self._cells
-        sequence = cells[_SEQUENCE] + 1
-        record = _RECORDS[sequence % 2]
-        cells[record + _PHASE] = phase
-        cells[record + _POSITION] = position
-        cells[record + _SINCE_NS] = time.monotonic_ns()
-        cells[record + _TOTAL] = total
-        self._fence()
-        cells[_SEQUENCE] = sequence
-        self._fence()
+        self._write(_SEQUENCE, _RECORDS, (phase, position, time.monotonic_ns(), total))
 
     def turn_to(self, piece: int) -> None:
         """Note the piece of the mini-batch that `run` gets next; 0 for a whole one."""
@@ -177,6 +194,20 @@ class SharedPage:
         highest, self._cells[_CHILDREN] = self._cells[_CHILDREN], 0
         return highest
 
+    def call(self, number: int) -> CallRecord:
+        """Return the record of one of several calls at the same time."""
+        return CallRecord(self, number)
+
+    def beat(self, blocking: int = NOTHING) -> None:
+        """Show that the threads of the agent can run, and which coroutine keeps its loop."""
+        self._cells[_BLOCKING] = blocking
+        self._cells[_BEAT_NS] = time.monotonic_ns()
+
+    def rest(self) -> None:
+        """Say that no call is under way."""
+        self._cells[_BLOCKING] = NOTHING
+        self._cells[_BEAT_NS] = 0
+
     # ---- the supervisor's side ----
 
     def ended_before_bytes(self) -> int:
@@ -223,17 +254,39 @@ class SharedPage:
         return self._cells[_NEXT]
 
     def look(self) -> Activity:
-        """Return the activity of the agent."""
+        """Return the activity of the agent: that of the most urgent of several calls."""
+        activity = self._look(_SEQUENCE, _RECORDS, _RANGE)
+        if not self.calls or activity.phase is not Phase.IDLE:
+            return activity
+        calls = [call for number in range(self.calls) if (call := self._call(number)).position >= 0]
+        if not calls:
+            return activity
+        blocking, beat_ns = self._cells[_BLOCKING], self._cells[_BEAT_NS]
+        # The others wait for the one that blocks the loop, however old they are.
+        first = min(
+            calls, key=lambda one: (one.position != blocking, -_URGENCY[one.phase], one.since_ns)
+        )
+        beside = tuple(call.position for call in calls if call is not first)
+        age_s = (time.monotonic_ns() - beat_ns) / 1e9 if beat_ns else 0.0
+        return first._replace(beside=beside, is_mute=age_s > MUTE_AFTER_S)
+
+    def _call(self, number: int) -> Activity:
+        first = _CALLS + number * _CALL_WORDS
+        records = (first + _CALL_RECORDS[0], first + _CALL_RECORDS[1])
+        return self._look(first, records, first + 1)
+
+    def _look(self, number: int, records: tuple[int, int], piece: int) -> Activity:
+        """Return a whole record: the one of two that counts by a number."""
         for _ in range(_LOOKS):
-            sequence = self._cells[_SEQUENCE]
+            sequence = self._cells[number]
             self._fence()
-            activity = self._read(_RECORDS[sequence % 2])
+            activity = self._read(records[sequence % 2], piece)
             self._fence()
-            if sequence == self._cells[_SEQUENCE]:
+            if sequence == self._cells[number]:
                 return activity
         return activity._replace(since_ns=time.monotonic_ns())
 
-    def _read(self, record: int) -> Activity:
+    def _read(self, record: int, piece: int) -> Activity:
         cells = self._cells
         return Activity(
             _PHASES.get(cells[record + _PHASE], Phase.IDLE),  # the script can write here, too
@@ -243,14 +296,48 @@ class SharedPage:
             cells[_LOADING],
             cells[_DONE],
             cells[record + _TOTAL],
-            cells[_RANGE],
+            cells[piece],
         )
+
+    def _write(self, number: int, records: tuple[int, int], values: tuple[int, ...]) -> None:
+        """Write the one of two records that does not count, and make it the one that does."""
+        cells = self._cells
+        sequence = cells[number] + 1
+        record = records[sequence % 2]
+        for place, value in enumerate(values):
+            cells[record + place] = value
+        self._fence()
+        cells[number] = sequence
+        self._fence()
 
     def _fence(self) -> None:
         # Taking a lock is an atomic read-modify-write, so a full memory barrier; Python has no
         # other name for one.
         with self._barrier:
             pass
+
+
+class CallRecord:
+    """The record of one of several calls at the same time, as the agent writes it."""
+
+    def __init__(self, page: SharedPage, number: int) -> None:
+        self._page = page
+        self._first = first = _CALLS + number * _CALL_WORDS
+        self._records = (first + _CALL_RECORDS[0], first + _CALL_RECORDS[1])
+        self.rest()
+
+    def enter(self, phase: Phase, position: int = NOTHING, total: int = 0) -> None:
+        """Note the activity that the call turns to now."""
+        values = (phase, position, time.monotonic_ns(), total)
+        self._page._write(self._first, self._records, values)  # noqa: SLF001 - a part of the page
+
+    def turn_to(self, piece: int) -> None:
+        """Note the piece of the mini-batch that `run` gets next; 0 for a whole one."""
+        self._page._cells[self._first + 1] = piece  # noqa: SLF001 - likewise
+
+    def rest(self) -> None:
+        """Note that there is no call."""
+        self.enter(Phase.IDLE)
 
 
 def new_page() -> int:

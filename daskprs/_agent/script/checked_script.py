@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.util
 import inspect
@@ -54,6 +55,8 @@ DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
 ANY_NAME = "*"
 """Among the names of a script: it may have others, from a module that it imports whole."""
+THREAD_SAFE = "thread_safe"
+"""The name by which a script says that several threads may call its `run` at the same time."""
 NAMELESS = "<dynamic-code>"
 """The file name that cloudpickle writes since 3.1.3; tracebacks need the true name."""
 
@@ -85,6 +88,10 @@ class CheckedScript:
     """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
     names: frozenset[str] = frozenset()
     """The names, also of attributes, in the script's file, or in `run` of an object."""
+    is_async: bool = False
+    """Whether `run` is a coroutine function."""
+    is_thread_safe: bool = False
+    """Whether the script says, by ``thread_safe = True``, that threads may call `run`."""
     _files: dict[str, int] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
     _linked: tuple[LinkedFile, ...] = ()
@@ -293,12 +300,12 @@ def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:
         raise ScriptError(msg)
     path = path.resolve()
     _refuse_name_of_package(path)
-    names = _check_source(path, elsewhere)
+    source = _check_source(path, elsewhere)
     root = root or path.parent
     if not path.is_relative_to(root):
         outside = f"the entry script {path} does not lie in "
         raise ScriptError(outside, Option("source_directory", str(root)), ".")
-    return CheckedScript(path.name, root, file=str(path.relative_to(root)), names=names)
+    return CheckedScript(path.name, root, file=str(path.relative_to(root)), **source)
 
 
 def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript:  # noqa: FBT001
@@ -307,8 +314,8 @@ def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript
     for folder in (root,) if root else (Path.cwd(),):
         for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
             if (folder / candidate).is_file():
-                names = _check_source(folder / candidate, elsewhere)
-                return CheckedScript(name, folder, file=str(candidate), module=name, names=names)
+                source = _check_source(folder / candidate, elsewhere)
+                return CheckedScript(name, folder, file=str(candidate), module=name, **source)
     try:
         installed = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -318,8 +325,8 @@ def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript
         hint = nearest((root or Path()) / relative, ".py")
         more = " Give the path of the script, or where its module is by "
         raise ScriptError(missing, *((hint,) if hint else (more, Option("source_directory"), ".")))
-    names = _check_source(Path(installed.origin), elsewhere)
-    return CheckedScript(name, module=name, names=names)
+    source = _check_source(Path(installed.origin), elsewhere)
+    return CheckedScript(name, module=name, **source)
 
 
 def _from_object(script: Any, root: Path | None) -> CheckedScript:
@@ -337,13 +344,28 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         )
         raise ScriptError(msg)
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
-    _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
+    _check_run(name, yields=inspect.isasyncgenfunction(run), takes_one=takes_one(bound))
     own = OwnModules(script, root)
     pickled, sources = _pickled(whole, name, own)
     names = _names_in(getattr(inspect.unwrap(bound), "__code__", None))
     return CheckedScript(
-        name, root, pickled=pickled, sources=sources, packages=own.packages, names=names
+        name,
+        root,
+        pickled=pickled,
+        sources=sources,
+        packages=own.packages,
+        names=names,
+        is_async=_is_async(run),
+        is_thread_safe=getattr(script, THREAD_SAFE, False) is True,
     )
+
+
+def _is_async(run: Any) -> bool:
+    """Say whether a callable returns coroutines, also one in a `functools.partial` or a class."""
+    while isinstance(run, functools.partial):
+        run = run.func
+    call = run if inspect.isroutine(run) else getattr(run, "__call__", run)  # noqa: B004 - it is called
+    return inspect.iscoroutinefunction(call)
 
 
 def _names_in(code: Any) -> frozenset[str]:
@@ -384,14 +406,14 @@ def _is_elsewhere(name: str, folder: Path) -> bool:
     return name in sys.builtin_module_names or PathFinder.find_spec(name, others) is not None
 
 
-def _check_source(path: Path, elsewhere: bool) -> frozenset[str]:  # noqa: FBT001
-    """Compile a script without running it, look for its `run`, and return the names in it."""
+def _check_source(path: Path, elsewhere: bool) -> dict[str, Any]:  # noqa: FBT001
+    """Compile a script without running it, and look for its `run`; return what is in it."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
         code = compile(tree, str(path), "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if elsewhere and isinstance(error, SyntaxError):
-            return frozenset()
+            return {}
         shown = "".join(traceback.format_exception_only(error)).rstrip()
         msg = f"the entry script cannot be compiled.\n{shown}"
         raise ScriptError(msg) from None
@@ -405,16 +427,26 @@ def _check_source(path: Path, elsewhere: bool) -> frozenset[str]:  # noqa: FBT00
     if run is None:
         msg = f"the entry script {path} has no function run(mini_batch)."
         raise ScriptError(msg)
+    is_async = isinstance(run, ast.AsyncFunctionDef)
     if isinstance(run, ast.FunctionDef | ast.AsyncFunctionDef):
-        is_async = isinstance(run, ast.AsyncFunctionDef)
         place = f"{path}, line {run.lineno}"
-        _check_run(place, is_async=is_async, takes_one=_takes_one(run.args))
-    return names
+        yields = is_async and any(isinstance(node, ast.Yield) for node in ast.walk(run))
+        _check_run(place, yields=yields, takes_one=_takes_one(run.args))
+    return {"names": names, "is_async": is_async, "is_thread_safe": _is_thread_safe(tree)}
 
 
-def _check_run(place: str, *, is_async: bool, takes_one: bool) -> None:
-    if is_async:
-        msg = f"{place}: run() is an async function, which is never awaited. Make it a plain one."
+def _is_thread_safe(tree: ast.Module) -> bool:
+    """Say whether a script has the line ``thread_safe = True``."""
+    for node in tree.body:
+        match node:
+            case ast.Assign([ast.Name(id=name)], ast.Constant(value=True)) if name == THREAD_SAFE:
+                return True
+    return False
+
+
+def _check_run(place: str, *, yields: bool, takes_one: bool) -> None:
+    if yields:
+        msg = f"{place}: run() is an async generator. Let it return all rows at once."
         raise ScriptError(msg)
     if not takes_one:
         msg = (

@@ -150,6 +150,10 @@ class LeaseRun:
         self._first_s = None
         return share
 
+    def has(self, position: int) -> bool:
+        """Say whether a position of the agent has no outcome."""
+        return self.received <= position <= self.kept
+
     def at(self, position: int) -> Assigned | None:
         """Return the mini-batch at a position; None if it is unknown, done or taken back."""
         work, place = self._place(position)
@@ -228,11 +232,14 @@ def blame_timeout(
     It is charged even if it ended between the verdict and the kill (a signal wakes many a
     sleeper): it had taken too long by then. While another mini-batch is being loaded ahead, the
     culprit is unknown: loading code that keeps the GIL, or stops the process, holds up `run`.
-    Then both run again alone, as after a death.
+    Then both run again alone, as after a death. So do all calls at the same time whose process
+    could run none of its threads.
     """
-    if judged.lease_id != run.order or not run.received <= judged.position <= run.kept:
+    if judged.lease_id != run.order or not run.has(judged.position):
         return Blame(None, None, run.left)
-    running = judged.phase is Phase.RUNNING
+    if judged.is_mute:
+        return _blame_all(run, judged, Status.RUN_TIMEOUT, failure)
+    running = judged.phase in (Phase.RUNNING, Phase.CANCELING)
     status = Status.RUN_TIMEOUT if running else Status.LOAD_TIMEOUT
     outcome = _outcome(run, judged, judged.position, status, failure, printed)
     if judged.phase is not Phase.LOADING and judged.position < judged.loading <= run.kept:
@@ -244,9 +251,14 @@ def blame_timeout(
 def blame_death(
     run: LeaseRun, last: Activity, failure: Failure, printed: Printed | None = None
 ) -> Blame:
-    """Return the attempts that may have ended the agent: the running one and the one loading."""
+    """Return the attempts that may have ended the agent.
+
+    They are the running one and the one loading, or all of several calls at the same time.
+    """
     if last.lease_id != run.order:
         return Blame(None, None, run.left)
+    if last.beside:
+        return _blame_all(run, last, Status.PROCESS_DIED, failure)
     lost = list(range(run.received, min(last.done, run.kept + 1)))
     suspects = _at_hand(run, last) or lost[-1:]
     alone = () if not lost or lost[-1] in suspects else run.indexes(lost[-1], lost[-1] + 1)
@@ -257,6 +269,13 @@ def blame_death(
         for position in suspects
     )
     return Blame(None, Death(outcomes, alone), _others(run, *outcomes))
+
+
+def _blame_all(run: LeaseRun, last: Activity, status: Status, failure: Failure) -> Blame:
+    """Return all calls at the same time as suspects."""
+    positions = [one for one in (last.position, *last.beside) if run.has(one)]
+    outcomes = tuple(_outcome(run, last, one, status, failure) for one in positions)
+    return Blame(None, Death(outcomes) if outcomes else None, _others(run, *outcomes))
 
 
 def _others(run: LeaseRun, *blamed: Outcome) -> tuple[int, ...]:
@@ -287,7 +306,7 @@ def _outcome(
     mini_batch, attempt, pieces, _ = assigned
     at_hand = position == last.position
     seconds = last.age_s() if at_hand else 0.0
-    is_running = last.phase in (Phase.RUNNING, Phase.RETURNING)
+    is_running = last.phase in (Phase.RUNNING, Phase.CANCELING, Phase.RETURNING)
     # A trial turns to its second range only if the first one has failed.
     is_trial = pieces is not None and pieces.is_trial
     end = PiecesEnd(last.piece, passed_before=last.piece > 0 and not is_trial)

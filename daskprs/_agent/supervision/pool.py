@@ -108,7 +108,8 @@ class AgentPool:
     def _new_slot(self) -> Slot:
         stages = self.job.stages
         if stages is None or self.job.start_method == INLINE:
-            return Slot(self._employ)
+            calls = self.job.calls
+            return Slot(self._employ, None if calls is None else calls.at_once)
         return StageSlot(
             self._employ,
             partial(self._employ, is_of_stage=True),

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs._agent.node.gpu_use import gpu_use_of, holds_device
-from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease, TruncateLease
+from daskprs._agent.protocol.messages import ExtendLease, Noted, Outcomes, RunLease, TruncateLease
+from daskprs._agent.protocol.shared_page import Phase
+from daskprs._agent.supervision.calls_run import CallsRun
 from daskprs._agent.supervision.lease_run import Blame, LeaseRun, blame_death, blame_timeout
 from daskprs._agent.supervision.supervisor import EXIT_GRACE_S, LOOK_EVERY_S
 from daskprs._core.events import Place, SlotState
@@ -18,6 +20,7 @@ from daskprs._core.lease import (
     AgentAssignment,
     AgentEvent,
     AgentExited,
+    AgentNoted,
     AgentReady,
     AgentStarted,
     Death,
@@ -63,7 +66,11 @@ class Slot:
     function = "run"
     """The function that the agent gives its mini-batches to."""
 
-    def __init__(self, employ: Callable[[int, AgentAssignment], Supervisor]) -> None:
+    def __init__(
+        self, employ: Callable[[int, AgentAssignment], Supervisor], calls: int | None = None
+    ) -> None:
+        self._calls = calls
+        """Number of calls of `run` at a time of an agent; None: it makes one after the other."""
         self._employ = employ
         """Starts an agent with an assignment on the node of a number."""
         self._agent: Supervisor | None = None
@@ -124,8 +131,9 @@ class Slot:
         at_hand = self._index_at_hand(activity)
         size = None if run is None or at_hand is None else run.size_at(activity.position)
         printed = agent.page.printed()
-        phase, age_s = activity.phase.name.lower(), activity.age_s()
-        return SlotState(place, phase, age_s, at_hand, printed, size)
+        phase = Phase.RUNNING if activity.phase is Phase.CANCELING else activity.phase
+        age_s = activity.age_s()
+        return SlotState(place, phase.name.lower(), age_s, at_hand, printed, size)
 
     @property
     def is_staffed(self) -> bool:
@@ -255,6 +263,8 @@ class Slot:
 
     def _run_of(self, lease: Lease) -> LeaseRun:
         """Return the record of a lease that begins."""
+        if self._calls is not None:
+            return CallsRun(self._orders, lease.work, lease.return_after_s, self._calls)
         return LeaseRun(self._orders, lease.work, lease.return_after_s)
 
     def _work_at_once(self, lease: Lease) -> ColumnBatch[Assigned]:
@@ -292,6 +302,8 @@ class Slot:
     ) -> None:
         spool = agent.spec.spool
         for message in messages:
+            if isinstance(message, Noted):
+                self._events.append(AgentNoted(agent.spec.name, message.text))
             # Outcomes of an order that was taken back before it began are stale.
             if isinstance(message, Outcomes) and message.lease_id == run.order:
                 if message.results.spool not in ("", spool and spool.name):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import JobSpec, ProcessSpec
     from daskprs._agent.supervision.agent_process import AgentProcess
+    from daskprs._core.calls import Calls
     from daskprs._core.limits import Limits
     from daskprs._core.usage import UsageSample
     from daskprs._system.masks import Mask
@@ -65,6 +66,8 @@ NOT_YOURS = (
     "The script, or a process that it has started, writes to descriptors that it has not opened. "
     "Let it close or write only to its own."
 )
+CANCELS_WITHIN_S = 5.0
+"""Seconds in which an agent cancels a coroutine after its timeout; one that cannot is ended."""
 TAIL_CHARS = 2000
 """Characters from the end of the stderr log that a message about a death quotes."""
 CRASHES = {
@@ -103,7 +106,7 @@ class Supervisor:
         self.gone = False
         """Whether the agent has closed its socket or ended."""
         self._limits = job.limits
-        self._deadlines = _deadlines(job.limits)
+        self._deadlines = _deadlines(job.limits, job.calls)
         self._script = job.script
         self.was_idle = False
         """Whether the agent was ended since its `init` did nothing."""
@@ -114,6 +117,8 @@ class Supervisor:
         self._asked_s = self._looked_s = time.monotonic()
         self.process = starter.start_agent(process, job.mask)
         self.page = self.process.page
+        if job.calls is not None:
+            self.page.calls = job.calls.at_once
         self.pid = self.process.pid
         self.ready = InitDone(0.0)
         """What the agent has said of its import and `init`."""
@@ -403,7 +408,10 @@ class Supervisor:
         return f"Its last minutes: {file}." if file and self.usage.samples else ""
 
 
-def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
+def _deadlines(limits: Limits, calls: Calls | None = None) -> dict[Phase, _Deadline]:
+    run_s = limits.run_timeout_s
+    if calls is not None and calls.is_async:
+        run_s += CANCELS_WITHIN_S
     load = _Deadline(limits.load_timeout_s, "loading", "task_overhead_timeout")
     smaller = ", or lower mini_batch_size"
     return {
@@ -412,7 +420,12 @@ def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
         Phase.IDLE: load,
         Phase.LOADING: load,
         Phase.RETURNING: load._replace(what="returning what run() made"),
-        Phase.RUNNING: _Deadline(limits.run_timeout_s, "run()", "run_invocation_timeout", smaller),
+        Phase.RUNNING: _Deadline(run_s, "run()", "run_invocation_timeout", smaller),
+        Phase.CANCELING: _Deadline(
+            limits.shutdown_timeout_s,
+            f"run() exceeded {limits.run_timeout_s:g} s and did not end when it was canceled: that",
+            "shutdown_timeout",
+        ),
         Phase.SHUTDOWN: _Deadline(limits.shutdown_timeout_s, "shutdown()", "shutdown_timeout"),
     }
 

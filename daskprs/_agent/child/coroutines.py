@@ -1,0 +1,177 @@
+"""The loop in which the coroutines of a script run, in a thread of its own.
+
+Their callers wait in threads. So what comes before a call and after it, loading and formatting,
+never keeps the loop, and a coroutine that blocks it is seen from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from daskprs._agent.protocol.shared_page import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+BLOCKED_AFTER_S = 1.0
+"""Seconds without a turn after which the loop is blocked."""
+LOOK_EVERY_S = 0.25
+
+
+class CallTimeout(TimeoutError):  # noqa: N818 - what it is
+    """A call has exceeded its timeout, and was canceled."""
+
+
+class Coroutines:
+    """Runs coroutines for threads that wait for them."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
+        self._thread.start()
+        self._positions: dict[asyncio.Task[Any], int] = {}
+        """The positions of the calls under way."""
+        self._asked_s = time.monotonic()
+        self._has_turned = True
+        self._turned_s = self._asked_s
+        """When the loop has turned last."""
+        self.blocking = NOTHING
+        """The position of the call that blocks the loop; `NOTHING` where none does."""
+        self._blocked_s = 0.0
+        """Seconds for which the loop was blocked so far."""
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def result(self, awaitable: Awaitable[Any]) -> Any:
+        """Run something to its end."""
+        return self._begun(awaitable, NOTHING)[0].result()
+
+    def call(
+        self,
+        awaitable: Awaitable[Any],
+        position: int,
+        timeout_s: float,
+        canceling: Callable[[], None],
+    ) -> Any:
+        """Run the call for a position of the order to its end; cancel it after its timeout.
+
+        `canceling` is called before that. The time for which others have blocked the loop does not
+        count.
+
+        Raises
+        ------
+        CallTimeout
+            After the timeout, whatever the coroutine then does.
+
+        """
+        blocked_s, until_s = self._blocked_s, time.monotonic() + timeout_s
+        future, cancel = self._begun(awaitable, position)
+        while True:
+            try:
+                return future.result(max(0.0, until_s - time.monotonic()))
+            except TimeoutError as error:
+                if future.done():  # it has raised this error itself
+                    raise
+                is_blocked = self.blocking not in (NOTHING, position)
+                if is_blocked or (self.blocking == NOTHING and not self._has_turned):
+                    until_s = time.monotonic() + LOOK_EVERY_S
+                elif self._blocked_s > blocked_s:
+                    until_s += self._blocked_s - blocked_s
+                    blocked_s = self._blocked_s
+                else:
+                    canceling()
+                    cancel()
+                    self._wait_for_end(future, timeout_s, error)
+
+    def _wait_for_end(self, future: Future[Any], timeout_s: float, at: TimeoutError) -> None:
+        msg = f"run() exceeded {timeout_s:g} s, and was canceled"
+        try:
+            future.result()
+        except BaseException as error:  # noqa: BLE001 - whatever a canceled coroutine raises
+            # Its traceback leads to the line that waited.
+            raise CallTimeout(msg).with_traceback(error.__traceback__) from None
+        raise CallTimeout(msg) from at
+
+    def _begun(
+        self, awaitable: Awaitable[Any], position: int
+    ) -> tuple[Future[Any], Callable[[], None]]:
+        future: Future[Any] = Future()
+        tasks: list[asyncio.Task[Any]] = []
+
+        def begin() -> None:
+            task = self._loop.create_task(_awaited(awaitable))
+            tasks.append(task)
+            self._positions[task] = position
+            task.add_done_callback(end)
+
+        def end(task: asyncio.Task[Any]) -> None:
+            del self._positions[task]
+            if task.cancelled():
+                future.set_exception(_cancelled(task))
+            elif (error := task.exception()) is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(task.result())
+
+        def cancel() -> None:
+            self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+
+        # With the context variables of this thread, by which prints are told apart.
+        self._loop.call_soon_threadsafe(begin)
+        return future, cancel
+
+    # ---- what the main thread looks at ----
+
+    def look(self) -> str:
+        """See whether the loop turns; return where it is blocked, when this is seen first."""
+        now_s = time.monotonic()
+        if self._has_turned:
+            if self.blocking != NOTHING:
+                self.blocking = NOTHING
+                self._blocked_s += self._turned_s - self._asked_s
+            self._has_turned, self._asked_s = False, now_s
+            self._loop.call_soon_threadsafe(self._turn)
+        elif self.blocking == NOTHING and now_s - self._asked_s > BLOCKED_AFTER_S:
+            task = asyncio.current_task(self._loop)
+            self.blocking = NOTHING if task is None else self._positions.get(task, NOTHING)
+            if self.blocking != NOTHING:
+                return self._place()
+        return ""
+
+    def _turn(self) -> None:
+        self._turned_s, self._has_turned = time.monotonic(), True
+
+    def _place(self) -> str:
+        """Return the line of the script that the thread of the loop is at."""
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - of debuggers
+        stack = [] if frame is None else traceback.extract_stack(frame)
+        own = [one for one in stack if "/lib/python" not in one.filename]
+        if not own:
+            return ""
+        return (
+            f'File "{own[-1].filename}", line {own[-1].lineno}, in {own[-1].name}: {own[-1].line}'
+        )
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _cancelled(task: asyncio.Task[Any]) -> BaseException:
+    """Return the error of a canceled task, with its traceback."""
+    try:
+        task.result()
+    except asyncio.CancelledError as error:
+        return error
+    msg = "a canceled task has a result"
+    raise AssertionError(msg)

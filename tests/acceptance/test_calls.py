@@ -1,0 +1,186 @@
+"""Several calls of `run` at the same time in a process: coroutines, and threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+import daskprs
+from daskprs._folders.job_folder import JobFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNT = 200
+SCRIPT = """
+import asyncio, ctypes, os, sys, time
+import aside
+
+async def init():
+    aside.begun = asyncio.get_running_loop()
+
+async def run(rows, context):
+    number, what = int(rows["n"].iloc[0]), rows["what"].iloc[0]
+    assert aside.begun is asyncio.get_running_loop()
+    with aside.counted():
+        await asyncio.sleep(0.02)
+        while what == "waits for 64" and aside.most < 64:
+            await asyncio.sleep(0.01)
+        print("line of", number)
+        sys.stdout.write(f"rest of {number}")
+        if what == "raises":
+            raise ValueError("a bad row")
+        if what == "hangs":
+            await asyncio.sleep(1000)
+        while what == "is deaf":
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                pass
+        if what == "blocks":
+            time.sleep(1000)
+        if what == "dies":
+            os._exit(3)
+    return pd.DataFrame({"n": [number], "most": [aside.most]})
+
+async def shutdown():
+    await asyncio.sleep(0)
+    print("the most:", aside.most)
+
+import pandas as pd
+"""
+ASIDE = """
+import threading
+from contextlib import contextmanager
+
+begun, most, now, lock = None, 0, 0, threading.Lock()
+
+@contextmanager
+def counted():
+    global most, now
+    with lock:
+        now += 1
+        most = max(most, now)
+    try:
+        yield
+    finally:
+        with lock:
+            now -= 1
+"""
+PLAIN = """
+import time
+import aside
+
+thread_safe = True
+
+def run(rows):
+    with aside.counted():
+        time.sleep(0.02)
+    return [f"{n} {aside.most}" for n in rows["n"]]
+"""
+
+
+def score(folder: Path, bad: dict[int, str], text: str = SCRIPT, **options: Any) -> Any:
+    """Run a job in one process with a mini-batch for each row, some of which are bad."""
+    (folder / "aside.py").write_text(ASIDE)
+    script = folder / "score.py"
+    script.write_text(text)
+    what = [bad.get(n, "") for n in range(COUNT)]
+    given = {
+        "mini_batch_size": "1 row",
+        "process_count_per_node": 1,
+        "output": folder / "out.parquet",
+        "job_dir": folder / "job",
+        "run_max_try": 2,
+        "allowed_failed_count": len(bad),
+        "progress": False,
+    }
+    data = pd.DataFrame({"n": range(COUNT), "what": what})
+    return daskprs.parallel_run(data, script, **{**given, **options})
+
+
+def scored(folder: Path) -> pd.DataFrame:
+    """Return the output."""
+    return pd.read_parquet(folder / "out.parquet")
+
+
+def test_coroutines_run_at_the_same_time_and_their_rows_are_in_order(tmp_path: Path) -> None:
+    """What they print has the number of the mini-batch, also where the line has no end."""
+    result = score(tmp_path, dict.fromkeys(range(64), "waits for 64"))
+    rows = scored(tmp_path)
+    assert rows["n"].tolist() == list(range(COUNT))
+    assert rows["most"].max() == 64
+    (log,) = JobFolder(tmp_path / "job").path.glob("logs/user/stdout/*/*.txt")
+    lines = log.read_text().splitlines()
+    assert {f"[{n}] line of {n}" for n in range(COUNT)} <= {*lines}
+    assert {f"[{n}] rest of {n}" for n in range(COUNT)} <= {*lines}
+    assert result.stdout(7) == "line of 7\nrest of 7\n"
+    assert lines[-1] == "the most: 64"
+
+
+@pytest.mark.parametrize("what", ["raises", "hangs", "is deaf", "blocks", "dies"])
+def test_a_bad_call_costs_no_other(tmp_path: Path, what: str) -> None:
+    """Whatever it does, all others are there once, and none of them has failed."""
+    given = {"run_invocation_timeout": 1, "shutdown_timeout": 2, "concurrency_per_process": 16}
+    result = score(tmp_path, {50: what}, **given)
+    assert scored(tmp_path)["n"].tolist() == [n for n in range(COUNT) if n != 50]
+    assert result.failed["mini_batch"].tolist() == [50]
+    expected = {"raises": "ValueError: a bad row", "dies": "exits with returncode 3"}
+    (error,) = result.failed["error"]
+    assert expected.get(what, "TimeoutError: run() exceeded 1 s") in error
+    if what == "blocks":
+        log = (tmp_path / "job" / "logs" / "sys" / "master_role.txt").read_text()
+        told = 'score.py", line 27, in run: time.sleep(1000). Let it await'
+        assert (
+            f'a coroutine keeps all others waiting for more than a second: File "{tmp_path}' in log
+        )
+        assert told in log
+
+
+def test_a_plain_function_runs_in_threads_where_the_script_says_so(tmp_path: Path) -> None:
+    """It has as many calls at a time as it is told to."""
+    score(tmp_path, {}, PLAIN, concurrency_per_process=8, output=tmp_path / "out.csv")
+    lines = [line.split() for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    assert [int(n) for n, _ in lines] == list(range(COUNT))
+    assert max(int(most) for _, most in lines) == 8
+
+
+def test_coroutines_run_one_by_one_in_this_process(tmp_path: Path) -> None:
+    """A debugger stops in them."""
+    score(tmp_path, {}, start_method="inline")
+    rows = scored(tmp_path)
+    assert rows["n"].tolist() == list(range(COUNT))
+    assert rows["most"].max() == 1
+
+
+async def sleep(rows: pd.DataFrame) -> pd.DataFrame:
+    """Be a coroutine function."""
+    return rows
+
+
+def plain(rows: pd.DataFrame) -> pd.DataFrame:
+    """Be none."""
+    return rows
+
+
+async def generator(rows: pd.DataFrame) -> Any:
+    """Be an async generator."""
+    yield rows
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "told"),
+    [
+        (plain, {"concurrency_per_process": 8}, r"run\(\) of plain is a plain function"),
+        (plain, {"concurrency_per_process": 0}, "a whole number from 1 to 1000"),
+        (sleep, {"profiling_module": "cProfile"}, "not with async def run"),
+        (sleep, {"preprocess": plain}, "not with async def run"),
+        (generator, {}, "async generator"),
+    ],
+)
+def test_what_cannot_be_is_refused(script: Any, options: dict[str, Any], told: str) -> None:
+    """Before anything starts."""
+    with pytest.raises((daskprs.DaskprsError, ValueError), match=told):
+        daskprs.parallel_run(pd.DataFrame({"n": [1]}), script, **options)

@@ -1,0 +1,166 @@
+"""Several calls at a time: what the page shows of them, and who pays for the end of their agent."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daskprs._agent.child.coroutines import CallTimeout, Coroutines
+from daskprs._agent.protocol import shared_page
+from daskprs._agent.protocol.messages import Outcomes
+from daskprs._agent.protocol.shared_page import Phase
+from daskprs._agent.supervision.calls_run import CallsRun
+from daskprs._agent.supervision.lease_run import blame_death, blame_timeout
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.lease import Results
+from daskprs._core.mini_batch import Assigned, MiniBatch
+from daskprs._core.outcomes import Failure, Outcome, Status
+from tests.agent.test_shared_page import both_sides
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")
+
+
+def outcomes(*indexes: int, attempt: int = 1) -> Outcomes:
+    """Return the message of an agent that has done these."""
+    done = (Outcome(one, attempt, Status.RUN_DONE, 1, 1, 0.0, 0.0, 0.0, 0.0) for one in indexes)
+    return Outcomes(7, Results(ColumnBatch(done)))
+
+
+def work(first: int, count: int) -> ColumnBatch[Assigned]:
+    """Return mini-batches, of which the first has this index."""
+    return ColumnBatch(
+        Assigned(MiniBatch(first + n, None, f"{n}", items=1), 1) for n in range(count)
+    )
+
+
+@pytest.fixture
+def run() -> CallsRun:
+    """Return the record of an order with mini-batches 100 to 109, three calls at a time."""
+    return CallsRun(7, work(100, 10), 1.0, 3)
+
+
+def test_outcomes_come_in_any_order_and_once(run: CallsRun) -> None:
+    """What an agent was not given, or has reported before, is none of its own."""
+    assert run.expects(outcomes(105, 100))
+    run.receive(outcomes(105, 100))
+    assert not run.expects(outcomes(105))
+    assert not run.expects(outcomes(101, 101))
+    assert not run.expects(outcomes(101, attempt=2))
+    assert not run.expects(outcomes(110))
+    run.extend(work(110, 1))
+    assert run.expects(outcomes(110))
+    assert {*run.left} == {*range(100, 111)} - {105, 100}
+    run.receive(outcomes(*run.left))
+    assert run.finished
+
+
+def test_what_is_not_begun_is_given_back_behind_calls_that_take_long(run: CallsRun) -> None:
+    """The position behind which it lies is the last that a thread has claimed."""
+    run.receive(outcomes(101))
+    assert run.keep(4) == (105, 106, 107, 108, 109)
+    assert {*run.left} == {100, 102, 103, 104}
+    run.extend(work(200, 1))
+    assert run.index_at(5) == 200
+
+
+def test_results_are_handed_back_soon_where_the_agent_may_have_nothing_to_do(run: CallsRun) -> None:
+    """Else they wait for others."""
+    run.receive(outcomes(100))
+    assert (run.due_in_s() or 0.0) > 0.5
+    run.receive(outcomes(*range(101, 108)))
+    assert (run.due_in_s() or 0.0) <= 0.1
+    run.receive(outcomes(108, 109))
+    assert run.due_in_s() == 0.0
+
+
+@pytest.fixture
+def page() -> Iterator[tuple[Any, Any]]:
+    """Return both sides of a page of an agent with three calls, which is at work on order 7."""
+    with both_sides() as (agent, supervisor):
+        supervisor.calls = 3
+        agent.calls_of = [agent.call(number) for number in range(3)]
+        agent.enter(Phase.IDLE)
+        agent.begin_lease(7)
+        yield agent, supervisor
+
+
+def test_the_most_urgent_call_is_seen_first(page: tuple[Any, Any], run: CallsRun) -> None:
+    """One that was told to end, then the one that has run for longest; one that loads is last."""
+    agent, supervisor = page
+    first, second, third = agent.calls_of
+    assert supervisor.look().position == shared_page.NOTHING
+    first.enter(Phase.LOADING, 4, 1)
+    second.enter(Phase.RUNNING, 5, 1)
+    third.enter(Phase.RUNNING, 6, 1)
+    seen = supervisor.look()
+    assert (seen.position, {*seen.beside}) == (5, {4, 6})
+    third.enter(Phase.CANCELING, 6, 1)
+    assert supervisor.look().position == 6
+    agent.beat(blocking=4)
+    assert supervisor.look().position == 4
+    blame = blame_timeout(run, supervisor.look(), WHY)
+    assert blame.outcome is not None
+    assert (blame.outcome.index, blame.outcome.status) == (104, Status.LOAD_TIMEOUT)
+    assert 105 in blame.untouched
+
+
+def test_a_death_suspects_all_calls_under_way(page: tuple[Any, Any], run: CallsRun) -> None:
+    """Also one after which none of the agent's threads could run; what is done is done."""
+    agent, supervisor = page
+    first, second, _ = agent.calls_of
+    first.enter(Phase.RUNNING, 0, 1)
+    second.enter(Phase.RUNNING, 3, 1)
+    run.receive(outcomes(102))
+    death = blame_death(run, supervisor.look(), WHY).death
+    assert death is not None
+    assert {one.index for one in death.suspects} == {100, 103}
+    mute = supervisor.look()._replace(is_mute=True)
+    blame = blame_timeout(run, mute, WHY)
+    assert blame.death is not None
+    assert {one.status for one in blame.death.suspects} == {Status.RUN_TIMEOUT}
+    assert {*blame.untouched} == {*run.left} - {100, 103}
+
+
+def test_the_time_for_which_another_coroutine_blocks_the_loop_does_not_count() -> None:
+    """The innocent one ends by itself."""
+    coroutines = Coroutines()
+    try:
+        ended: list[str] = []
+        canceled: list[str] = []
+
+        async def waits(name: str) -> None:
+            for _ in range(10):
+                await asyncio.sleep(0.01)
+            ended.append(name)
+
+        async def blocks() -> None:
+            time.sleep(1.5)  # noqa: ASYNC251 - it blocks
+
+        def innocent() -> None:
+            coroutines.call(waits("innocent"), 1, 1.0, lambda: canceled.append("innocent"))
+
+        threads = [
+            threading.Thread(target=innocent),
+            threading.Thread(target=lambda: coroutines.call(blocks(), 2, 60.0, lambda: None)),
+        ]
+        places = ""
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            places += coroutines.look()
+            time.sleep(0.05)
+        assert ended == ["innocent"]
+        assert not canceled
+        assert "in blocks: time.sleep(1.5)" in places
+        with pytest.raises(CallTimeout, match=r"run\(\) exceeded 0.05 s"):
+            coroutines.call(waits("late"), 3, 0.05, lambda: canceled.append("late"))
+        assert canceled == ["late"]
+    finally:
+        coroutines.close()

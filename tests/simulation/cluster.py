@@ -60,7 +60,8 @@ class Scheduler:
         if gone is None:
             return
         self._wires.pop(client).cut()
-        for task in list(gone.wants_what):
+        # In an order that is the same in each process: those of sets and addresses are not.
+        for task in sorted(gone.wants_what, key=lambda task: str(task.key)):
             self.release(task.key, gone.client)
         for plugin in list(self.plugins.values()):
             plugin.remove_client(scheduler=self, client=client)

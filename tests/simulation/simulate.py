@@ -101,12 +101,10 @@ def rarely_collected() -> Iterator[Callable[[], object]]:
     cache, and does not look at what was there before, such as modules.
     """
     was_enabled = gc.isenabled()
-    gc.freeze()
     gc.disable()
     try:
         yield partial(gc.collect, 0)
     finally:
-        gc.unfreeze()
         if was_enabled:
             gc.enable()
 

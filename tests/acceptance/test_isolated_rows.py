@@ -353,7 +353,7 @@ def test_rows_of_nulls_have_the_columns_of_others_where_all_of_a_mini_batch_is_b
     assert found["n"].dropna().tolist() == [n for n in range(96) if n // 8 not in (0, 5)]
 
 
-def test_a_mended_script_runs_the_mini_batches_with_failed_rows_again(tmp_path: Path) -> None:
+def test_a_mended_script_runs_just_the_failed_rows_again(tmp_path: Path) -> None:
     """By `resume="failed"`; then nothing is missing, and no table is left."""
     data = table(96, {5: "raises"})
     score(tmp_path, data)
@@ -366,7 +366,7 @@ def test_a_mended_script_runs_the_mini_batches_with_failed_rows_again(tmp_path: 
     assert result.to_pandas()["n"].tolist() == [*range(96)]
     assert len(result.failed_rows) == 0
     assert not (tmp_path / "job/failed_rows.parquet").exists()
-    assert calls.read_text().split() == ["32"]
+    assert calls.read_text().split() == ["1"]
 
 
 def test_failed_rows_of_a_commit_that_was_lost_are_forgotten(tmp_path: Path) -> None:

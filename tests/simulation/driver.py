@@ -120,7 +120,12 @@ class Driver:
                 scenario.spec,
                 None if scenario.typed == "alone" else stage.target,
                 {"input": facts, "script": "", "options": {}},
-                resumption=Resumption(plan, known_before=self._known_before),
+                resumption=Resumption(
+                    plan,
+                    stage.runs,
+                    known_before=self._known_before,
+                    isolates=scenario.isolates,
+                ),
                 overwrite=scenario.replaces,
                 new_executor=self._new_writers,
             )
@@ -250,9 +255,7 @@ class Driver:
         """Return the plan; that of a collection grows on a cluster."""
         if self._source is None or self._stage.is_calm:
             return plan()
-        self._staged = feed = PartitionFeed(
-            self._source, job_id, lambda one: store.recovered(one) is not None
-        )
+        self._staged = feed = PartitionFeed(self._source, job_id, store.is_settled)
         return feed.plan()
 
 

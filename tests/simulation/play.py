@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from daskprs._output.journal.recovery import Runs
     from tests.simulation.client import Client
 
 RESUMES = 3
 """Moments at which the power is lost, for each seed."""
-MOST_DRIVERS = 12
+MOST_DRIVERS = 24
 LATER_S = 3.0
 """Seconds after the job in which what is left of it may do harm."""
 
@@ -59,8 +60,17 @@ LATER_S = 3.0
 class Stage:
     """The world of a job: its disk, its cluster, its drivers."""
 
-    def __init__(self, scenario: Scenario, root: Path, books: Books, *, is_calm: bool) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        root: Path,
+        books: Books,
+        *,
+        is_calm: bool,
+        runs: Runs = "all that is left",
+    ) -> None:
         self.scenario = scenario
+        self.runs: Runs = runs
         self.books = books
         self.rng = random.Random(scenario.seed * 7919 + is_calm)  # noqa: S311
         self.disk = Disk(root)
@@ -88,6 +98,8 @@ class Stage:
         self._checked: list[str] = []
         """The outputs that have been found right."""
         self.has_published = False
+        self.adopted = 0
+        """Number of operations on the disk before the first driver, which were synced."""
         self.left_out = LeftOut(self.folder, scenario)
 
     @property
@@ -218,6 +230,12 @@ class Stage:
 
     # ---- what must hold at the end ----
 
+    @property
+    def can_heal(self) -> bool:
+        """Whether what has failed may run again, by a script that fails for nothing."""
+        items, has_failed = self.scenario.items, self.driver is None or self.driver.has_failed
+        return items is not None and items.isolates and not (items.is_dependent or has_failed)
+
     def check(self, *, is_over: bool = True) -> None:
         """Compare the output with that of a serial run, and kept rows once the job is over."""
         scenario = self.scenario
@@ -308,6 +326,34 @@ def _emptied(folder: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _healed_again(before: Stage, rng: random.Random) -> Stage:
+    """Let just the failed items of a job run again, by a mended script; the power may be lost.
+
+    Then a resume has to do first what was lost. It leaves alone what has failed.
+    """
+    last, books = before, before.books
+    scenario = before.scenario.mended()
+    for runs, listed in (
+        ("what failed", scenario.items),
+        ("all that is left", before.left_out.before),
+        ("what failed", scenario.items),
+    ):
+        whole = len(last.disk.record)
+        moment = whole if runs == "what failed" else rng.randint(last.adopted, whole)
+        last.disk.drop()
+        found = last.disk.after_power_loss(moment, last.root, rng)
+        last = Stage(scenario, last.root, books, is_calm=True, runs=runs)
+        last.left_out.before = listed
+        last.disk.adopt(found)
+        last.adopted = len(last.disk.record)
+        books.reported = set()
+        last.play()
+        last.check()
+        last.check_the_rest()
+    books.count("failed items run again")
+    return last
+
+
 def played(scenario: Scenario, base: Path) -> Books:
     """Play a scenario, and its resumes after a loss of power; return the books.
 
@@ -353,5 +399,7 @@ def played(scenario: Scenario, base: Path) -> Books:
                 again.play()
                 again.check()
                 again.check_the_rest()
+                if again.can_heal:
+                    last = _healed_again(again, rng)
         last.disk.drop()
     return books

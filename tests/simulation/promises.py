@@ -142,7 +142,7 @@ class CheckedLedger(Ledger):
         found = self._recovered(mini_batch)
         is_lost = found is None and mini_batch.index in self._reported
         demand(not is_lost, f"the commit of {mini_batch.index} is lost")
-        if found is not None:
+        if found is not None and not found.gaps:
             self._committed.add(mini_batch.index)
             self.failed_items += found.alone
         return found

@@ -109,6 +109,7 @@ class CommittedRows:
         history = self._history
         failed = [i for i, one in history.given_up.items() if one.epoch == history.epoch]
         settled = np.union1d(numbers, np.array(failed, dtype=numbers.dtype))
+        settled = np.setdiff1d(settled, [*history.run_again])
         whole = int(np.argmin(np.append(settled == np.arange(len(settled)), False)))
         return int(np.searchsorted(numbers, whole))
 

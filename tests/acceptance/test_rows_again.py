@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import daskprs
 from daskprs._folders.job_folder import JobFolder
 from daskprs._job.verification import verify
+from daskprs._output.committed_rows import CommittedRows
 from daskprs._output.journal.journal import lines
 from tests.support.cases import few_examples, mostly_long
 
@@ -226,6 +227,22 @@ def test_what_shows_no_places_runs_as_a_whole_and_says_so(
     assert re.search(rf"1 mini-batch with failed rows runs again as a whole: .*{why}", caplog.text)
     serial.run()
     assert job.output == serial.output
+
+
+def test_who_reads_meanwhile_gets_no_rows_before_theirs(tmp_path: Path) -> None:
+    """A mini-batch that gets rows is awaited, as one that has none yet."""
+    job = Job(tmp_path / "job", table(64), output=tmp_path / "job" / "rows.csv")
+    job.run({3, 40})
+    folder, read = JobFolder(job.folder / "job"), tmp_path / "read"
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        new = CommittedRows(folder, after=1).new(is_complete=False)
+        with read.open("a") as file:
+            file.write(f"{sum(map(len, new))}\n")
+        return FORMS["frame"](rows["n"])
+
+    daskprs.parallel_run(table(64), run, **job.given, resume="failed")
+    assert read.read_text().split() == ["0", "32"]
 
 
 def test_rows_that_the_script_has_named_run_with_their_mini_batch(

@@ -149,6 +149,8 @@ class History:
         """Mini-batches, by number, whose commits lack items that failed by themselves."""
         self._announced: dict[int, FailedRowsOf] = {}
         """The same of commits whose record follows."""
+        self.run_again: set[int] = set()
+        """Mini-batches, by number, whose failed items the last epoch runs, and has not yet run."""
         self._replaced: dict[int, tuple[int, int]] = {}
         """Epoch and number of the commit that each of these commits takes the place of."""
         self.publications: list[Publication] = []
@@ -189,7 +191,7 @@ class History:
                 self.ended, self.is_done, self.settled = None, False, None
                 self._headers = HeaderNumbers()
                 # Of commits that were lost with their machine.
-                self._announced, self._replaced = {}, {}
+                self._announced, self._replaced, self.run_again = {}, {}, set()
             if epoch == self.epoch:
                 self._read(self._folder.journal(epoch))
 
@@ -360,6 +362,8 @@ class History:
                 self._renumber(epoch, IndexMapping(old, new, 0))
             case ["replaces", int(of_epoch), int(of_index), int(index)]:
                 self._replaced[index] = of_epoch, of_index
+            case ["failed rows again"]:
+                self.run_again = {*self.failed_rows}
             case ["again"]:
                 self._bear(borne=False)
 
@@ -376,6 +380,7 @@ class History:
         if self._replaced:
             for index in commits.index:
                 if index in self._replaced:
+                    self.run_again.discard(index)
                     self._dropped.append((epoch, _key(*self._replaced.pop(index))))
         if self._announced or self.failed_rows:
             for index in commits.index:

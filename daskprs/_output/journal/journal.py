@@ -12,6 +12,7 @@ whole was being written when its writer died, and is cut off. The records of an 
                                             the spool that they are in
     ["failed rows", identity, index, first, items, rows, returned]    before a commit without these:
                                             `FailedItems`, and the rest of `FailedRows`
+    ["failed rows again"]                   just the failed items of commits run in this epoch
     ["replaces", epoch, number, index]      before the commit of a mini-batch that an earlier epoch
                                             has committed under this number, without some items
     ["renumbered", before, now]             the plan is another one, and what was settled has these

@@ -135,6 +135,8 @@ class Found(NamedTuple):
             yield "renumbered", self.renumbering.before.tolist(), self.renumbering.now.tolist()
         if self.is_tried_again:
             yield ("again",)
+        if self.runs_items and self.failed_rows:
+            yield ("failed rows again",)
 
 
 def recover(

@@ -581,3 +581,14 @@ def test_a_hundred_bad_rows_of_a_million(
         assert pieces <= 1_500
         dead = 60  # of which each search ends about ten processes
         assert inits <= 2 + dead * 13
+
+
+def test_rows_of_a_lost_commit_are_listed_no_more(tmp_path: Path) -> None:
+    """Its mini-batch runs again, and fails as a whole."""
+    data, output = table(96, {5: "raises", 40: "raises"}), tmp_path / "rows.csv"
+    assert score(tmp_path, data, output=output).failed_rows["_number"].tolist() == [5, 8]
+    output.write_bytes(output.read_bytes().replace(b"1,2", b"1,3"))
+    again = {"output": output, "overwrite": True, "resume": True, "allowed_failed_count": 2}
+    result = score(tmp_path, data, on_error="raise", **again)
+    assert result.failed["mini_batch"].tolist() == [0, 1]
+    assert result.failed_rows.empty

@@ -202,6 +202,11 @@ def recover(
     )
     lost = standing[~whole]
     dropped = list(each(commits.column("epoch")[lost], history.recorded()[lost]))
+    if dropped and history.failed_rows:  # their mini-batches run again as a whole
+        gone = {*dropped}
+        history.failed_rows = {
+            index: one for index, one in history.failed_rows.items() if one.made not in gone
+        }
     kept = np.zeros(len(commits), dtype=bool)
     kept[standing[whole]] = True
     commits.keep(kept)

@@ -1,8 +1,9 @@
 """The store of a job's results: the one writer of journal and output file.
 
 Rows are in a spool, that of their agent or the driver's, before they are recorded in the journal;
-the first commit wins. The death of any process loses no commit, since both are written at once; a
-loss of power loses commits made since the last sync, about a second before.
+a driver commits a mini-batch once, and of two drivers' commits that of the newer one stands. The
+death of any process loses no commit, since both are written at once; a loss of power loses commits
+made since the last sync, about a second before.
 """
 
 from __future__ import annotations

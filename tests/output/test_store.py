@@ -286,6 +286,16 @@ def test_a_driver_that_another_one_has_followed_publishes_nothing(tmp_path: Path
     assert names_in(tmp_path / "out") == []
 
 
+def test_of_two_drivers_the_commit_of_the_newer_one_stands(tmp_path: Path) -> None:
+    """It alone may publish; the older one had lost its lock, and has committed all the same."""
+    for index in (1, 2):
+        with driving(tmp_path / "job", None, TYPED) as driver:
+            driver.commit(0, frame_of(index))
+    rows = read_rows(JobFolder(tmp_path / "job"))
+    assert rows is not None
+    pd.testing.assert_frame_equal(rows, frame_of(2))
+
+
 def test_an_interrupt_while_files_are_closed_leaves_no_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

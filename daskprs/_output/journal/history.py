@@ -236,8 +236,11 @@ class History:
         dropped = np.array([key for by, key in self._dropped if by <= last], dtype=np.uint64)
         there = (epochs <= last) & ~np.isin(_key(epochs, self.recorded()), dropped)
         rows = np.flatnonzero(there)
-        _, first = np.unique(indexes[rows], return_index=True)
-        chosen: Numbers = rows[first]
+        # Two drivers that believed that a folder is theirs may each have committed a mini-batch.
+        # The newer one alone publishes, and its failed rows are those of its own commit.
+        newest: Numbers = rows[::-1]
+        _, places = np.unique(indexes[newest], return_index=True)
+        chosen: Numbers = newest[places]
         return chosen
 
     def recorded(self) -> Numbers:

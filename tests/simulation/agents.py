@@ -334,6 +334,9 @@ class Agent:
     def _report(self, outcome: Outcome, body: bytes) -> None:
         """Let the outcome of an attempt be sent, now or with others."""
         self._done += 1
+        is_other = any(bool(rows) and _is_aside(outcome) for _, rows in self._pending)
+        if is_other or (body and any(_is_aside(one) for one, _ in self._pending)):
+            self._send()  # rows are all in the spool, or all in the message
         if not self._pending:
             self._pending_s = now().now_s
         self._pending.append((outcome, body))
@@ -478,6 +481,12 @@ class Agent:
     def peak_bytes(self, _: float) -> int:
         """Return no memory."""
         return 0
+
+
+def _is_aside(outcome: Outcome) -> bool:
+    """Say whether rows of an outcome are in the spool."""
+    extents = (outcome.text, outcome.typed)
+    return any(one is not None and one.offset is not None for one in extents)
 
 
 class Pool(AgentPool):

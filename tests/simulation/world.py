@@ -77,6 +77,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._later: list[tuple[float, int, Timer]] = []
         self._made = 0
         self._tasks: list[asyncio.Task[Any]] = []
+        self._of_dead: list[Timer] = []
+        """Steps of dead processes, which end their coroutines with the world."""
 
     def time(self) -> float:
         """Return the virtual time."""
@@ -155,7 +157,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Let a test fail; what awaited a failure may be dead by now."""
-        if not _worlds or not isinstance(context.get("future", context.get("task")), asyncio.Task):
+        if not _worlds or not isinstance(context.get("future"), asyncio.Task):
             return
         error = context.get("exception")
         now().errors.append(error if error is not None else AssertionError(str(context)))
@@ -181,6 +183,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 continue
             if timer.process is None:
                 timer.call(*timer.given)
+            elif timer.process.is_dead:
+                self._of_dead.append(timer)
             else:
                 timer.process.call(partial(timer.call, *timer.given))
 
@@ -188,6 +192,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """End all tasks, those of dead processes, too."""
         for task in self._tasks:
             task.cancel()
+        self._ready.extend(self._of_dead)
         for _ in range(100):
             if not self._ready:
                 return

@@ -226,7 +226,8 @@ class Stage:
 
     def is_quiet(self) -> bool:
         """Say whether nothing has befallen the cluster, so that no attempt was in vain."""
-        return not self.strikes.has_struck and not self._starts_failed
+        is_damaged = bool(self.scenario.damaged) and not self.is_calm
+        return not (self.strikes.has_struck or self._starts_failed or is_damaged)
 
     # ---- what must hold at the end ----
 

@@ -251,6 +251,9 @@ class ResultStore:
         `JournalError` (the spool is damaged, or another driver has taken over), the output file is
         what it was.
         """
+        if self._target is None and self._is_followed:  # else it is looked at just before the put
+            msg = f"another driver has taken over {self._folder}: the result is that driver's."
+            raise JournalError(msg)
         committed = len(self._commits) - self._commits.replaced
         self._journal.add("complete", committed, len(self._failed))
         self._syncer.sync()
@@ -280,10 +283,20 @@ class ResultStore:
             file.write(sink.finish()[1])
 
     def write_failed(self) -> None:
-        """Write the tables of what has failed so far; raise `OSError` if that fails."""
+        """Write the tables of what has failed so far; raise `OSError` if that fails.
+
+        Where a newer driver has taken over, they are those of that driver.
+        """
         self._journal.write()
+        if self._is_followed:
+            return
         self._failed.write()
         self._failed_rows.write()
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether a newer driver is at work: a network file system may give it our lock."""
+        return latest_epoch(self._folder) > self.epoch
 
     def end(self, result: dict[str, Any]) -> None:
         """Record the job's result."""

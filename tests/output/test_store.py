@@ -286,6 +286,19 @@ def test_a_driver_that_another_one_has_followed_publishes_nothing(tmp_path: Path
     assert names_in(tmp_path / "out") == []
 
 
+def test_a_driver_that_another_one_has_followed_has_no_result(tmp_path: Path) -> None:
+    """Nor does it write the tables of what has failed: they are the newer driver's."""
+    job = JobFolder(tmp_path / "job")
+    with driving(job.path, None, TYPED) as driver:
+        driver.store.attempt_failed(mini_batch(0), failed_outcome(0), final=True)
+        job.epoch(2).touch()
+        driver.store.write_failed()
+        with pytest.raises(JournalError, match="another driver has taken over"):
+            driver.store.publish()
+        assert not driver.store.done
+    assert not job.failed.exists()
+
+
 def test_of_two_drivers_the_commit_of_the_newer_one_stands(tmp_path: Path) -> None:
     """It alone may publish; the older one had lost its lock, and has committed all the same."""
     for index in (1, 2):

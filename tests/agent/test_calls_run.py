@@ -164,3 +164,23 @@ def test_the_time_for_which_another_coroutine_blocks_the_loop_does_not_count() -
         assert canceled == ["late"]
     finally:
         coroutines.close()
+
+
+def test_the_loop_goes_on_whatever_a_coroutine_raises() -> None:
+    """A call that ends its interpreter, or stops the loop, costs no other call."""
+    coroutines = Coroutines()
+    try:
+
+        async def ends() -> None:
+            raise SystemExit(3)
+
+        async def stops() -> int:
+            asyncio.get_running_loop().stop()
+            await asyncio.sleep(0)
+            return 7
+
+        with pytest.raises(SystemExit):
+            coroutines.result(ends())
+        assert coroutines.result(stops()) == 7
+    finally:
+        coroutines.close()

@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.protocol.shared_page import NOTHING
@@ -33,7 +34,8 @@ class Coroutines:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._serve, name="loop", daemon=True)
         self._thread.start()
         self._positions: dict[asyncio.Task[Any], int] = {}
         """The positions of the calls under way."""
@@ -48,9 +50,16 @@ class Coroutines:
 
     def close(self) -> None:
         """End the loop and its thread."""
+        self._is_closing = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def _serve(self) -> None:
+        """Run the loop; a task that raises `SystemExit`, or stops the loop, does not end it."""
+        while not self._is_closing:
+            with suppress(BaseException):
+                self._loop.run_forever()
 
     def result(self, awaitable: Awaitable[Any]) -> Any:
         """Run something to its end."""

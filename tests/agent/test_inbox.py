@@ -51,6 +51,9 @@ class Bulky(Names):
         self.asked.append(mini_batch.index)
         return False
 
+    def expect(self, at_once: int) -> None:
+        """Do nothing."""
+
     def check(self, mini_batch: MiniBatch) -> None:
         """Do nothing."""
 

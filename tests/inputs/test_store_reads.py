@@ -60,6 +60,19 @@ def opened(requests: int = 32, names: list[str] = NAMES) -> tuple[FilesReader, M
     return source.reader(), next(source.mini_batches())
 
 
+@pytest.mark.usefixtures("far")
+def test_fetched_files_of_several_calls_stay_until_each_is_done() -> None:
+    """A process that calls `run` for three mini-batches at a time has the files of all three."""
+    reader, mini_batch = opened()
+    FarReader(reader).expect(3)
+    mini_batches = [mini_batch._replace(index=index) for index in range(3)]
+    paths = [reader.load(one) for one in mini_batches]
+    assert all(Path(path).exists() for ones in paths for path in ones)
+    for one in mini_batches:
+        reader.check(one)
+    assert list(Path.cwd().iterdir()) == []
+
+
 @pytest.mark.parametrize(("requests", "together"), [(32, 12), (5, 5), (1, 1)])
 def test_the_files_of_a_mini_batch_are_fetched_at_once(
     far: type[FarFiles], requests: int, together: int

@@ -235,6 +235,8 @@ class Agent:
             self._profile = RunProfile(**profile)
             self._attempted = partial(self._profile.call, self._call)
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
+        if calls is not None and isinstance(reader, PathsReader):
+            reader.expect(calls.at_once)
 
     def serve(self) -> Generator[bool, None, int]:
         """Work until the supervisor sends `Stop`; the steps are those of `steps`."""

@@ -156,12 +156,13 @@ class FilesReader:
         self._folders: dict[int, tempfile.TemporaryDirectory[str]] = {}
         """By index, the folders of the mini-batches that were fetched: the one that runs, and the
         one after it. The loader's thread adds a folder while the main thread removes another."""
+        self._at_once = 2
 
     def load(self, mini_batch: MiniBatch) -> list[str]:
         """Return local paths; a file that has changed is an `InputChanged`."""
         self._compare(mini_batch)
         paths, sizes, versions = mini_batch.piece
-        for index in list(self._folders)[:-1]:  # what was dropped before it ran
+        for index in list(self._folders)[: 1 - self._at_once]:  # what was dropped before it ran
             self._remove(index)
         self._remove(mini_batch.index)
         if not any(map(is_url, paths)):
@@ -192,6 +193,10 @@ class FilesReader:
             return needed == 0 or 2 * needed <= shutil.disk_usage(Path.cwd()).free
         except OSError:  # to load it says the same, as an error of the mini-batch
             return True
+
+    def expect(self, at_once: int) -> None:
+        """Be ready for so many mini-batches at a time."""
+        self._at_once = at_once
 
     def check(self, mini_batch: MiniBatch) -> None:
         """Remove what was fetched, and compare other files with the plan."""

@@ -79,6 +79,11 @@ class FarReader:
         """Say whether files that are fetched have room while `run` reads others."""
         return not isinstance(self._reader, PathsReader) or self._reader.has_room(mini_batch)
 
+    def expect(self, at_once: int) -> None:
+        """Be ready for so many mini-batches at a time."""
+        if isinstance(self._reader, PathsReader):
+            self._reader.expect(at_once)
+
     def check(self, mini_batch: MiniBatch) -> None:
         """Compare files that `run` reads by itself with the plan."""
         if isinstance(self._reader, PathsReader):

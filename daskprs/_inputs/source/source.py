@@ -45,6 +45,10 @@ class PathsReader(Reader, Protocol):
         """Say whether the disk has room to load a mini-batch while another one runs."""
         ...
 
+    def expect(self, at_once: int) -> None:
+        """Be ready for so many mini-batches at a time that are loaded, and not checked yet."""
+        ...
+
     def check(self, mini_batch: MiniBatch) -> None:
         """Compare the files with the plan after `run`; a change is an `InputChanged`.
 

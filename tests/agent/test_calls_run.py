@@ -121,6 +121,15 @@ def test_a_death_suspects_all_calls_under_way(page: tuple[Any, Any], run: CallsR
     death = blame_death(run, supervisor.look(), WHY).death
     assert death is not None
     assert {one.index for one in death.suspects} == {100, 103}
+    second.rest()
+    first.enter(Phase.CANCELING, 0, 1)
+    death = blame_death(run, supervisor.look(), WHY).death
+    assert death is not None
+    assert [one.index for one in death.suspects] == [100]
+    first.enter(Phase.RETURNING, 2, 1)  # it has sent what it made
+    assert blame_death(run, supervisor.look(), WHY).death is None
+    first.enter(Phase.RUNNING, 0, 1)
+    second.enter(Phase.RUNNING, 3, 1)
     mute = supervisor.look()._replace(is_mute=True)
     blame = blame_timeout(run, mute, WHY)
     assert blame.death is not None

@@ -285,12 +285,12 @@ def _others(run: LeaseRun, *blamed: Outcome) -> tuple[int, ...]:
 
 def _at_hand(run: LeaseRun, last: Activity) -> list[int]:
     positions = []
-    if last.phase in (Phase.LOADING, Phase.RUNNING, Phase.RETURNING):
+    if last.phase in (Phase.LOADING, Phase.RUNNING, Phase.CANCELING, Phase.RETURNING):
         positions.append(last.position)
     # The load ahead may have ended the process, or have held the GIL while `run` ran out of time.
     positions.append(last.loading)
-    mine = [position for position in positions if max(run.received, last.done) <= position]
-    return list(dict.fromkeys(position for position in mine if position <= run.kept))
+    mine = [position for position in positions if last.done <= position and run.has(position)]
+    return list(dict.fromkeys(mine))
 
 
 def _outcome(

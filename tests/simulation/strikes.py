@@ -162,7 +162,9 @@ class Strikes:
         cluster = self._stage.cluster
 
         def start() -> None:
-            if address in cluster.scheduler.workers:
+            # One that the scheduler does not know yet has the port, too.
+            is_taken = address in [one.address for one in cluster.living]
+            if is_taken or address in cluster.scheduler.workers:
                 now().loop.call_later(1.0, start)
             else:
                 self.add_worker(worker.host, worker.nthreads, address)

@@ -86,14 +86,17 @@ class Reading:
 
     rng: ClassVar[random.Random]
     damaged: ClassVar[float] = 0.0
-    """Share of the pieces in which a byte has changed."""
+    """Share of the pieces in which a byte has changed …"""
+    left: ClassVar[int] = 0
+    """… until there were so many: a result of many pieces would never be whole."""
 
 
 def _read(folder: NodeFolder, spool: str, offset: int, length: int) -> bytes:
     """Return bytes of a spool as a disk gives them, which may be about to break."""
     body = NodeFolder.read(folder, spool, offset, length)
-    if not body or Reading.rng.random() >= Reading.damaged:
+    if not body or not Reading.left or Reading.rng.random() >= Reading.damaged:
         return body
+    Reading.left -= 1
     changed = bytearray(body)
     changed[Reading.rng.randrange(len(body))] ^= 1 << Reading.rng.randrange(8)
     return bytes(changed)

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 RESUMES = 3
 """Moments at which the power is lost, for each seed."""
 MOST_DRIVERS = 24
+MOST_DAMAGED = 6
+"""Pieces of results in which a far host reads a wrong byte."""
 LATER_S = 3.0
 """Seconds after the job in which what is left of it may do harm."""
 
@@ -157,7 +159,7 @@ class Stage:
         pool.IN_MESSAGE_BYTES = scenario.in_message_bytes
         nodes.CARRIED_BYTES = scenario.carried_bytes
         Reading.rng = random.Random(f"reading of {scenario.seed}")  # noqa: S311
-        Reading.damaged = scenario.damaged
+        Reading.damaged, Reading.left = scenario.damaged, MOST_DAMAGED
         Staging.scenario, Staging.rng = scenario, self.rng
         Helper.rng = random.Random(f"helpers of {scenario.seed}")  # noqa: S311
         Executor.late_s = staticmethod(lambda _: self.rng.random() * 0.2)

@@ -332,7 +332,7 @@ class Client:
             del self._futures[future.key]
             if self.status == "running":
                 self.wire.send(partial(self._cluster.scheduler.release, future.key, self))
-        if not future.done():
+        if future.status != "cancelled":  # who fetches a result meanwhile learns that, too
             future.settle("cancelled")
 
     def let_go(self, future: Future) -> None:

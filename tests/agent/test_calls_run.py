@@ -103,8 +103,11 @@ def test_the_most_urgent_call_is_seen_first(page: tuple[Any, Any], run: CallsRun
     assert (seen.position, {*seen.beside}) == (5, {4, 6})
     third.enter(Phase.CANCELING, 6, 1)
     assert supervisor.look().position == 6
+    excused_ns = time.monotonic_ns()
+    first.excuse()
     agent.beat(blocking=4)
     assert supervisor.look().position == 4
+    assert supervisor.look().since_ns >= excused_ns
     blame = blame_timeout(run, supervisor.look(), WHY)
     assert blame.outcome is not None
     assert (blame.outcome.index, blame.outcome.status) == (104, Status.LOAD_TIMEOUT)
@@ -171,6 +174,34 @@ def test_the_time_for_which_another_coroutine_blocks_the_loop_does_not_count() -
         with pytest.raises(CallTimeout, match=r"run\(\) exceeded 0.05 s"):
             coroutines.call(waits("late"), 3, 0.05, lambda: canceled.append("late"))
         assert canceled == ["late"]
+    finally:
+        coroutines.close()
+
+
+def test_a_task_of_a_call_that_blocks_the_loop_is_known_and_a_callback_is_somebody() -> None:
+    """What blocks it counts for the call itself."""
+    coroutines = Coroutines()
+    try:
+
+        async def sleeps() -> None:
+            time.sleep(1.3)  # noqa: ASYNC251 - it blocks
+
+        async def gathers() -> None:
+            await asyncio.gather(sleeps(), asyncio.sleep(0))
+            asyncio.get_running_loop().call_soon(time.sleep, 1.3)
+            await asyncio.sleep(1000)
+
+        def call() -> None:
+            with pytest.raises(CallTimeout):
+                coroutines.call(gathers(), 5, 2.0, lambda: None)
+
+        thread, seen = threading.Thread(target=call), []
+        thread.start()
+        while thread.is_alive():
+            coroutines.look()
+            seen.append(coroutines.blocking)
+            time.sleep(0.05)
+        assert list(dict.fromkeys(seen)) == [shared_page.NOTHING, 5, shared_page.SOMEBODY]
     finally:
         coroutines.close()
 

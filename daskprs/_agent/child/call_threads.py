@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from daskprs._agent.child.attempt_run import RunClock
 from daskprs._agent.child.call_lines import CallPrints
 from daskprs._agent.child.coroutines import LOOK_EVERY_S, Coroutines
+from daskprs._agent.protocol.shared_page import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,8 +117,8 @@ class CallThreads:
         self._attempt: Callable[[Call, Assigned], None]
         self._cpu_before_s = 0.0
         self._told: set[str] = set()
-        for number in range(calls.at_once):
-            call = Call(self, page.call(number))
+        self._calls = [Call(self, page.call(number)) for number in range(calls.at_once)]
+        for number, call in enumerate(self._calls):
             thread = threading.Thread(target=self._serve, args=(call,), daemon=True)
             thread.name = f"call{number}"
             thread.start()
@@ -152,7 +153,12 @@ class CallThreads:
         if self.coroutines is None:
             self._page.beat()
             return
+        blocked = self.coroutines.blocking
         place = self.coroutines.look()
+        if blocked != NOTHING and self.coroutines.blocking == NOTHING:
+            for call in self._calls:
+                if call.position != blocked:
+                    call.record.excuse()
         self._page.beat(self.coroutines.blocking)
         if place and place not in self._told:
             self._told.add(place)

@@ -13,9 +13,11 @@ import time
 import traceback
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from daskprs._agent.protocol.shared_page import NOTHING
+from daskprs._agent.protocol.shared_page import NOTHING, SOMEBODY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 BLOCKED_AFTER_S = 1.0
 """Seconds without a turn after which the loop is blocked."""
 LOOK_EVERY_S = 0.25
+_position: ContextVar[int] = ContextVar("daskprs_position", default=SOMEBODY)
+"""The position of the call that runs."""
 
 
 class CallTimeout(TimeoutError):  # noqa: N818 - what it is
@@ -34,19 +38,23 @@ class Coroutines:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_task_factory(self._task_of)
         self._is_closing = False
         self._thread = threading.Thread(target=self._serve, name="loop", daemon=True)
         self._thread.start()
-        self._positions: dict[asyncio.Task[Any], int] = {}
-        """The positions of the calls under way."""
+        self._positions: WeakKeyDictionary[asyncio.Future[Any], int] = WeakKeyDictionary()
+        """The positions of the calls whose tasks these are, or whose tasks have made them."""
         self._asked_s = time.monotonic()
         self._has_turned = True
         self._turned_s = self._asked_s
         """When the loop has turned last."""
         self.blocking = NOTHING
-        """The position of the call that blocks the loop; `NOTHING` where none does."""
+        """The position of the call that blocks the loop; `NOTHING` where none does, and `SOMEBODY`
+        where a callback does."""
         self._blocked_s = 0.0
-        """Seconds for which the loop was blocked so far."""
+        """Seconds for which the loop was blocked so far …"""
+        self._blocked_by_s: dict[int, float] = {}
+        """… and by which calls."""
 
     def close(self) -> None:
         """End the loop and its thread."""
@@ -63,7 +71,7 @@ class Coroutines:
 
     def result(self, awaitable: Awaitable[Any]) -> Any:
         """Run something to its end."""
-        return self._begun(awaitable, NOTHING)[0].result()
+        return self._begun(awaitable, SOMEBODY)[0].result()
 
     def call(
         self,
@@ -83,7 +91,8 @@ class Coroutines:
             After the timeout, whatever the coroutine then does.
 
         """
-        blocked_s, until_s = self._blocked_s, time.monotonic() + timeout_s
+        self._blocked_by_s.pop(position, None)  # that of an earlier order
+        blocked_s, until_s = self._blocked_by_others_s(position), time.monotonic() + timeout_s
         future, cancel = self._begun(awaitable, position)
         while True:
             try:
@@ -94,13 +103,16 @@ class Coroutines:
                 is_blocked = self.blocking not in (NOTHING, position)
                 if is_blocked or (self.blocking == NOTHING and not self._has_turned):
                     until_s = time.monotonic() + LOOK_EVERY_S
-                elif self._blocked_s > blocked_s:
-                    until_s += self._blocked_s - blocked_s
-                    blocked_s = self._blocked_s
+                elif (now_s := self._blocked_by_others_s(position)) > blocked_s:
+                    until_s += now_s - blocked_s
+                    blocked_s = now_s
                 else:
                     canceling()
                     cancel()
                     self._wait_for_end(future, timeout_s, error)
+
+    def _blocked_by_others_s(self, position: int) -> float:
+        return self._blocked_s - self._blocked_by_s.get(position, 0.0)
 
     def _wait_for_end(self, future: Future[Any], timeout_s: float, at: TimeoutError) -> None:
         msg = f"run() exceeded {timeout_s:g} s, and was canceled"
@@ -118,13 +130,11 @@ class Coroutines:
         tasks: list[asyncio.Task[Any]] = []
 
         def begin() -> None:
-            task = self._loop.create_task(_awaited(awaitable))
-            tasks.append(task)
-            self._positions[task] = position
-            task.add_done_callback(end)
+            _position.set(position)
+            tasks.append(self._loop.create_task(_awaited(awaitable)))
+            tasks[0].add_done_callback(end)
 
         def end(task: asyncio.Task[Any]) -> None:
-            del self._positions[task]
             if task.cancelled():
                 future.set_exception(_cancelled(task))
             elif (error := task.exception()) is not None:
@@ -139,6 +149,12 @@ class Coroutines:
         self._loop.call_soon_threadsafe(begin)
         return future, cancel
 
+    def _task_of(self, loop: asyncio.AbstractEventLoop, coro: Any, **given: Any) -> Any:
+        """Return a task of the loop; those that a call makes, as `gather` does, are of the call."""
+        task = asyncio.Task(coro, loop=loop, **given)
+        self._positions[task] = _position.get()
+        return task
+
     # ---- what the main thread looks at ----
 
     def look(self) -> str:
@@ -146,15 +162,16 @@ class Coroutines:
         now_s = time.monotonic()
         if self._has_turned:
             if self.blocking != NOTHING:
+                own_s, seconds = self._blocked_by_s, self._turned_s - self._asked_s
+                own_s[self.blocking] = own_s.get(self.blocking, 0.0) + seconds
+                self._blocked_s += seconds
                 self.blocking = NOTHING
-                self._blocked_s += self._turned_s - self._asked_s
             self._has_turned, self._asked_s = False, now_s
             self._loop.call_soon_threadsafe(self._turn)
         elif self.blocking == NOTHING and now_s - self._asked_s > BLOCKED_AFTER_S:
             task = asyncio.current_task(self._loop)
-            self.blocking = NOTHING if task is None else self._positions.get(task, NOTHING)
-            if self.blocking != NOTHING:
-                return self._place()
+            self.blocking = SOMEBODY if task is None else self._positions.get(task, SOMEBODY)
+            return self._place()
         return ""
 
     def _turn(self) -> None:
@@ -165,6 +182,7 @@ class Coroutines:
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - of debuggers
         stack = [] if frame is None else traceback.extract_stack(frame)
         own = [one for one in stack if "/lib/python" not in one.filename]
+        own = own if own and own[-1].filename != __file__ else []
         if not own:
             return ""
         return (

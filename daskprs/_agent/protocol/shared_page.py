@@ -35,8 +35,8 @@ from typing import NamedTuple
 PAGE_BYTES = 32 * mmap.PAGESIZE
 """What is not used of it takes no memory."""
 _CELL_BYTES = 8
-NOTHING = -1
-"""The value for no position."""
+NOTHING, SOMEBODY = -1, -2
+"""The values for no position, and for an unknown one."""
 
 _SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALLS, _LACKS_MEMORY, _CHILDREN = range(8)
 _RECORDS = (8, 16)
@@ -60,6 +60,8 @@ _CALLS = 32
 _CALL_WORDS = 12
 """Those of a call: a number as in `_SEQUENCE`, the piece, and two records."""
 _CALL_RECORDS = (2, 7)
+_EXCUSED_NS = 6
+"""When another call last ceased to keep the loop from this one."""
 MUTE_AFTER_S = 5.0
 """Seconds without a beat after which no thread of an agent can run."""
 _LOOKS = 1000
@@ -107,7 +109,8 @@ class Activity(NamedTuple):
     beside: tuple[int, ...] = ()
     """Positions of the other calls under way."""
     is_mute: bool = False
-    """Whether none of the agent's threads can run: a call keeps the GIL."""
+    """Whether none of the agent's threads can run, since a call keeps the GIL; or its loop cannot,
+    and it is unknown which call keeps that."""
 
     def age_s(self) -> float:
         """Return the seconds since the start of the phase."""
@@ -268,12 +271,15 @@ class SharedPage:
         )
         beside = tuple(call.position for call in calls if call is not first)
         age_s = (time.monotonic_ns() - beat_ns) / 1e9 if beat_ns else 0.0
-        return first._replace(beside=beside, is_mute=age_s > MUTE_AFTER_S)
+        is_mute = blocking == SOMEBODY or age_s > MUTE_AFTER_S
+        return first._replace(beside=beside, is_mute=is_mute)
 
     def _call(self, number: int) -> Activity:
         first = _CALLS + number * _CALL_WORDS
         records = (first + _CALL_RECORDS[0], first + _CALL_RECORDS[1])
-        return self._look(first, records, first + 1)
+        activity = self._look(first, records, first + 1)
+        excused_ns = self._cells[first + _EXCUSED_NS]
+        return activity._replace(since_ns=max(activity.since_ns, excused_ns))
 
     def _look(self, number: int, records: tuple[int, int], piece: int) -> Activity:
         """Return a whole record: the one of two that counts by a number."""
@@ -334,6 +340,10 @@ class CallRecord:
     def turn_to(self, piece: int) -> None:
         """Note the piece of the mini-batch that `run` gets next; 0 for a whole one."""
         self._page._cells[self._first + 1] = piece  # noqa: SLF001 - likewise
+
+    def excuse(self) -> None:
+        """Begin its time anew: another call has kept it waiting."""
+        self._page._cells[self._first + _EXCUSED_NS] = time.monotonic_ns()  # noqa: SLF001 - likewise
 
     def rest(self) -> None:
         """Note that there is no call."""

@@ -23,6 +23,8 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _ESCAPED = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
 _OF_THREADS = ("threading.py", "concurrent/futures/thread.py")
 """Modules whose frames begin a thread."""
+_OF_CALLS = "_agent/child/call_threads.py"
+"""The module in whose threads, or in whose loop, the calls of an agent with several are."""
 _OF_IMPORTS = ("importlib/__init__.py", "<frozen importlib")
 _BOOT = "<string>"
 """The name of the code that starts a zygote."""
@@ -71,12 +73,14 @@ class Stacks(NamedTuple):
 def stacks_in(dump: str, script: ScriptSpec) -> Stacks:
     """Return the stacks of a script, out of what `faulthandler` wrote.
 
-    The main thread counts, and after a crash the thread that crashed.
+    The main thread counts, and after a crash the thread that crashed. Where the main thread leaves
+    `run` to others, the only one of them that is in the script counts.
     """
     script.know_lines()
     is_crash = dump.startswith(FATAL)
     main: list[_StackFrame] = []
-    others = []
+    others: list[list[_StackFrame]] = []
+    calls_elsewhere = False
     for thread in _THREAD.finditer(dump):
         frames = _frames(thread["frames"])
         below = _below(frames, _OF_THREADS)
@@ -85,8 +89,11 @@ def stacks_in(dump: str, script: ScriptSpec) -> Stacks:
         is_cut = is_current and below == frames  # a deep recursion: the dump lacks its beginning
         if is_current if is_crash else is_main or is_cut:
             main = _of_script(below)
-        elif below and not below[0].is_ours and any(map(_is_of_script, below)):
-            others.append(below)
+            calls_elsewhere |= not is_crash and any(one.is_of(_OF_CALLS) for one in frames)
+        elif any(map(_is_of_script, below)):
+            others.append(_of_script(below))
+    if calls_elsewhere:  # the main thread waits: which one of several counts is unknown
+        main = others.pop() if len(others) == 1 else []
     if not main:
         return Stacks()
     texts = [f"A thread of the script {MOST_RECENT}{''.join(map(str, one))}\n" for one in others]

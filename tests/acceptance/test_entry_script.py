@@ -407,7 +407,7 @@ SCRIPTS = {
     "a syntax error": ("def run(mini_batch)\n    pass\n", "expected ':'"),
     "no run": ("def ran(mini_batch):\n    pass\n", r"has no function run\(mini_batch\)"),
     "no argument": ("def run():\n    pass\n", "must take the mini-batch"),
-    "async": ("async def run(mini_batch):\n    pass\n", "is an async function"),
+    "async": ("async def run(mini_batch):\n    yield 1\n", "is an async generator"),
 }
 
 

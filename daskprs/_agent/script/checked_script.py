@@ -430,7 +430,9 @@ def _check_source(path: Path, elsewhere: bool) -> dict[str, Any]:  # noqa: FBT00
     is_async = isinstance(run, ast.AsyncFunctionDef)
     if isinstance(run, ast.FunctionDef | ast.AsyncFunctionDef):
         place = f"{path}, line {run.lineno}"
-        yields = is_async and any(isinstance(node, ast.Yield) for node in ast.walk(run))
+        functions = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+        own = [one for one in functions if one.co_name == "run"]
+        yields = bool(own) and bool(own[-1].co_flags & inspect.CO_ASYNC_GENERATOR)
         _check_run(place, yields=yields, takes_one=_takes_one(run.args))
     return {"names": names, "is_async": is_async, "is_thread_safe": _is_thread_safe(tree)}
 

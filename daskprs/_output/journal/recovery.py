@@ -200,7 +200,10 @@ def recover(
     is_new = published is None or not np.array_equal(
         standing[whole], history.standing(published.epoch)
     )
-    lost = standing[~whole]
+    # Of two drivers that believed that the folder is theirs, the older one may have committed what
+    # is lost, too. That commit would stand at the next resume, without its failed rows.
+    numbered = commits.column("index")
+    lost = np.flatnonzero(np.isin(numbered, numbered[standing[~whole]]))
     dropped = list(each(commits.column("epoch")[lost], history.recorded()[lost]))
     if dropped and history.failed_rows:  # their mini-batches run again as a whole
         gone = {*dropped}

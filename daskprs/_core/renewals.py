@@ -136,7 +136,7 @@ class Renewals:
             # One that has ended its process would end the next one, too, after another one that
             # fails there: only that one would be charged, and this one attempted again and again,
             # for the whole of its timeout.
-            has_ended_it = outcome.status in ENDS_OF_PROCESSES
+            has_ended_it = outcome.status in ENDS_OF_PROCESSES and outcome.failed_before is None
             held = entry.first() if has_ended_it else entry
             agent.held.append((held, outcome, agent.soundness.failures))
         if agent.soundness.in_a_row >= self.most_in_a_row:
@@ -153,7 +153,8 @@ class Renewals:
         is_searched: bool,
     ) -> bool:
         if outcome.is_fatal:
-            return agent.attempts == 0
+            is_alone = outcome.failed_before is None or entry.runs_first
+            return agent.attempts == 0 and is_alone
         if is_sound:
             return True
         # A row that is found is blamed for good, and renewals may see no success where bad rows

@@ -140,7 +140,8 @@ class Settling:
         """Settle an attempt without rows that count: a failure, or a trial."""
         if outcome.status is Status.RUN_DONE:
             self._timer.progress()
-            self._succeed(entry, flight, locations, empty=False)
+            before = outcome.failed_before
+            self._succeed(entry, flight, locations, empty=False, failed_before=before)
             self._go_on(entry, self._isolation.passed(entry, outcome))
         elif outcome.status is Status.INPUT_CHANGED:
             outcome = self._settle_failed(entry, outcome, charged=True)
@@ -265,7 +266,8 @@ class Settling:
         """Charge a failed attempt, unless its process or its location may have caused it."""
         slot, agent = flight.slot.id, flight.agent
         if outcome.pieces is not None and outcome.pieces.passed_before:
-            self._succeed(entry._replace(failed_on=()), flight, locations, empty=False)
+            entry_there, before = entry._replace(failed_on=()), outcome.failed_before
+            self._succeed(entry_there, flight, locations, empty=False, failed_before=before)
         if (smaller := self._memory.smaller(entry, outcome, agent)) is not None:
             agent.attempts += 1
             if outcome.failed_before is not None:  # its process has counted it

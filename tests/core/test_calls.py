@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from daskprs._core.outcomes import Outcome
 
 BOOM = Failure("ValueError", "boom")
+FATAL = Failure("AcceleratorError", "device-side assert", fatal=True)
 AT_ONCE = 8
+KINDS = "fails", "breaks", "kills", "ruins"
 
 
 class Processes:
@@ -34,8 +36,7 @@ class Processes:
         self.slots = self.rng.choice([1, 2, 3])
         self.it = desk(count, slots=self.slots, calls=AT_ONCE, **limits)
         self.kinds = [
-            self.rng.choice(["fails", "breaks", "kills"]) if self.rng.random() < 0.1 else ""
-            for _ in range(count)
+            self.rng.choice(KINDS) if self.rng.random() < 0.1 else "" for _ in range(count)
         ]
         self._outcome = outcome
         self._state: dict[SlotId, Any] = {}
@@ -53,16 +54,18 @@ class Processes:
         events: list[Any] = []
         if lease.assignment is not None:
             self._state[slot] = SimpleNamespace(
-                name=lease.assignment.process, soundness=Soundness(), broken=False
+                name=lease.assignment.process, soundness=Soundness(), broken=False, ruined=False
             )
             events.append(AgentStarted(lease.assignment.process, 1))
         process = self._state[slot]
-        waiting, running = [*lease.work], []
+        waiting = [*lease.work]
+        running: list[tuple[Any, int]] = []
         done: list[Outcome] = []
         halted, death = False, None
         while running or (waiting and not halted):
             while waiting and not halted and len(running) < AT_ONCE:
                 running.append((waiting.pop(0), process.soundness.failures))
+                process.ruined |= self.kinds[running[-1][0].mini_batch.index] == "ruins"
             assigned, before = running.pop(self.rng.randrange(len(running)))
             kind = self.kinds[assigned.mini_batch.index]
             if kind == "kills":
@@ -70,12 +73,14 @@ class Processes:
                 death = Death(tuple(self._ended(one, Status.PROCESS_DIED) for one in suspects))
                 events.append(AgentExited(process.name, -11, "died", expected=False))
                 break
-            has_failed = bool(kind) or process.broken
+            has_failed = bool(kind) or process.broken or process.ruined
             process.broken |= kind == "breaks"
             status = Status.RUN_EXCEPTION if has_failed else Status.RUN_DONE
-            done.append(self._ended(assigned, status)._replace(failed_before=before))
+            made = self._ended(assigned, status)._replace(failed_before=before)
+            done.append(made._replace(failure=FATAL) if process.ruined else made)
             (process.soundness.fail if has_failed else process.soundness.succeed)(before)
             halted |= has_failed and process.soundness.in_a_row >= lease.most_in_a_row
+            halted |= process.ruined
         left = tuple(one.mini_batch.index for one in waiting)
         self.it.give(
             slot,

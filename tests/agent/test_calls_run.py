@@ -114,6 +114,21 @@ def test_the_most_urgent_call_is_seen_first(page: tuple[Any, Any], run: CallsRun
     assert 105 in blame.untouched
 
 
+def test_a_call_that_waits_for_others_of_its_process_is_not_late(page: tuple[Any, Any]) -> None:
+    """The one that has the turn may be."""
+    agent, supervisor = page
+    first, second, _ = agent.calls_of
+    first.enter(Phase.RUNNING, 1, 1)
+    first.wait(waits=True)
+    asked_ns = time.monotonic_ns()
+    assert supervisor.look().since_ns >= asked_ns
+    second.enter(Phase.RETURNING, 2, 1)
+    assert (supervisor.look().position, supervisor.look().beside) == (2, (1,))
+    first.wait(waits=False)
+    assert supervisor.look().phase is Phase.RUNNING
+    assert supervisor.look().since_ns < asked_ns
+
+
 def test_a_death_suspects_all_calls_under_way(page: tuple[Any, Any], run: CallsRun) -> None:
     """Also one after which none of the agent's threads could run; what is done is done."""
     agent, supervisor = page

@@ -41,7 +41,7 @@ class Call:
     def __init__(self, threads: CallThreads, record: CallRecord) -> None:
         self.record = record
         self.position = 0
-        self.clock: RunClock = _TurnClock(threads)
+        self.clock: RunClock = _TurnClock(threads, record)
         self.failed_before = 0
         """Number of calls of the process that had failed when it began."""
         self._is_begun = False
@@ -53,7 +53,7 @@ class Call:
         self.position = position
         self._prints = CallPrints(index)
         self._prints.begin()
-        self.clock = _TurnClock(self._threads)
+        self.clock = _TurnClock(self._threads, self.record)
         self.failed_before = self._threads.soundness.failures
         self._is_begun = False
 
@@ -74,9 +74,10 @@ class Call:
 class _TurnClock(RunClock):
     """The clock of a call: while the script works, others have the turn."""
 
-    def __init__(self, threads: CallThreads) -> None:
+    def __init__(self, threads: CallThreads, record: CallRecord) -> None:
         super().__init__()
         self._threads = threads
+        self._record = record
 
     def __enter__(self) -> Self:
         self._threads.turn.release()
@@ -85,7 +86,7 @@ class _TurnClock(RunClock):
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        self._threads.take_turn()
+        self._threads.take_turn(self._record)
 
 
 class CallThreads:
@@ -168,20 +169,22 @@ class CallThreads:
             )
 
     @contextmanager
-    def loading(self) -> Iterator[None]:
+    def loading(self, record: CallRecord) -> Iterator[None]:
         """Give up the turn for a load; a reader is used by one thread at a time."""
         self.turn.release()
         try:
             with self._loading:
                 yield
         finally:
-            self.take_turn()
+            self.take_turn(record)
 
-    def take_turn(self) -> None:
+    def take_turn(self, record: CallRecord) -> None:
         """Take the turn; a fork of the agent has no threads to take turns with, and ends."""
         if os.getpid() != self._pid:
             os._exit(0)
+        record.wait(waits=True)
         self.turn.acquire()
+        record.wait(waits=False)
 
     def cpu_since_s(self) -> float:
         """Return the processor time of the process that was not returned before."""

@@ -272,6 +272,7 @@ class Agent:
         inbox = self._inbox
         while (assigned := inbox.claim()) is not None:
             attempt = AttemptRun(assigned, self._peak, self.entry.cpu_s, self._page, inbox.position)
+            attempt.enter(Phase.LOADING)
             self._begin(attempt)
             attempt.data, attempt.load_error = self._loader.take(inbox.position, assigned)
             inbox.look_ahead()
@@ -308,12 +309,13 @@ class Agent:
             assigned, self._peak, call.cpu_s, call.record, call.position, call.clock
         )
         self._begin(attempt)
-        with threads.loading():
+        with threads.loading(call.record):
+            attempt.enter(Phase.LOADING)  # only now: others may have kept the reader for long
             attempt.data, attempt.load_error = self._loader.load(assigned)
         outcome, payload = self._run(attempt)
         outcome = self._with_columns(outcome, attempt)
         if attempt.named:
-            with threads.loading():
+            with threads.loading(call.record):
                 outcome = self._with_named(outcome, attempt)
         attempt.enter(Phase.RETURNING)
         if call.end():
@@ -349,7 +351,6 @@ class Agent:
     def _begin(self, attempt: AttemptRun) -> None:
         """Begin an attempt, which loads its mini-batch next."""
         self._reserve.renew()
-        attempt.enter(Phase.LOADING)
         self._peak.reset()
         attempt.turn_to(0)
 

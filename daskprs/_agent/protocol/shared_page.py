@@ -62,6 +62,8 @@ _CALL_WORDS = 12
 _CALL_RECORDS = (2, 7)
 _EXCUSED_NS = 6
 """When another call last ceased to keep the loop from this one."""
+_WAITS = 11
+"""Whether the script has done its part of it, and another call has the turn."""
 MUTE_AFTER_S = 5.0
 """Seconds without a beat after which no thread of an agent can run."""
 _LOOKS = 1000
@@ -278,6 +280,8 @@ class SharedPage:
         first = _CALLS + number * _CALL_WORDS
         records = (first + _CALL_RECORDS[0], first + _CALL_RECORDS[1])
         activity = self._look(first, records, first + 1)
+        if self._cells[first + _WAITS]:
+            return activity._replace(phase=Phase.RETURNING, since_ns=time.monotonic_ns())
         excused_ns = self._cells[first + _EXCUSED_NS]
         return activity._replace(since_ns=max(activity.since_ns, excused_ns))
 
@@ -344,6 +348,10 @@ class CallRecord:
     def excuse(self) -> None:
         """Begin its time anew: another call has kept it waiting."""
         self._page._cells[self._first + _EXCUSED_NS] = time.monotonic_ns()  # noqa: SLF001 - likewise
+
+    def wait(self, *, waits: bool) -> None:
+        """Note whether it waits for others of the process: nobody is late then."""
+        self._page._cells[self._first + _WAITS] = waits  # noqa: SLF001 - likewise
 
     def rest(self) -> None:
         """Note that there is no call."""

@@ -78,6 +78,12 @@ def joined(
     edges = () if outcome.pieces is None else outcome.pieces.edges
     if row is None or not _fit(edges, gaps):
         raise damaged(index)
+    failed, stays = outcome.failed_rows, False
+    if failed is not None:
+        stays = earlier.spec.errors and _are_all(failed, gaps)
+        failed = (_stayed if stays else _moved)(failed, gaps)
+    if stays:  # nothing tells the types of new rows of nulls where nothing was returned
+        gaps, edges = (), ()
     made: list[Regions | None] = []
     for form, number, spool in (("text", TEXT, spools.text), ("typed", TYPED, spools.typed)):
         regions = getattr(commits, form)
@@ -94,7 +100,6 @@ def joined(
                 _join(*readers, gaps, edges, number, sink.write)
             region = written[0]
         made.append(Regions(*([value] for value in region)))
-    failed = outcome.failed_rows
     header = commits.header
     before = earlier.commits.values(row)["header"]
     if not (header and header[0]) and before:
@@ -102,7 +107,7 @@ def joined(
     text, typed = made
     commits = commits._replace(text=text, typed=typed, header=header, spool=DRIVER)
     earlier.commits.replace(row)
-    return commits, None if failed is None else _moved(failed, gaps)
+    return commits, failed
 
 
 def _place(earlier: Earlier, row: int, form: str) -> tuple[Path, Region]:
@@ -246,6 +251,24 @@ def _moved(failed: FailedRows, gaps: Sequence[Gap]) -> FailedRows:
             kept, last = _each(add, kept, _each(sub, gap.before, last)), gap.after
         cut = one.cut and (_each(add, one.cut[0], kept), _each(add, one.cut[1], kept))
         items.append(one._replace(cut=cut))
+    return failed._replace(items=tuple(items))
+
+
+def _are_all(failed: FailedRows, gaps: Sequence[Gap]) -> bool:
+    """Say whether all that ran again has failed; what the script has named may have rows."""
+    is_found = all(one.cut is not None for one in failed.items)
+    return is_found and failed.count == sum(gap.stop - gap.start for gap in gaps)
+
+
+def _stayed(failed: FailedRows, gaps: Sequence[Gap]) -> FailedRows:
+    """Return failed items with the places of the earlier rows of nulls."""
+    items, left = [], [*gaps]
+    for one in failed.items:
+        before, after = left[0].before, left[0].after
+        is_last = one.stop == left[0].stop
+        items.append(one._replace(cut=(before, after if is_last else before)))
+        if is_last:
+            left.pop(0)
     return failed._replace(items=tuple(items))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -113,6 +114,7 @@ def _number(path: str) -> int:
 FORMS: dict[str, Any] = {
     "frame": lambda numbers: pd.DataFrame({"n": numbers, "half": [n / 2 for n in numbers]}),
     "arrow": lambda numbers: pa.table({"n": numbers, "text": [f"{n} is it" for n in numbers]}),
+    "array": lambda numbers: np.array([[n, 2 * n] for n in numbers]),
     "lines": lambda numbers: [f"row {n}" for n in numbers],
     "objects": lambda numbers: [{"n": n} for n in numbers],
     "two each": lambda numbers: pd.DataFrame({"n": [n for n in numbers for _ in range(2)]}),
@@ -174,6 +176,20 @@ def test_only_bad_rows_are_called_and_the_output_is_that_of_a_serial_run(
 def rows_of(result: daskprs.ParallelRunResult) -> pd.DataFrame:
     """Return the rows without labels: some scripts return others than they got."""
     return result.to_pandas(ignore_index=True)
+
+
+def test_rows_of_nulls_keep_their_types_where_nothing_heals(tmp_path: Path) -> None:
+    """Nothing is returned then that would tell them, or that names of columns are numbers."""
+    job = Job(tmp_path / "job", table(32), on_error="null", output=tmp_path / "job" / "rows.csv")
+    bad = {3, 4, 9, 20}
+    before, output = rows_of(job.run(bad, "array")), job.output
+    result = job.again(bad, form="array")
+    assert result.items == (32, 28, 4)
+    assert job.output == output
+    pd.testing.assert_frame_equal(rows_of(result), before)
+    result = job.again({4}, form="array")
+    assert job.called == bad
+    assert rows_of(result)[0].isna().to_numpy().nonzero()[0].tolist() == [4]
 
 
 def test_files_and_columns_of_the_input_fit_again(tmp_path: Path) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
+from daskprs._agent.child.null_rows import NullRows
 from daskprs._agent.child.pieces_run import PiecesRun
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.pieces import Pieces
+from daskprs._output.rows.format_result import RowWriter
 from daskprs._output.spec import OutputSpec
 from daskprs._output.spool import UnwritableError
 
@@ -35,3 +39,11 @@ def test_a_full_disk_is_the_fault_of_no_piece() -> None:
     run = PiecesRun(attempt, pieces, output, None, write_run, failure)
     with pytest.raises(UnwritableError):
         run.made(None, counts_inputs=False)
+
+
+def test_the_index_of_an_arrow_table_is_no_column_of_rows_of_nulls() -> None:
+    """The rows of other mini-batches lack it, too."""
+    nulls = NullRows()
+    table = pa.Table.from_pandas(pd.DataFrame({"n": [1]}, index=["a"]))
+    nulls.write(RowWriter(OutputSpec(text=False, typed=False)), table, 0)
+    assert nulls.columns == ("n",)

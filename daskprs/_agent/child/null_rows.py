@@ -90,7 +90,7 @@ class NullRows:
         if self._columns is None or not self._has_rows:
             return None
         is_table = isinstance(self._columns, pa.Table)
-        names = self._columns.column_names if is_table else [*self._columns.columns]
+        names = apart(self._columns)[0].column_names if is_table else [*self._columns.columns]
         kept = tuple(name for name in names if name not in self._included)
         is_plain = all(isinstance(name, str | int) for name in kept)
         return tuple(map(str, kept)) if is_plain else None

@@ -138,7 +138,7 @@ class ResultStore:
         self._earlier: Publication | None = None
         """The published output that has rows of earlier epochs."""
         self._failed = FailedWork(folder, where)
-        self._failed_rows = FailedRowsLog(folder)
+        self._failed_rows = FailedRowsLog(folder, epoch)
         self._labels = labels
         self._new_executor = new_executor
         self._check = check

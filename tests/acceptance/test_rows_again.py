@@ -296,6 +296,21 @@ def test_journals_without_places_are_read(tmp_path: Path) -> None:
     assert job.called == {*range(16)}
 
 
+def test_a_record_whose_commit_was_lost_with_its_machine_lists_no_rows(tmp_path: Path) -> None:
+    """The commit of before stands, with all rows that it lacks."""
+    job = Job(tmp_path / "job", table(32), output=tmp_path / "job" / "rows.csv")
+    job.run({3, 4})
+    published = (job.folder / "rows.csv").read_bytes()
+    job.again({4})
+    (job.folder / "rows.csv").write_bytes(published)
+    journal = JobFolder(job.folder / "job").journal(2)
+    end = next(at for at, body in lines(journal) if body.startswith(b'["commits"'))
+    journal.write_bytes(journal.read_bytes()[:end])
+    result = job.run(resume=True, accept_changes="script")
+    assert result.items == (32, 30, 2)
+    assert result.failed_rows["n"].tolist() == [3, 4]
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", mostly_long(["frame", "collection"], suite=["collection"]))
 def test_rows_that_have_killed_heal_in_agents(kind: str, tmp_path: Path) -> None:

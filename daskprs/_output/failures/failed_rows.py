@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.journal.history import FailedRowsOf
 
+Made = tuple[int, int]
+"""The epoch of a commit, and the number that its mini-batch had then."""
 KIND = "failed rows"
 REPLACES = "replaces"
 _BEGINNING = f'["{KIND}"'.encode()
@@ -54,10 +56,11 @@ SCHEMA = pa.schema(
 class FailedRowsLog:
     """Keeps which committed mini-batches lack items, in this run and in earlier runs."""
 
-    def __init__(self, folder: JobFolder) -> None:
+    def __init__(self, folder: JobFolder, epoch: int) -> None:
         self._folder = folder
-        self._known: dict[int, tuple[str, int, int | None]] = {}
-        """Identity of each such mini-batch, the number of these items, and its first row in the
+        self._epoch = epoch
+        self._known: dict[int, tuple[Made, int, int | None]] = {}
+        """The commit of each such mini-batch, the number of these items, and its first row in the
         input of this run if known, by its number."""
         self._left: dict[int, FailedRowsOf] = {}
         """Those whose items are to be run again, and that no commit of this run has replaced."""
@@ -72,7 +75,7 @@ class FailedRowsLog:
 
         With `run_again`, just their failed items are to be run again.
         """
-        self._known = {index: (*one[:2], None) for index, one in known.items()}
+        self._known = {index: (one.made, one.items, None) for index, one in known.items()}
         self._left = dict(known) if run_again else {}
 
     def items_of(self, mini_batch: MiniBatch) -> int:
@@ -80,8 +83,8 @@ class FailedRowsLog:
         index = mini_batch.index
         if index not in self._known:
             return 0
-        identity, count, _ = self._known[index]
-        self._known[index] = identity, count, mini_batch.row_lower_bound
+        made, count, _ = self._known[index]
+        self._known[index] = made, count, mini_batch.row_lower_bound
         return count
 
     def left(self, index: int) -> FailedRowsOf | None:
@@ -107,7 +110,7 @@ class FailedRowsLog:
                 continue
             count = sum(one.stop - one.start for one in failed.items)
             first = mini_batch.row_lower_bound
-            self._known[mini_batch.index] = mini_batch.identity, count, first
+            self._known[mini_batch.index] = (self._epoch, mini_batch.index), count, first
             written = base64.b64encode(failed.rows).decode()
             yield (
                 KIND,
@@ -124,12 +127,12 @@ class FailedRowsLog:
         if not self._known:
             self._folder.failed_rows.unlink(missing_ok=True)
             return
-        places = _places(self._folder, {identity for identity, *_ in self._known.values()})
+        places = _places(self._folder, {made for made, *_ in self._known.values()})
         known = sorted(self._known.items())
 
         def tables() -> Iterator[pa.Table]:
-            for index, (identity, _, now) in known:
-                first, failed, rows = _record(self._folder, *places[identity])
+            for index, (made, _, now) in known:
+                first, failed, rows = _record(self._folder, made[0], places[made])
                 # Rows may have come before it since, in a run that extended the job.
                 yield table_of(index, first if now is None else now, failed, rows)
 
@@ -159,15 +162,18 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(some).unify_dictionaries()
 
 
-def _places(folder: JobFolder, wanted: set[str]) -> dict[str, tuple[int, int]]:
-    """Return the epoch and the offset of the last record of each of these mini-batches."""
+def _places(folder: JobFolder, wanted: set[Made]) -> dict[Made, int]:
+    """Return the offset of the record before each of these commits.
+
+    A later epoch may have died between such a record and its commit.
+    """
     found = {}
     for epoch in begun_epochs(folder):
         for offset, body in lines(folder.journal(epoch)):
             if body.startswith(_BEGINNING):
-                _, identity, *_ = json.loads(body)
-                if identity in wanted:
-                    found[identity] = epoch, offset
+                _, _, index, *_ = json.loads(body)
+                if (epoch, index) in wanted:
+                    found[epoch, index] = offset
     return found
 
 

@@ -98,8 +98,8 @@ class Coroutines:
             try:
                 return future.result(max(0.0, until_s - time.monotonic()))
             except TimeoutError as error:
-                if future.done():  # it has raised this error itself
-                    raise
+                if future.done():  # it has raised this error itself, or has just ended
+                    return future.result()
                 is_blocked = self.blocking not in (NOTHING, position)
                 if is_blocked or (self.blocking == NOTHING and not self._has_turned):
                     until_s = time.monotonic() + LOOK_EVERY_S

@@ -82,6 +82,8 @@ class _Deadline(NamedTuple):
     what: str
     option: str
     instead: str = ""
+    grace_s: float = 0.0
+    """Seconds in which the agent may keep to it by itself."""
 
 
 class AgentStarter(Protocol):
@@ -275,16 +277,16 @@ class Supervisor:
         if activity.phase in (Phase.STARTING, Phase.IDLE):
             # An idle agent is late only with an order: before it, there was nothing to do.
             age_s = min(age_s, time.monotonic() - self._asked_s)
-        return self._deadline(activity).seconds - age_s
+        deadline = self._deadline(activity)
+        return deadline.seconds + deadline.grace_s - age_s
 
     def _deadline(self, activity: Activity) -> _Deadline:
         deadline = self._deadlines[activity.phase]
         if activity.phase is Phase.RUNNING and self.function != "run":
             return deadline._replace(what=f"{self.function}()")
         if activity.phase is Phase.RUNNING and (seconds := self.timeout_of(activity)) is not None:
-            return _Deadline(
-                min(seconds, deadline.seconds), "run() for a piece of a mini-batch", ""
-            )
+            seconds, what = min(seconds, deadline.seconds), "run() for a piece of a mini-batch"
+            return _Deadline(seconds, what, "", grace_s=deadline.grace_s)
         return deadline
 
     # ---- end ----
@@ -410,8 +412,7 @@ class Supervisor:
 
 def _deadlines(limits: Limits, calls: Calls | None = None) -> dict[Phase, _Deadline]:
     run_s = limits.run_timeout_s
-    if calls is not None and calls.is_async:
-        run_s += CANCELS_WITHIN_S
+    grace_s = CANCELS_WITHIN_S if calls is not None and calls.is_async else 0.0
     load = _Deadline(limits.load_timeout_s, "loading", "task_overhead_timeout")
     smaller = ", or lower mini_batch_size"
     return {
@@ -420,7 +421,7 @@ def _deadlines(limits: Limits, calls: Calls | None = None) -> dict[Phase, _Deadl
         Phase.IDLE: load,
         Phase.LOADING: load,
         Phase.RETURNING: load._replace(what="returning what run() made"),
-        Phase.RUNNING: _Deadline(run_s, "run()", "run_invocation_timeout", smaller),
+        Phase.RUNNING: _Deadline(run_s, "run()", "run_invocation_timeout", smaller, grace_s),
         Phase.CANCELING: _Deadline(
             limits.shutdown_timeout_s,
             f"run() exceeded {limits.run_timeout_s:g} s and did not end when it was canceled: that",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daskprs._agent.child.call_lines import CallPrints
 from daskprs._agent.child.coroutines import CallTimeout, Coroutines
 from daskprs._agent.protocol import shared_page
 from daskprs._agent.protocol.messages import Outcomes
@@ -219,6 +221,17 @@ def test_a_task_of_a_call_that_blocks_the_loop_is_known_and_a_callback_is_somebo
         assert list(dict.fromkeys(seen)) == [shared_page.NOTHING, 5, shared_page.SOMEBODY]
     finally:
         coroutines.close()
+
+
+def test_a_line_without_an_end_is_written_before_it_gets_long() -> None:
+    """To put a progress bar together again at each of its steps takes longer and longer."""
+    stream, call = io.StringIO(), CallPrints(7)
+    for _ in range(100):
+        call.write(stream, "\r" + 99 * "=")
+    assert stream.getvalue().startswith("[7] \r===")
+    assert len(stream.getvalue()) > 8192
+    call.end()
+    assert len(stream.getvalue()) == 100 * 100 + 2 * len("[7] \n")
 
 
 def test_the_loop_goes_on_whatever_a_coroutine_raises() -> None:

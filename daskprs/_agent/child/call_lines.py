@@ -9,6 +9,10 @@ from typing import Any
 _call: ContextVar[CallPrints | None] = ContextVar("daskprs_call", default=None)
 
 
+MOST_CHARS = 8192
+"""Characters of a line without an end, such as a progress bar, that is kept until it has one."""
+
+
 class CallPrints:
     """What a call prints; its threads and tasks have the context variable that leads here."""
 
@@ -34,6 +38,8 @@ class CallPrints:
         self.has_printed = True
         _, before = self._begun.pop(id(stream), (stream, ""))
         *lines, rest = (before + text).split("\n")
+        if len(rest) > MOST_CHARS:
+            lines, rest = [*lines, rest], ""
         if lines:
             stream.write("".join(f"{self._mark}{line}\n" for line in lines))
         if rest:

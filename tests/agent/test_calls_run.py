@@ -85,7 +85,8 @@ def test_results_are_handed_back_soon_where_the_agent_may_have_nothing_to_do(run
 @pytest.fixture
 def page() -> Iterator[tuple[Any, Any]]:
     """Return both sides of a page of an agent with three calls, which is at work on order 7."""
-    with both_sides() as (agent, supervisor):
+    both: Any = both_sides()
+    with both as (agent, supervisor):
         supervisor.calls = 3
         agent.calls_of = [agent.call(number) for number in range(3)]
         agent.enter(Phase.IDLE)

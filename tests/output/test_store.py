@@ -710,6 +710,12 @@ def test_a_file_of_the_script_that_is_input_now_is_no_change() -> None:
         check_unchanged(then, now, is_input={"a.py"}.__contains__)
 
 
+def test_the_change_of_an_output_with_rows_of_nulls_names_the_option() -> None:
+    """Both runs give `on_error`, under which nobody would look for an output."""
+    with pytest.raises(JobChanged, match="on_error='null' is given now, and was not"):
+        check_unchanged({"output": {"text": True}}, {"output": {"text": True, "errors": True}})
+
+
 def test_a_job_that_has_nothing_to_show_may_change(tmp_path: Path) -> None:
     """A script that failed at once is mended, and goes on; from the first commit on it stands."""
     bad, good = ({"script": {"files": {"a.py": version}}} for version in ("1", "2"))

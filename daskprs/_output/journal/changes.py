@@ -33,6 +33,7 @@ OF_ROWS_AS_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
 """Options of the form of text: rows in two forms would make one file."""
 FORM = "form"
 VARIABLES = ("options", "environment_variables")
+NULLS = ("output", "errors")
 OF_ALL_ROWS = {"content", "rows", "partitions"}
 """Fingerprint entries of a table as a whole; rows grouped by key are compared by key instead."""
 PLACES = {"script": "in the script's folder", "input": "of the input"}
@@ -203,6 +204,9 @@ def _value(then: Any, now: Any, where: tuple[str, ...]) -> str:
         return DIGESTS[where[0], where[-1]]
     if where[:-1] == ("input", "partitions"):
         return f"partition {where[-1]} of the input has changed"
+    if where == NULLS:
+        how = "was given, and is not now" if then else "is given now, and was not"
+        return f"{Option('on_error', 'null')} {how}"
     thing = " ".join(where)
     if where[0] in ("options", FORM):
         thing = f"{Option(where[1])}{''.join(f' of {name}' for name in where[2:])}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -124,7 +125,10 @@ class _Table:
 def _field(values: Any, name: str) -> Any:
     if isinstance(values, _Table):
         return values.columns[values.row._fields.index(name)]
-    return [None if row is None else getattr(row, name) for row in values]
+    try:  # most often none of them is None, and this takes three quarters of the time
+        return list(map(attrgetter(name), values))
+    except AttributeError:
+        return [None if row is None else getattr(row, name) for row in values]
 
 
 def _columns(values: Sequence[Any]) -> Any:

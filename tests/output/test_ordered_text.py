@@ -149,7 +149,7 @@ def test_whatever_stops_the_thread_half_way_nothing_is_written_twice(
 
     desk.commit((0, b"zero"), (1, b"one"))
     assert poll_for(lambda: desk.part.exists() and desk.part.read_bytes() == b"zeroone")
-    desk.text._sources._path_of = once
+    desk.text._sources.path_of = once
     desk.commit_elsewhere(2, 2)
     assert poll_for(lambda: stopped and not desk.part.exists())
     assert desk.text.finish(desk.table).size == len(b"zeroone")
@@ -165,7 +165,7 @@ def test_closing_does_not_wait_for_what_nobody_wants_any_more(desk: Desk) -> Non
         assert poll_for(lambda: desk.text._unwanted)
         return desk.path
 
-    desk.text._sources._path_of = source
+    desk.text._sources.path_of = source
     desk.commit((0, b"zero"))
     for index in range(1, 50):
         desk.commit_elsewhere(index, index + 1)

@@ -274,11 +274,11 @@ class Leasing:
     def _size(self, slot: SlotRecord) -> int:
         """Return the number of mini-batches that a slot should have."""
         state = self._state
-        slots, left = self._retries.slots, self._left()
-        size = state.sizes.next(slots, left)
+        of_job, left = self._retries.slots, self._left()
+        size = state.sizes.next(of_job, left)
         if state.limits.calls > 1:
             # Each call has work waiting; toward the end all slots have the same number of calls.
-            share = size if left is None else -(-left // max(1, slots))
+            share = size if left is None else -(-left // max(1, of_job))
             size = max(size, min(WAITING_CALLS * state.limits.calls, share))
         if state.stages is None:
             return size

@@ -145,7 +145,7 @@ class Coroutines:
         def cancel() -> None:
             self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
 
-        # With the context variables of this thread, by which prints are told apart.
+        # The call takes the context variables of this thread along: they tell prints apart.
         self._loop.call_soon_threadsafe(begin)
         return future, cancel
 

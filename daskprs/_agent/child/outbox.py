@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 FLUSH_AFTER_S = 0.5
 """Seconds that an outcome waits at most for others in its group …"""
 OF_CALLS_S = 0.2
-"""… and where a process makes several calls at a time: each may be one that somebody pays for, and
-it is made again if the process ends."""
+"""… and where a process makes several calls at a time. A call may cost money, and is made again if
+the process ends before its outcome is sent."""
 NO_MEMORY = (
     "there was no memory left to send what run() returned. Let the script keep less, use smaller "
     "mini-batches, or raise the limit of the process, such as ulimit -v."

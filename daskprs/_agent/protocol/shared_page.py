@@ -350,7 +350,7 @@ class CallRecord:
         self._page._cells[self._first + _EXCUSED_NS] = time.monotonic_ns()  # noqa: SLF001 - likewise
 
     def wait(self, *, waits: bool) -> None:
-        """Note whether it waits for others of the process: nobody is late then."""
+        """Note whether it waits for others of its process. Meanwhile it is not late."""
         self._page._cells[self._first + _WAITS] = waits  # noqa: SLF001 - likewise
 
     def rest(self) -> None:

@@ -6,12 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 from daskprs._agent.supervision.lease_run import RETURN_BYTES, LeaseRun
+from daskprs._core.columnar import ColumnBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from daskprs._agent.protocol.messages import Outcomes
-    from daskprs._core.columnar import ColumnBatch
     from daskprs._core.mini_batch import Assigned
 
 SOON_S = 0.1
@@ -107,16 +105,12 @@ class CallsRun(LeaseRun):
 
     def keep(self, last: int) -> tuple[int, ...]:
         """Give up the mini-batches beyond a position, and return their indexes."""
-        given_back = self._drop(position for position in [*self._at] if position > last)
+        given_back = self.indexes(last + 1, self.kept + 1)
+        for index in given_back:
+            del self._at[self._position_of.pop(index)]
         self.kept = min(self.kept, last)
         self.recalled = True
         return given_back
-
-    def _drop(self, positions: Iterable[int]) -> tuple[int, ...]:
-        indexes = tuple(self._at.pop(position).mini_batch.index for position in positions)
-        for index in indexes:
-            del self._position_of[index]
-        return indexes
 
     # ---- what is left ----
 
@@ -124,28 +118,9 @@ class CallsRun(LeaseRun):
         """Say whether a position of the agent has no outcome."""
         return position in self._at
 
-    def at(self, position: int) -> Assigned | None:
-        """Return the mini-batch at a position; None if it is unknown, done or taken back."""
-        return self._at.get(position)
-
-    def index_at(self, position: int) -> int | None:
-        """Return the index of the mini-batch at a position."""
+    def _place(self, position: int) -> tuple[ColumnBatch[Assigned] | None, int]:
         assigned = self._at.get(position)
-        return None if assigned is None else assigned.mini_batch.index
-
-    def timeout_at(self, position: int) -> float | None:
-        """Return the timeout of `run` at a position, in seconds, if it has one of its own."""
-        assigned = self._at.get(position)
-        pieces = None if assigned is None else assigned.pieces
-        return None if pieces is None else pieces.timeout_s
-
-    def size_at(self, position: int) -> int | None:
-        """Return the size of the mini-batch at a position: in bytes, or else in items."""
-        assigned = self._at.get(position)
-        if assigned is None:
-            return None
-        size = assigned.mini_batch.size_bytes
-        return assigned.mini_batch.items if size is None else size
+        return (None if assigned is None else ColumnBatch([assigned])), 0
 
     def indexes(self, first: int, beyond: int) -> tuple[int, ...]:
         """Return the indexes of the mini-batches at these positions that are not done."""

@@ -186,7 +186,7 @@ class HostedStages:
         return tuple(self._events.popleft() for _ in range(len(self._events)))
 
     def interrupt(self) -> None:
-        """Kill the processes that are at work, and run nothing more: nobody waits for it."""
+        """Kill the processes that are at work, and start nothing more."""
         with self._change:
             self._is_over = True
             self._change.notify_all()

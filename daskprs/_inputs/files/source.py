@@ -196,7 +196,7 @@ class FilesReader:
 
     def expect(self, at_once: int) -> None:
         """Be ready for so many mini-batches at a time."""
-        self._at_once = at_once
+        self._at_once = max(2, at_once)
 
     def check(self, mini_batch: MiniBatch) -> None:
         """Remove what was fetched, and compare other files with the plan."""

@@ -83,7 +83,7 @@ class Strikes:
                 self._rot()
             case "terminate driver":
                 self._stage.disk.driver.signal(SIGTERM)
-            case "terminate job" if self._stage.moment == AT_WORK:
+            case "terminate job" if self._stage.moment == AT_WORK and not self._is_second:
                 self._terminate()
 
     def _second_driver(self) -> None:

@@ -211,8 +211,8 @@ COMPARED_S = 8.0
 more."""
 HAVE_LIVES = 0.1
 """Share of the seeds in which workers have a lifetime."""
-HAVE_ITEMS = 0.33
-"""Share of the seeds whose mini-batches have several items."""
+HAVE_ITEMS = 0.15
+"""Share of the seeds whose mini-batches have several items: one costs three times another seed."""
 HAVE_THRESHOLD = 0.2
 """Share of these in which only so many items may fail."""
 MOST_MINI_BATCHES = 4

@@ -71,6 +71,16 @@ def counted():
         with lock:
             now -= 1
 """
+ROWS = """
+import asyncio
+
+async def run(rows):
+    for what in rows["what"]:
+        await asyncio.sleep(1000 if what == "hangs" else 0)
+        if what == "raises":
+            raise ValueError("a bad row")
+    return rows
+"""
 PLAIN = """
 import time
 import aside
@@ -139,6 +149,18 @@ def test_a_bad_call_costs_no_other(tmp_path: Path, what: str) -> None:
             f'a coroutine keeps all others waiting for more than a second: File "{tmp_path}' in log
         )
         assert told in log
+
+
+def test_a_bad_row_of_a_call_is_found_with_its_own_cause(tmp_path: Path) -> None:
+    """A coroutine that is canceled has taken too long, also when it has a part of the rows."""
+    given = {"run_invocation_timeout": 1, "mini_batch_size": "8 rows", "on_error": "isolate"}
+    result = score(tmp_path, {50: "hangs", 90: "raises"}, ROWS, run_max_try=1, **given)
+    assert scored(tmp_path)["n"].tolist() == [n for n in range(COUNT) if n not in (50, 90)]
+    failed = result.failed_rows[["n", "_status", "_kind", "_error"]]
+    assert failed.to_numpy().tolist() == [
+        [50, "RUN_TIMEOUT", "TimeoutError", "run() exceeded 1 s, and was canceled"],
+        [90, "RUN_EXCEPTION", "ValueError", "a bad row"],
+    ]
 
 
 def test_a_plain_function_runs_in_threads_where_the_script_says_so(tmp_path: Path) -> None:

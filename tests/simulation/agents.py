@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from signal import SIGTERM
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,19 +16,26 @@ from daskprs._agent.protocol.messages import (
     TruncateLease,
 )
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
-from daskprs._agent.supervision.pool import AgentPool
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentExited, Results
 from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._output.spool import AgentSpool, Sink, UnwritableError
 from tests.simulation.attempts import ItemsAttempt, formatted, in_steps, spooled
 from tests.simulation.far import look_at
-from tests.simulation.items import DIES, GOOD, HANGS, POISONS, RAISES
+from tests.simulation.items import (
+    DIES,
+    GOOD,
+    HANGS,
+    POISONS,
+    RAISES,
+    STAGE_DIES,
+    STAGE_RAISES,
+)
 from tests.simulation.promises import demand
 from tests.simulation.world import EPOCH_S, now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.lease import AgentAssignment
@@ -41,6 +47,8 @@ if TYPE_CHECKING:
 SEND_EVERY_S = 0.2
 """Seconds that a finished mini-batch may wait for others before it is reported."""
 LOAD_S = 0.001
+STATUS = {GOOD: Status.RUN_DONE, STAGE_DIES: Status.PROCESS_DIED}
+"""How attempts end that do not raise."""
 HEADER = "index row\n"
 """The header of mini-batches with rows, where the output has one."""
 
@@ -137,7 +145,8 @@ class Agent:
         self.output = job.output
         self._worker = worker
         self.script = script
-        self.spool = AgentSpool(spool)
+        self.spool = None if job.calls is not None else AgentSpool(spool)
+        """None: several calls cannot append to one spool at the same time."""
         self._inbox: list[Any] = []
         self._outbox: list[Any] = []
         self._returncode: int | None = None
@@ -149,6 +158,10 @@ class Agent:
         """The position that is being loaded while another one runs."""
         self._loads_ahead = False
         self._in_a_row = self._most_in_a_row = 0
+        self.is_async = False
+        """Whether a call that takes too long is canceled."""
+        self.grace_s = 0.0
+        """Seconds in which that happens."""
         self.is_poisoned = False
         """Whether each call of `run` fails from here on."""
         self.lacked_memory = False
@@ -197,42 +210,59 @@ class Agent:
         yield 0.05
         self.enter(Phase.IDLE)
         self._outbox.append("ready")
+        yield from self._serve()
+        self.enter(Phase.SHUTDOWN)
+        yield 0.01
+        self.die(0)
+
+    def _serve(self) -> Iterator[float | None]:
+        """Work until the supervisor sends `Stop`."""
         while True:
-            while not self._inbox:
-                self._is_waiting = True
-                yield None
-            message = self._inbox.pop(0)
-            match message:
+            yield from self._wait_for_message()
+            match self._inbox.pop(0):
                 case RunLease(order, work, prefetch, most_in_a_row):
-                    demand(not self._has_done_enough, "a process that has done enough gets more")
-                    self._order, self._work, self._is_halted = order, list(work), False
                     self._loads_ahead = prefetch
-                    self._last, self._next, self._done = len(work) - 1, 0, 0
-                    self._most_in_a_row = most_in_a_row
+                    self._begin(order, work, most_in_a_row)
                     yield from self._run_all()
                 case ExtendLease(order, work) if order == self._order and not self._is_halted:
-                    self._work += list(work)
-                    self._last = len(self._work) - 1
+                    self._extend(work)
                     yield from self._run_all()
                 case Stop():
-                    self.enter(Phase.SHUTDOWN)
-                    yield 0.01
-                    self.die(0)
                     return
+
+    def _wait_for_message(self) -> Iterator[None]:
+        while not self._inbox:
+            self._is_waiting = True
+            yield None
+
+    def _begin(self, order: int, work: Iterable[Assigned], most_in_a_row: int) -> None:
+        """Begin an order."""
+        demand(not self._has_done_enough, "a process that has done enough gets more")
+        self._order, self._work, self._is_halted = order, list(work), False
+        self._last, self._next, self._done = len(self._work) - 1, 0, 0
+        self._most_in_a_row = most_in_a_row
+
+    def _extend(self, work: Iterable[Assigned]) -> None:
+        self._work += list(work)
+        self._last = len(self._work) - 1
+
+    def _cut(self, last: int) -> None:
+        """Drop the work beyond a position."""
+        self._work = self._work[: last + 1]
+        self._last = len(self._work) - 1
 
     def _hear(self) -> None:
         """Take what extends the order or cuts it short, between two mini-batches."""
         for message in list(self._inbox):
             match message:
                 case ExtendLease(order, work) if order == self._order:
-                    self._work += list(work)
+                    self._extend(work)
                 case TruncateLease(order, last) if order == self._order:
-                    self._work = self._work[: last + 1]
+                    self._cut(last)
                 case TruncateLease():
                     pass
                 case _:
                     continue
-            self._last = len(self._work) - 1
             self._inbox.remove(message)
 
     def _run_all(self) -> Iterator[float | None]:
@@ -260,7 +290,7 @@ class Agent:
         is_next = act.ahead and self._loads_ahead and self._next <= self._last
         self._ahead = self._next if is_next else NOTHING
         if script.has_items:
-            made = ItemsAttempt(self, self._work[position], position, act).made
+            made = ItemsAttempt(self, self._work[position], position, act, self).made
             outcome, body = yield from in_steps(made, self.spool)
             self._ahead = NOTHING
             self._report(outcome, body)
@@ -279,9 +309,9 @@ class Agent:
             yield None
         self._ahead = NOTHING
         self.is_poisoned |= act.what == POISONS
-        good = act.what == GOOD
-        self._finish(mini_batch, attempt, begun_s, good=good)
-        return self._has_halted(position, is_good=good)
+        outcome, body = self._outcome(mini_batch, attempt, begun_s, act.what)
+        self._report(outcome, body)
+        return self._has_halted(position, is_good=act.what == GOOD, is_neutral=outcome.is_neutral)
 
     def _has_halted(self, position: int, *, is_good: bool, is_neutral: bool = False) -> bool:
         """Return whether the agent halts after an attempt, as that of production does."""
@@ -294,25 +324,29 @@ class Agent:
             self._has_done_enough = is_good
         self._send(halted="")
         self._is_halted = True
-        self._work, self._last = self._work[: position + 1], position
+        self._cut(position)
         self.enter(Phase.IDLE)
         return True
 
-    def _finish(self, mini_batch: MiniBatch, attempt: int, begun_s: float, *, good: bool) -> None:
+    def _outcome(
+        self, mini_batch: MiniBatch, attempt: int, begun_s: float, what: str
+    ) -> tuple[Outcome, bytes]:
+        """Return the outcome of an attempt, and the rows outside of the spool."""
         took_s, body, failure = now().now_s - begun_s, b"", None
         text = typed = header = None
+        good = what == GOOD
         if good and (self.output.is_dataset or self.output.typed):
             made = formatted(tuple(numbers_of(mini_batch.index)), self.output)
             rows, body = spooled(made, self.spool)
             text, typed, header = rows.text, rows.typed, rows.header
         elif good:
-            sink = Sink(self.spool.text, self.spool.from_bytes)
+            sink = Sink() if self.spool is None else Sink(self.spool.text, self.spool.from_bytes)
             sink.write(rows_of(mini_batch.index))
             text, body = sink.finish()
             header = HEADER if self.output.header else None
         else:
             failure = Failure("ValueError", f"mini-batch {mini_batch.index} is bad")
-        status = Status.RUN_DONE if good else Status.RUN_EXCEPTION
+        status = STATUS.get(what, Status.RUN_EXCEPTION)
         succeeded = 1 if good else 0
         outcome = Outcome(
             mini_batch.index,
@@ -328,8 +362,9 @@ class Agent:
             typed,
             header=header,
             failure=failure,
+            stage_process="stage000" if what in (STAGE_DIES, STAGE_RAISES) else "",
         )
-        self._report(outcome, body)
+        return outcome, body
 
     def _report(self, outcome: Outcome, body: bytes) -> None:
         """Let the outcome of an attempt be sent, now or with others."""
@@ -350,12 +385,14 @@ class Agent:
         pending, self._pending = self._pending, []
         unwritten = ""
         try:
-            self.spool.flush()
+            if self.spool is not None:
+                self.spool.flush()
         except UnwritableError as error:
             unwritten = str(error)
         outcomes = ColumnBatch(outcome for outcome, _ in pending)
         rows = b"".join(body for _, body in pending)
-        results = Results(outcomes, rows, "" if rows else self.spool.name, unwritten)
+        name = "" if self.spool is None else self.spool.name
+        results = Results(outcomes, rows, "" if rows else name, unwritten)
         self._outbox.append(Outcomes(self._order, results, halted))
 
     def die(self, returncode: int) -> None:
@@ -383,8 +420,7 @@ class Agent:
     def recall(self, order: int) -> int:
         """Take back what is not begun; return the last position that is."""
         if order == self._order:
-            self._last = min(self._last, self.claimed(order))
-            self._work = self._work[: self._last + 1]
+            self._cut(min(self._last, self.claimed(order)))
         return self.claimed(order)
 
     # ---- what the slot sees: the supervisor ----
@@ -433,19 +469,22 @@ class Agent:
                 return Failure("TimeoutError", "init() took too long")
 
     def _left_s(self) -> float:
-        limits = self._limits
-        age_s = now().now_s - self._since_s
-        match self._phase:
+        limits, activity = self._limits, self.look()
+        age_s = now().now_s - activity.since_ns / 1e9
+        match activity.phase:
             case Phase.INIT:
                 return limits.init_timeout_s - age_s
             case Phase.RUNNING:
-                own_s = self.timeout_of(self.look())
-                return min(limits.run_timeout_s, own_s or limits.run_timeout_s) - age_s
-            case Phase.SHUTDOWN:
+                return self.timeout_s(self.timeout_of(activity)) + self.grace_s - age_s
+            case Phase.SHUTDOWN | Phase.CANCELING:
                 return limits.shutdown_timeout_s - age_s
             case Phase.IDLE | Phase.STARTING:
                 age_s = min(age_s, now().now_s - self._asked_s)
         return limits.load_timeout_s - age_s
+
+    def timeout_s(self, own_s: float | None) -> float:
+        """Return the seconds that a call of `run` may take; that for a piece may have fewer."""
+        return min(self._limits.run_timeout_s, own_s or self._limits.run_timeout_s)
 
     def overdue(self) -> Activity | None:
         """Return an activity that takes too long."""
@@ -468,7 +507,8 @@ class Agent:
         """Kill the process."""
         self.gone = True
         self.die(-9)
-        self.spool.forget()
+        if self.spool is not None:
+            self.spool.forget()
         assert self._returncode is not None
         return self._returncode
 
@@ -487,37 +527,3 @@ def _is_aside(outcome: Outcome) -> bool:
     """Say whether rows of an outcome are in the spool."""
     extents = (outcome.text, outcome.typed)
     return any(one is not None and one.offset is not None for one in extents)
-
-
-class Pool(AgentPool):
-    """The pool of production, whose agents are functions."""
-
-    script: Script
-    made = 0
-
-    def __init__(self, job: JobSpec, **given: Any) -> None:
-        super().__init__(job, **given)
-        self._agents: list[Agent] = []
-
-    def prepare(self, threads: int) -> None:
-        """Do nothing: there is nothing to fork agents from."""
-
-    def _employ(self, node: int, assignment: AgentAssignment) -> Any:
-        Pool.made += 1
-        name = f"{node}-{assignment.process}-{Pool.made}"
-        spool = self._spool(name)
-        agent = Agent(self.job, assignment, spool, now().process, self.script, Pool.made)
-        self._agents.append(agent)
-        return agent
-
-    def terminate(self) -> None:
-        """Let the agents end by SIGTERM, which somebody has sent to all processes of a job."""
-        for agent in self._agents:
-            agent.die(-SIGTERM)
-
-    def close(self) -> None:
-        """Kill the agents."""
-        super().close()
-        for agent in self._agents:
-            if agent.alive():
-                agent.end()

@@ -39,7 +39,9 @@ DEPENDENT = 1000
 """Rows of a script whose items depend on each other have the number of items, times this."""
 
 
-def in_steps(work: Callable[[], Any], spool: AgentSpool) -> Generator[float | None, None, Any]:
+def in_steps(
+    work: Callable[[], Any], spool: AgentSpool | None
+) -> Generator[float | None, None, Any]:
     """Call a function; yield whenever it waits, the seconds or None for ever; return its result.
 
     Once nobody asks for the next step, the process is gone. What is left of the call is thrown
@@ -54,7 +56,7 @@ def in_steps(work: Callable[[], Any], spool: AgentSpool) -> Generator[float | No
                 return passed
             yield passed
     finally:
-        if not stack.dead:
+        if not stack.dead and spool is not None:
             for file in (spool.text, spool.typed):
                 file.append = file.cut = _nothing  # type: ignore[method-assign]
 
@@ -98,8 +100,10 @@ def formatted(numbers: Numbers, output: OutputSpec) -> FormattedRows:
         return writer.finish()
 
 
-def spooled(rows: FormattedRows, spool: AgentSpool) -> tuple[FormattedRows, bytes]:
+def spooled(rows: FormattedRows, spool: AgentSpool | None) -> tuple[FormattedRows, bytes]:
     """Put formatted rows into a spool; return them, and the bytes that are to travel instead."""
+    if spool is None:
+        return rows, rows.payload
     lines, values = Sink(spool.text, spool.from_bytes), Sink(spool.typed, spool.from_bytes)
     length = 0 if rows.text is None else rows.text.length
     lines.write(rows.payload[:length])
@@ -130,15 +134,20 @@ class ItemsAttempt:
         The mini-batch and its position in the order.
     act
         How long a call for all items takes.
+    page
+        Where it notes what it does.
 
     """
 
-    def __init__(self, agent: Agent, assigned: Assigned, position: int, act: Act) -> None:
+    def __init__(
+        self, agent: Agent, assigned: Assigned, position: int, act: Act, page: Any
+    ) -> None:
         self._agent = agent
         self._act = act
         self._items = agent.script.items
         self._output = agent.output
-        page: Any = agent
+        own_s = None if assigned.pieces is None else assigned.pieces.timeout_s
+        self._timeout_s = agent.timeout_s(own_s)
         self._run = AttemptRun(assigned, _NoPeak(), lambda: 0.0, page, position)  # type: ignore[arg-type]
         self._run.total = self._items.sizes[assigned.mini_batch.index]
 
@@ -158,14 +167,15 @@ class ItemsAttempt:
         known = None if pieces is None else pieces.columns
         run.nulls = NullRows((), None, known) if self._output.errors else None
         if pieces is not None:
-            made = PiecesRun(run, pieces, self._output, None, self._write_run, _failure)
+            made = PiecesRun(run, pieces, self._output, None, self._write_run, _ended)
             if pieces.is_trial:
                 return made.tried_out(), b""
             return made.made(self._agent.spool, counts_inputs=False)
         try:
             kept = self._called(run.mini_batch.index, 0, run.total)
-        except (ValueError, MemoryError) as error:
-            return run.finished(Status.RUN_EXCEPTION, failure=_failure(error)), b""
+        except (ValueError, MemoryError, TimeoutError) as error:
+            failure, status = _ended(error)
+            return run.finished(status, failure=failure), b""
         rows = formatted(kept, self._output)
         rows, body = spooled(rows, self._agent.spool)
         outcome = run.done(rows, rows.succeeded)
@@ -196,7 +206,9 @@ class ItemsAttempt:
             msg = "the process is broken"
             raise ValueError(msg)
         called = self._items.called(agent.script.caused_by, index, start, stop)
-        wait(None if called.what == HANGS else self._seconds(start, stop) + called.slow_s)
+        if called.what == HANGS:
+            self._hang()
+        wait(self._seconds(start, stop) + called.slow_s)
         if called.what != GOOD:
             self._fail(called.what, index, called.item)
         named = [(item - start, reason(index, item)) for item in called.named]
@@ -205,6 +217,15 @@ class ItemsAttempt:
         more = DEPENDENT * (stop - start) if self._items.is_dependent else 0
         kept = (item for item in range(start, stop) if item not in called.named)
         return tuple((index, item + more) for item in kept)
+
+    def _hang(self) -> NoReturn:
+        """Take too long: a coroutine is canceled then, and may go on for all that."""
+        wait(self._timeout_s if self._agent.is_async else None)
+        self._run.enter(Phase.CANCELING)
+        if self._act.ahead:
+            wait(None)
+        msg = "run() took too long, and was canceled"
+        raise TimeoutError(msg)
 
     def _seconds(self, start: int, stop: int) -> float:
         return self._act.seconds * (stop - start) / self._run.total
@@ -227,10 +248,11 @@ def _nothing(_: object) -> None:
     """Do nothing, in place of what a dead process would do."""
 
 
-def _failure(error: BaseException) -> Failure:
-    """Return an exception of the script as data."""
+def _ended(error: BaseException) -> tuple[Failure, Status]:
+    """Return an exception of the script as data, and how an attempt ends with it."""
     if isinstance(error, GreenletExit):  # the process is gone
         raise error
-    if not isinstance(error, ValueError | MemoryError):
+    if not isinstance(error, ValueError | MemoryError | TimeoutError):
         raise error
-    return Failure(type(error).__name__, str(error))
+    status = Status.RUN_TIMEOUT if isinstance(error, TimeoutError) else Status.RUN_EXCEPTION
+    return Failure(type(error).__name__, str(error)), status

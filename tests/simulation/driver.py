@@ -292,4 +292,5 @@ def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario) -> J
         logging_level="INFO",
         start_method="fork",
         limits=scenario.limits,
+        calls=scenario.calls,
     )

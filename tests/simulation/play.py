@@ -14,7 +14,7 @@ from daskprs._cluster.remote import nodes
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import latest_epoch
 from daskprs.errors import DaskprsError, JournalError
-from tests.simulation.agents import HEADER, Act, Pool, Script, numbers_of, rows_of
+from tests.simulation.agents import HEADER, Act, Script, numbers_of, rows_of
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import OPEN_TO, Disk
 from tests.simulation.driver import Driver
@@ -23,6 +23,7 @@ from tests.simulation.items import GOOD
 from tests.simulation.left_out import FORMS, LeftOut, output_in, typed_in
 from tests.simulation.partitions import Staging
 from tests.simulation.parts import Helper
+from tests.simulation.pool import Pool
 from tests.simulation.ports import on
 from tests.simulation.promises import (
     Books,

@@ -13,10 +13,10 @@ import daskprs._output.dataset.earlier_parts
 import daskprs._output.dataset.ordered_parts
 import daskprs._output.failures.failed_table  # noqa: F401
 from daskprs._core.usage import NodeUsage
-from tests.simulation.agents import Pool
 from tests.simulation.far import site_of
 from tests.simulation.partitions import Staging
 from tests.simulation.parts import Helper, in_folder
+from tests.simulation.pool import Pool
 from tests.simulation.standard import replaced
 from tests.simulation.world import now
 

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from daskprs._core.calls import Calls
 from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._output.spec import OutputSpec
@@ -18,6 +19,8 @@ from tests.simulation.items import (
     POISONS,
     RAISES,
     SLOW,
+    STAGE_DIES,
+    STAGE_RAISES,
     Items,
 )
 
@@ -85,6 +88,14 @@ class Scenario:
     """Bytes of rows from which a part of a data set is full."""
     small_bytes: int = 8 << 20
     """Bytes of rows below which the driver writes a part itself."""
+    has_stages: bool = False
+    calls: Calls | None = None
+    """Calls of `run` at a time of a process, where it makes several."""
+
+    @property
+    def length_s(self) -> float:
+        """About the seconds that the job takes."""
+        return STARTS_S + self.count * self.seconds / (self.hosts * self.threads)
 
     @property
     def spec(self) -> OutputSpec:
@@ -131,6 +142,8 @@ class Scenario:
             "partitions": self.partitions,
             "parts by workers": self.small_bytes <= FEW_BYTES,
             "lives of processes": self.limits.agent_max_mini_batches,
+            "calls at a time": self.calls,
+            "stages": self.has_stages and self.bad and self.items is None,
             "little memory": items is not None and items.most_rows,
         }
         return [f"job: {name}" for name, there in rare.items() if there]
@@ -232,6 +245,10 @@ HAVE_TYPES = 0.1
 HAVE_PARTS = 0.1
 """Share of the seeds whose output is a data set, of which workers write parts."""
 FEW_BYTES = 1_000
+HAVE_CALLS = 0.1
+"""Share of the seeds whose processes make several calls at a time."""
+HAVE_STAGES = 0.05
+"""Share of the other seeds in which stages fail, in processes beside those of `run`."""
 HAVE_SIGNALS = 0.1
 """Share of the seeds in which SIGTERM comes."""
 ON_DISK = ("die", "die", "die after", "torn", "full", "error", "cannot")
@@ -296,26 +313,18 @@ def drawn(seed: int) -> Scenario:
         ends_s,
     )
     scenario = with_nodes(scenario, random.Random(f"nodes of {seed}"))  # noqa: S311
-    of_parts = random.Random(f"parts of {seed}")  # noqa: S311
-    if of_parts.random() < HAVE_PARTS:
-        scenario = with_parts(scenario, length_s, of_parts)
-    of_types = random.Random(f"types of {seed}")  # noqa: S311
-    if of_types.random() < HAVE_TYPES:
-        scenario = with_types(scenario, of_types)
-    of_signals = random.Random(f"signals of {seed}")  # noqa: S311
-    if of_signals.random() < HAVE_SIGNALS:
-        scenario = with_signals(scenario, length_s, of_signals)
-    of_items = random.Random(f"items of {seed}")  # noqa: S311
-    if of_items.random() < HAVE_ITEMS:
-        return with_items(scenario, of_items)
-    of_partitions = random.Random(f"partitions of {seed}")  # noqa: S311
-    if of_partitions.random() >= HAVE_PARTITIONS or scenario.far:
-        return scenario
-    return with_partitions(scenario, of_partitions)
+    for name, share, drawn_more in RARE:
+        # Each has a generator of its own, so that a new one leaves all else of a seed as it was.
+        rng = random.Random(f"{name} of {seed}")  # noqa: S311
+        if rng.random() < share:
+            scenario = drawn_more(scenario, rng)
+    return scenario
 
 
 def with_partitions(scenario: Scenario, rng: random.Random) -> Scenario:
     """Return a scenario whose mini-batches are rows of partitions, or partitions as a whole."""
+    if scenario.items is not None or scenario.far:
+        return scenario
     if rng.random() < 0.4:
         return replace(scenario, partitions=(1,) * scenario.count)
     rows: list[int] = []
@@ -343,10 +352,10 @@ def with_nodes(scenario: Scenario, rng: random.Random) -> Scenario:
     )
 
 
-def with_parts(scenario: Scenario, length_s: float, rng: random.Random) -> Scenario:
+def with_parts(scenario: Scenario, rng: random.Random) -> Scenario:
     """Return a scenario whose output is a data set, of which workers write parts."""
     times = rng.choice([0, 1, 2])
-    strikes = [(rng.random() * (length_s + 5), rng.choice(STRIKES)) for _ in range(times)]
+    strikes = [(rng.random() * (scenario.length_s + 5), rng.choice(STRIKES)) for _ in range(times)]
     return replace(
         scenario,
         form="parquet",
@@ -365,7 +374,7 @@ def with_types(scenario: Scenario, rng: random.Random) -> Scenario:
     return replace(scenario, typed="alone", form=form, replaces=False, small_bytes=8 << 20)
 
 
-def with_signals(scenario: Scenario, length_s: float, rng: random.Random) -> Scenario:
+def with_signals(scenario: Scenario, rng: random.Random) -> Scenario:
     """Return a scenario in which SIGTERM comes: at a time, or at an operation on the disk."""
     if rng.random() < 0.5:
         moment = rng.choice([*MOMENTS, AT_WORK])
@@ -373,11 +382,28 @@ def with_signals(scenario: Scenario, length_s: float, rng: random.Random) -> Sce
         places = [(moment, rng.randint(1, most)) for _ in range(times)]
         on_disk = {place: rng.choice(["terminate", "terminate after"]) for place in places}
         return replace(scenario, on_disk=on_disk | scenario.on_disk)
-    what, at_s = rng.choice(["terminate driver", "terminate job"]), rng.random() * length_s
+    what, at_s = rng.choice(["terminate driver", "terminate job"]), rng.random() * scenario.length_s
     strikes = [(at_s, what)]
     if rng.random() < 0.5:  # who waits no longer sends it again
         strikes.append((at_s + rng.choice([0.01, 0.5, 4.0]), what))
     return replace(scenario, strikes=sorted(scenario.strikes + strikes))
+
+
+def with_calls(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Return a scenario whose processes make several calls at a time."""
+    calls = Calls(rng.choice([2, 3, 8]), is_async=rng.random() < 0.5)
+    limits = replace(scenario.limits, calls=calls.at_once)
+    return replace(scenario, calls=calls, limits=limits)
+
+
+def with_stages(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Return a scenario in which stages fail, in place of `run`."""
+    if scenario.calls is not None:
+        return scenario
+    kinds = [STAGE_RAISES, STAGE_DIES]
+    bad = {index: [rng.choice(kinds), *acts[1:]] for index, acts in scenario.bad.items()}
+    bad |= {index: [rng.choice(kinds)] for index in range(scenario.count) if rng.random() < 0.1}
+    return replace(scenario, bad=bad, has_stages=True)
 
 
 def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
@@ -450,3 +476,15 @@ def _threshold(acts: dict[tuple[int, int], tuple[str, ...]], rng: random.Random)
     """Return how many items may fail, where each driver of a job finds the same ones."""
     has_chance = any(len(what) > 1 or what == (SLOW,) for what in acts.values())
     return rng.choice([0, 1, 3, 8]) if rng.random() < HAVE_THRESHOLD and not has_chance else -1
+
+
+RARE = (
+    ("parts", HAVE_PARTS, with_parts),
+    ("types", HAVE_TYPES, with_types),
+    ("signals", HAVE_SIGNALS, with_signals),
+    ("calls", HAVE_CALLS, with_calls),
+    ("stages", HAVE_STAGES, with_stages),
+    ("items", HAVE_ITEMS, with_items),
+    ("partitions", HAVE_PARTITIONS, with_partitions),
+)
+"""What only a share of the seeds has, in the order in which it is drawn."""

@@ -47,6 +47,7 @@ PLAIN: dict[str, Any] = {
     "threads": 1,
     "typed": "",
     "damaged": 0.0,
+    "has_stages": False,
 }
 PLAIN_LIMITS: dict[str, Any] = {
     "agent_max_mini_batches": None,

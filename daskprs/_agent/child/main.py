@@ -424,16 +424,17 @@ class Agent:
             self._outbox.refuse(error)
             return attempt.finished(Status.RUN_DONE), b""
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
-            failure, status = self._failure(error), Status.RUN_EXCEPTION
-            if isinstance(error, CallTimeout):
-                failure, status = failure._replace(kind="TimeoutError"), Status.RUN_TIMEOUT
+            failure, status = self._ended(error)
             return attempt.finished(status, failure=failure), b""
 
-    def _failure(self, error: BaseException) -> Failure:
-        """Return an exception of the script as data."""
+    def _ended(self, error: BaseException) -> tuple[Failure, Status]:
+        """Return an exception of the script as data, and how an attempt ends with it."""
         if isinstance(error, MemoryError):
             self._reserve.release()
-        return self._peak.explained(failure_of(error, self._job))
+        failure = self._peak.explained(failure_of(error, self._job))
+        if isinstance(error, CallTimeout):
+            return failure._replace(kind="TimeoutError"), Status.RUN_TIMEOUT
+        return failure, Status.RUN_EXCEPTION
 
     def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run` for the whole mini-batch or for pieces of it, and format what it returns."""
@@ -446,7 +447,7 @@ class Agent:
                 known = pieces.columns
             attempt.nulls = NullRows(names, output.schema, known)
         if pieces is not None:
-            run = PiecesRun(attempt, pieces, output, included, self._write_run, self._failure)
+            run = PiecesRun(attempt, pieces, output, included, self._write_run, self._ended)
             if pieces.is_trial:
                 return run.tried_out(), b""
             return run.made(self._spool, counts_inputs=self.entry.counts_inputs)

@@ -31,8 +31,13 @@ NULL_RETURN = Failure(
     "or a generator; an empty list says that nothing succeeded.",
 )
 """The failure of an attempt at which `run` has returned None."""
-DEPENDENT = Failure("ValueError", "the rows of the mini-batch are not independent of each other")
-"""The failure of an attempt whose rows are not those of a mini-batch as a whole."""
+Ended = tuple[Failure, Status]
+"""The failure of an attempt, and how it ends with it."""
+DEPENDENT: Ended = (
+    Failure("ValueError", "the rows of the mini-batch are not independent of each other"),
+    Status.RUN_EXCEPTION,
+)
+"""That of an attempt whose rows are not those of a mini-batch as a whole."""
 
 
 def with_failed_rows(
@@ -64,8 +69,8 @@ class PiecesRun:
         The forms of the rows, and the columns of the input beside them.
     write_run
         Calls `run` with `attempt.data`, and writes what it returns; returns False for None.
-    failure
-        Returns an exception of the script as data, or raises it if it is none.
+    ended
+        Returns an exception of the script as data, and how the attempt ends with it.
     """
 
     def __init__(
@@ -75,14 +80,14 @@ class PiecesRun:
         output: OutputSpec,
         included: Included | None,
         write_run: Callable[[RowWriter, AttemptRun, MiniBatch, Range], bool],
-        failure: Callable[[BaseException], Failure],
+        ended: Callable[[BaseException], Ended],
     ) -> None:
         self._attempt = attempt
         self._pieces = pieces
         self._output = output
         self._included = included
         self._write_run = write_run
-        self._failure = failure
+        self._ended = ended
         self._data, attempt.data = attempt.data, None
         self._is_independent: bool | None = None
         self._has_passed = False
@@ -93,20 +98,20 @@ class PiecesRun:
     def tried_out(self) -> Outcome:
         """Find out whether the first range fails; the rows are dropped."""
         first, *others = self._ranges
-        failure = self._tried(RowWriter(self._output), first)
-        if failure is None:
+        ended = self._tried(RowWriter(self._output), first)
+        if ended is None:
             self._check(first)
             end = PiecesEnd(is_independent=self._is_independent)
             return self._attempt.finished(Status.RUN_DONE, pieces=end)
         passed_after = False
-        for position, range_ in enumerate(() if failure.fatal else others, 1):
+        for position, range_ in enumerate(() if ended[0].fatal else others, 1):
             self._attempt.turn_to(position)  # it may end the process, and is not what failed first
             passed_after = self._tried(RowWriter(self._output), range_) is None
             if passed_after:
                 self._check(range_)
                 break
         end = PiecesEnd(0, passed_after=passed_after, is_independent=self._is_independent)
-        return self._failed(failure, end)
+        return self._failed(ended, end)
 
     def made(self, spool: AgentSpool | None, *, counts_inputs: bool) -> tuple[Outcome, bytes]:
         """Run all ranges; return the outcome, and the rows where they are not in the spool."""
@@ -120,10 +125,10 @@ class PiecesRun:
                 while left_out and left_out[0].start < range_[0]:
                     self._leave_out(writer, left_out.pop(0))
                 self._attempt.turn_to(position)
-                failure = self._tried(writer, range_)
-                if failure is not None:
+                ended = self._tried(writer, range_)
+                if ended is not None:
                     writer.discard()
-                    return self._failed(failure, PiecesEnd(position, self._has_passed)), b""
+                    return self._failed(ended, PiecesEnd(position, self._has_passed)), b""
             # The trials may have passed for single items only.
             self._check(max(self._ranges, key=size_of, default=(0, 0)))
             if self._is_independent is False:
@@ -165,15 +170,15 @@ class PiecesRun:
         ranges = self._pieces.ranges
         return ((0, rows_in(self._data)),) if ranges is None else ranges
 
-    def _tried(self, writer: RowWriter, range_: Range) -> Failure | None:
-        """Call `run` for a range, at once or in steps; return its failure."""
+    def _tried(self, writer: RowWriter, range_: Range) -> Ended | None:
+        """Call `run` for a range, at once or in steps; return how it has failed."""
         start, stop = range_
         step = self._pieces.at_most or stop - start
         for first in range(start, stop, step):
             self._attempt.enter(Phase.RUNNING)
-            failure = self._called(writer, (first, min(first + step, stop)))
-            if failure is not None:
-                return failure
+            ended = self._called(writer, (first, min(first + step, stop)))
+            if ended is not None:
+                return ended
         return None
 
     def _part(self, range_: Range) -> MiniBatch:
@@ -186,21 +191,21 @@ class PiecesRun:
             row_lower_bound=None if first is None else first + start,
         )
 
-    def _called(self, writer: RowWriter, range_: Range) -> Failure | None:
+    def _called(self, writer: RowWriter, range_: Range) -> Ended | None:
         attempt, part = self._attempt, self._part(range_)
         try:
             attempt.data = piece_of(self._data, *range_)
             if not self._write_run(writer, attempt, part, range_):
-                return NULL_RETURN
+                return NULL_RETURN, Status.RUN_NULL_RETURN
         except UnwritableError:  # a full disk is the fault of no row
             raise
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
-            return self._failure(error)
+            return self._ended(error)
         self._has_passed = True
         return None
 
-    def _failed(self, failure: Failure, end: PiecesEnd) -> Outcome:
-        status = Status.RUN_NULL_RETURN if failure is NULL_RETURN else Status.RUN_EXCEPTION
+    def _failed(self, ended: Ended, end: PiecesEnd) -> Outcome:
+        failure, status = ended
         return self._attempt.finished(status, failure=failure, pieces=end)
 
     def _check(self, range_: Range) -> None:

@@ -25,12 +25,12 @@ SCRIPT = Path(__file__).with_name("struck_script.py")
 AFTER_COMMITS = 2
 """Where the driver is struck in or about a commit, it is not the first one."""
 COMPLETED, FAILED, CANCELED = 0, 42, 43
-FRAME, COLLECTION, KEYED, ISOLATED, STAGES = (
-    *("frame", "collection", "keyed", "isolated", "stages"),
+FRAME, COLLECTION, KEYED, ISOLATED, STAGES, FAR_STAGES = (
+    *("frame", "collection", "keyed", "isolated", "stages", "far stages"),
 )
 """Inputs: a frame, a dask DataFrame, one whose rows are brought together by key, a frame with bad
 rows, which cost only themselves, and a frame that passes through functions before and after `run`,
-which have processes of their own."""
+which have processes of their own, on the same node or also on one without a GPU."""
 SIZE = 6
 """Rows of a mini-batch with a bad one; the others have one row."""
 DATA_SET = "data_set"
@@ -174,8 +174,10 @@ def main(spec: dict[str, Any]) -> int:
     if spec["data"] == ISOLATED:
         # A row that is killed from outside runs again before it is found.
         size, own = f"{SIZE} rows", {"on_error": "isolate", "run_max_try": 2}
-    elif spec["data"] == STAGES:
+    elif spec["data"] in (STAGES, FAR_STAGES):
         own = {"preprocess": "before", "postprocess": "after", "preprocess_processes": 2}
+        if spec["data"] == FAR_STAGES:
+            own["gpus_per_process"] = 1
     try:
         daskprs.parallel_run(
             collection_of(data) if is_collection else data,

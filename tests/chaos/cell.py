@@ -21,6 +21,7 @@ from caller import (
     COLLECTION,
     COMPLETED,
     DATA_SET,
+    FAR_STAGES,
     FRAME,
     ISOLATED,
     KEYED,
@@ -35,6 +36,7 @@ from strikes import (
     BALLAST,
     MOMENTS,
     MOMENTS_OF_DATA_SETS,
+    MOMENTS_OF_FAR_STAGES,
     MOMENTS_OF_KEYS,
     MOMENTS_OF_SEARCHES,
     MOMENTS_OF_STAGES,
@@ -92,7 +94,10 @@ def table(strike: str, seed: int) -> Iterator[Cell]:
         yield Cell(strike, moment, "append_row", seed, KEYED)
     of_searches = [(moment, ISOLATED) for moment in MOMENTS_OF_SEARCHES]
     of_stages = [(moment, STAGES) for moment in MOMENTS_OF_STAGES]
-    for moment, data in [*of_searches, *of_stages]:
+    # A cluster of two groups of workers cannot be cut off here, and its driver's disk is any other.
+    is_far = strike not in (CUT_OFF, "disk full")
+    of_far_stages = [(one, FAR_STAGES) for one in MOMENTS_OF_FAR_STAGES if is_far]
+    for moment, data in [*of_searches, *of_stages, *of_far_stages]:
         if moment != "publish" or not strike.startswith("agent"):
             yield Cell(strike, moment, "append_row", seed, data)
     for moment in MOMENTS:

@@ -13,12 +13,15 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from caller import FAR_STAGES
 from cell import CUT_OFF, Cell, Wrong, play, table
 
 from tests.support.cut_cluster import CutCluster
 from tests.support.hand_cluster import HandCluster
 
 DISK = "32m"
+GROUPS = (("--resources", "GPU=1"), ("--host", "127.0.0.2"))
+"""The options of two workers: each is a node, and one of them has a GPU."""
 SEEN_BY_NODES = "/var/tmp"  # noqa: S108 - a folder of its own is made there
 """The folder of temporary files is not."""
 
@@ -28,12 +31,16 @@ def main(base: Path, told: list[str]) -> int:
     cells = [
         cell for one in told for cell in ([Cell.of(one)] if "|" in one else table(one, seed=1))
     ]
-    by_hand = [cell for cell in cells if cell.strike != CUT_OFF]
+    by_hand = [cell for cell in cells if cell.strike != CUT_OFF and cell.data != FAR_STAGES]
+    in_groups = [cell for cell in cells if cell.data == FAR_STAGES]
     cut_off = [cell for cell in cells if cell.strike == CUT_OFF]
     wrong = 0
     if by_hand:
         with HandCluster(base / "cluster") as cluster:
             wrong += play_all(by_hand, cluster, base)
+    if in_groups:
+        with HandCluster(base / "groups", options=GROUPS) as cluster:
+            wrong += play_all(in_groups, cluster, base / "far")
     if cut_off:
         with (
             CutCluster(base / "nodes") as cluster_of_nodes,

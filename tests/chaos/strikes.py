@@ -138,6 +138,8 @@ MOMENTS_OF_SEARCHES = ("search", "commit", "committed", "publish")
 """When a job is struck in which rows are bad: in the midst of a search for them, and after it."""
 MOMENTS_OF_STAGES = ("before", "run", "after", "committed", "publish")
 """When a job is struck that has functions before and after `run`: in each of the three."""
+MOMENTS_OF_FAR_STAGES = ("before", "run", "after", "committed")
+"""The same where the first function works on another node, too."""
 ACTIONS = ("append_row", "summary_only")
 MOMENTS_OF_DATA_SETS = ("run", "committed", "publish")
 """When a job is struck whose output is a data set."""

@@ -19,6 +19,7 @@ CELLS = {
     "agent killed later": ["commit | summary_only | frame", "search | append_row | isolated"],
     "agent stopped": ["run | append_row | frame"],
     "worker killed": [
+        "before | append_row | far stages",
         "gather | append_row | keyed",
         "run | append_row | collection",
         "committed | data_set | frame",

@@ -55,11 +55,12 @@ class ByHand:
         )
 
     def worker(self, *options: str, nanny: bool = False) -> subprocess.Popen[bytes]:
-        """Start a worker; it has one thread unless the options say otherwise."""
-        threads = () if "--nthreads" in options else ("--nthreads", "1")
+        """Start a worker; by default it has one thread, on 127.0.0.1."""
+        usual = {"--nthreads": "1", "--host": "127.0.0.1"}
+        more = [word for pair in usual.items() if pair[0] not in options for word in pair]
         return self._start(
-            "worker", self.address, *threads, *options,
-            "--nanny" if nanny else "--no-nanny", "--host", "127.0.0.1", "--no-dashboard",
+            "worker", self.address, *options, *more,
+            "--nanny" if nanny else "--no-nanny", "--no-dashboard",
             "--memory-limit", "0", "--local-directory", str(self.folder),
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from tests.support.by_hand import START_S, ByHand, end_tree
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import Self
 
@@ -33,17 +34,27 @@ class HandCluster(ExitStack):
         How many workers with a nanny, and slots of each.
     bare
         How many workers without a nanny.
+    options
+        More options of the first workers with a nanny, a tuple for each.
 
     """
 
-    def __init__(self, folder: Path, workers: int = 2, threads: int = 2, bare: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        workers: int = 2,
+        threads: int = 2,
+        bare: int = 0,
+        options: Sequence[tuple[str, ...]] = (),
+    ) -> None:
         super().__init__()
         self._folder = folder
-        self._nannies_wanted = workers
         self._bare_wanted = bare
         self._wanted = workers + bare
         self._threads = threads
-        self._nannies: list[subprocess.Popen[bytes]] = []
+        self._options = [*options, *[()] * (workers - len(options))]
+        self._nannies: dict[int, subprocess.Popen[bytes]] = {}
+        """By number: one that is replaced has the same options."""
         self._bare: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -70,11 +81,13 @@ class HandCluster(ExitStack):
         if self._cluster.scheduler.poll() is not None:
             self._end_workers()
             self._cluster.start_scheduler()
-        self._nannies = [nanny for nanny in self._nannies if nanny.poll() is None]
+        self._nannies = {n: nanny for n, nanny in self._nannies.items() if nanny.poll() is None}
         self._bare = [worker for worker in self._bare if worker.poll() is None]
         threads = ("--nthreads", str(self._threads), "--nworkers", "1")
-        while len(self._nannies) < self._nannies_wanted:
-            self._nannies.append(self._cluster.worker(*threads, nanny=True))
+        for number, options in enumerate(self._options):
+            if number not in self._nannies:
+                nanny = self._cluster.worker(*threads, *options, nanny=True)
+                self._nannies[number] = nanny
         while len(self._bare) < self._bare_wanted:
             self._bare.append(self._cluster.worker(*threads))
 
@@ -91,13 +104,13 @@ class HandCluster(ExitStack):
     @property
     def processes(self) -> list[int]:
         """The process ids of all that belongs to the cluster."""
-        processes = *self._nannies, *self._bare, self._cluster.scheduler
+        processes = *self._nannies.values(), *self._bare, self._cluster.scheduler
         return [process.pid for process in processes]
 
     @property
     def nannies(self) -> list[int]:
         """The process ids of the nannies."""
-        return [process.pid for process in self._nannies]
+        return [process.pid for process in self._nannies.values()]
 
     @property
     def bare(self) -> list[int]:
@@ -109,7 +122,7 @@ class HandCluster(ExitStack):
         return leftovers(self.address)
 
     def _end_workers(self) -> None:
-        for process in (*self._nannies, *self._bare):
+        for process in (*self._nannies.values(), *self._bare):
             end_tree(process)
         self._nannies.clear()
         self._bare.clear()

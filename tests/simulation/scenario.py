@@ -167,7 +167,8 @@ class Scenario:
         """Return how many attempts a mini-batch may cost where nothing befalls the cluster."""
         items, tries = self.items, self.limits.run_max_try + IN_VAIN
         if items is None:
-            return tries
+            breaking = sum(POISONS in acts for acts in self.bad.values())
+            return tries + self.limits.run_max_try * max(0, breaking - 1)
         size = items.sizes[index]
         halves = size.bit_length() + 1
         ends = len(items.acts_of(index)) + 1
@@ -210,7 +211,8 @@ OPENING, AT_WORK, PUBLISHING, ENDING = "opening", "at work", "publishing", "endi
 MOMENTS = {OPENING: 40, AT_WORK: 10, PUBLISHING: 25, ENDING: 6}
 """The moments of a driver, and about how many operations on the disk each has."""
 IN_VAIN = 8
-"""Attempts at a mini-batch that may be made in processes which others have broken."""
+"""Attempts at a mini-batch that may be made in processes which one other has broken, or none; each
+further one that breaks its process may do so at each of its tries."""
 EACH_HALF = 2
 """Attempts at each half: after a failure it may run again as the first of a new process."""
 AT_ITS_END = 3

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from daskprs.errors import DaskprsError
 
 UNNAMED_INDEX = "__index_level_"
+THREADS_BYTES = 1 << 20
+"""Bytes of a table above which several threads make its frame sooner than one."""
 
 
 class OneType(NamedTuple):
@@ -129,7 +131,10 @@ class ToPandas:
 
     def frame(self, table: pa.Table) -> pd.DataFrame:
         """Return the rows of a slice, with an index from 0."""
-        frame: pd.DataFrame = table.replace_schema_metadata(self._metadata).to_pandas()
+        threads = table.nbytes > THREADS_BYTES
+        frame: pd.DataFrame = table.replace_schema_metadata(self._metadata).to_pandas(
+            use_threads=threads
+        )
         if self._objects:
             for place, name in enumerate(table.column_names):
                 if name in self._objects and frame.dtypes.iloc[place].kind == "b":

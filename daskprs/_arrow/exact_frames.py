@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs._arrow.arrow_pandas import ToPandas, with_notes, without_rows
+from daskprs._arrow.arrow_pandas import THREADS_BYTES, ToPandas, with_notes, without_rows
 
 
 def exact_table(frame: pd.DataFrame) -> tuple[pa.Table, ToPandas] | None:
@@ -87,8 +87,6 @@ def frame_of_labelled(table: pa.Table) -> pd.DataFrame:
     return frame
 
 
-THREADS_BYTES = 1 << 20
-"""Bytes of a table above which several threads make its frame sooner than one."""
 ARROW_KINDS = "iufbmM"
 """The kinds of NumPy types that Arrow may hold."""
 CATEGORY = "category"

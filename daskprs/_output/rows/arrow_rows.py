@@ -33,6 +33,8 @@ BATCH_BYTES = 4 << 20
 """Most bytes of a record batch: whoever reads a stream holds one batch at a time."""
 FRAME_BYTES = 64 << 20
 """Bytes of a pandas frame above which it becomes Arrow in pieces."""
+SMALL = 1000
+"""Values of a frame up to which it is none of these."""
 ELEMENTS = 10_000
 """Elements of a generator that get one type together; a list has one type as a whole."""
 WRITE_BYTES = 1 << 16
@@ -119,7 +121,9 @@ def _tables(frame: pd.DataFrame) -> Iterator[pa.Table]:
     """Yield a frame as Arrow, a large one in pieces that have the types of the whole."""
     try:
         frame = with_times(frame)
-        size = int(frame.memory_usage(index=False).sum())
+        # What is small by the number of its values is not measured: that takes longer than to write
+        # a row.
+        size = 0 if frame.size <= SMALL else int(frame.memory_usage(index=False).sum())
         if size <= FRAME_BYTES:
             yield pa.Table.from_pandas(frame, preserve_index=False)
             return

@@ -40,7 +40,7 @@ def parallel_run(
     side_inputs: Mapping[str, str | PathLike[str]] | None = None,
     batch_format: BatchFormat = "pandas",
     # Input
-    mini_batch_size: int | str | None = None,
+    mini_batch_size: float | str | None = None,
     partition_keys: Sequence[str | int] | str | None = None,
     columns: Sequence[str] | None = None,
     dtypes: Mapping[str, Any] | None = None,
@@ -114,8 +114,8 @@ def parallel_run(
         partition_keys: Columns that divide the rows: a mini-batch for each combination of values.
         columns: The columns to read, in this order.
         dtypes: Types of columns, by name.
-        Also: input_type, partition_format, meta, delimiter, header, encoding, support_multi_line,
-        csv_options, include_path_column.
+        Also: input_type, mini_batch_cost, partition_format, meta, delimiter, header, encoding,
+        support_multi_line, csv_options, include_path_column.
     Processes
         process_count_per_node: The number of agent processes on each node.
         gpus_per_process: The number of GPUs of each agent process: a whole number, or a fraction.

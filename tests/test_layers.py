@@ -91,6 +91,7 @@ LAYERS = {
     """,
     "daskprs._inputs": """
         source
+        costs
         files
         text
         delimited parquet

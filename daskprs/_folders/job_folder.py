@@ -75,6 +75,10 @@ class JobFolder:
     """The folder of a copy of the source directory, for a job behind a lazy collection."""
     scratch = Below("scratch")
     """The folder of inputs that were written for the agents."""
+    cost_plan = Below("cost-plan.npz")
+    """The rows of each mini-batch, where they are cut by cost."""
+    costs = Below("costs")
+    """The folder of the job that asks a function of the script what rows cost."""
     works = Below("work")
     """The folder of the working directories of all agents."""
     dropped = Below("dropped")

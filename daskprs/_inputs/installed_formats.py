@@ -127,6 +127,8 @@ class InstalledFormatSource(TypedFilesTable):
         self, format_: InstalledFormat, files: Sequence[InputFile], reading: ReadOptions
     ) -> None:
         refuse_options(reading, BINARY, f"{format_.suffix} files, which have types of their own")
+        cut_by_reader = f"{format_.suffix} files, which their reader cuts"
+        refuse_options(reading, ["mini_batch_cost"], cut_by_reader)
         super().__init__(files, reading)
         self._format = format_
         self._size_bytes = _bytes_of(reading, format_)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from daskprs import _plugins
+from daskprs._core.stages import name_of
 from daskprs._inputs.files.discover import discover, visible
 from daskprs._inputs.files.file_list import FileList
 from daskprs._inputs.files.marked_folder import mark_at
@@ -25,8 +26,8 @@ from daskprs._inputs.source.batch_format import (
     check_polars_holds,
 )
 from daskprs._inputs.source.columns import check_columns, check_different
-from daskprs._inputs.source.read_options import check_options
-from daskprs._inputs.source.sizes import files_per_mini_batch
+from daskprs._inputs.source.read_options import check_options, refuse_options
+from daskprs._inputs.source.sizes import files_per_mini_batch, size_in_costs
 from daskprs._inputs.tables import open_table
 from daskprs.errors import InputError, class_name, how_to_convert
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from daskprs._inputs.costs import CutTable
     from daskprs._inputs.frames.caller_frame import FrameSource, ObjectFrameSource
     from daskprs._inputs.installed_formats import InstalledFormat
     from daskprs._inputs.parquet import ParquetSource
@@ -136,7 +138,7 @@ def _open_frame(frame: Any, reading: ReadOptions) -> Source:
         check_columns_fit(reading.batch_format, list(frame.columns))
         source = source_of_frame(frame, size) or ObjectFrameSource(frame, size)
     source.index = frame.index if reading.keep_labels else None
-    return _keyed(source, list(frame.columns), reading)
+    return _cut(source, list(frame.columns), reading)
 
 
 def _open_arrow(table: Any, reading: ReadOptions) -> Source:
@@ -155,7 +157,7 @@ def _open_arrow(table: Any, reading: ReadOptions) -> Source:
     source = source_of_table(table, size, reading.dtypes, as_arrow=reading.as_arrow)
     _check_polars_holds(source.schema, reading)
     names = source.schema.names if reading.as_arrow else list(source.meta().columns)
-    return _keyed(source, names, reading)
+    return _cut(source, names, reading)
 
 
 def _open_stream(data: Any, reading: ReadOptions, *, is_lazy: bool = False) -> Source:
@@ -166,7 +168,7 @@ def _open_stream(data: Any, reading: ReadOptions, *, is_lazy: bool = False) -> S
     source = (open_lazy if is_lazy else open_stream)(data, size, reading)
     check_columns_fit(reading.batch_format, source.schema.names)
     _check_polars_holds(source.schema, reading)
-    return _keyed(source, source.schema.names, reading)
+    return _cut(source, source.schema.names, reading)
 
 
 def _check_polars_holds(schema: pa.Schema, reading: ReadOptions) -> None:
@@ -189,6 +191,9 @@ def _open_lazy(frame: Any, reading: ReadOptions) -> Source:
 def _open_dask(data: Any, reading: ReadOptions) -> Source:
     from daskprs._inputs.collections.opening import open_collection
 
+    refuse_options(
+        reading, ["mini_batch_cost"], "a Dask collection, whose partitions are computed by and by"
+    )
     source = open_collection(data, reading)
     if not reading.partition_keys or source.unit == "file":
         return source
@@ -210,6 +215,19 @@ _OPENERS: dict[tuple[str, str], Callable[[Any, ReadOptions], Source]] = {
     ("dask_expr", ANY): _open_dask,
 }
 """Openers by package and class, so that no package is imported to compare classes."""
+
+
+def _cut(source: CutTable, columns: Sequence[str], reading: ReadOptions) -> Source:
+    """Put partition keys, or costs, on top of a table."""
+    cost = reading.mini_batch_cost
+    if cost is None:
+        return _keyed(source, columns, reading)
+    from daskprs._inputs.costs import CostSource
+
+    size = size_in_costs(reading.mini_batch_size)
+    if isinstance(cost, str):
+        return CostSource(source, columns, cost, size, is_function=cost not in columns)
+    return CostSource(source, columns, name_of(cost), size, is_function=True)
 
 
 def _keyed(source: TableSource, columns: Sequence[str], reading: ReadOptions) -> Source:
@@ -250,7 +268,7 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
     check_columns_fit(reading.batch_format, source.columns)
     if kind is TableKind.PARQUET and reading.batch_format == "polars":  # a schema imports pandas
         _check_polars_holds(cast("ParquetSource", source).schema, reading)
-    return _keyed(source, source.columns, reading)
+    return _cut(source, source.columns, reading)
 
 
 def _open_described(data: Any, reading: ReadOptions) -> Source | None:
@@ -258,6 +276,7 @@ def _open_described(data: Any, reading: ReadOptions) -> Source | None:
     for mark, dotted in _plugins.own_names("readers").items():
         place = mark_at(data, mark)
         if place is not None:
+            refuse_options(reading, ["mini_batch_cost"], f"a folder that {mark} describes")
             source: Source = _plugins.loaded(dotted)(place, reading)
             if source.unit == "file":
                 return source

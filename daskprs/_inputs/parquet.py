@@ -19,6 +19,7 @@ from daskprs._arrow.arrow_pandas import (
     without_index,
 )
 from daskprs._core.mini_batch import MiniBatch, Where
+from daskprs._inputs.costs import CutTable
 from daskprs._inputs.files.file_versions import opened_unchanged
 from daskprs._inputs.files.listing import current_listing
 from daskprs._inputs.files.path_columns import PathValues, TypedFilesTable
@@ -35,12 +36,15 @@ if TYPE_CHECKING:
         Mapping,
         Sequence,
     )
+    from pathlib import Path
 
     import pandas as pd
 
     from daskprs._arrow.arrow_pandas import ToPandas
+    from daskprs._inputs.costs import Cuts
     from daskprs._inputs.source.input_file import InputFile
     from daskprs._inputs.source.read_options import ReadOptions
+    from daskprs._inputs.source.source import TableSource
 
 MOST_ROWS_OF_GROUP = 1 << 40
 
@@ -71,6 +75,7 @@ class RowGroups:
 
     def __init__(self, footers: Iterable[Any], reading: ReadOptions) -> None:
         self._size = reading.size
+        self._cuts: Cuts | None = None
         groups = [one for at, footer in enumerate(footers) for one in _of_footer(at, footer)]
         if reading.partitions is not None:
             reading.partitions.check(len(groups))
@@ -82,9 +87,8 @@ class RowGroups:
         """Yield slices of row groups, in order; `file` names the file of a number."""
         index = first = 0
         for load_group, group in enumerate(self._groups):
-            named, rows = file(group.file), self._rows_of(group)
-            for start in range(0, group.rows, rows):
-                count = min(rows, group.rows - start)
+            named, start = file(group.file), 0
+            for count in self._counts(load_group, group):
                 yield MiniBatch(
                     index=index,
                     piece=(group.file, group.number, start, count),
@@ -97,9 +101,23 @@ class RowGroups:
                 )
                 index += 1
                 first += count
+                start += count
+
+    def cut(self, cuts: Cuts) -> None:
+        """Cut row groups, by their numbers here, into slices of these rows."""
+        self._cuts = cuts
+
+    def _counts(self, number: int, group: RowGroup) -> Iterable[int]:
+        """Return the rows of each slice of a row group."""
+        if self._cuts is not None:
+            return self._cuts[number].tolist() if number in self._cuts else ()
+        rows = self._rows_of(group)
+        return (min(rows, group.rows - start) for start in range(0, group.rows, rows))
 
     def count(self) -> int:
         """Return how many mini-batches there are."""
+        if self._cuts is not None:
+            return sum(map(len, self._cuts.values()))
         return sum(-(-group.rows // self._rows_of(group)) for group in self._groups)
 
     def usual_rows(self) -> float | None:
@@ -339,7 +357,7 @@ def _compare_names(one: str, first: pa.Schema, other: str, second: pa.Schema) ->
 # ---- the source of files ----
 
 
-class ParquetSource(TypedFilesTable):
+class ParquetSource(TypedFilesTable, CutTable):
     """Cuts Parquet files into slices of row groups; a mini-batch never crosses a file."""
 
     numbers_rows = True
@@ -367,6 +385,28 @@ class ParquetSource(TypedFilesTable):
         """Return how many rows the first slice has."""
         return self._groups.usual_rows()
 
+    def blocks(self, scratch: Path) -> TableSource:
+        """Return the table as it is."""
+        del scratch
+        return self
+
+    def part_of(self, block: MiniBatch) -> int:
+        """Return the number of the row group."""
+        return block.load_group or 0
+
+    def cut(self, cuts: Cuts, scratch: Path) -> None:
+        """Cut the row groups."""
+        del scratch
+        self._groups.cut(cuts)
+
+    def reader_of(self, column: str) -> RowGroupReader:
+        """Return a reader that decodes one column, unless that comes from paths."""
+        types = self._types
+        if column not in types.schema.names:
+            return self.reader()
+        one = types._replace(schema=pa.schema([types.schema.field(column)]))
+        return self._reader_of(one, [PathValues(None, [])] * len(self._files))
+
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""
         return {
@@ -379,9 +419,11 @@ class ParquetSource(TypedFilesTable):
 
     def reader(self) -> RowGroupReader:
         """Return the reader for the agents."""
-        files = list(self._files)
-        values = [self._paths.of_file(file.path) for file in files]
-        decoder = ParquetFiles(files, values, self._types, as_arrow=self._as_arrow)
+        values = [self._paths.of_file(file.path) for file in self._files]
+        return self._reader_of(self._types, values)
+
+    def _reader_of(self, types: OneType, values: list[PathValues]) -> RowGroupReader:
+        decoder = ParquetFiles(list(self._files), values, types, as_arrow=self._as_arrow)
         return RowGroupReader(decoder)
 
     def where(self, mini_batch: MiniBatch) -> Where:

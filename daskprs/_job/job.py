@@ -26,6 +26,7 @@ from daskprs._folders.rows_seal import make_salt, rows_key
 from daskprs._inputs.files.file_versions import refuse_changed_files
 from daskprs._inputs.source.batch_format import batch_form
 from daskprs._job.control import JobControl
+from daskprs._job.costing import CostingControl, costing_call, costs_in
 from daskprs._job.fitting_size import keep_size, known_size_told, with_known_size
 from daskprs._job.frontend import Surface
 from daskprs._job.inline_call import inline_warning
@@ -56,12 +57,26 @@ from daskprs._system.file_lock import boot_id
 from daskprs._system.hidden_values import HiddenValues
 from daskprs._system.interrupts import (
     LateInterrupts,
+    Terminated,
     held_back,
     sigterm_handled,
     sigterm_heard_by,
 )
+from daskprs._system.remove_tree import remove_tree
 from daskprs._system.scarcity import explain
-from daskprs.errors import AgentError, DaskprsError, InputChanged, Option, OutputError, worded
+from daskprs.errors import (
+    AgentError,
+    DaskprsError,
+    InputChanged,
+    JobChanged,
+    Option,
+    OutputError,
+    ParallelRunCanceled,
+    ParallelRunFailed,
+    ParallelRunInterrupted,
+    ScriptError,
+    worded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,6 +88,8 @@ if TYPE_CHECKING:
 
     from daskprs._core.limits import Limits
     from daskprs._driver.ports import Slots
+    from daskprs._inputs.costs import Costs, CostSource
+    from daskprs._inputs.source.source import TableSource
     from daskprs._job.request import CheckedCall
     from daskprs._report.progress_bar import Display
 
@@ -162,9 +179,9 @@ class Job:
             listeners = Listeners(heard, call.folder)
             self._advisor.tell_job = listeners.tell
             stack.callback(listeners.close)
-            for warning in filter(
-                None, (closed, call.warning, inline_warning(call.options, call.client))
-            ):
+            is_told = call.script.cost  # by the job that needs the costs
+            inline = "" if is_told else inline_warning(call.options, call.client)
+            for warning in filter(None, (closed, call.warning, inline)):
                 listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
             if options.preload and not options.imported_once and not self._is_inline:
                 told = f"{Option('preload')} has no effect here: each process does all imports."
@@ -177,7 +194,7 @@ class Job:
             for half in call.folder.scratch.glob(".*.part"):  # of a driver that was killed
                 half.unlink(missing_ok=True)
             report = report_preparation(listeners, lambda: call.source.how_far)
-            self._input = JobInput(call, self._cluster, stack, listeners)
+            self._input = JobInput(call, self._cluster, stack, listeners, self._costs)
             with report, self._control.prepares():
                 call.source.begin(self._input)
             for note in self._input.notes():
@@ -191,6 +208,30 @@ class Job:
             return self._run(store, listeners)
 
     # ---- before ----
+
+    def _costs(self, source: CostSource, blocks: TableSource) -> Iterator[Costs]:
+        """Let a job of its own ask the function of the script what the rows of blocks cost."""
+        try:
+            call = costing_call(self._call, source, blocks)
+            try:
+                Job(call, self._surface, CostingControl(source)).run()
+            except JobChanged:  # what an earlier run has found out is of another script
+                remove_tree(call.folder.path)
+                call = costing_call(self._call, source, blocks)
+                Job(call, self._surface, CostingControl(source)).run()
+        except ParallelRunCanceled as error:
+            raise KeyboardInterrupt from error
+        except ParallelRunInterrupted as error:
+            raise Terminated from error
+        except ParallelRunFailed as error:
+            cause = str(error).partition("\n")[0].rstrip(".")
+            told = (
+                f": the costs of the rows are not known, and no mini-batch has run. {cause}. The "
+                f"tracebacks are in {call.folder.logs}."
+            )
+            raise ScriptError(Option("mini_batch_cost", source.cost), told) from error
+        yield from costs_in(call.folder, blocks)
+        remove_tree(call.folder.path)
 
     @property
     def _limits(self) -> Limits:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daskprs._cluster.staged_work import StagedWork
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._inputs.collections.source import CollectionSource
+    from daskprs._inputs.costs import Costs, CostSource
     from daskprs._inputs.keys.partition_keys import ShuffledKeySource
     from daskprs._inputs.source.source import TableSource
     from daskprs._job.job_cluster import JobCluster
@@ -45,7 +46,12 @@ class JobInput:
     """
 
     def __init__(
-        self, call: CheckedCall, cluster: JobCluster, job: ExitStack, listeners: Listeners
+        self,
+        call: CheckedCall,
+        cluster: JobCluster,
+        job: ExitStack,
+        listeners: Listeners,
+        ask: Callable[[CostSource, TableSource], Iterator[Costs]],
     ) -> None:
         self.scratch: Path = call.folder.scratch
         self.known_before: dict[str, Any] = {}
@@ -54,6 +60,8 @@ class JobInput:
         """The partitions of the input that workers hold, if they hold any."""
         self.failed_before: Callable[[MiniBatch], bool] | None = None
         """Whether an earlier run could not make a mini-batch, where that can be."""
+        self._ask = ask
+        """Asks a function of the script for the costs of the rows of blocks."""
         self._call = call
         self._cluster = cluster
         self._job = job
@@ -62,6 +70,10 @@ class JobInput:
         """The source, if its plan grows while the job runs."""
 
     # ---- what a source asks for ----
+
+    def costs(self, blocks: TableSource) -> Iterator[Costs]:
+        """Yield the costs of the rows of each block, by the function of the script."""
+        return self._ask(cast("CostSource", self._call.source), blocks)
 
     def bring_together(self, source: ShuffledKeySource) -> None:
         """Bring the rows of each key together on the workers."""
@@ -136,7 +148,7 @@ class JobInput:
     def _note_on_size(self) -> str:
         """Return a note on a size in bytes that looks like a number of rows."""
         source, size = self._call.source, self._call.options.mini_batch_size
-        amount = bare_bytes(size)
+        amount = 0 if self._call.options.mini_batch_cost else bare_bytes(size)
         if source.unit != "row" or not amount:
             return ""
         rows, so_many = cast("TableSource", source).usual_rows(), ""

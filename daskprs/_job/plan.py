@@ -17,7 +17,7 @@ from daskprs._report.html_table import table_of
 from daskprs._report.humanize import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -198,7 +198,8 @@ def plan(
     data: Any,
     *,
     input_type: InputType = "auto",
-    mini_batch_size: int | str | None = None,
+    mini_batch_size: float | str | None = None,
+    mini_batch_cost: str | Callable[..., Any] | None = None,
     partition_keys: Sequence[str | int] | str | None = None,
     partition_format: str | None = None,
     columns: Sequence[str] | None = None,
@@ -222,6 +223,7 @@ def plan(
     Input
         input_type: What the input is: ``"table"``, ``"files"``, or ``"auto"``.
         mini_batch_size: For tables, ``"100 rows"``, or a size such as ``"10 MB"``.
+        mini_batch_cost: What a row of a table costs.
         partition_keys: Columns that divide the rows: a mini-batch for each combination of values.
         partition_format: The form of paths that contain values.
         columns: The columns to read, in this order.
@@ -248,6 +250,7 @@ def plan(
     options = RunOptions.from_names(
         input_type=input_type,
         mini_batch_size=mini_batch_size,
+        mini_batch_cost=mini_batch_cost,
         partition_keys=partition_keys,
         partition_format=partition_format,
         columns=columns,

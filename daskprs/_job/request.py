@@ -17,17 +17,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs._agent.child.cost_call import COST
 from daskprs._agent.foreign.entry_script import IMPORTING
 from daskprs._agent.script.checked_interpreter import check_interpreter
 from daskprs._agent.script.checked_preload import check_preload
 from daskprs._agent.script.checked_script import CheckedScript, check_script_of
 from daskprs._agent.script.side_inputs import check_side_inputs
-from daskprs._agent.script.stage_functions import refuse_missing_functions, with_functions
+from daskprs._agent.script.stage_functions import (
+    refuse_missing_cost,
+    refuse_missing_functions,
+    with_functions,
+)
 from daskprs._core.stages import POSTPROCESS, PREPROCESS
 from daskprs._folders.foreign_folder import refuse_foreign
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import has_begun, refuse_a_driver
 from daskprs._folders.rows_seal import variables_key
+from daskprs._inputs.costs import CostSource
 from daskprs._inputs.files.discover import places_below
 from daskprs._inputs.files.listing import watched_listing
 from daskprs._inputs.open_source import has_labels, open_source
@@ -240,7 +246,9 @@ def _checked_script(
     elsewhere = options.python is not None
     given = {PREPROCESS: options.preprocess, POSTPROCESS: options.postprocess}
     functions = {stage: one for stage, one in given.items() if one is not None}
-    script = with_functions(script, functions)
+    cost = options.mini_batch_cost
+    beside = {} if cost is None or isinstance(cost, str) else {COST: cost}
+    script = with_functions(script, functions | beside)
     checked = replace(
         check_script_of(data, script, options.source_directory, compiles_elsewhere=elsewhere),
         data_folders=tuple(data_folders),
@@ -271,12 +279,29 @@ def _checked_source(
         batch_format=options.batch_format,
     )
     source, listed = _opened(data, reading, options, folder)
+    if isinstance(source, CostSource):
+        source.kept = folder.cost_plan
+        _check_cost(source, script, options)
     check_interpreter(options, script, source.unit, may_be_elsewhere=on_cluster)
     may_grow = options.resume == "extend" or "input" in options.accept_changes
     included = included_columns(source, options.include_columns, may_grow=may_grow)
     if script.root is not None:  # the snapshot of the script leaves out the input
         script.inputs = tuple(places_below(data, script.root))
     return source, listed, included
+
+
+def _check_cost(source: CostSource, script: CheckedScript, options: RunOptions) -> None:
+    """Refuse what is neither a column of the input nor a function that agents can call."""
+    name = options.mini_batch_cost
+    if not source.is_function or not isinstance(name, str):
+        return
+    refuse_missing_cost(script, name, source.columns)
+    if options.python is not None:
+        msg = (
+            f"{Option('python', str(options.python))}: not with {Option(COST, name)}, a function, "
+            "which runs in daskprs's interpreter. It can be a column of the input."
+        )
+        raise OptionError(msg)
 
 
 def _refuse_to_resume(folder: JobFolder, options: RunOptions, *, is_named: bool) -> None:

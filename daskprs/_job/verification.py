@@ -17,6 +17,7 @@ import numpy as np
 from daskprs._core.ending import JobStatus
 from daskprs._core.events import Counts
 from daskprs._folders.job_lock import latest_epoch, refuse_a_driver
+from daskprs._inputs.costs import CostSource
 from daskprs._inputs.files.file_versions import is_as_planned, refuse_changed_files
 from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.included import PATH
@@ -221,7 +222,7 @@ def _check_input(
         return
     try:
         with TemporaryDirectory(prefix="daskprs-verify-") as scratch:
-            source = _reopened(call, Path(scratch))
+            source = _reopened(folder, call, Path(scratch))
             if isinstance(files, dict):
                 found.findings += _changed_files(files)
             else:
@@ -277,11 +278,13 @@ def _changes(source: Source, recorded: Any) -> Iterator[Finding]:
         yield Finding("the input", f"is another one: {difference}", RESTORE)
 
 
-def _reopened(call: dict[str, Any], scratch: Path) -> Source:
+def _reopened(folder: JobFolder, call: dict[str, Any], scratch: Path) -> Source:
     """Return the input of a saved call, opened and prepared as the job did it."""
     options = RunOptions.from_names(**call["options"])
     aside = PATH in (options.include_columns or ())
     source = open_source(call["data"], replace(options.reading(), path_aside=aside))
+    if isinstance(source, CostSource):
+        source.kept = folder.cost_plan
     source.prepare(scratch)
     return source
 

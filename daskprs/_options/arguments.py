@@ -56,6 +56,7 @@ class _RareOptions(TypedDict, total=False):
     secrets: Sequence[str] | None
     logging_level: str
     input_type: InputType
+    mini_batch_cost: str | Callable[..., Any] | None
     partition_format: str | None
     delimiter: str | None
     header: Header | None
@@ -131,7 +132,7 @@ class LazyOptions(_RareOptions, total=False):
     environment_variables: Mapping[str, str] | None
     side_inputs: Mapping[str, str | PathLike[str]] | None
     batch_format: BatchFormat
-    mini_batch_size: int | str | None
+    mini_batch_size: float | str | None
     partition_keys: Sequence[str | int] | str | None
     columns: Sequence[str] | None
     dtypes: Mapping[str, Any] | None

@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs._inputs.source.sizes import parse_bytes, size_in_one_form
+from daskprs._inputs.source.sizes import parse_bytes
 from daskprs._system.hidden_values import HiddenValues
 from daskprs._system.interpreter import NoInterpreter, interpreter_at
 from daskprs.errors import JobFolderError, Option, OptionError, UsageError
@@ -552,10 +552,20 @@ def check_size(name: str, value: Any) -> Any:
 
 
 def check_mini_batch_size(name: str, value: Any) -> Any:
-    """Reject values other than a size or a count; a number becomes a Python number."""
+    """Return a number as a Python number, and text as it is: other options say what it counts."""
     del name
-    size = size_in_one_form(value)
-    return value if isinstance(value, str) else size
+    if isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
+
+
+def check_cost(name: str, value: Any) -> Any:
+    """Return a function, or the name of a column or of a function of the script; reject others."""
+    if not callable(value) and not (isinstance(value, str) and value):
+        raise refused(name, value, "a column of numbers, or a function of the script")
+    return value
 
 
 def check_parts(name: str, value: Any) -> tuple[str, ...]:

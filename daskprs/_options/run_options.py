@@ -16,7 +16,7 @@ from daskprs._core.calls import MOST_AT_ONCE
 from daskprs._core.limits import Limits
 from daskprs._core.stages import Stages, name_of
 from daskprs._inputs.source.read_options import BatchFormat, Header, InputType, ReadOptions
-from daskprs._inputs.source.sizes import parse_bytes, size_in_one_form
+from daskprs._inputs.source.sizes import parse_bytes, size_in_costs, size_in_one_form
 from daskprs._options.names_elsewhere import hint_at
 from daskprs._options.output_path import (
     TABULAR,
@@ -30,6 +30,7 @@ from daskprs._options.rules import (
     EXPONENTIAL,
     LEVELS,
     announced_columns,
+    check_cost,
     check_csv_options,
     check_deadline,
     check_delay,
@@ -214,7 +215,13 @@ class RunOptions:
         For tables, ``"100 rows"``, or a size such as ``"10 MB"`` (units are powers of 1024; a
         number alone means bytes). For files, ``"20 files"`` or ``20``; for other objects,
         ``"20 items"``. Without this option, each partition of a dask collection is one mini-batch.
-        Default: 1 MB, or 10 files.
+        With `mini_batch_cost`, a number without a unit. Default: 1 MB, or 10 files.
+    mini_batch_cost
+        What a row of a table costs: the name of a column of numbers, or of a function of the script
+        that gets rows and returns a number for each of them. A mini-batch is then rows that follow
+        each other, whose costs add up to `mini_batch_size` at most. A row that costs more is a
+        mini-batch of its own. A script that is an object may have the function itself here.
+        Default: none.
     partition_keys
         Columns that divide the rows: a mini-batch for each combination of values. It has all rows
         of the combination, in input order. In a frame, the names of columns may be whole numbers
@@ -498,7 +505,10 @@ class RunOptions:
         "INFO", SCRIPT, check_one_of(*LEVELS, any_case=True), changes_results=False, is_of_task=True
     )
     input_type: InputType = option("auto", INPUT)
-    mini_batch_size: int | str | None = option(None, INPUT, check_mini_batch_size, is_of_task=True)
+    mini_batch_size: float | str | None = option(
+        None, INPUT, check_mini_batch_size, is_of_task=True
+    )
+    mini_batch_cost: str | Callable[..., Any] | None = option(None, INPUT, check_cost)
     partition_keys: Sequence[str | int] | str | None = option(None, INPUT, labels)
     partition_format: str | None = option(None, INPUT, check_text)
     columns: Sequence[str] | None = option(None, INPUT, names)
@@ -660,6 +670,7 @@ class RunOptions:
         for name, row in TABLE.items():
             object.__setattr__(self, name, row.rule(name, getattr(self, name)))
         self._take_output()
+        self._check_size()
         if self.partition_keys and self.mini_batch_size is not None:
             msg = (
                 f"{Option('mini_batch_size', self.mini_batch_size)}: not with "
@@ -685,6 +696,29 @@ class RunOptions:
                 f"{Option('accept_changes', self.accept_changes)}: only with "
                 f"{Option('resume', value=True)}: a new job has nothing to keep."
             )
+            raise OptionError(msg)
+
+    def _check_size(self) -> None:
+        """Reject a size that has another unit than what mini-batches are cut by."""
+        size, cost = self.mini_batch_size, self.mini_batch_cost
+        if cost is None:
+            if size is not None:
+                size_in_one_form(size)
+            return
+        given = Option("mini_batch_cost", cost if isinstance(cost, str) else name_of(cost))
+        if self.partition_keys:
+            msg = f"{given}: not with {Option('partition_keys')}, which cut by the values of keys."
+            raise OptionError(msg)
+        if size is None:
+            msg = (
+                f"{given}: the largest sum of costs is missing. Give it as a number by "
+                f"{Option('mini_batch_size')}."
+            )
+            raise OptionError(msg)
+        size_in_costs(size)
+        if not isinstance(cost, str) and self.python is not None:
+            python = Option("python", str(self.python))
+            msg = f"{given}: not with {python}: a function runs in daskprs's interpreter."
             raise OptionError(msg)
 
     def _check_on_error(self) -> None:
@@ -873,7 +907,11 @@ class RunOptions:
         """
         values = {name: self[name] for name, row in TABLE.items() if row.changes_results}
         if self.mini_batch_size is not None:
-            values["mini_batch_size"] = size_in_one_form(self.mini_batch_size, unit)
+            values["mini_batch_size"] = (
+                size_in_one_form(self.mini_batch_size, unit)
+                if self.mini_batch_cost is None
+                else size_in_costs(self.mini_batch_size)
+            )
         if self.output is not None:  # a resume may write to another folder
             name = TABLE["append_row_file_name"].default
             values |= {"output": self.output_name, "append_row_file_name": name}

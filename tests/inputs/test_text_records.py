@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from daskprs._inputs.delimited.parser import Dialect
 from daskprs._inputs.text import records as text_records
-from daskprs._inputs.text.records import TextRecords
+from daskprs._inputs.text.records import EvenGoals, TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ def test_ranges_by_rows_have_so_many_rows(body: bytes, rows: int, begin: int) ->
     dialect = Dialect(",", "utf-8", multi_line=True)
     begin = min(begin, len(body))
     records = TextRecords(InMemory(body), begin, dialect.new_scan)  # type: ignore[arg-type]
-    ranges = list(records.cut_rows(rows, dialect.blanks))
+    ranges = list(records.cut_rows(EvenGoals(rows), dialect.blanks))
     assert [count for _, _, count in ranges[:-1]] == [rows] * (len(ranges) - 1)
     for start, stop, count in ranges:
         assert len(dialect.starts_of_rows(records.between(start, stop).body)) == count

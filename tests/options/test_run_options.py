@@ -96,6 +96,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("mini_batch_size", "ten rows"),
     ("mini_batch_size", 1.5),
     ("mini_batch_size", True),
+    ("mini_batch_cost", ""),
+    ("mini_batch_cost", 3),
     ("partition_keys", []),
     ("partition_keys", ["a", "a"]),
     ("partition_keys", ["a", ""]),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudpickle import cloudpickle
 
+from daskprs._agent.child.cost_call import COST, CostCall
 from daskprs._agent.child.import_cost import ImportCost, measured
 from daskprs._agent.child.package_folders import add_packages
 from daskprs._agent.child.wrapped_functions import name_in_main
@@ -68,6 +69,7 @@ class ScriptFunctions:
         any_second: bool = False,
         stages: Stages | None = None,
         is_of_stage: bool = False,
+        cost: str = "",
     ) -> None:
         given = script.functions if isinstance(script, ScriptWithFunctions) else {}
         script = script.script if isinstance(script, ScriptWithFunctions) else script
@@ -85,6 +87,9 @@ class ScriptFunctions:
             for stage, one in named.items()
         }
         calls[RUN] = RunCall(run, any_second=any_second)
+        if cost:
+            function = given.get(COST) or _function(script, cost, name)
+            calls[RUN] = CostCall(function, any_second=any_second, name=cost)
         self._calls = {stage: calls[stage] for stage in IN_ORDER if stage in calls}
         self.stages = tuple(self._calls)
         """The stages, in their order."""
@@ -93,8 +98,8 @@ class ScriptFunctions:
         self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing
         self.imports = ImportCost()
         self.shutdown: Callable[[], Any] = getattr(script, "shutdown", None) or do_nothing
-        own_init = getattr(script, INIT_OF_STAGES, None) if named else None
-        if own_init is not None and is_of_stage:
+        own_init = getattr(script, INIT_OF_STAGES, None) if named or cost else None
+        if own_init is not None and (is_of_stage or cost):
             self.init, self.shutdown = own_init, do_nothing
             own_init = None
         self._prepare: Callable[[], Any] | None = own_init
@@ -175,6 +180,7 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
         any_second=script.any_second,
         stages=job.stages,
         is_of_stage=process.is_of_stage,
+        cost=script.cost,
     )
     functions.imports = cost
     return functions

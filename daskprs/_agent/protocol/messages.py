@@ -117,6 +117,8 @@ class ScriptSpec(NamedTuple):
     """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
     packages: tuple[PackageFolder, ...] = ()
     """The folders where `pickled` finds packages by name."""
+    cost: str = ""
+    """The function that is called in place of `run`, and says what rows cost; empty: `run` is."""
 
     def as_written(self, text: str) -> str:
         """Return a traceback with the script's paths as its author knows them."""

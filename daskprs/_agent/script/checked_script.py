@@ -88,6 +88,10 @@ class CheckedScript:
     """Whether any second parameter of `run` is for the context, as in Azure's entry scripts."""
     names: frozenset[str] = frozenset()
     """The names, also of attributes, in the script's file, or in `run` of an object."""
+    functions: frozenset[str] = frozenset()
+    """The names of the methods of an object."""
+    cost: str = ""
+    """The function that is called in place of `run`, and says what rows cost; empty: `run` is."""
     is_async: bool = False
     """Whether `run` is a coroutine function."""
     is_thread_safe: bool = False
@@ -182,6 +186,7 @@ class CheckedScript:
                 sources=self.sources,
                 any_second=self.any_second,
                 packages=self.packages,
+                cost=self.cost,
             )
         return ScriptSpec(
             self.name,
@@ -194,6 +199,7 @@ class CheckedScript:
             linked=self._linked,
             any_second=self.any_second,
             packages=self.packages,
+            cost=self.cost,
         )
 
 
@@ -355,9 +361,18 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         sources=sources,
         packages=own.packages,
         names=names,
+        functions=_functions_of(script),
         is_async=_is_async(run),
         is_thread_safe=getattr(script, THREAD_SAFE, False) is True,
     )
+
+
+def _functions_of(script: Any) -> frozenset[str]:
+    """Return the names of the functions that an object or class has for its own."""
+    if inspect.isroutine(script):
+        return frozenset()
+    names = (name for name in dir(script) if not name.startswith("__"))
+    return frozenset(name for name in names if callable(getattr(script, name, None)))
 
 
 def _is_async(run: Any) -> bool:

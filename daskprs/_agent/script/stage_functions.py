@@ -57,6 +57,16 @@ def refuse_missing_functions(script: CheckedScript, functions: Mapping[str, Any]
             raise _missing(stage, name, script.name, script.names)
 
 
+def refuse_missing_cost(script: CheckedScript, name: str, columns: Iterable[str]) -> None:
+    """Refuse the name of a cost that neither the input has as a column nor the script has."""
+    known = script.functions if script.pickled is not None else script.names
+    if not {name, ANY_NAME} & known:
+        near = did_you_mean(name, [*columns, *known])
+        given = Option("mini_batch_cost", name)
+        msg = f"{given}: the input has no such column, and {script.name} no such function.{near}"
+        raise ScriptError(msg)
+
+
 def _missing(stage: str, name: str, script: str, known: Iterable[str]) -> ScriptError:
     near = did_you_mean(name, known)
     return ScriptError(f"{Option(stage, name)}: {script} has no function of that name.{near}")

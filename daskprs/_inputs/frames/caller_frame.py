@@ -11,9 +11,11 @@ import pickle
 from abc import abstractmethod
 from array import array
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -31,11 +33,11 @@ from daskprs._arrow.arrow_pandas import (
 from daskprs._arrow.exact_frames import exact_table, exactly
 from daskprs._core.mini_batch import MiniBatch, Where
 from daskprs._folders.row_labels import LabelWriter, row_bounds
+from daskprs._inputs.costs import CutTable
 from daskprs._inputs.source.batch_format import no_arrow
 from daskprs._inputs.source.columns import check_different
 from daskprs._inputs.source.given_types import with_dtypes
 from daskprs._inputs.source.pickled_rows import PickledReader, Place
-from daskprs._inputs.source.source import TableSource
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import keep_to_owner, owner_in
 from daskprs.errors import InputError, class_name
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from daskprs._folders.row_labels import Numbers
+    from daskprs._inputs.costs import Cuts
     from daskprs._inputs.source.sizes import Size
+    from daskprs._inputs.source.source import TableReader, TableSource
 
 ROWS_IN_A_BATCH = 65_536
 """Rows of a record batch of the file: it is written in pieces, never as a second copy."""
@@ -52,13 +56,17 @@ BYTES_IN_A_MAP = 64 << 20
 """Pages that have been read count as memory of a process until they are unmapped."""
 SAMPLE_ROWS = 1_000
 """Rows whose pickled size is the measure for all rows."""
+BLOCKS = "blocks.pickles"
+"""The file of a frame that is pickled before it is known how it is cut."""
 DIGEST_BYTES = 8 << 20
 DIGEST_THREADS = 4
 """SHA-256 of a gigabyte takes 0.9 s on one thread, 0.35 s on four; memory limits more of them."""
 
 
-class SlicedFrame(TableSource):
-    """Cuts a frame into slices of the same number of rows, and writes it for the agents.
+class SlicedFrame(CutTable):
+    """Cuts a frame into slices, and writes it for the agents.
+
+    The slices have the same number of rows, unless they are `cut` in another way.
 
     A format is a subclass that writes the frame, sets its digest, and says where a slice lies.
     """
@@ -71,19 +79,46 @@ class SlicedFrame(TableSource):
         self._total = total
         self._rows = rows
         """Rows of a mini-batch."""
+        self._cuts: Numbers | None = None
+        """The rows at which mini-batches begin, and the end, if they are cut in another way."""
         self.digest = ""
         """Digest of the rows and their types (after `write`)."""
         self.index: pd.Index | None = None
         """The row labels to keep; None: no labels are kept."""
 
     def prepare(self, scratch: Path) -> None:
-        """Write the frame, and release it."""
+        """Write the frame, and release it, unless it is written already."""
+        if not self.digest:
+            self._keep_labels(scratch)
+            self.write(scratch / self.file_name)
+
+    def blocks(self, scratch: Path) -> TableSource:
+        """Write the frame: agents map it, and it can be cut afterwards."""
+        self.write(scratch / self.file_name)
+        return self
+
+    def part_of(self, block: MiniBatch) -> int:
+        """Return 0: a frame is one part."""
+        del block
+        return 0
+
+    def reader_of(self, column: str) -> TableReader:
+        """Return the reader: the columns of a mapped file cost nothing."""
+        del column
+        return self.reader()
+
+    def cut(self, cuts: Cuts, scratch: Path) -> None:
+        """Cut the frame, which is written, into slices of these rows."""
+        rows = cuts.get(0, np.empty(0, np.int64))
+        self._cuts = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)])
+        self._keep_labels(scratch)
+
+    def _keep_labels(self, scratch: Path) -> None:
         if self.index is not None:
             with LabelWriter(scratch) as labels:
                 labels.add(self.index)
                 labels.finish(self.bounds)
             self.index = None
-        self.write(scratch / self.file_name)
 
     @abstractmethod
     def write(self, path: Path) -> None:
@@ -95,8 +130,7 @@ class SlicedFrame(TableSource):
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield slices of rows (after `prepare`)."""
-        for index, start in enumerate(range(0, self._total, self._rows)):
-            stop = min(start + self._rows, self._total)
+        for index, (start, stop) in enumerate(self._slices()):
             piece, size_bytes = self._slice(index, start, stop)
             yield MiniBatch(
                 index=index,
@@ -108,9 +142,17 @@ class SlicedFrame(TableSource):
                 label=f"rows {start}-{stop}",
             )
 
+    def _slices(self) -> Iterator[tuple[int, int]]:
+        """Yield the first row of each mini-batch, and the row behind its last."""
+        if self._cuts is not None:
+            yield from pairwise(self._cuts.tolist())
+            return
+        for start in range(0, self._total, self._rows):
+            yield start, min(start + self._rows, self._total)
+
     def count(self) -> int:
         """Return how many mini-batches there are."""
-        return -(-self._total // self._rows)
+        return -(-self._total // self._rows) if self._cuts is None else len(self._cuts) - 1
 
     def usual_rows(self) -> float | None:
         """Return how many rows a mini-batch has (after `prepare`)."""
@@ -119,7 +161,7 @@ class SlicedFrame(TableSource):
     @property
     def bounds(self) -> Numbers:
         """The row at which each mini-batch begins, and the end."""
-        return row_bounds(self._total, self._rows)
+        return row_bounds(self._total, self._rows) if self._cuts is None else self._cuts
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan (after `prepare`)."""
@@ -390,6 +432,7 @@ class ObjectFrameSource(SlicedFrame):
         sample = frame.iloc[:SAMPLE_ROWS]
         sample_bytes = len(_pickled(sample, 0))
         super().__init__(len(frame), size.rows_of(max(1, len(sample)), sample_bytes))
+        self._size = size
         self._frame = frame
         self._meta: pd.DataFrame = pickle.loads(  # a slice would hold the memory of all rows
             pickle.dumps(frame.iloc[:0].reset_index(drop=True))
@@ -403,14 +446,31 @@ class ObjectFrameSource(SlicedFrame):
         digest = hashlib.blake2b()
         with whole_file(path, durable=False) as file:
             keep_to_owner(file)
-            for start in range(0, self._total, self._rows):
-                piece = self._frame.iloc[start : start + self._rows].reset_index(drop=True)
+            for start, stop in self._slices():
+                piece = self._frame.iloc[start:stop].reset_index(drop=True)
                 body = _pickled(piece, start)
                 digest.update(body)
                 file.write(body)
                 self._offsets.append(file.tell())
         self.digest = digest.hexdigest()[:24]
         self._frame = self._meta
+
+    def blocks(self, scratch: Path) -> TableSource:
+        """Return the same frame, written in pieces of its own: pickles cannot be cut afterwards."""
+        self._blocks = ObjectFrameSource(self._frame, self._size)
+        self._blocks.write(scratch / BLOCKS)
+        return self._blocks
+
+    def reader_of(self, column: str) -> TableReader:
+        """Return the reader of these pieces."""
+        del column
+        return self._blocks.reader()
+
+    def cut(self, cuts: Cuts, scratch: Path) -> None:
+        """Cut the frame, and write it."""
+        super().cut(cuts, scratch)
+        self.write(scratch / self.file_name)
+        (scratch / BLOCKS).unlink(missing_ok=True)
 
     def _slice(self, index: int, start: int, stop: int) -> tuple[Place, int]:
         del start, stop

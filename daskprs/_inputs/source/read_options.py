@@ -10,7 +10,7 @@ from daskprs._system.store_calls import STORE_REQUESTS
 from daskprs.errors import InputError, Option, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 class Partitions(NamedTuple):
@@ -55,8 +55,11 @@ class ReadOptions:
     """Names and defaults are those of `daskprs.parallel_run`."""
 
     input_type: InputType = "auto"
-    mini_batch_size: int | str | None = None
-    """Bytes or rows of tables (None: 1 MB), files for file input (None: 10): see `sizes`."""
+    mini_batch_size: float | str | None = None
+    """Bytes or rows of tables (None: 1 MB), files for file input (None: 10): see `sizes`. With
+    `mini_batch_cost`, the largest sum of costs."""
+    mini_batch_cost: str | Callable[..., Any] | None = None
+    """The column of costs, or the function that answers them."""
     partition_keys: tuple[str, ...] = ()
     partition_format: str | None = None
     columns: tuple[str, ...] | None = None
@@ -103,8 +106,8 @@ class ReadOptions:
 
     @property
     def size(self) -> Size:
-        """How much of a table is loaded at a time: a mini-batch, unless keys make those."""
-        if self.mini_batch_size is None:
+        """How much of a table is loaded at a time: a mini-batch, unless keys or costs cut it."""
+        if self.mini_batch_size is None or self.mini_batch_cost is not None:
             return Size(KEYED_BYTES if self.partition_keys else DEFAULT_BYTES)
         return size_of_table(self.mini_batch_size)
 
@@ -117,13 +120,14 @@ _WRITTEN = (*_DELIMITED, "encoding")
 BINARY = (*_WRITTEN, "meta")
 """Options that do not apply to files with types of their own."""
 _TABLE = ("columns", "include_path_column", "meta")
-_OBJECTS = (*_TEXT, *_TABLE, "partition_format", "partition_keys", "batch_format")
+_COST = ("mini_batch_cost",)
+_OBJECTS = (*_COST, *_TEXT, *_TABLE, "partition_format", "partition_keys", "batch_format")
 UNFIT: Mapping[str, tuple[str, ...]] = {
     "frame": (*_WRITTEN, "partition_format", "include_path_column", "meta"),
-    "bag": (*_TEXT, *_TABLE, "batch_format"),
+    "bag": (*_COST, *_TEXT, *_TABLE, "batch_format"),
     "array": _OBJECTS,
     "objects": _OBJECTS,
-    "files": (*_TEXT, *_TABLE, "batch_format"),
+    "files": (*_COST, *_TEXT, *_TABLE, "batch_format"),
     "parquet": BINARY,
     "json_lines": (*_DELIMITED, "meta"),
     "delimited": ("meta",),

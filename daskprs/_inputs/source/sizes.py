@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from numbers import Integral
+from math import isfinite
+from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
 
 from daskprs.errors import Option, OptionError
@@ -19,6 +20,9 @@ _COUNT = re.compile(r"(\d+)\s*(row|file|item)s?", re.IGNORECASE)
 RULE = "a whole number above 0, with or without a unit of 1024: B, KB, MB or GB"
 RULE_OF_MINI_BATCHES = f'{RULE}; or a number of rows or files, such as "100 rows" or "20 files"'
 OPTION = "mini_batch_size"
+RULE_OF_COSTS = (
+    "a number above 0, without a unit: the largest sum of the costs of the rows of a mini-batch"
+)
 
 
 class Size(NamedTuple):
@@ -81,7 +85,19 @@ def size_in_one_form(value: Any, unit: str = "row") -> int | str:
     return f"{count} rows" if word == "rows" and unit != "item" else count
 
 
-def size_of_table(value: int | str) -> Size:
+def size_in_costs(value: Any) -> float:
+    """Return the size of mini-batches that are cut by cost; anything but a number is refused."""
+    is_number = isinstance(value, (Real, str)) and not isinstance(value, bool)
+    try:
+        size = float(value) if is_number else 0.0
+    except (ValueError, OverflowError):
+        size = 0.0
+    if not (isfinite(size) and size > 0):
+        raise _refused(value, OPTION, RULE_OF_COSTS)
+    return size
+
+
+def size_of_table(value: float | str) -> Size:
     """Return the size of the mini-batches of a table; a number of files is refused."""
     counted = _counted(value)
     if counted is None:
@@ -95,18 +111,18 @@ def size_of_table(value: int | str) -> Size:
     return Size(counted[0], "rows")
 
 
-def bare_bytes(value: int | str | None) -> int:
+def bare_bytes(value: float | str | None) -> int:
     """Return a size without a unit that is so small that it may be meant as rows; else 0."""
     is_bare = value is not None and str(value).strip().isdigit()
     return int(value) if is_bare and value is not None and int(value) < LEAST_BYTES else 0
 
 
-def files_per_mini_batch(value: int | str | None) -> int:
+def files_per_mini_batch(value: float | str | None) -> int:
     """Return how many files make a mini-batch (default 10)."""
     return DEFAULT_FILES if value is None else count_per_mini_batch(value, "files")
 
 
-def count_per_mini_batch(value: int | str, things: Literal["files", "items"]) -> int:
+def count_per_mini_batch(value: float | str, things: Literal["files", "items"]) -> int:
     """Return how many files or items make a mini-batch; an item may be a row; bytes are refused."""
     if isinstance(value, str) and value.strip().isdigit():
         value = int(value)

@@ -71,11 +71,15 @@ class TableReader(Reader, Protocol):
 class InputWork(Protocol):
     """What the driver of a job does for a source that asks for it.
 
-    Most sources prepare themselves; two kinds need the job's cluster.
+    Most sources prepare themselves; three kinds need the job's cluster.
     """
 
     scratch: Path
     """The folder for what agents will read."""
+
+    def costs(self, blocks: Any) -> Iterable[Any]:
+        """Return what the rows of each block cost, by the function of the script."""
+        ...
 
     def bring_together(self, source: Any) -> None:
         """Bring the rows of each key together, for a source of keys that are columns."""

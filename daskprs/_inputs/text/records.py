@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -262,6 +262,35 @@ class _RowFlags:
         return flags[:-1]
 
 
+class RowGoals(Protocol):
+    """How many rows are behind at the ends of ranges, in one file."""
+
+    def between(self, passed: int, reached: int) -> Positions:
+        """Return those of the numbers that are above `passed`, up to `reached`."""
+        ...
+
+
+class EvenGoals(NamedTuple):
+    """Each range has the same number of rows."""
+
+    rows: int
+
+    def between(self, passed: int, reached: int) -> Positions:
+        """Return the multiples."""
+        return np.arange((passed // self.rows + 1) * self.rows, reached + 1, self.rows)
+
+
+class GivenGoals(NamedTuple):
+    """Each range ends with the next of these numbers."""
+
+    ends: Positions
+
+    def between(self, passed: int, reached: int) -> Positions:
+        """Return the numbers."""
+        first, stop = np.searchsorted(self.ends, [passed, reached], "right")
+        return self.ends[first:stop]
+
+
 NewScan = Callable[[], LineScan]
 
 
@@ -341,9 +370,9 @@ class TextRecords:
             yield start, at
 
     def cut_rows(
-        self, rows: int, blanks: bytes, first: int = 0, end: int | None = None
+        self, rows: RowGoals, blanks: bytes, first: int = 0, end: int | None = None
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield ranges of whole records with the same number of rows; the last may have fewer.
+        """Yield ranges of whole records with so many rows each; the last may have fewer.
 
         A range is its start, its stop, and the number of its rows. A record of `blanks` alone is
         not a row. The rows start from `first` up to, not including, `end`; None is the end of the
@@ -353,7 +382,7 @@ class TextRecords:
         stop = None if end is None else self._first_start(end)
         scan, is_row = self._new_scan(), _RowFlags(blanks)
         short: EndsEarly | None = None
-        found = 0
+        found = behind = 0
         while short is None and (stop is None or at < stop):
             wanted = CHUNK_BYTES if stop is None else min(CHUNK_BYTES, stop - at)
             try:
@@ -365,20 +394,22 @@ class TextRecords:
             ends = scan.ends(chunk)
             flags = is_row(chunk, ends)
             totals = found + np.cumsum(flags)
-            # The first record end at which so many rows are behind, and twice as many, and so on.
-            for place in np.searchsorted(totals, np.arange(rows, found + flags.sum() + 1, rows)):
+            last_found = found + int(flags.sum())
+            # The first record end at which as many rows are behind as the range ends with.
+            goals = rows.between(found, last_found)
+            for place, goal in zip(np.searchsorted(totals, goals), goals.tolist(), strict=True):
                 last = at + int(ends[place])
-                yield start, last, rows
-                start = last
-            found = (found + int(flags.sum())) % rows
+                yield start, last, goal - behind
+                start, behind = last, goal
+            found = last_found
             ended = at + int(ends[-1]) if len(ends) else ended
             at += len(chunk)
             self._refuse_endless(ended, at)
         if short is not None:
             raise short
         found += is_row.is_open
-        if at > start and found:
-            yield start, at, found
+        if at > start and found > behind:
+            yield start, at, found - behind
 
     def count_rows(self, body: bytes, blanks: bytes) -> int:
         """Return how many of some whole records are rows."""

@@ -7,20 +7,34 @@ from array import array
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from daskprs._core.mini_batch import MiniBatch, Where
+from daskprs._inputs.costs import CutTable
 from daskprs._inputs.files.path_columns import FilesTable, PathValues
 from daskprs._inputs.source.input_file import files_fingerprint
 from daskprs._inputs.text.file import EndsEarly, TextFile, size_of
-from daskprs._inputs.text.records import CHUNK_BYTES, NewScan, Records, TextRecords
+from daskprs._inputs.text.records import (
+    CHUNK_BYTES,
+    EvenGoals,
+    GivenGoals,
+    NewScan,
+    Records,
+    TextRecords,
+)
 from daskprs.errors import DaskprsError, LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     import pandas as pd
 
+    from daskprs._inputs.costs import Cuts
     from daskprs._inputs.source.input_file import InputFile
     from daskprs._inputs.source.read_options import ReadOptions
+    from daskprs._inputs.source.source import TableSource
+    from daskprs._inputs.text.records import RowGoals
 
 
 SAMPLE_BYTES = 64 << 10
@@ -76,7 +90,7 @@ class RowCuts:
             yield TextPiece(place, start, stop), rows
 
 
-class TextSource(FilesTable):
+class TextSource(FilesTable, CutTable):
     """Cuts text into byte ranges; a row belongs to the range that it starts in.
 
     `blanks` are the bytes whose records are no rows, if they have no others.
@@ -97,6 +111,8 @@ class TextSource(FilesTable):
         self._cuts: dict[int, RowCuts] = {}
         """The ranges of the files that have been scanned: a plan is asked for more than once."""
         by_rows = self._size.unit == "rows"
+        self._goals: dict[int, RowGoals] | None = None
+        """The rows of the ranges of each file that has rows, if they are cut so."""
         # Lines that are left out show themselves only when they are parsed.
         self.numbers_rows = by_rows and not reading.drop_invalid_lines
         super().__init__(files, reading)
@@ -151,6 +167,28 @@ class TextSource(FilesTable):
             return self._size.amount * rows / len(body) if rows else None
         return None
 
+    def blocks(self, scratch: Path) -> TableSource:
+        """Return the table in ranges of bytes."""
+        del scratch
+        return self
+
+    def part_of(self, block: MiniBatch) -> int:
+        """Return the number of the file."""
+        place: int = block.piece.place
+        return place
+
+    def reader_of(self, column: str) -> TextReader:
+        """Return the reader: who finds a column in text reads all of it."""
+        del column
+        return self.reader()
+
+    def cut(self, cuts: Cuts, scratch: Path) -> None:
+        """Cut each file after so many rows, whose ends are found by one more scan of its bytes."""
+        del scratch
+        self._goals = {place: GivenGoals(np.cumsum(rows)) for place, rows in cuts.items()}
+        self._text = self._text._replace(by_rows=True)
+        self.numbers_rows = True
+
     @abstractmethod
     def reader(self) -> TextReader:
         """Return the reader for the agents."""
@@ -202,14 +240,18 @@ class TextSource(FilesTable):
             yield from self._cuts[place].pieces(place)
             return
         cuts = RowCuts()
+        goals: RowGoals | None = EvenGoals(self._size.amount)
+        if self._goals is not None:
+            goals = self._goals.get(place)
+        if goals is None:  # a file without rows
+            self._cuts[place] = cuts
+            return
         records = self._text.open(place)
         behind = self._text.begins[place]
         try:
             with records.file.unchanged():
                 for first, end in wholes:
-                    for start, stop, rows in records.cut_rows(
-                        self._size.amount, self._blanks, first, end
-                    ):
+                    for start, stop, rows in records.cut_rows(goals, self._blanks, first, end):
                         cuts.add(start, stop, rows)
                         yield TextPiece(place, start, stop), rows
                         behind = stop

@@ -94,8 +94,8 @@ def table(strike: str, seed: int) -> Iterator[Cell]:
         yield Cell(strike, moment, "append_row", seed, KEYED)
     of_searches = [(moment, ISOLATED) for moment in MOMENTS_OF_SEARCHES]
     of_stages = [(moment, STAGES) for moment in MOMENTS_OF_STAGES]
-    # A cluster of two groups of workers cannot be cut off here, the disk of its driver is any other,
-    # and without its nanny nobody replaces the only worker with a GPU, which the job waits for.
+    # Two groups of workers are no nodes that can be cut off; a full disk is the driver's; and where
+    # the nanny of the only worker with a GPU is killed, nobody replaces it, and the job waits.
     is_far = strike not in (CUT_OFF, "disk full", "nanny killed")
     of_far_stages = [(one, FAR_STAGES) for one in MOMENTS_OF_FAR_STAGES if is_far]
     for moment, data in [*of_searches, *of_stages, *of_far_stages]:

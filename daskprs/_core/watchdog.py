@@ -18,8 +18,8 @@ SILENT_S = 30.0
 """Seconds without a report after which a worker counts as lost; workers report twice a second.
 Dask likewise treats a worker that it cannot reach as lost."""
 RECENTLY_S = 3.0
-"""A worker counts as lost only if another one reported within these seconds. If none did, the
-scheduler or the network hangs."""
+"""Seconds of silence count only while some worker has reported within these. If none has, the
+scheduler or the network hangs; and once it goes on, the reports do not all come at once."""
 TICK_AT_MOST_S = 1.0
 """Maximum seconds of silence counted per tick: a pause of the driver itself does not count."""
 GRACE_S = 60.0
@@ -59,11 +59,11 @@ class Watchdog:
         """Count the time since the last tick, and add workers silent for too long to `silent`."""
         passed_s = 0.0 if self._now_s is None else min(TICK_AT_MOST_S, now_s - self._now_s)
         self._now_s = now_s
-        for worker in self._silence_s:
-            self._silence_s[worker] += passed_s
         for slot in self._overdue_s:
             self._overdue_s[slot] += passed_s
         if any(silence_s < RECENTLY_S for silence_s in self._silence_s.values()):
+            for worker in self._silence_s:
+                self._silence_s[worker] += passed_s
             self.silent.update(
                 w for w, silence_s in self._silence_s.items() if silence_s > SILENT_S
             )

@@ -42,6 +42,16 @@ def test_when_nobody_is_heard_nobody_is_lost() -> None:
     assert passed(watchdog, 10 * int(SILENT_S)) == set()
 
 
+def test_after_a_pause_of_the_scheduler_nobody_is_silent_who_is_heard_a_bit_later() -> None:
+    """What workers have sent meanwhile comes from one after the other."""
+    watchdog = Watchdog({})
+    watchdog.hear("a")
+    watchdog.hear("b")
+    assert passed(watchdog, 10 * int(SILENT_S)) == set()
+    assert passed(watchdog, 1, "a") == set()
+    assert passed(watchdog, int(SILENT_S), "a") == {"b"}, "one that has died in the pause"
+
+
 def test_while_the_driver_stands_still_nobody_becomes_silent() -> None:
     """A laptop that was closed for a night."""
     watchdog = Watchdog({})

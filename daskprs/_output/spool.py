@@ -288,7 +288,7 @@ class SpoolFolder:
         with self._lock:
             unsynced, self._unsynced = self._unsynced, set()
         try:
-            for name in unsynced:
+            for name in sorted(unsynced):  # so that the same job makes the same operations
                 sync_file(self.path / name)
             if not unsynced <= self._named:
                 sync_folder(self.path)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +16,6 @@ from tests.simulation.scenario import drawn
 from tests.simulation.simulate import seeds_played
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.simulation.scenario import Scenario
 
 SEEDS = 100
@@ -32,6 +34,27 @@ def test_a_seed_is_the_same_each_time() -> None:
     one, other = (seeds_played(3, 2) for _ in range(2))
     assert one.counts == other.counts
     assert one.virtual_s == other.virtual_s
+
+
+SHOWN = "import sys; from tests.simulation.simulate import seeds_played as played; "
+SHOWN += "made = [played(int(seed), 1) for seed in sys.argv[1:]]; "
+SHOWN += "print([(sorted(one.counts.items()), one.virtual_s) for one in made])"
+
+
+def test_a_seed_is_the_same_in_another_process() -> None:
+    """Whatever the hashes of strings are there: sets of names have another order with each."""
+    played = [
+        subprocess.run(
+            [sys.executable, "-c", SHOWN, "5037", "5054"],
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            cwd=Path(simulate.__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "3")
+    ]
+    assert played[0] == played[1]
 
 
 def test_a_seed_is_shrunk_to_the_events_that_break_the_same_promise(

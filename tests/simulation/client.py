@@ -323,7 +323,8 @@ class Client:
         return await self._cluster.fetch(future)
 
     def nthreads(self) -> dict[str, int]:
-        """Return the threads of all workers."""
+        """Return the threads of all workers, which the scheduler is asked for."""
+        now().wait(lambda: not self._cluster.scheduler.process.is_stopped)
         return {at: one.nthreads for at, one in self._cluster.scheduler.workers.items()}
 
     def cancel(self, future: Future) -> None:

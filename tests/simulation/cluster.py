@@ -586,6 +586,9 @@ class Cluster:
         while True:
             if future.status == "cancelled" or future.is_released:
                 raise asyncio.CancelledError
+            if self.scheduler.process.is_stopped:  # it knows which worker has the result
+                await asyncio.sleep(0.5)
+                continue
             task = self.scheduler.tasks.get(future.key)
             worker = None if task is None else self.scheduler.workers.get(task.where)
             held = None if worker is None else worker.state.tasks.get(future.key)

@@ -53,8 +53,9 @@ if TYPE_CHECKING:
 
 OVER_WITHIN_S = 10.0
 """Seconds from SIGTERM to the kill that follows it in a container."""
-STOPS = {"stop driver", "second driver", "stop worker"}
-"""What may delay the end: a driver waits 10 s for a worker that has stopped just now.
+STOPS = {"stop driver", "second driver", "stop worker", "stop scheduler"}
+"""What may delay the end: a driver waits 10 s for a worker that has stopped just now, and for the
+scheduler as long as it has stopped.
 
 So may far hosts: it fetches the rest of their logs, and each call is four messages.
 """

@@ -253,6 +253,8 @@ HAVE_STAGES = 0.05
 """Share of the other seeds in which stages fail, in processes beside those of `run`."""
 HAVE_SIGNALS = 0.1
 """Share of the seeds in which SIGTERM comes."""
+HAVE_STOPPED_SCHEDULERS = 0.1
+"""Share of the seeds in which the scheduler stops."""
 ON_DISK = ("die", "die", "die after", "torn", "full", "error", "cannot")
 
 
@@ -391,6 +393,13 @@ def with_signals(scenario: Scenario, rng: random.Random) -> Scenario:
     return replace(scenario, strikes=sorted(scenario.strikes + strikes))
 
 
+def with_stopped_schedulers(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Return a scenario in which the scheduler stops for a while, once or twice."""
+    times = rng.choice([1, 1, 2])
+    strikes = [(rng.random() * scenario.length_s, "stop scheduler") for _ in range(times)]
+    return replace(scenario, strikes=sorted(scenario.strikes + strikes))
+
+
 def with_calls(scenario: Scenario, rng: random.Random) -> Scenario:
     """Return a scenario whose processes make several calls at a time."""
     calls = Calls(rng.choice([2, 3, 8]), is_async=rng.random() < 0.5)
@@ -488,5 +497,6 @@ RARE = (
     ("stages", HAVE_STAGES, with_stages),
     ("items", HAVE_ITEMS, with_items),
     ("partitions", HAVE_PARTITIONS, with_partitions),
+    ("stopped schedulers", HAVE_STOPPED_SCHEDULERS, with_stopped_schedulers),
 )
 """What only a share of the seeds has, in the order in which it is drawn."""

@@ -69,6 +69,10 @@ class Strikes:
                 self._cut(self._stage.client)
             case "kill scheduler":
                 self._kill_scheduler()
+            case "stop scheduler":
+                process = cluster.scheduler.process
+                process.stop()
+                now().loop.call_later(rng.choice([0.5, 3.0, 10.0, 20.0, 40.0]), process.go_on)
             case "stop driver":
                 self._stage.disk.driver.stop()
                 after_s = rng.choice([0.5, 5.0, 5.0, 5.0, 60.0])
@@ -148,6 +152,9 @@ class Strikes:
             now().loop.call_later(life_s, self._end_life, worker)
 
     def _end_life(self, worker: Worker) -> None:
+        if self._stage.cluster.scheduler.process.is_stopped:  # a worker asks it before it closes
+            now().loop.call_later(0.5, self._end_life, worker)
+            return
         is_at_work = not worker.process.is_dead and worker.status is Status.running
         if is_at_work and worker.address in self._stage.cluster.scheduler.workers:
             self.has_struck = True
@@ -189,7 +196,7 @@ class Strikes:
         now().at(
             self._stage.rng.random(), scheduler.process, partial(scheduler.remove_client, client.id)
         )
-        now().at(2.0 + self._stage.rng.random() * 5, client.process, partial(_connect, client))
+        now().at(2.0 + self._stage.rng.random() * 5, client.process, partial(self._connect, client))
 
     def _kill_scheduler(self) -> None:
         """Kill the scheduler: its workers end, and a new one takes its place with new workers."""
@@ -202,15 +209,16 @@ class Strikes:
         for client in self._stage.clients:
             if client.status == "running" and not client.process.is_dead:
                 client.cut()
-                now().at(
-                    2.0 + self._stage.rng.random() * 5, client.process, partial(_connect, client)
-                )
+                connected = partial(self._connect, client)
+                now().at(2.0 + self._stage.rng.random() * 5, client.process, connected)
         for number in range(self._stage.scenario.hosts):
             after_s = 1.0 + self._stage.rng.random() * 5
             added = partial(cluster.add_worker, f"host{number}", self._stage.scenario.threads)
             now().loop.call_later(after_s, added)
 
-
-def _connect(client: Client) -> None:
-    if not client.process.is_dead:
-        client.connect()
+    def _connect(self, client: Client) -> None:
+        """Connect a client again, once the scheduler takes part in it."""
+        if self._stage.cluster.scheduler.process.is_stopped:
+            now().at(0.5, client.process, partial(self._connect, client))
+        elif not client.process.is_dead:
+            client.connect()

@@ -28,7 +28,7 @@ from daskprs._cluster.key_worker import (
 )
 from daskprs._cluster.lost_cluster import lost_cluster_ignored
 from daskprs._cluster.partition_feed import PartitionFeed
-from daskprs._cluster.scheduler_plugin import JobPlugin, end_job
+from daskprs._cluster.scheduler_plugin import JobPlugin, leave
 from daskprs._cluster.staged_work import HeldPartition, StagedWork
 from daskprs._cluster.topics import forget
 from daskprs._cluster.worker_timer import WorkerTimer
@@ -362,7 +362,7 @@ class KeyExchange:
         if not self._is_connected:  # to ask takes as long as Dask tries to connect
             return
         with lost_cluster_ignored("to take the exchange of rows off the cluster"):
-            self._client.run_on_scheduler(end_job, self._name, (self._topic,))
+            leave(self._client, self._name, (self._topic,))
 
     # ---- tasks ----
 

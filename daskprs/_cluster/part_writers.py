@@ -28,7 +28,7 @@ from daskprs._cluster.lease import fetched
 from daskprs._cluster.lost_cluster import lost_cluster_ignored
 from daskprs._cluster.part_worker import PartsPlugin, write_on_worker
 from daskprs._cluster.remote.nodes import LARGE_LEASES
-from daskprs._cluster.scheduler_plugin import JobPlugin, end_job
+from daskprs._cluster.scheduler_plugin import JobPlugin, leave
 from daskprs._cluster.topics import forget
 from daskprs._cluster.worker_events import WorkerLost, WorkerRefused, WorkersFound
 from daskprs._core.watchdog import Watchdog
@@ -267,8 +267,7 @@ class PartWriters(Executor):
     def _leave(self, topic: str) -> None:
         if self._client.scheduler_comm is self._connection:  # else it takes as long as to connect
             with lost_cluster_ignored("to take the writers of parts off the cluster"):
-                hanging = tuple(self._workers.hanging)
-                self._client.run_on_scheduler(end_job, self._name, (topic,), hanging)
+                leave(self._client, self._name, (topic,), self._workers.hanging)
 
     def _tell(self) -> None:
         with suppress(Empty):

@@ -27,11 +27,14 @@ from daskprs._cluster.worker_events import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Iterable
 
-    from distributed import Scheduler
+    from distributed import Client, Scheduler
     from distributed.scheduler import TaskState
 
 REMOVE_WITHIN_S = 10.0
 """Seconds that the end of a job waits for workers to confirm the end of their agents."""
+LEAVES_WITHIN_S = REMOVE_WITHIN_S + 5.0
+"""Seconds that a driver waits for the scheduler to end a job. One that has stopped does it once it
+goes on, or once it sees that the client has gone."""
 ASK_AGAIN_S = 5.0
 """Seconds between requests to a worker that hangs, as long as the scheduler has it."""
 
@@ -191,6 +194,20 @@ def _needed(wanted: Iterable[TaskState]) -> set[TaskState]:
         needed |= found
         found = {one for task in found for one in task.dependencies} - needed
     return needed
+
+
+def leave(
+    client: Client, name: str, topics: Collection[str], hanging: Collection[str] = ()
+) -> None:
+    """Have the scheduler take a job off the cluster; the parameters are those of `end_job`.
+
+    Raises
+    ------
+    TimeoutError
+        When the scheduler has not done it within `LEAVES_WITHIN_S`.
+
+    """
+    client.run_on_scheduler(end_job, name, topics, tuple(hanging), callback_timeout=LEAVES_WITHIN_S)
 
 
 async def end_job(

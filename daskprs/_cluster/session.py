@@ -9,7 +9,7 @@ from distributed.protocol.pickle import dumps
 
 from daskprs._cluster.lease import lease_key, run_lease
 from daskprs._cluster.scaling_demand import ScalingDemand
-from daskprs._cluster.scheduler_plugin import JobPlugin, end_job
+from daskprs._cluster.scheduler_plugin import JobPlugin, leave
 from daskprs._cluster.topics import forget, logs_topic, plugin_name
 from daskprs._cluster.worker_events import unpacked
 from daskprs._cluster.worker_plugin import GPU, AgentsPlugin
@@ -113,7 +113,7 @@ class Session:
     def close(self, hanging: Collection[str] = ()) -> None:
         """Take the job off the cluster, and wait for its agents, except on hanging workers."""
         try:
-            self._client.run_on_scheduler(end_job, self.name, self._topics, tuple(hanging))
+            leave(self._client, self.name, self._topics, hanging)
         finally:
             self.forget()
 

@@ -100,12 +100,15 @@ class Dispatcher:
         self._ending: Ending | None = None
         self._lease_failures: set[tuple[str, str]] = set()
         self._has_frozen = False
+        self.is_open = False
+        """Whether the slots are open, so that the loop hears of an end."""
         self._started_s = self._settled_s = clock.monotonic()
 
     def run(self) -> Ending:
         """Work until everything is settled or the ledger gives up."""
         try:
             self._slots.open(self._tell_ledger)
+            self.is_open = True
             return self._work()
         except BaseException:  # Ctrl-C, too: agents end at once, without asking Dask
             close_pools(self._job_id)

@@ -418,8 +418,12 @@ class Job:
             end = KnownEnd(self._call.options)
             check = self._control.check
             dispatcher = Dispatcher(slots, ledger, store, listeners, job, check, end=end)
-            # In this process, the script itself has to be interrupted: it takes what it takes.
-            hears = (lambda: False) if self._is_inline else end.hear_sigterm
+
+            def hears() -> bool:
+                # In this process, the script itself has to be interrupted: it takes what it takes.
+                # And a session may wait for a scheduler that has stopped, before the loop begins.
+                return not self._is_inline and dispatcher.is_open and end.hear_sigterm()
+
             with sigterm_heard_by(hears):
                 ending = dispatcher.run()
             if ending.status is JobStatus.COMPLETED:

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import logging
+import threading
+from typing import TYPE_CHECKING
 
+import psutil
 import pytest
+from distributed import Client
 
+from daskprs._cluster import scheduler_plugin
 from daskprs._cluster.connect import connected
 from daskprs._cluster.lost_cluster import lost_cluster_ignored
+from daskprs._cluster.scheduler_plugin import JobPlugin, leave
+from tests.support.by_hand import ByHand
+from tests.support.polling import poll_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distributed import Scheduler
+
+AGAIN_S = 60.0
+"""Seconds after which a scheduler goes on that a driver waits for without an end."""
 
 
 def test_a_call_to_a_cluster_that_has_gone_is_logged_and_raises_nothing(
@@ -28,3 +44,30 @@ def test_an_interrupt_while_a_job_leaves_its_cluster_is_heard() -> None:
     """It is a request of the user, and no error of the cluster."""
     with pytest.raises(KeyboardInterrupt), lost_cluster_ignored("to end the job"):
         raise KeyboardInterrupt
+
+
+def test_a_job_leaves_a_scheduler_that_has_stopped_and_takes_it_off_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine may be short of memory for a long time, and SIGTERM is followed by a kill."""
+    monkeypatch.setattr(scheduler_plugin, "LEAVES_WITHIN_S", 0.5)
+    cluster = ByHand(tmp_path)
+    scheduler = psutil.Process(cluster.scheduler.pid)
+    again = threading.Timer(AGAIN_S, scheduler.resume)
+    try:
+        with Client(cluster.address, set_as_default=False) as client:
+            client.register_plugin(JobPlugin("daskprs-job", ("news",), client.id, b""))
+            scheduler.suspend()
+            again.start()
+            with pytest.raises(TimeoutError):
+                leave(client, "daskprs-job", ("news",))
+            scheduler.resume()
+            assert poll_for(lambda: not client.run_on_scheduler(_has_the_job), AGAIN_S)
+    finally:
+        again.cancel()
+        scheduler.resume()
+        cluster.close()
+
+
+def _has_the_job(dask_scheduler: Scheduler) -> bool:
+    return "daskprs-job" in dask_scheduler.plugins

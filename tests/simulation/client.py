@@ -251,10 +251,11 @@ class Client:
         """Register a plugin with the scheduler."""
         self._sync(self._asked(partial(self._cluster.scheduler.add_plugin, plugin)))
 
-    def run_on_scheduler(self, function: Any, *given: Any) -> Any:
+    def run_on_scheduler(self, function: Any, *given: Any, callback_timeout: float) -> Any:
         """Run a function on the scheduler."""
         scheduler = self._cluster.scheduler
-        return self._sync(self._asked(lambda: function(*given, dask_scheduler=scheduler)))
+        asked = self._asked(lambda: function(*given, dask_scheduler=scheduler))
+        return self._sync(asked, callback_timeout)
 
     async def _log_event(self, topic: str, msg: Any) -> None:
         scheduler = self._cluster.scheduler

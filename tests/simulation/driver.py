@@ -15,6 +15,7 @@ from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs._cluster import part_writers
 from daskprs._cluster.cluster_slots import ClusterSlots
 from daskprs._cluster.partition_feed import PartitionFeed
+from daskprs._cluster.scheduler_plugin import LEAVES_WITHIN_S
 from daskprs._cluster.slot_allocator import SlotAllocator
 from daskprs._core.ending import Ending, JobStatus
 from daskprs._driver import dispatch
@@ -53,9 +54,8 @@ if TYPE_CHECKING:
 
 OVER_WITHIN_S = 10.0
 """Seconds from SIGTERM to the kill that follows it in a container."""
-STOPS = {"stop driver", "second driver", "stop worker", "stop scheduler"}
-"""What may delay the end: a driver waits 10 s for a worker that has stopped just now, and for the
-scheduler as long as it has stopped.
+STOPS = {"stop driver", "second driver", "stop worker"}
+"""What may delay the end: a driver waits 10 s for a worker that has stopped just now.
 
 So may far hosts: it fetches the rest of their logs, and each call is four messages.
 """
@@ -165,12 +165,14 @@ class Driver:
             self._slots(job, listeners), ledger, store, listeners, job, clock=dispatch.time, end=end
         )
         self.moment = AT_WORK
-        with sigterm_heard_by(partial(self._hear, end)):
+        with sigterm_heard_by(partial(self._hear, dispatcher, end)):
             ending = dispatcher.run()
-        delays = bool(scenario.far) or not STOPS.isdisjoint(map(itemgetter(1), scenario.strikes))
+        strikes = {*map(itemgetter(1), scenario.strikes)}
+        delays = bool(scenario.far) or not STOPS.isdisjoint(strikes)
         if self._asked_s is not None and not delays:
             over_s = now().now_s - self._asked_s
-            demand(over_s < OVER_WITHIN_S, f"the driver is over {over_s:.1f} s after SIGTERM")
+            within_s = OVER_WITHIN_S + LEAVES_WITHIN_S * ("stop scheduler" in strikes)
+            demand(over_s < within_s, f"the driver is over {over_s:.1f} s after SIGTERM")
         if ending.status is JobStatus.COMPLETED:
             demand(not stage.left_out.is_over_budget(ledger), "a job over budget is Completed")
             self.moment = PUBLISHING
@@ -198,9 +200,9 @@ class Driver:
         is_written = level == "debug"
         self._stage.books.count(f"part: {'by a worker' if is_written else 'given up by one'}")
 
-    def _hear(self, end: KnownEnd) -> bool:
+    def _hear(self, dispatcher: dispatch.Dispatcher, end: KnownEnd) -> bool:
         self._asked_s = now().now_s
-        return end.hear_sigterm()
+        return dispatcher.is_open and end.hear_sigterm()
 
     def _options(self) -> Any:
         """Return the options that say when the job ends: the first driver may have a deadline."""

@@ -24,7 +24,7 @@ from daskprs._core.outcomes import Failure, Outcome, Status
 from tests.agent.test_shared_page import both_sides
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")
 
@@ -158,6 +158,22 @@ def test_a_death_suspects_all_calls_under_way(page: tuple[Any, Any], run: CallsR
     assert {*blame.untouched} == {*run.left} - {100, 103}
 
 
+def call(
+    coroutines: Coroutines,
+    awaitable: Any,
+    position: int,
+    timeout_s: float,
+    canceling: Callable[[], None],
+) -> Any:
+    """Make a call in the loop, for a thread that waits for it."""
+
+    async def attempt() -> Any:
+        coroutines.is_of(position)
+        return await coroutines.call(awaitable, position, timeout_s, canceling)
+
+    return coroutines.result(attempt())
+
+
 def test_the_time_for_which_another_coroutine_blocks_the_loop_does_not_count() -> None:
     """The innocent one ends by itself."""
     coroutines = Coroutines()
@@ -174,11 +190,11 @@ def test_the_time_for_which_another_coroutine_blocks_the_loop_does_not_count() -
             time.sleep(1.5)  # noqa: ASYNC251 - it blocks
 
         def innocent() -> None:
-            coroutines.call(waits("innocent"), 1, 1.0, lambda: canceled.append("innocent"))
+            call(coroutines, waits("innocent"), 1, 1.0, lambda: canceled.append("innocent"))
 
         threads = [
             threading.Thread(target=innocent),
-            threading.Thread(target=lambda: coroutines.call(blocks(), 2, 60.0, lambda: None)),
+            threading.Thread(target=lambda: call(coroutines, blocks(), 2, 60.0, lambda: None)),
         ]
         places = ""
         for thread in threads:
@@ -190,7 +206,7 @@ def test_the_time_for_which_another_coroutine_blocks_the_loop_does_not_count() -
         assert not canceled
         assert "in blocks: time.sleep(1.5)" in places
         with pytest.raises(CallTimeout, match=r"run\(\) exceeded 0.05 s"):
-            coroutines.call(waits("late"), 3, 0.05, lambda: canceled.append("late"))
+            call(coroutines, waits("late"), 3, 0.05, lambda: canceled.append("late"))
         assert canceled == ["late"]
     finally:
         coroutines.close()
@@ -209,11 +225,11 @@ def test_a_task_of_a_call_that_blocks_the_loop_is_known_and_a_callback_is_somebo
             asyncio.get_running_loop().call_soon(time.sleep, 1.3)
             await asyncio.sleep(1000)
 
-        def call() -> None:
+        def caller() -> None:
             with pytest.raises(CallTimeout):
-                coroutines.call(gathers(), 5, 2.0, lambda: None)
+                call(coroutines, gathers(), 5, 2.0, lambda: None)
 
-        thread, seen = threading.Thread(target=call), []
+        thread, seen = threading.Thread(target=caller), []
         thread.start()
         while thread.is_alive():
             coroutines.look()

@@ -11,6 +11,7 @@ import pytest
 
 from daskprs._agent.child.null_rows import NullRows
 from daskprs._agent.child.pieces_run import PiecesRun
+from daskprs._agent.child.several_calls import completed
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.pieces import Pieces
 from daskprs._output.rows.format_result import RowWriter
@@ -21,7 +22,7 @@ from daskprs._output.spool import UnwritableError
 def test_a_full_disk_is_the_fault_of_no_piece() -> None:
     """It ends the job, as it does when a whole mini-batch is written."""
 
-    def write_run(*_: Any) -> bool:
+    async def write_run(*_: Any) -> bool:
         raise UnwritableError(28, "No space left on device", "spool")
 
     attempt: Any = SimpleNamespace(
@@ -38,7 +39,7 @@ def test_a_full_disk_is_the_fault_of_no_piece() -> None:
     output = OutputSpec(text=False, typed=True)
     run = PiecesRun(attempt, pieces, output, None, write_run, failure)
     with pytest.raises(UnwritableError):
-        run.made(None, counts_inputs=False)
+        completed(run.made(None, counts_inputs=False))
 
 
 def test_the_index_of_an_arrow_table_is_no_column_of_rows_of_nulls() -> None:

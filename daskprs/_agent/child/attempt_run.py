@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from daskprs._agent.child.failure import reason_of
 from daskprs._agent.child.handed_on import HandedOn
+from daskprs._agent.protocol.shared_page import CallRecord
 from daskprs._core.outcomes import Outcome, Status
 from daskprs._core.pieces import FailedItems
 from daskprs._core.stages import POSTPROCESS, RUN
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.null_rows import NullRows
     from daskprs._agent.child.peak_memory import PeakMemory
-    from daskprs._agent.protocol.shared_page import CallRecord, Phase, SharedPage
+    from daskprs._agent.protocol.shared_page import Phase, SharedPage
     from daskprs._core.mini_batch import Assigned
     from daskprs._output.rows.format_result import FormattedRows
 
@@ -101,6 +102,11 @@ class AttemptRun:
     def enter(self, phase: Phase) -> None:
         """Note on the shared page what the attempt turns to now."""
         self._page.enter(phase, self.position, self.total)
+
+    def wait(self, *, waits: bool) -> None:
+        """Note there whether one of several calls waits for others; meanwhile it is not late."""
+        if isinstance(self._page, CallRecord):
+            self._page.wait(waits=waits)
 
     def turn_to(self, piece: int) -> None:
         """Note there the piece that `run` gets next."""

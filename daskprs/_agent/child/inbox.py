@@ -45,6 +45,9 @@ NO_ORDER = 0
 WORTH_A_THREAD_S = 0.001
 """Seconds below which a load is not worth a thread; handing it over costs about a tenth."""
 
+QUICK_BYTES = 1 << 18
+"""Bytes of rows in memory that are a frame within a millisecond."""
+
 
 class Inbox:
     """Receives the supervisor's messages, and returns the mini-batches to work on.
@@ -330,6 +333,11 @@ class Loader:
     def pays(self) -> bool:
         """Whether loads take long enough to be worth doing ahead, and there is a thread for it."""
         return self._lately_s > WORTH_A_THREAD_S and self._thread is not None
+
+    def is_quick(self, mini_batch: MiniBatch) -> bool:
+        """Say whether a load of a mini-batch keeps no other call waiting."""
+        is_mapped = getattr(self.reader, "is_mapped", False)
+        return is_mapped and (mini_batch.size_bytes or 0) <= QUICK_BYTES
 
     def has_room(self, mini_batch: MiniBatch) -> bool:
         """Say whether a mini-batch can be loaded while another one uses its files."""

@@ -13,28 +13,30 @@ import os
 import pickle
 import sys
 import time
-import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskprs._agent.child import call_lines
 from daskprs._agent.child.attempt_run import AttemptRun
+from daskprs._agent.child.call_tasks import CallTasks
 from daskprs._agent.child.call_threads import CallThreads
 from daskprs._agent.child.coroutines import CallTimeout, Coroutines
 from daskprs._agent.child.entry_script import load_entry_script, profile_of
 from daskprs._agent.child.failure import failure_of, may_pass
 from daskprs._agent.child.foreign_script import ForeignScript
+from daskprs._agent.child.forks import call_in_forks, end_fork_of
 from daskprs._agent.child.handed_on import write
 from daskprs._agent.child.inbox import Inbox, Loader
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.lifetime import Lifetime
 from daskprs._agent.child.null_rows import NullRows
-from daskprs._agent.child.outbox import FLUSH_AFTER_S, OF_CALLS_S, MemoryReserve, Outbox
+from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
 from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun, with_failed_rows
 from daskprs._agent.child.print_marks import OWN, PrintMarks
+from daskprs._agent.child.several_calls import OfAgent, completed
 from daskprs._agent.foreign.run_profile import RunProfile
 from daskprs._agent.protocol.answers import dumped
 from daskprs._agent.protocol.messages import (
@@ -49,7 +51,6 @@ from daskprs._agent.protocol.messages import (
 )
 from daskprs._agent.protocol.shared_page import Phase, SharedPage
 from daskprs._core.outcomes import (
-    PRINTED_SOMEWHERE,
     UNKNOWN,
     Failure,
     Outcome,
@@ -62,7 +63,7 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._inputs.files.file_versions import compare_with_times_seen
 from daskprs._inputs.source.batch_format import rows_in
 from daskprs._inputs.source.source import PathsReader
-from daskprs._output.rows.blocks import is_stream
+from daskprs._output.rows.blocks import is_small, is_stream
 from daskprs._output.rows.format_result import RowWriter
 from daskprs._output.spool import AgentSpool, UnwritableError
 from daskprs._system.file_lock import boot_id
@@ -73,14 +74,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from multiprocessing.connection import Connection
 
-    from daskprs._agent.child.call_threads import Call
     from daskprs._agent.child.entry_script import ScriptFunctions
     from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.print_marks import Streams
     from daskprs._agent.protocol.messages import JobSpec
-    from daskprs._core.mini_batch import Assigned, MiniBatch
+    from daskprs._core.calls import Calls
+    from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.pieces import Range
 
+T = TypeVar("T")
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
 SEE_ALL_THREADS = {"cProfile"} if sys.version_info >= (3, 12) else set[str]()
@@ -112,7 +114,7 @@ def steps(
     caller's process lets the driver work then. `streams` are the descriptors of its logs.
     """
     for shared in (connection, page):  # a fork of the agent cannot speak for the agent
-        close_in_forks(shared.close)
+        call_in_forks(shared.close)
     yield True
     with ExitStack() as at_end:
         return (yield from _served(connection, page, reserve, streams, at_end))
@@ -148,27 +150,6 @@ def _served(
     return (yield from agent.serve())
 
 
-def end_fork_of(pid: int) -> None:
-    """End this process if it is a fork that returned from the script.
-
-    `os.fork` in the script returns twice. The child would report its parent's mini-batch again, and
-    in the caller's process it would drive the job a second time.
-    """
-    if os.getpid() != pid:
-        os._exit(0)
-
-
-def close_in_forks(close: Callable[[], None]) -> None:
-    """Call a method in each fork of this process, for as long as its object is there."""
-    method = weakref.WeakMethod(close)
-
-    def close_if_there() -> None:
-        if (found := method()) is not None:
-            found()
-
-    os.register_at_fork(after_in_child=close_if_there)
-
-
 class Agent:
     """A script that is ready, and the loop that gives it work."""
 
@@ -188,21 +169,18 @@ class Agent:
         self._soundness = Soundness()
         calls = start.job.calls
         # Before the script is imported, as the threads below.
-        self._threads = (
-            None if calls is None else CallThreads(calls, page, reserve, self._soundness)
-        )
-        self._coroutines = None if self._threads is None else self._threads.coroutines
+        self._calls = None if calls is None else _several(calls, page, reserve, self._soundness)
+        self._coroutines = self._calls.coroutines if isinstance(self._calls, CallTasks) else None
         # Several calls cannot append to one spool at the same time.
         spool = start.process.spool if calls is None else None
         self._spool = None if spool is None else AgentSpool(spool)
         if self._spool is not None:
-            close_in_forks(self._spool.forget)
+            call_in_forks(self._spool.forget)
             at_end.callback(self._spool.forget)
         self._connection = connection
         self._page = page
         self._peak = PeakMemory(page)
-        after_s = FLUSH_AFTER_S if calls is None else OF_CALLS_S
-        self._outbox = Outbox(connection, reserve, self._spool, after_s)
+        self._outbox = Outbox(connection, reserve, self._spool, of_calls=calls is not None)
         self._loader = Loader(page, reserve)
         self._has_process = start.job.start_method != INLINE
         sees_all = start.job.python is None and start.job.profiling_module in SEE_ALL_THREADS
@@ -229,11 +207,11 @@ class Agent:
         self._lifetime = Lifetime(start.job.limits)
         self._has_told_columns = False
         self._profile: RunProfile | None = None
-        self._attempted: Callable[[AttemptRun], tuple[Outcome, bytes]] = self._call
+        self._attempted = self._call
         profile = profile_of(start.job, start.process)
         if profile is not None and start.job.python is None:
             self._profile = RunProfile(**profile)
-            self._attempted = partial(self._profile.call, self._call)
+            self._attempted = self._profiled
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
         if calls is not None and isinstance(reader, PathsReader):
             reader.expect(calls.at_once)
@@ -242,9 +220,21 @@ class Agent:
         """Work until the supervisor sends `Stop`; the steps are those of `steps`."""
         self._print_marks.move()  # beyond what import and init() have printed
         try:
-            if self._threads is not None:
+            if self._calls is not None:
                 self._page.mark_printed(UNKNOWN, UNKNOWN)
-                self._threads.serve(self._connection, self._inbox, self._make, self._note)
+                self._calls.serve(
+                    self._connection,
+                    OfAgent(
+                        self._inbox,
+                        self._outbox,
+                        self._loader,
+                        self._peak,
+                        self._begin,
+                        self._make,
+                        self._halt_after,
+                        self._note,
+                    ),
+                )
             while not self._inbox.stopped:
                 yield True
                 self._inbox.receive()
@@ -276,7 +266,7 @@ class Agent:
             self._begin(attempt)
             attempt.data, attempt.load_error = self._loader.take(inbox.position, assigned)
             inbox.look_ahead()
-            outcome, payload = self._run(attempt)
+            outcome, payload = completed(self._run(attempt))
             end_fork_of(self._pid)
             printed = self._print_marks.move()
             if printed is not None:
@@ -301,32 +291,13 @@ class Agent:
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
 
-    def _make(self, call: Call, assigned: Assigned) -> None:
-        """Make an attempt beside others, and report it; the thread has the turn."""
-        threads = self._threads
-        assert threads is not None, "it works in one of them"  # noqa: S101 - for the types
-        attempt = AttemptRun(
-            assigned, self._peak, call.cpu_s, call.record, call.position, call.clock
-        )
-        self._begin(attempt)
-        with threads.loading(call.record):
-            attempt.enter(Phase.LOADING)  # only now: others may have kept the reader for long
-            attempt.data, attempt.load_error = self._loader.load(assigned)
-        outcome, payload = self._run(attempt)
+    async def _make(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+        """Make an attempt beside others."""
+        outcome, payload = await self._run(attempt)
         outcome = self._with_columns(outcome, attempt)
         if attempt.named:
-            with threads.loading(call.record):
-                outcome = self._with_named(outcome, attempt)
-        attempt.enter(Phase.RETURNING)
-        if call.end():
-            outcome = outcome._replace(printed=PRINTED_SOMEWHERE)
-        outcome = outcome._replace(failed_before=call.failed_before)
-        halted = threads.halted(self._halt_after(outcome))
-        if halted is not None:
-            self._inbox.drop()
-        self._outbox.add(outcome, payload, halted if threads.in_flight == 1 else None)
-        if threads.in_flight == 1 and not self._inbox.has_work:
-            self._outbox.flush()
+            outcome = await self._apart(partial(self._with_named, outcome, attempt), attempt)
+        return outcome, payload
 
     def _note(self, text: str) -> None:
         """Tell people something; it is in the log as well."""
@@ -362,7 +333,9 @@ class Agent:
         is_made = outcome.status is Status.RUN_DONE and attempt.target is None
         if not attempt.named or attempt.pieces is not None or not is_made:
             return outcome
-        return with_failed_rows(outcome, attempt, self._loader.load_again(attempt.mini_batch))
+        with nullcontext() if self._calls is None else self._calls.loading:
+            data = self._loader.load_again(attempt.mini_batch)
+        return with_failed_rows(outcome, attempt, data)
 
     def _with_columns(self, outcome: Outcome, attempt: AttemptRun) -> Outcome:
         """Return an outcome with the columns of its rows, once, where rows of nulls need them."""
@@ -389,19 +362,19 @@ class Agent:
             return ""
         return "" if self._lifetime.is_over() else None
 
-    def _run(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+    async def _run(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
             return self._not_loaded(attempt, attempt.load_error), b""
         attempt.begin()
         attempt.enter(Phase.RUNNING)
         if attempt.total == 0 and self._job.unit == "row":
             return attempt.finished(Status.RUN_DONE, empty=True), b""
-        outcome, payload = self._tried(attempt)
+        outcome, payload = await self._tried(attempt)
         # Also after an error of `run`: if its file has changed meanwhile, the mini-batch may have
         # rows of both states, and no retry mends that. A later stage may read it again.
         if self._check_input is not None and (attempt.before is None or attempt.target is None):
             try:
-                self._check_input(attempt.mini_batch)
+                await self._apart(partial(self._check_input, attempt.mini_batch), attempt)
             except InputChanged as error:
                 return attempt.finished(Status.INPUT_CHANGED, failure=input_changed(error)), b""
         return outcome, payload
@@ -415,10 +388,10 @@ class Agent:
             attempt.total = error.items or attempt.total
         return attempt.finished(Status.LOAD_EXCEPTION, failure=failure_of(error, self._job))
 
-    def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+    async def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run`, and return an outcome whatever it raises."""
         try:
-            return self._attempted(attempt)
+            return await self._attempted(attempt)
         except UnwritableError as error:
             end_fork_of(self._pid)
             self._outbox.refuse(error)
@@ -429,6 +402,8 @@ class Agent:
 
     def _ended(self, error: BaseException) -> tuple[Failure, Status]:
         """Return an exception of the script as data, and how an attempt ends with it."""
+        if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+            error = error.__cause__  # no coroutine may raise it, and ours are around the script
         if isinstance(error, MemoryError):
             self._reserve.release()
         failure = self._peak.explained(failure_of(error, self._job))
@@ -436,7 +411,7 @@ class Agent:
             return failure._replace(kind="TimeoutError"), Status.RUN_TIMEOUT
         return failure, Status.RUN_EXCEPTION
 
-    def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+    async def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run` for the whole mini-batch or for pieces of it, and format what it returns."""
         output, pieces = self._job.output, attempt.pieces
         included = self._job.included
@@ -449,18 +424,18 @@ class Agent:
         if pieces is not None:
             run = PiecesRun(attempt, pieces, output, included, self._write_run, self._ended)
             if pieces.is_trial:
-                return run.tried_out(), b""
-            return run.made(self._spool, counts_inputs=self.entry.counts_inputs)
+                return await run.tried_out(), b""
+            return await run.made(self._spool, counts_inputs=self.entry.counts_inputs)
         if attempt.target is not None:
-            return self._hand_on(attempt, attempt.target), b""
+            return await self._hand_on(attempt, attempt.target), b""
         with RowWriter(output, self._spool, attempt.mini_batch.index) as writer:
-            if not self._write_run(writer, attempt, attempt.mini_batch):
+            if not await self._write_run(writer, attempt, attempt.mini_batch):
                 return self._returned_none(attempt), b""
             rows = writer.finish()
         succeeded = attempt.total if self.entry.counts_inputs else rows.succeeded
         return attempt.done(rows, succeeded), rows.payload
 
-    def _write_run(
+    async def _write_run(
         self,
         writer: RowWriter,
         attempt: AttemptRun,
@@ -471,7 +446,7 @@ class Agent:
 
         Iterating a generator is part of `run`.
         """
-        result, included = self._called(attempt, mini_batch, piece)
+        result, included = await self._called(attempt, mini_batch, piece)
         if result is None:
             return False
         clock, first_row = attempt.run_clock, 0 if piece is None else piece[0]
@@ -483,20 +458,26 @@ class Agent:
             else:
                 attempt.nulls.write(writer, beside(rows), first_row)
 
-        if is_stream(result):  # which may compute its rows while they are read
+        def write_stream() -> None:  # which may compute its rows while they are read
             with clock:
                 write_rows(result)
+
+        if is_stream(result):
+            await self._apart(write_stream, attempt)
         elif isinstance(result, Iterator) and not isinstance(result, io.IOBase):
-            write_rows(clock.around(result))
+            await self._apart(partial(write_rows, clock.around(result)), attempt)
         else:
             attempt.enter(Phase.RETURNING)
-            write_rows(result)
+            if is_small(result):
+                write_rows(result)
+            else:
+                await self._apart(partial(write_rows, result), attempt)
         attempt.take_named()
         return True
 
-    def _hand_on(self, attempt: AttemptRun, target: str) -> Outcome:
+    async def _hand_on(self, attempt: AttemptRun, target: str) -> Outcome:
         """Call the function of a stage, and write what it returns for the next one."""
-        result, included = self._called(attempt, attempt.mini_batch, None)
+        result, included = await self._called(attempt, attempt.mini_batch, None)
         if result is None:
             return self._returned_none(attempt)
         attempt.take_named()
@@ -513,7 +494,7 @@ class Agent:
             failure = failure._replace(message=message)
         return attempt.finished(Status.RUN_NULL_RETURN, failure=failure)
 
-    def _called(
+    async def _called(
         self, attempt: AttemptRun, mini_batch: MiniBatch, piece: Range | None
     ) -> tuple[Any, IncludedColumns | None]:
         """Call the function of a stage with `attempt.data`, or those of all stages.
@@ -536,24 +517,40 @@ class Agent:
             with attempt.run_clock:
                 data = self.entry.run(data, mini_batch, piece, failed, stage)
                 if inspect.isawaitable(data):
-                    data = self._awaited(data, attempt)
+                    data = await self._awaited(data, attempt)
             if data is None:
                 break
         return data, included
 
-    def _awaited(self, awaitable: Any, attempt: AttemptRun) -> Any:
+    async def _awaited(self, awaitable: Any, attempt: AttemptRun) -> Any:
         """Return the result of a call that is a coroutine.
 
-        It is canceled after its timeout. Where it has the process to itself, the supervisor ends
-        that instead.
+        It is canceled after its timeout. Where it has a thread to itself, the supervisor ends the
+        process instead.
         """
-        if self._threads is None:
+        if not isinstance(self._calls, CallTasks):
             return self._loop().result(awaitable)
         timeout_s = self._job.limits.run_timeout_s
         if attempt.pieces is not None and attempt.pieces.timeout_s is not None:
             timeout_s = min(timeout_s, attempt.pieces.timeout_s)
-        canceling = partial(attempt.enter, Phase.CANCELING)
-        return self._loop().call(awaitable, attempt.position, timeout_s, canceling)
+        return await self._calls.result(awaitable, attempt, timeout_s)
+
+    async def _apart(self, function: Callable[[], T], attempt: AttemptRun) -> T:
+        """Call a function that may take long; where others share a thread, in another one."""
+        if isinstance(self._calls, CallTasks):
+            return await self._calls.apart(function, attempt)
+        return function()
+
+    async def _profiled(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+        assert self._profile is not None, "it is there"  # noqa: S101 - for the types
+        made: tuple[Outcome, bytes] = self._profile.call(completed, self._call(attempt))
+        return made
+
+
+def _several(calls: Calls, *given: Any) -> CallTasks | CallThreads:
+    """Return what makes several calls of `run` at the same time."""
+    kind: type[CallTasks | CallThreads] = CallTasks if calls.is_async else CallThreads
+    return kind(calls.at_once, *given)
 
 
 def as_it_is(result: Any) -> Any:

@@ -34,6 +34,8 @@ NO_MEMORY = (
 )
 FLUSH_BYTES = 4 << 20
 """Bytes of payload at which a group is sent at once."""
+ROOM_BYTES = 16 << 20
+"""Bytes of payload above which a process that makes several calls at a time begins no more."""
 RESERVE_BYTES = 16 << 20
 """Suffices to send a group of outcomes. It is address space only: no page of it is touched."""
 NOTE = b"MemoryError: this agent process has no memory left. daskprs ends it.\n"
@@ -76,7 +78,8 @@ class Outbox:
     """Groups outcomes; a thread sends a group whose first one has waited long enough.
 
     Without the thread, finished outcomes would wait while `run` works on the next mini-batch for
-    a minute.
+    a minute. Where several calls are made at a time, it sends all groups: the others would wait for
+    the one that sends, while the supervisor is between two leases.
     """
 
     def __init__(
@@ -84,13 +87,18 @@ class Outbox:
         connection: Connection,
         reserve: MemoryReserve,
         spool: AgentSpool | None = None,
-        flush_after_s: float = FLUSH_AFTER_S,
+        *,
+        of_calls: bool = False,
     ) -> None:
-        self._flush_after_s = flush_after_s
+        self._of_calls = of_calls
+        self._flush_after_s = OF_CALLS_S if of_calls else FLUSH_AFTER_S
         self._connection = connection
         self._reserve = reserve
         self._spool = spool
         self._lock = threading.Condition()
+        """Held while the group is looked at …"""
+        self._sending = threading.Lock()
+        """… and while one is sent: groups are sent in their order."""
         self._lease_id = 0
         self._outcomes: list[tuple[Outcome, bytes]] = []
         """Each with its payload."""
@@ -101,6 +109,8 @@ class Outbox:
         """The error of writing to the spool, which ends the job; empty without one."""
         self._halted: str | None = None
         """The `halted` of the message with the group's last outcome; None: the agent goes on."""
+        self._is_due = False
+        """Whether the thread is to send the group now."""
         self._groups = 0
         """Number of groups sent."""
         self._thread: threading.Thread | None = None
@@ -112,17 +122,18 @@ class Outbox:
 
     def add(self, outcome: Outcome, payload: bytes, halted: str | None = None) -> None:
         """Put one more outcome with its bytes into the group; send it at once with a halt."""
+        if (payload and self._aside) or (self._payload_bytes and _is_aside(outcome)):
+            self.flush()
         with self._lock:
-            if (payload and self._aside) or (self._payload_bytes and _is_aside(outcome)):
-                self._send()
             first = not self._outcomes
             self._aside |= _is_aside(outcome)
             self._outcomes.append((outcome, payload))
             self._payload_bytes += len(payload)
             at_once = self._payload_bytes >= FLUSH_BYTES or self._unwritten or halted is not None
             self._halted = halted
-            if at_once or (first and not self._wake_the_thread()):
-                self._send()
+            waits = not first or self._wake_the_thread()
+        if at_once or not waits:
+            self.flush()
 
     def refuse(self, error: OSError) -> None:
         """Take no more rows: those of the next outcome could not be written."""
@@ -131,14 +142,27 @@ class Outbox:
 
     def note(self, text: str) -> None:
         """Send something for people."""
-        with self._lock:
+        with self._sending:
             self._connection.send_bytes(dumped(Noted(text[:MOST_CHARS])))
 
     def flush(self) -> None:
-        """Send the group now."""
+        """Send the group now, or let the thread do so."""
+        if self._of_calls and self._thread is not None:
+            with self._lock:
+                self._is_due = bool(self._outcomes)
+                self._lock.notify_all()
+        else:
+            self._send()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the group is not too large for more."""
+        return self._payload_bytes <= ROOM_BYTES
+
+    def wait_for_room(self) -> None:
+        """Wait until a group that is too large is on its way."""
         with self._lock:
-            if self._outcomes:
-                self._send()
+            self._lock.wait_for(lambda: self.has_room)
 
     def start(self) -> None:
         """Start the thread; where the system refuses threads, each outcome is sent at once.
@@ -152,7 +176,7 @@ class Outbox:
 
     def _wake_the_thread(self) -> bool:
         """Let the thread send the group later; False where there is none."""
-        self._lock.notify()
+        self._lock.notify_all()
         return self._thread is not None
 
     def _flush_late(self) -> None:
@@ -161,46 +185,51 @@ class Outbox:
                 with self._lock:
                     self._lock.wait_for(lambda: self._outcomes)
                     gone = partial(self._gone, self._groups)
-                    if not self._lock.wait_for(gone, self._flush_after_s):
-                        self._send()
+                    is_gone = self._lock.wait_for(gone, self._flush_after_s) and not self._is_due
+                if not is_gone:
+                    self._send()
         except MemoryError:
             self._reserve.end()
 
     def _gone(self, group: int) -> bool:
-        return self._groups != group
+        return self._groups != group or self._is_due
 
     def _send(self) -> None:
         """Send the group, once its rows are in the spool."""
-        try:
-            if self._spool is not None:
-                self._spool.flush()
-        except UnwritableError as error:
-            self._unwritten = self._unwritten or str(error)
-        try:
-            self._send_group(self._outcomes)
-        except MemoryError:
-            self._reserve.release()
-            self._send_one_by_one()
-        self._outcomes.clear()
-        self._payload_bytes = 0
-        self._aside = False
-        self._groups += 1
+        with self._sending:
+            with self._lock:
+                group, self._outcomes = self._outcomes, []
+                halted, self._payload_bytes = self._halted, 0
+                self._aside = self._is_due = False
+                self._groups += 1
+                self._lock.notify_all()
+            if not group:
+                return
+            try:
+                if self._spool is not None:
+                    self._spool.flush()
+            except UnwritableError as error:
+                self._unwritten = self._unwritten or str(error)
+            try:
+                self._send_group(group, halted)
+            except MemoryError:
+                self._reserve.release()
+                self._send_one_by_one(group, halted)
 
-    def _send_group(self, group: Sequence[tuple[Outcome, bytes]], *, is_last: bool = True) -> None:
+    def _send_group(self, group: Sequence[tuple[Outcome, bytes]], halted: str | None) -> None:
         rows = b"".join(payload for _, payload in group)
         name = "" if self._spool is None or rows else self._spool.name
         results = Results(ColumnBatch(outcome for outcome, _ in group), rows, name, self._unwritten)
-        halted = self._halted if is_last else None
         self._connection.send_bytes(dumped(Outcomes(self._lease_id, results, halted)))
 
-    def _send_one_by_one(self) -> None:
+    def _send_one_by_one(self, group: Sequence[tuple[Outcome, bytes]], halted: str | None) -> None:
         """Send each outcome by itself; report it as failed if memory does not suffice."""
-        for position, (outcome, payload) in enumerate(self._outcomes, start=1):
-            is_last = position == len(self._outcomes)
+        for position, (outcome, payload) in enumerate(group, start=1):
+            last = halted if position == len(group) else None
             try:
-                self._send_group([(outcome, payload)], is_last=is_last)
+                self._send_group([(outcome, payload)], last)
             except MemoryError:
-                self._send_group([(_without_memory(outcome), b"")], is_last=is_last)
+                self._send_group([(_without_memory(outcome), b"")], last)
 
 
 def _without_memory(outcome: Outcome) -> Outcome:

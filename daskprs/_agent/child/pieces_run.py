@@ -15,7 +15,7 @@ from daskprs._output.rows.format_result import RowWriter
 from daskprs._output.spool import UnwritableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from daskprs._agent.child.attempt_run import AttemptRun
     from daskprs._core.mini_batch import MiniBatch
@@ -79,7 +79,7 @@ class PiecesRun:
         pieces: Pieces,
         output: OutputSpec,
         included: Included | None,
-        write_run: Callable[[RowWriter, AttemptRun, MiniBatch, Range], bool],
+        write_run: Callable[[RowWriter, AttemptRun, MiniBatch, Range], Awaitable[bool]],
         ended: Callable[[BaseException], Ended],
     ) -> None:
         self._attempt = attempt
@@ -95,25 +95,25 @@ class PiecesRun:
         self._left_out: list[FailedItems] = []
         """The items that have failed, with their places, where none have rows of nulls."""
 
-    def tried_out(self) -> Outcome:
+    async def tried_out(self) -> Outcome:
         """Find out whether the first range fails; the rows are dropped."""
         first, *others = self._ranges
-        ended = self._tried(RowWriter(self._output), first)
+        ended = await self._tried(RowWriter(self._output), first)
         if ended is None:
-            self._check(first)
+            await self._check(first)
             end = PiecesEnd(is_independent=self._is_independent)
             return self._attempt.finished(Status.RUN_DONE, pieces=end)
         passed_after = False
         for position, range_ in enumerate(() if ended[0].fatal else others, 1):
             self._attempt.turn_to(position)  # it may end the process, and is not what failed first
-            passed_after = self._tried(RowWriter(self._output), range_) is None
+            passed_after = await self._tried(RowWriter(self._output), range_) is None
             if passed_after:
-                self._check(range_)
+                await self._check(range_)
                 break
         end = PiecesEnd(0, passed_after=passed_after, is_independent=self._is_independent)
         return self._failed(ended, end)
 
-    def made(self, spool: AgentSpool | None, *, counts_inputs: bool) -> tuple[Outcome, bytes]:
+    async def made(self, spool: AgentSpool | None, *, counts_inputs: bool) -> tuple[Outcome, bytes]:
         """Run all ranges; return the outcome, and the rows where they are not in the spool."""
         attempt, pieces, nulls = self._attempt, self._pieces, self._attempt.nulls
         gaps = () if pieces.kept is None else pieces.kept.gaps
@@ -125,12 +125,12 @@ class PiecesRun:
                 while left_out and left_out[0].start < range_[0]:
                     self._leave_out(writer, left_out.pop(0))
                 self._attempt.turn_to(position)
-                ended = self._tried(writer, range_)
+                ended = await self._tried(writer, range_)
                 if ended is not None:
                     writer.discard()
                     return self._failed(ended, PiecesEnd(position, self._has_passed)), b""
             # The trials may have passed for single items only.
-            self._check(max(self._ranges, key=size_of, default=(0, 0)))
+            await self._check(max(self._ranges, key=size_of, default=(0, 0)))
             if self._is_independent is False:
                 writer.discard()
                 return self._failed(
@@ -170,13 +170,13 @@ class PiecesRun:
         ranges = self._pieces.ranges
         return ((0, rows_in(self._data)),) if ranges is None else ranges
 
-    def _tried(self, writer: RowWriter, range_: Range) -> Ended | None:
+    async def _tried(self, writer: RowWriter, range_: Range) -> Ended | None:
         """Call `run` for a range, at once or in steps; return how it has failed."""
         start, stop = range_
         step = self._pieces.at_most or stop - start
         for first in range(start, stop, step):
             self._attempt.enter(Phase.RUNNING)
-            ended = self._called(writer, (first, min(first + step, stop)))
+            ended = await self._called(writer, (first, min(first + step, stop)))
             if ended is not None:
                 return ended
         return None
@@ -191,11 +191,11 @@ class PiecesRun:
             row_lower_bound=None if first is None else first + start,
         )
 
-    def _called(self, writer: RowWriter, range_: Range) -> Ended | None:
+    async def _called(self, writer: RowWriter, range_: Range) -> Ended | None:
         attempt, part = self._attempt, self._part(range_)
         try:
             attempt.data = piece_of(self._data, *range_)
-            if not self._write_run(writer, attempt, part, range_):
+            if not await self._write_run(writer, attempt, part, range_):
                 return NULL_RETURN, Status.RUN_NULL_RETURN
         except UnwritableError:  # a full disk is the fault of no row
             raise
@@ -208,7 +208,7 @@ class PiecesRun:
         failure, status = ended
         return self._attempt.finished(status, failure=failure, pieces=end)
 
-    def _check(self, range_: Range) -> None:
+    async def _check(self, range_: Range) -> None:
         """Compare the rows of a range that has passed with those of its halves."""
         start, stop = range_
         middle = (start + stop) // 2
@@ -217,8 +217,9 @@ class PiecesRun:
         results = []
         for ranges in ([range_], [(start, middle), (middle, stop)]):
             with RowWriter(self._output._replace(text=False, typed=True)) as writer:
-                if any(self._tried(writer, one) is not None for one in ranges):
-                    self._is_independent = False
-                    return
+                for one in ranges:
+                    if await self._tried(writer, one) is not None:
+                        self._is_independent = False
+                        return
                 results.append(writer.finish().payload)
         self._is_independent = not difference(*results)

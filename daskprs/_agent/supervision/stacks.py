@@ -23,8 +23,8 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _ESCAPED = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
 _OF_THREADS = ("threading.py", "concurrent/futures/thread.py")
 """Modules whose frames begin a thread."""
-_OF_CALLS = "_agent/child/call_threads.py"
-"""The module in whose threads, or in whose loop, the calls of an agent with several are."""
+_OF_CALLS = "_agent/child/several_calls.py"
+"""The module in which the main thread of an agent waits that makes several calls at a time."""
 _OF_IMPORTS = ("importlib/__init__.py", "<frozen importlib")
 _BOOT = "<string>"
 """The name of the code that starts a zygote."""

@@ -253,6 +253,9 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
 class FrameReader:
     """Slices the mapped file; the Arrow data in it may `end` before the file does."""
 
+    is_mapped = True
+    """Nothing is read for a slice: its rows are in memory, or next to it."""
+
     def __init__(self, path: str, form: SliceForm, end: int | None = None) -> None:
         self._path = path
         self._form = form

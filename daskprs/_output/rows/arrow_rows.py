@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs._arrow.object_times import as_times
-from daskprs._output.rows.blocks import with_times
+from daskprs._output.rows.blocks import is_small, with_times
 from daskprs._output.rows.part_formats import check_folders, check_writable
 from daskprs.errors import ReturnTypeError, class_name
 
@@ -33,8 +33,6 @@ BATCH_BYTES = 4 << 20
 """Most bytes of a record batch: whoever reads a stream holds one batch at a time."""
 FRAME_BYTES = 64 << 20
 """Bytes of a pandas frame above which it becomes Arrow in pieces."""
-SMALL = 1000
-"""Values of a frame up to which it is none of these."""
 ELEMENTS = 10_000
 """Elements of a generator that get one type together; a list has one type as a whole."""
 WRITE_BYTES = 1 << 16
@@ -123,7 +121,7 @@ def _tables(frame: pd.DataFrame) -> Iterator[pa.Table]:
         frame = with_times(frame)
         # What is small by the number of its values is not measured: that takes longer than to write
         # a row.
-        size = 0 if frame.size <= SMALL else int(frame.memory_usage(index=False).sum())
+        size = 0 if is_small(frame) else int(frame.memory_usage(index=False).sum())
         if size <= FRAME_BYTES:
             yield pa.Table.from_pandas(frame, preserve_index=False)
             return

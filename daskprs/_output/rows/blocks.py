@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Block: TypeAlias = "pd.DataFrame | pa.Table"
 CELLS_AT_ONCE = 100_000
 """Cells of each piece in which an Arrow table becomes frames, as many as `to_csv` itself uses."""
+SMALL = 1000
+"""Values of rows up to which they are small."""
 SHOWN_CHARS = 200
 FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
 ALLOWED = (
@@ -107,6 +109,18 @@ def is_stream(value: Any) -> bool:
     """Say whether rows come in batches of Arrow that need not exist before they are read."""
     is_polars = type(value).__module__.partition(".")[0] == "polars"
     return hasattr(value, "__arrow_c_stream__") and not isinstance(value, FRAMES) and not is_polars
+
+
+def is_small(result: Any) -> bool:
+    """Say whether rows are so few that it takes no time to write them."""
+    match result:
+        case pd.DataFrame() | pd.Series() | np.ndarray():
+            return bool(result.size <= SMALL)
+        case pa.Table() | pa.RecordBatch():
+            return bool(result.num_rows * result.num_columns <= SMALL)
+        case list() | tuple():
+            return len(result) <= SMALL
+    return False
 
 
 def has_index(value: Any) -> bool:

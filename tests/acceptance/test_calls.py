@@ -94,6 +94,49 @@ def run(rows):
 """
 
 
+DECORATED = """
+import asyncio, functools
+import aside
+
+def passed_on(function):
+    @functools.wraps(function)
+    def call(*given):
+        return function(*given)
+    return call
+
+def made_plain(function):
+    @functools.wraps(function)
+    def call(*given):
+        return asyncio.run(function(*given))
+    return call
+
+async def ask(rows):
+    with aside.counted():
+        await asyncio.sleep(0.02)
+    return [f"{n} {aside.most}" for n in rows["n"]]
+
+DEFINITION
+"""
+FORKS = """
+import asyncio, os
+
+begun, together = 0, asyncio.Event()
+
+async def run(rows):
+    global begun
+    number = int(rows["n"].iloc[0])
+    begun += 1
+    if begun == 16:
+        together.set()
+    await together.wait()
+    if number == 0 and (pid := os.fork()):
+        await asyncio.to_thread(os.waitpid, pid, 0)
+    with open(OUT, "a") as file:
+        file.write(f"{number} ")
+    return [number]
+"""
+
+
 def score(folder: Path, bad: dict[int, str], text: str = SCRIPT, **options: Any) -> Any:
     """Run a job in one process with a mini-batch for each row, some of which are bad."""
     (folder / "aside.py").write_text(ASIDE)
@@ -169,6 +212,36 @@ def test_a_plain_function_runs_in_threads_where_the_script_says_so(tmp_path: Pat
     lines = [line.split() for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
     assert [int(n) for n, _ in lines] == list(range(COUNT))
     assert max(int(most) for _, most in lines) == 8
+
+
+@pytest.mark.parametrize(
+    ("definition", "told", "most"),
+    [
+        ("@passed_on\nasync def run(rows):\n    return await ask(rows)", "", 8),
+        ("@made_plain\nasync def run(rows):\n    return await ask(rows)", "makes it a plain", 1),
+        ("def run(rows):\n    return ask(rows)", "returns a coroutine, and a process makes one", 1),
+    ],
+)
+def test_a_decorated_function_is_called_as_what_it_is(
+    tmp_path: Path, definition: str, told: str, most: int
+) -> None:
+    """One that a decorator makes plain is never called several times at once, unasked."""
+    text = DECORATED.replace("DEFINITION", definition)
+    calls: Any = {"concurrency_per_process": 8} if "async" in definition else {}
+    score(tmp_path, {}, text, output=tmp_path / "out.csv", **calls)
+    lines = [line.split() for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    assert [int(n) for n, _ in lines] == list(range(COUNT))
+    assert max(int(seen) for _, seen in lines) == most
+    log = (tmp_path / "job" / "logs" / "sys" / "master_role.txt").read_text()
+    assert ("at a time" in log) == bool(told)
+    assert told in log
+
+
+def test_a_fork_in_a_coroutine_makes_no_call_of_its_own(tmp_path: Path) -> None:
+    """It may end its own, and would ask everything again that is under way."""
+    asked = tmp_path / "asked.txt"
+    score(tmp_path, {}, FORKS.replace("OUT", repr(str(asked))), concurrency_per_process=16)
+    assert sorted(map(int, asked.read_text().split())) == [0, *range(COUNT)]
 
 
 def test_coroutines_run_one_by_one_in_this_process(tmp_path: Path) -> None:

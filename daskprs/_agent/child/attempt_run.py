@@ -108,6 +108,11 @@ class AttemptRun:
         if isinstance(self._page, CallRecord):
             self._page.wait(waits=waits)
 
+    def excuse(self) -> None:
+        """Begin its time anew there, if it is one of several calls."""
+        if isinstance(self._page, CallRecord):
+            self._page.excuse()
+
     def turn_to(self, piece: int) -> None:
         """Note there the piece that `run` gets next."""
         self._page.turn_to(piece)

@@ -59,6 +59,7 @@ class CallTasks(SeveralCalls):
         context = copy_context()
 
         def called() -> T:
+            attempt.excuse()
             attempt.wait(waits=False)
             try:
                 return context.run(function)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pickle
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudpickle import cloudpickle
@@ -91,6 +91,8 @@ class ScriptFunctions:
             function = given.get(COST) or _function(script, cost, name)
             calls[RUN] = CostCall(function, any_second=any_second, name=cost)
         self._calls = {stage: calls[stage] for stage in IN_ORDER if stage in calls}
+        self.is_surely_async = returns_coroutines(run, surely=True)
+        """Whether `run` is a coroutine function as it stands."""
         self.stages = tuple(self._calls)
         """The stages, in their order."""
         self.counts_inputs = getattr(script, "__counts_inputs__", False)
@@ -145,6 +147,18 @@ def _function(script: Any, function: str, name: str) -> Any:
     return found
 
 
+def returns_coroutines(run: Callable[..., Any], *, surely: bool = False) -> bool:
+    """Say whether a callable is a coroutine function, also one in a partial, or in a class.
+
+    So is one that a decorator has wrapped, unless this has to be sure: the decorator may have made
+    a plain function of it, or one that passes the coroutine on.
+    """
+    while isinstance(run, functools.partial):
+        run = run.func
+    call = run if inspect.isroutine(run) else getattr(run, "__call__", run)  # noqa: B004 - it is called
+    return inspect.iscoroutinefunction(call if surely else inspect.unwrap(call))
+
+
 def takes_one(run: Callable[..., Any]) -> bool:
     """Say whether a function can be called with the mini-batch, alone or with its context."""
     signature = signature_of(run)
@@ -165,11 +179,11 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     masks.install(job.mask)
     EntryScript.install(**description_of(job, process), masked=masks.masked)
     for one in job.stand_ins:
-        LateStandIns(one.modules, partial(_install, one.package)).install()
+        LateStandIns(one.modules, functools.partial(_install, one.package)).install()
     classes_come_from(script.source_directory)
     add_packages(script)
     begin_script(script.name, job.arguments, job.logging_level, script.source_directory)
-    imported, cost = measured(partial(_imported, script))
+    imported, cost = measured(functools.partial(_imported, script))
     if script.pickled is not None and job.start_method != INLINE:
         beside = imported.functions.values() if isinstance(imported, ScriptWithFunctions) else ()
         for one in (getattr(imported, "script", imported), *beside):

@@ -49,6 +49,8 @@ class ForeignScript:
 
     imports = ImportCost()
     """Unknown: the other interpreter does the import."""
+    is_surely_async = False
+    """Coroutines are refused there."""
 
     def __init__(self, job: JobSpec, process: ProcessSpec) -> None:
         masks.install(job.mask)

@@ -36,6 +36,7 @@ from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
 from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun, with_failed_rows
 from daskprs._agent.child.print_marks import OWN, PrintMarks
+from daskprs._agent.child.run_form import RunForm
 from daskprs._agent.child.several_calls import OfAgent, completed
 from daskprs._agent.foreign.run_profile import RunProfile
 from daskprs._agent.protocol.answers import dumped
@@ -197,6 +198,12 @@ class Agent:
         self._print_marks = PrintMarks(page, start.process, streams)
         load = load_entry_script if start.job.python is None else ForeignScript
         self.entry: ScriptFunctions | ForeignScript = load(start.job, start.process)
+        self._form = RunForm(
+            start.job.script.name,
+            self._note,
+            is_surely_async=self.entry.is_surely_async,
+            in_loop=isinstance(self._calls, CallTasks),
+        )
         _compare_times_here(start.job)
         self._loader.reader = reader = pickle.loads(start.job.reader)
         if not self._has_process:  # else its end closes the files, also under the loader's thread
@@ -515,8 +522,12 @@ class Agent:
         for stage in self.entry.stages if attempt.work is None else (attempt.work.stage,):
             attempt.stage = stage
             with attempt.run_clock:
-                data = self.entry.run(data, mini_batch, piece, failed, stage)
-                if inspect.isawaitable(data):
+                call = partial(self.entry.run, data, mini_batch, piece, failed, stage)
+                data = await self._apart(call, attempt) if self._form.is_apart else call()
+                awaits = inspect.isawaitable(data)
+                if stage == RUN:
+                    self._form.see(awaits=awaits, alone=self._calls is None)
+                if awaits:
                     data = await self._awaited(data, attempt)
             if data is None:
                 break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import hashlib
 import importlib.util
 import inspect
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from daskprs._agent.child.entry_script import ScriptWithFunctions, takes_one
+from daskprs._agent.child.entry_script import ScriptWithFunctions, returns_coroutines, takes_one
 from daskprs._agent.child.wrapped_functions import reduced
 from daskprs._agent.protocol.messages import ScriptSpec, SourceText
 from daskprs._agent.script.own_modules import OwnModules
@@ -362,7 +361,7 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         packages=own.packages,
         names=names,
         functions=_functions_of(script),
-        is_async=_is_async(run),
+        is_async=returns_coroutines(run),
         is_thread_safe=getattr(script, THREAD_SAFE, False) is True,
     )
 
@@ -373,14 +372,6 @@ def _functions_of(script: Any) -> frozenset[str]:
         return frozenset()
     names = (name for name in dir(script) if not name.startswith("__"))
     return frozenset(name for name in names if callable(getattr(script, name, None)))
-
-
-def _is_async(run: Any) -> bool:
-    """Say whether a callable returns coroutines, also one in a `functools.partial` or a class."""
-    while isinstance(run, functools.partial):
-        run = run.func
-    call = run if inspect.isroutine(run) else getattr(run, "__call__", run)  # noqa: B004 - it is called
-    return inspect.iscoroutinefunction(call)
 
 
 def _names_in(code: Any) -> frozenset[str]:

@@ -15,6 +15,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from daskprs._agent.child.attempt_run import AttemptRun
 from daskprs._agent.child.null_rows import NullRows
 from daskprs._agent.child.pieces_run import PiecesRun, with_failed_rows
+from daskprs._agent.child.several_calls import completed
 from daskprs._agent.protocol.shared_page import Phase
 from daskprs._core.outcomes import Failure, Status
 from daskprs._output.rows.format_result import RowWriter
@@ -169,8 +170,8 @@ class ItemsAttempt:
         if pieces is not None:
             made = PiecesRun(run, pieces, self._output, None, self._write_run, _ended)
             if pieces.is_trial:
-                return made.tried_out(), b""
-            return made.made(self._agent.spool, counts_inputs=False)
+                return completed(made.tried_out()), b""
+            return completed(made.made(self._agent.spool, counts_inputs=False))
         try:
             kept = self._called(run.mini_batch.index, 0, run.total)
         except (ValueError, MemoryError, TimeoutError) as error:
@@ -184,7 +185,7 @@ class ItemsAttempt:
         columns = COLUMNS if kept and self._output.errors else None
         return outcome._replace(columns=columns), body
 
-    def _write_run(
+    async def _write_run(
         self, writer: RowWriter, run: AttemptRun, part: MiniBatch, range_: Range
     ) -> bool:
         """Call the script for a range, and write what it returns."""

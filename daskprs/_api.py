@@ -142,8 +142,8 @@ def parallel_run(
         resume: Continue the job in `job_dir`.
         progress: Show progress.
         show_output: While the job runs, show what `run` prints, each line with its mini-batch.
-        Also: accept_changes, trust, retain, resource_monitor_interval, profiling_module,
-        metrics_file, shared.
+        Also: accept_changes, trust, retain, usage_limits, resource_monitor_interval,
+        profiling_module, metrics_file, shared.
 
     Returns
     -------

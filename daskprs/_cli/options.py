@@ -31,6 +31,8 @@ PAIRS = {
 """The short flag, if any, and the form of options that are repeated for each pair."""
 TYPES = ("COLUMN=TYPE",)
 """The form of those that are types of columns."""
+AMOUNTS = ("NAME=AMOUNT",)
+"""The form of those that are numbers."""
 OWN_BEFORE = {
     "Script": ("script",),
     "Processes": ("client", "here"),
@@ -108,7 +110,8 @@ def _option(name: str) -> Callable[[Any], Any]:
     row, flag, text = TABLE[name], f"--{flag_of(name)}", help_of(name)
     kind, *others = (one for one in row.types if one is not NoneType)
     if get_origin(kind) is Mapping:
-        *short, metavar = PAIRS.get(name, TYPES)
+        is_amount = get_args(kind)[1] is float
+        *short, metavar = AMOUNTS if is_amount else PAIRS.get(name, TYPES)
         return click.option(flag, *short, name, multiple=True, metavar=metavar, help=text)
     if kind is bool:
         flags = f"{flag}/--no-{flag[2:]}" if row.default else flag

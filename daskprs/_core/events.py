@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from daskprs._core.lease import AgentEvent
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Outcome
+    from daskprs._core.spending import Amounts
     from daskprs._core.usage import NodeUsage
 
 
@@ -54,6 +55,8 @@ class SlotState(NamedTuple):
     """First byte of its output in the stdout and in the stderr of its process."""
     size: int | None = None
     """Size of the current mini-batch, as of `MiniBatch.size`."""
+    counted: tuple[tuple[str, Amounts], ...] = ()
+    """What the script has counted in the processes of the slot so far, by process."""
 
 
 class Progress(NamedTuple):
@@ -81,6 +84,10 @@ class Progress(NamedTuple):
     """Number of the waiting mini-batches whose retry is delayed."""
     retry_in_s: float | None = None
     """Seconds until the next of these is due; None without one."""
+    spent: Amounts = ()
+    """What the mini-batches have used by the script's own count, in all runs of the job."""
+    useful: Amounts = ()
+    """The part of it that committed attempts have used."""
 
     @property
     def planned(self) -> int | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from daskprs._core.mini_batch import Assigned
     from daskprs._core.outcomes import Failure, Outcome
+    from daskprs._core.spending import Amounts
     from daskprs._core.stages import StageHost
     from daskprs._core.usage import UsageSample
 
@@ -113,6 +114,8 @@ class AgentExited(NamedTuple):
     """An error in `shutdown`."""
     usage: tuple[UsageSample, ...] = ()
     """The usage in the last minutes of a process that did not end on its own order."""
+    counted: Amounts = ()
+    """What the script has counted in it."""
 
 
 class AgentNoted(NamedTuple):
@@ -198,6 +201,8 @@ class LeaseReturned:
     """Those of the processes of stages beside `run`, for people: nothing depends on them."""
     pid: int = 0
     host: str = ""
+    counted: tuple[tuple[str, Amounts], ...] = ()
+    """What the script has counted in the processes of the slot so far, by process."""
     withdrawn: bool = False
     """Whether the worker gave the lease back before: none of its mini-batches will begin."""
 

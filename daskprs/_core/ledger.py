@@ -32,6 +32,7 @@ from daskprs._core.placement import Placement
 from daskprs._core.plan_entries import plan_entries
 from daskprs._core.renewals import Renewals
 from daskprs._core.settling import NOT_BEGUN, Settling
+from daskprs._core.spending import Spending
 from daskprs._core.stall_timer import StallTimer
 from daskprs._core.startup_failures import StartupFailures
 
@@ -73,6 +74,8 @@ class Ledger:
         Decides how much delays of retries differ: the same seed gives the same delays.
     stages
         The functions that run beside `run`, in processes of their own; None: there are none.
+    spending
+        What earlier runs have used by the script's own count; None: nothing.
 
     """
 
@@ -88,8 +91,10 @@ class Ledger:
         has_run: bool = False,
         seed: str = "",
         stages: Stages | None = None,
+        spending: Spending | None = None,
     ) -> None:
         self._state = state = LedgerState(job_id, limits, expected, seed, stages)
+        state.spending = self.spending = spending or Spending()
         self._timer = StallTimer(state)
         self._startup = StartupFailures(state)
         self._noted: set[str] = set()
@@ -190,7 +195,11 @@ class Ledger:
 
     def take_back(self, actions: Iterable[Action]) -> None:
         """Undo the counts of commits that could not be written (a full disk)."""
-        self._settling.take_back(action for action in actions if isinstance(action, Commit))
+        commits = [action for action in actions if isinstance(action, Commit)]
+        self._settling.take_back(commits)
+        for commit in commits:
+            usage = commit.results.outcomes.column("usage")
+            self.spending.commit(usage, commit.positions, sign=-1)
 
     def standing(self) -> Progress:
         """Return the progress of the job."""
@@ -207,6 +216,8 @@ class Ledger:
             renewals=self._renewals.count,
             delayed=state.backlog.delayed,
             retry_in_s=None if due_s is None else max(0.0, due_s - state.now_s),
+            spent=tuple(self.spending.spent.items()),
+            useful=tuple(self.spending.useful.items()),
         )
 
     # ---- events ----
@@ -217,6 +228,14 @@ class Ledger:
             if isinstance(event, AgentNoted) and event.text not in self._noted:
                 self._noted.add(event.text)
                 self._state.remark("warning", f"{event.process}: {event.text}")
+
+    def _count_usage(self, returned: LeaseReturned) -> None:
+        """Count what the attempts of a lease have used, and those that are committed now."""
+        for made in returned.results:
+            self.spending.end(made.outcomes.column("usage"))
+        for action in self._state.actions:
+            if isinstance(action, Commit):
+                self.spending.commit(action.results.outcomes.column("usage"), action.positions)
 
     def _lease_returned(self, returned: LeaseReturned) -> None:
         """Settle the results of a returned lease; a withdrawn lease has none."""
@@ -235,6 +254,7 @@ class Ledger:
         self._tell_notes(returned)
         state.errors.starts.add(init_failure)
         self._settling.settle(returned, flight, locations)
+        self._count_usage(returned)
         if returned.death is not None and not state.over:
             self._settling.handle_death(returned.death, flight, locations)
         if state.over:

@@ -23,6 +23,7 @@ from daskprs._core.deadline import fitting
 from daskprs._core.lease_sizes import LARGEST, LeaseSizes
 from daskprs._core.retry_delay import RetryDelay
 from daskprs._core.soundness import Soundness
+from daskprs._core.spending import Spending
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -178,6 +179,7 @@ class LedgerState:
     """Largest number of items of a call of `run`; None: those of a mini-batch."""
     end: EndSet = field(default=EndSet(None))
     """The end of the job."""
+    spending: Spending = field(default_factory=Spending)
 
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
@@ -211,10 +213,17 @@ class LedgerState:
         A slot that has had no work yet may try one, however soon its worker ends: what was measured
         elsewhere may never fit into the life of a worker.
         """
-        if self.end.at_s is None and slot.ends_s is None:
+        limits = self.limits.usage_limits
+        if self.end.at_s is None and slot.ends_s is None and not limits:
             return None
         of_job, of_slot = self._fitting(self.end.at_s), self._fitting(slot.ends_s)
+        of_job = min(of_job, self._affordable()) if limits else of_job
         return min(of_job, of_slot if slot.had_work else max(1, of_slot))
+
+    def _affordable(self) -> int:
+        """Return how many more mini-batches the limits of what is used have room for."""
+        in_flight = sum(len(flight.entries) for flight in self.leases.values())
+        return self.spending.room(self.limits.usage_limits, in_flight, self.limits.calls)
 
     def _fitting(self, end_s: float | None) -> int:
         """Return how many mini-batches fit before an end, one after the other."""
@@ -261,6 +270,9 @@ class LedgerState:
 
     def interrupt_if_due(self) -> None:
         """Cut the job short if its end has come, or if nothing more fits before it."""
+        limits = self.limits.usage_limits
+        if limits and not self.leases and not self._affordable():
+            self._end(Interrupt(self.spending.why_none(limits)))
         end_s = self.end.at_s
         if end_s is None or self.over:
             return

@@ -7,6 +7,10 @@ agents' supervisors use these checked numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from daskprs._core.spending import Amounts
 
 NEVER_S = 1e9
 """Seconds after which nothing happens: some calls of the system take no infinity."""
@@ -50,6 +54,8 @@ class Limits:
     agent_max_mini_batches: int | None = None
     calls: int = 1
     """Number of mini-batches that a process has at a time."""
+    usage_limits: Amounts = ()
+    """The largest amounts that the job may use by the script's own count, in all its runs."""
 
     def without_kills(self) -> Limits:
         """Return the limits of a script that works in the driver's process."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from daskprs._core.pieces import FailedRows, PiecesEnd
+    from daskprs._core.spending import Amounts
     from daskprs.errors import InputChanged
 
 
@@ -127,6 +128,8 @@ class Outcome(NamedTuple):
     failed_before: int | None = None
     """Number of calls that had failed in its process when it began, where that makes several at a
     time."""
+    usage: Amounts | None = None
+    """What it has used by the script's own count; None: the script has counted nothing."""
 
     @property
     def failed(self) -> int:

@@ -36,14 +36,14 @@ from daskprs._core.events import (
     Place,
     ProgressReported,
 )
-from daskprs._core.lease import AgentStarted
+from daskprs._core.lease import AgentExited, AgentStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.actions import Action, LedgerEvent, SlotId
-    from daskprs._core.lease import LeaseReturned
+    from daskprs._core.lease import AgentEvent, LeaseReturned
     from daskprs._core.ledger import Ledger
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Failure
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 """Maximum seconds between turns of the loop when no lease ends."""
+NOTE_USAGE_S = 1.0
+"""Seconds between two notes of what the job has used."""
 NO_END = EndSet(None)
 
 
@@ -102,6 +104,8 @@ class Dispatcher:
         self._has_frozen = False
         self.is_open = False
         """Whether the slots are open, so that the loop hears of an end."""
+        self._noted_usage: dict[str, float] = {}
+        self._usage_due_s = 0.0
         self._started_s = self._settled_s = clock.monotonic()
 
     def run(self) -> Ending:
@@ -144,12 +148,29 @@ class Dispatcher:
             if self._ending is not None or self._clock.monotonic() > until_s:
                 break
         self._slots.turn(self._ledger.work_s)
+        for state in self._slots.states():
+            for process, counted in state.counted:
+                self._ledger.spending.take(state.place.node, process, counted)
         if (end := self._end()) != self._known_end:
             self._known_end = end
             self._tell_ledger(end)
         self._tell_ledger(Ticked())
+        self._note_usage(self._clock.monotonic())
         self._files.sync_if_due(self._clock.monotonic())
         self._tell_standing()
+
+    def _note_usage(self, now_s: float) -> None:
+        """Note for a resume what the job has used, about once a second."""
+        spending = self._ledger.spending
+        if now_s >= self._usage_due_s and (spent := spending.of_run) != self._noted_usage:
+            self._files.note_usage(spent)
+            self._noted_usage, self._usage_due_s = spent, now_s + NOTE_USAGE_S
+
+    def _take_counts(self, node: int, events: Iterable[AgentEvent]) -> None:
+        """Take what was counted in processes that have ended."""
+        for event in events:
+            if isinstance(event, AgentExited):
+                self._ledger.spending.take(node, event.process, event.counted)
 
     def _tell_standing(self) -> None:
         standing = self._standing()
@@ -177,6 +198,9 @@ class Dispatcher:
             if self._end().by_signal:
                 ended = ended.terminated()
             place = Place(slot.node, ended.process, ended.host, ended.pid)
+            for process, counted in ended.counted:
+                self._ledger.spending.take(slot.node, process, counted)
+            self._take_counts(slot.node, (*ended.agent_events, *ended.stage_events))
             for event in ended.agent_events:
                 self._listeners.tell(AgentChanged(place._replace(process=event.process), event))
             for event in ended.stage_events:
@@ -262,4 +286,5 @@ class Dispatcher:
             if told is None:
                 self._tell_standing()
             else:
+                self._take_counts(told.place.node, [told.event])
                 self._listeners.tell(told)

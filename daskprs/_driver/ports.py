@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from daskprs._core.actions import LeaseFailed, LeaseWithdrawn, LedgerEvent, SlotId
     from daskprs._core.events import AgentChanged, Place, Progress, ProgressReported, SlotState
@@ -79,6 +79,9 @@ class Files(Protocol):
 
     def sync_if_due(self, now_s: float) -> None:
         """Make commits survive a loss of power, about once a second."""
+
+    def note_usage(self, spent: Mapping[str, float]) -> None:
+        """Note for a resume what this run has used by the script's own count."""
 
     def note_columns(self, columns: tuple[str, ...]) -> None:
         """Note for a resume which columns `run` returns."""

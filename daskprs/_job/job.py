@@ -19,6 +19,7 @@ from daskprs._core.events import Counts, JobEnded, JobStarted, MessageLogged, Ou
 from daskprs._core.ledger import Ledger
 from daskprs._core.outcomes import input_changed
 from daskprs._core.plan_entries import with_first_item_deadline
+from daskprs._core.spending import Spending
 from daskprs._driver.dispatch import Dispatcher
 from daskprs._folders.job_lock import begun_epochs, has_begun, locked
 from daskprs._folders.row_labels import drop_labels, prepared_labels
@@ -36,7 +37,7 @@ from daskprs._job.known_end import TERMINATED, KnownEnd
 from daskprs._job.leftovers import drop_leftovers
 from daskprs._job.prestart import agent_count
 from daskprs._job.request import keep_call, refuse_an_old_folder
-from daskprs._job.result import JobEnd, ParallelRunResult, status_by
+from daskprs._job.result import JobEnd, ParallelRunResult, Usage, status_by
 from daskprs._options.output_path import in_terms_of
 from daskprs._output.journal.recovery import RUNS, Resumption
 from daskprs._output.publish.output_file import make_output_dir
@@ -386,6 +387,7 @@ class Job:
             first_process=call.folder.next_process,
             seed=call.job_id,
             stages=call.options.stages,
+            spending=Spending(store.spent_before, store.useful_before),
         )
         try:
             ending = self._work(ledger, store, listeners)
@@ -553,7 +555,10 @@ class Job:
                 renewals=standing.renewals,
                 not_returned=standing.not_returned,
                 advice=self._advisor.advice(result.elapsed_s),
+                usage=Usage.of(standing.spent, standing.useful),
             )
+            if of_run := ledger.spending.of_run:
+                store.note_usage(of_run)
             ways = self._ways_to_go_on(ending)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways)
             end = self._end = JobEnd(result, end_message(ended, self._call.folder))

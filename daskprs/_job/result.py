@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from daskprs._arrow.arrow_polars import polars_frame
 from daskprs._core.ending import JobStatus
 from daskprs._core.events import Counts
+from daskprs._core.spending import plain
 from daskprs._folders.job_folder import JobFolder
 from daskprs._report.html_table import table_of
 from daskprs._system.interrupts import Terminated
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from daskprs._core.spending import Amounts
     from daskprs._output.kept_rows import KeptRows
     from daskprs._output.published_rows import PublishedRows
 
@@ -37,6 +39,20 @@ __all__ = ["Counts", "ParallelRunResult"]
 RUNNING = "Running"
 """The status of a detached job right after its submission."""
 PATHS = ("output_file", "output_dir", "logs_dir", "job_dir")
+
+
+class Usage(NamedTuple):
+    """What a job has used by its script's own count: amounts by name."""
+
+    spent: dict[str, float] = {}  # noqa: RUF012 - a default, which is never changed
+    """What all attempts have used, also failed ones and those of processes that died."""
+    useful: dict[str, float] = {}  # noqa: RUF012 - as above
+    """What the attempts have used whose rows are in the result."""
+
+    @classmethod
+    def of(cls, spent: Amounts, useful: Amounts) -> Usage:
+        """Return amounts, whole numbers where they are ones."""
+        return cls(*({name: plain(amount) for name, amount in one} for one in (spent, useful)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,6 +92,9 @@ class ParallelRunResult:
     advice : tuple of str
         What the load of GPUs and cores suggests for the next job, such as another
         `process_count_per_node`. Only a job of ten seconds or more has advice.
+    usage : Usage
+        What the script has counted by ``context.count``, in all runs of the job: `spent` and
+        `useful`, each a dict of amounts by name.
     is_trusted : bool
         Whether Python objects are loaded even if another user has written them: see `trusted`.
 
@@ -94,6 +113,7 @@ class ParallelRunResult:
     renewals: int = 0
     not_returned: int = 0
     advice: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
     is_trusted: bool = field(default=False, compare=False)
 
     @classmethod
@@ -106,6 +126,7 @@ class ParallelRunResult:
             values[name] = Counts(*values[name])
         for name in ("left_out", "advice"):
             values[name] = tuple(values.get(name, ()))
+        values["usage"] = Usage(*values.get("usage", ()))
         values.pop("is_trusted", None)  # only a reader can say that
         return cls(**values)
 

@@ -87,6 +87,7 @@ class _RareOptions(TypedDict, total=False):
     progress_update_timeout: float | str | None
     no_workers_timeout: float | str | None
     retain: Literal["results", "all"]
+    usage_limits: Mapping[str, float] | None
     resource_monitor_interval: float | str
     profiling_module: Literal["cProfile", "profile"] | None
     metrics_file: str | PathLike[str] | None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from datetime import time as clock_time
-from math import isnan
+from math import inf, isnan
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -566,6 +566,20 @@ def check_cost(name: str, value: Any) -> Any:
     if not callable(value) and not (isinstance(value, str) and value):
         raise refused(name, value, "a column of numbers, or a function of the script")
     return value
+
+
+def check_amounts(name: str, value: Any) -> dict[str, float] | None:
+    """Return a dict of numbers above 0 by name; None instead of an empty mapping."""
+    rule = "a mapping of names to numbers above 0"
+    checked = _checked_mapping(name, value, rule, lambda _, one: 0 < _amount(one) < inf)
+    return {key: _amount(one) for key, one in checked.items()} or None
+
+
+def _amount(value: Any) -> float:
+    """Return a number, also one that is written as text; 0 for anything else."""
+    with suppress(TypeError, ValueError, OverflowError):
+        return 0.0 if isinstance(value, bool) else float(value)
+    return 0.0
 
 
 def check_parts(name: str, value: Any) -> tuple[str, ...]:

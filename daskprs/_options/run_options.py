@@ -30,6 +30,7 @@ from daskprs._options.rules import (
     EXPONENTIAL,
     LEVELS,
     announced_columns,
+    check_amounts,
     check_cost,
     check_csv_options,
     check_deadline,
@@ -441,6 +442,11 @@ class RunOptions:
         ``"results"``: the output, the rows, the logs, the journal, and the records that a resume
         needs. ``"all"``: also the files that were written for the agents, such as a frame, rows by
         key and the snapshot of the script.
+    usage_limits
+        The largest amounts that the job may use, in all its runs, of what its script counts by
+        ``context.count``: ``{"tokens_in": 5e7}``. Near a limit, the job starts only what still fits
+        by the mean of the mini-batches so far. Then it is Interrupted, and a resume with a higher
+        limit continues it. Default: none.
     resource_monitor_interval
         Seconds between two rows in ``logs/perf``, which record how each node and process uses the
         processor, memory, disk, network and GPUs. The first intervals are shorter. At least 1; with
@@ -650,6 +656,14 @@ class RunOptions:
         False, THE_JOB, changes_results=False, is_of_one_run=True, is_site_default=False
     )
     retain: Literal["results", "all"] = option("results", THE_JOB, changes_results=False)
+    usage_limits: Mapping[str, float] | None = option(
+        None,
+        THE_JOB,
+        check_amounts,
+        flag="usage_limit",
+        changes_results=False,
+        is_site_default=False,
+    )
     resource_monitor_interval: float | str = option(
         600, THE_JOB, check_interval, changes_results=False
     )
@@ -966,6 +980,7 @@ class RunOptions:
             if memory is None
             else parse_bytes(memory, "agent_memory_limit"),
             agent_max_mini_batches=self.agent_max_mini_batches,
+            usage_limits=tuple((self.usage_limits or {}).items()),
         )
 
     def reading(self) -> ReadOptions:

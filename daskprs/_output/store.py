@@ -9,8 +9,11 @@ made since the last sync, about a second before.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from daskprs._core.events import NOWHERE
 from daskprs._core.mini_batch import Where
@@ -39,7 +42,7 @@ from daskprs._system.interrupts import held_back
 from daskprs.errors import JobFolderError, JournalError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
 
@@ -123,6 +126,10 @@ class ResultStore:
         """Whether all output is in place: the job is then Completed, whatever happens later."""
         self.complaint = ""
         """The problem, if any, after the output was in place."""
+        self.spent_before: dict[str, float] = {}
+        """What earlier runs have used by the script's own count."""
+        self.useful_before: dict[str, float] = {}
+        """The part of it that the commits have used which stand."""
         self.epoch = epoch
         """The number of this driver's epoch in the job folder."""
         self._folder = folder
@@ -195,13 +202,14 @@ class ResultStore:
                 left = self._failed_rows.left(outcome.index)
                 gaps = () if left is None else tuple(left.gaps)
                 commits, failed = joined(earlier, gaps, commits, outcome, self._spools)
+                commits = self._with_earlier_usage(commits)
                 failed_rows = [failed]
             # First: were the machine lost between them, a commit would lack rows without a word.
             if self._failed_rows.any or commits.total != commits.succeeded:
                 for record in self._failed_rows.records(mini_batches, failed_rows):
                     self._journal.add(*record)
             numbered = self._header_numbers.column(header)
-            self._journal.add("commits", *commits._replace(header=numbered))
+            self._journal.add("commits", *commits._replace(header=numbered).as_columns())
             self._journal.write()
         # Only earlier epochs' commits are ever looked up by identity.
         number = self._commits.add(commits._replace(identity=None), self.epoch)
@@ -209,6 +217,15 @@ class ResultStore:
             self._ordered.add(commits, number)
         self._failed.forget(commits.index)
         self._is_new = True
+
+    def _with_earlier_usage(self, commits: Commits) -> Commits:
+        """Return a commit with the usage, too, of the one whose place it takes."""
+        row = self._commits.row_of(commits.index[0], (commits.identity or ("",))[0])
+        usage = Counter(dict((commits.usage or [None])[0] or ()))
+        if row is not None:
+            usage.update(self._commits.usage(np.array([row])))
+        used = tuple((name, amount) for name, amount in usage.items() if amount)
+        return commits._replace(usage=[used] if used else None)
 
     def attempt_failed(
         self,
@@ -228,6 +245,10 @@ class ResultStore:
     def note_hidden_gpus(self) -> None:
         """Note for a resume that the script uses no GPU."""
         self._folder.gpus_hidden.touch()
+
+    def note_usage(self, spent: Mapping[str, float]) -> None:
+        """Note for a resume what this run has used by the script's own count."""
+        self._journal.add("usage", dict(spent))
 
     def note_columns(self, columns: tuple[str, ...]) -> None:
         """Note for a resume which columns `run` returns."""
@@ -417,6 +438,8 @@ class ResultStore:
     def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:
         found = recover(self._folder, self._spec, fingerprint, self._target, resumption)
         self._commits = found.commits
+        self.spent_before = dict(found.spent)
+        self.useful_before = found.commits.usage(np.arange(len(found.commits)))
         self._headers.take_over(found.commits)
         self._failed.take_over(found.given_up, borne_is_left=resumption.extends)
         self._failed_rows.take_over(found.failed_rows, run_again=found.runs_items)

@@ -10,6 +10,7 @@ from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import AgentChanged, AttemptFailed, JobStarted, MiniBatchesDone
 from daskprs._core.lease import AgentExited, AgentNoted, AgentReady, AgentStarted, InitFailed
 from daskprs._core.outcomes import PRINTED_SOMEWHERE, Printed, Status, failed_items, signal_of
+from daskprs._core.spending import plain
 from daskprs._folders.job_lock import begun_epochs
 from daskprs._report.evidence import NO_PROCESS, evidence
 from daskprs._report.humanize import MB, Stamps
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from daskprs._core.lease import AgentEvent
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Failure, Outcome
+    from daskprs._core.spending import Amounts
     from daskprs._folders.job_folder import JobFolder
     from daskprs._report.log_files import LogFile, LogFiles
 
@@ -70,14 +72,16 @@ class AttemptLogs(LogWriter):
                 self._run = _last_run(self._folder)
             case MiniBatchesDone(place, mini_batches, outcomes):
                 end = f",,{self._detail(final=True, charged=True)}"
+                printed, usage = outcomes.column("printed"), outcomes.column("usage")
                 details = [
-                    self._label_and_error(place, one, printed)
-                    for one, printed in zip(mini_batches, outcomes.column("printed"), strict=True)
+                    self._label_and_error(place, *one)
+                    for one in zip(mini_batches, printed, usage, strict=True)
                 ]
                 self._write(place, outcomes, end, details)
             case AttemptFailed(place, mini_batch, outcome, final, charged):
                 end = f"{_error(outcome.failure)},{self._detail(final=final, charged=charged)}"
-                detail = self._label_and_error(place, mini_batch, outcome.printed, outcome.failure)
+                more = outcome.printed, outcome.usage, outcome.failure
+                detail = self._label_and_error(place, mini_batch, *more)
                 self._write(place, ColumnBatch([outcome]), end, [detail])
             case AgentChanged(place, change):
                 log = self._files.file(self._folder.node_log(place.node))
@@ -126,13 +130,16 @@ class AttemptLogs(LogWriter):
         place: Place,
         mini_batch: MiniBatch,
         printed: Printed | None,
+        usage: Amounts | None = None,
         failure: Failure | None = None,
     ) -> str:
-        """Return the rest of the last cell: the label, the output, the error, and its log."""
+        """Return the rest of the last cell: the label, the output, what it used, and the error."""
         label = f'"label": {_string(mini_batch.label)}'.replace('"', '""')
         more: dict[str, Any] = {}
         if mini_batch.partition_key:
             more["partition_key"] = dict(mini_batch.partition_key)
+        if usage is not None:
+            more["usage"] = {name: plain(amount) for name, amount in usage}
         if printed == PRINTED_SOMEWHERE:
             more |= dict.fromkeys(Printed._fields)
         elif printed is not None:

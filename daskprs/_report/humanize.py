@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from daskprs._core.spending import plain
+
+if TYPE_CHECKING:
+    from daskprs._core.spending import Amounts
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 KB, MB = 1 << 10, 1 << 20
+
+
+def used(amounts: Amounts) -> str:
+    """Return amounts for people: ``12,345 tokens_in, 0.5 dollars``."""
+    return ", ".join(f"{plain(round(amount, 6)):,} {name}" for name, amount in amounts)
 
 
 def counted(count: int, noun: str) -> str:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs._core.events import ProgressReported
+    from daskprs._core.spending import Amounts
 
 
 class JobFigures(NamedTuple):
@@ -28,6 +29,8 @@ class JobFigures(NamedTuple):
     planned: int | None
     elapsed_s: float
     since_settled_s: float
+    usage: dict[str, Amounts]
+    """What was spent, and what of it was useful."""
 
 
 class Sample(NamedTuple):
@@ -59,6 +62,7 @@ def figures_of(event: ProgressReported, job_dir: str, unit: str) -> JobFigures:
         standing.planned,
         event.elapsed_s,
         event.since_progress_s,
+        {"spent": standing.spent, "useful": standing.useful},
     )
 
 
@@ -82,3 +86,6 @@ def samples(of: JobFigures) -> Iterator[Sample]:
     yield sample(job_dir, "elapsed_seconds", "Time since the work began", of.elapsed_s)
     since_s = of.since_settled_s
     yield sample(job_dir, "since_settled_seconds", "Time since a mini-batch was settled", since_s)
+    for kind, amounts in of.usage.items():
+        for name, amount in amounts:
+            yield sample(job_dir, "usage", "What the script counts", amount, kind=kind, what=name)

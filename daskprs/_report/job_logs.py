@@ -19,7 +19,7 @@ from daskprs._core.events import (
     SlotsChanged,
 )
 from daskprs._report.evidence import lines_about
-from daskprs._report.humanize import Stamps, counted, duration, rough_range
+from daskprs._report.humanize import Stamps, counted, duration, rough_range, used
 from daskprs._report.log_files import LogWriter
 from daskprs._report.progress_text import now_text
 from daskprs._system.atomic_file import whole_file
@@ -222,6 +222,8 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         f"Mini-batches: {_of(_all(standing))}. Items: {_of(standing.items)}. "
         f"Time: {duration(ended.elapsed_s)}.{_fewer(standing)}"
     )
+    if standing.spent:
+        lines.append(f"Used: {used(standing.spent)}. Useful: {used(standing.useful) or 'nothing'}.")
     if errors is not None:
         lines += _others(errors, ending.failure)
     if ended.output:

@@ -96,12 +96,14 @@ class View(NamedTuple):
             "doing": self.doing,
             "left_out": list(standing.left_out),
             "renewals": standing.renewals,
+            "usage": {"spent": dict(standing.spent), "useful": dict(standing.useful)},
         }
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> View:
         """Return the view of which `record` made these values."""
         counts, items, left_s = record["mini_batches"], record["items"], record["left_s"]
+        usage = record.get("usage", {})  # earlier versions have none
         planned, done, failed = counts["planned"], counts["succeeded"], counts["failed"]
         standing = Progress(
             Counts(done + failed if planned is None else planned, done, failed),
@@ -116,6 +118,8 @@ class View(NamedTuple):
             not_returned=items["not_returned"],
             delayed=counts["delayed"],
             retry_in_s=record["retry_in_s"],
+            spent=tuple(usage.get("spent", {}).items()),
+            useful=tuple(usage.get("useful", {}).items()),
         )
         return cls(
             standing,

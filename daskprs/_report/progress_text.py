@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs._report.humanize import counted, duration, rough_range
+from daskprs._report.humanize import counted, duration, rough_range, used
 
 if TYPE_CHECKING:
     from daskprs._report.job_view import SlotView, View
@@ -65,6 +65,7 @@ def counts_text(view: View, width: int | None = None) -> str:
             _Part(1, _some(standing.mini_batches.failed, "failed")),
             _Part(4, _some(view.retried, "retried")),
             _Part(7, _renewed(standing.renewals)),
+            _Part(8, used(standing.spent)),
             _Part(6, _some(standing.recovered, "done in an earlier run")),
             _Part(2, f"{left} left" if left else ""),
             _Part(3, duration(view.elapsed_s)),

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.events import AgentChanged, AttemptFailed, JobEnded, MiniBatchesDone
+from daskprs._core.events import (
+    AgentChanged,
+    AttemptFailed,
+    JobEnded,
+    MiniBatchesDone,
+    ProgressReported,
+)
 from daskprs._core.lease import AgentExited, AgentReady
+from daskprs._core.spending import plain
 from daskprs._report.evidence import NO_PROCESS
 from daskprs._report.humanize import MB
 from daskprs._report.log_files import LogWriter
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
 
     from daskprs._core.events import Event, Place
     from daskprs._core.outcomes import Outcome
+    from daskprs._core.spending import Amounts
     from daskprs._folders.job_folder import JobFolder
 
 WORK = {
@@ -36,7 +45,7 @@ PEAK = "Peak Memory (MB)"
 PROCESS_COLUMNS = (
     *("Node Id", "Process", "Host", "Pid"),
     *WORK.values(),
-    *("Init Seconds", "Return Code", "Reason", PEAK),
+    *("Init Seconds", "Return Code", "Reason", PEAK, "Usage"),
 )
 NODE_COLUMNS = ("Node Id", "Host", "Processes", "Processes Died", *WORK.values(), PEAK)
 
@@ -50,6 +59,8 @@ class _Process:
     peak_bytes: int = 0
     init_s: float | None = None
     exited: AgentExited | None = None
+    counted: Amounts = ()
+    """What the script has counted in it."""
 
     def add(self, outcomes: ColumnBatch[Outcome], **counts: int) -> None:
         """Add the seconds and the memory of attempts, and other sums."""
@@ -66,7 +77,9 @@ class _Process:
         init = "" if self.init_s is None else f"{self.init_s:.6f}"
         name = place.process or NO_PROCESS
         work = _work_cells(self.work)
-        return (place.node, name, place.host, place.pid, *work, init, *end, _peak(self.peak_bytes))
+        usage = json.dumps({name: plain(one) for name, one in self.counted}) if self.counted else ""
+        peak = _peak(self.peak_bytes)
+        return (place.node, name, place.host, place.pid, *work, init, *end, peak, usage)
 
 
 class Summaries(LogWriter):
@@ -93,6 +106,11 @@ class Summaries(LogWriter):
                 self._process(place).init_s = elapsed_s
             case AgentChanged(place, AgentExited() as exited):
                 self._process(place).exited = exited
+                self._process(place).counted = exited.counted
+            case ProgressReported(slots=slots):
+                for slot in slots:
+                    for process, counted in slot.counted:
+                        self._process(slot.place._replace(process=process)).counted = counted
             case AgentChanged(place, _):
                 self._process(place)
             case JobEnded():

@@ -32,7 +32,7 @@ from daskprs._core.events import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs._core.events import Counts, Event, Place
+    from daskprs._core.events import Counts, Event, Place, Progress
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Outcome
     from daskprs._folders.job_folder import JobFolder
@@ -79,6 +79,7 @@ class Telemetry:
         )
         self._items = meter.create_counter("daskprs.items", "{item}", "Rows or files of attempts")
         self._run_s = meter.create_histogram("daskprs.run.duration", "s", "Time in run()")
+        self._usage = meter.create_gauge("daskprs.usage", "", "What the script counts, by name")
         self._gauges = {
             name: meter.create_gauge(f"daskprs.{name}", unit)
             for name, unit in (
@@ -109,7 +110,9 @@ class Telemetry:
                         "mini_batches.waiting": standing.waiting,
                     }
                 )
-            case JobEnded():
+                self._show_usage(standing)
+            case JobEnded(standing=standing):
+                self._show_usage(standing)
                 self._end(event)
 
     def close(self) -> None:
@@ -205,6 +208,11 @@ class Telemetry:
     def _show(self, **values: int) -> None:
         for name, value in values.items():
             self._gauges[name].set(value, self._of_job)
+
+    def _show_usage(self, standing: Progress) -> None:
+        for kind, amounts in (("spent", standing.spent), ("useful", standing.useful)):
+            for name, amount in amounts:
+                self._usage.set(amount, {**self._of_job, "kind": kind, "name": name})
 
     # ---- providers ----
 

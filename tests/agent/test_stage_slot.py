@@ -61,6 +61,10 @@ class Workers:
         self._draw = draw
         self._tasks: list[StageTask] = []
 
+    def slots(self) -> tuple[()]:
+        """Return none: what is counted in them is not asked here."""
+        return ()
+
     def give(self, task: StageTask, *, at_once: bool = False) -> None:
         """Take a task."""
         del at_once
@@ -111,7 +115,7 @@ class Agent:
         self.spec = SimpleNamespace(name="process000", far=True, working_dir="/none/of", spool=None)
         self.process = SimpleNamespace(orphaned=draw.random() < 0.2, close=lambda: None)
         self.usage = SimpleNamespace(samples=())
-        self.page = SimpleNamespace(look=self._look)
+        self.page = SimpleNamespace(look=self._look, counted=lambda: ())
         self.order, self.done = 0, 0
         self.work: deque[Assigned] = deque()
         self._draw, self._is_late = draw, False

@@ -225,6 +225,12 @@ REFUSED: list[tuple[str, Any]] = [
     ("accept_changes", 7),
     ("trust", "yes"),
     ("retain", "logs"),
+    ("usage_limits", {"tokens": 0}),
+    ("usage_limits", {"tokens": "many"}),
+    ("usage_limits", {"tokens": float("nan")}),
+    ("usage_limits", {"tokens": True}),
+    ("usage_limits", {"": 5}),
+    ("usage_limits", 5),
     ("retain", None),
     ("progress", "bar"),
     ("show_output", "all"),
@@ -625,7 +631,7 @@ independent_rows on_error
     shutdown_timeout
     first_task_creation_timeout progress_update_timeout no_workers_timeout deadline
     output_file_size overwrite
-    resume accept_changes trust retain metrics_file shared progress show_output
+    resume accept_changes trust retain usage_limits metrics_file shared progress show_output
     profiling_module resource_monitor_interval
 """
 

@@ -157,12 +157,12 @@ def test_summaries_add_up_what_each_process_and_node_did(folder: JobFolder) -> N
     assert header == (
         "Node Id,Process,Host,Pid,Mini-batches Succeeded,Attempts Failed,Items,Items Succeeded,"
         "Elapsed Seconds,Process Seconds,Run Method Seconds,Init Seconds,Return Code,Reason,"
-        "Peak Memory (MB)"
+        "Peak Memory (MB),Usage"
     )
     assert rows == [
-        "0,process000,host,41,2,1,4,4,1.500000,0.375000,0.750000,0.500000,-9,killed,300.0",
-        "0,process001,host,42,1,0,2,2,0.500000,0.125000,0.250000,,0,stopped,300.0",
-        "1,process000,far,41,1,0,2,2,0.500000,0.125000,0.250000,,,,300.0",
+        "0,process000,host,41,2,1,4,4,1.500000,0.375000,0.750000,0.500000,-9,killed,300.0,",
+        "0,process001,host,42,1,0,2,2,0.500000,0.125000,0.250000,,0,stopped,300.0,",
+        "1,process000,far,41,1,0,2,2,0.500000,0.125000,0.250000,,,,300.0,",
     ]
     header, *rows = folder.node_summary.read_text().splitlines()
     assert header == (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.null_rows import NullRows
     from daskprs._agent.child.peak_memory import PeakMemory
+    from daskprs._agent.child.process_counts import ProcessCounts
     from daskprs._agent.protocol.shared_page import Phase, SharedPage
     from daskprs._core.mini_batch import Assigned
     from daskprs._output.rows.format_result import FormattedRows
@@ -91,6 +92,10 @@ class AttemptRun:
         self._wall = time.time()
         self._begun = time.perf_counter()
         self._cpu_before_s = cpu_s()
+        self.process_counts: ProcessCounts | None = None
+        """The sums of the process; None: the script cannot count."""
+        self.usage: dict[str, float] = {}
+        """What the attempt has used by the script's own count."""
         self._call = (0, 0)
         self._failed: list[tuple[int, str]] = []
 
@@ -122,6 +127,7 @@ class AttemptRun:
         if isinstance(self.data, HandedOn):
             self.before = self.data
             self.data, self.total, self.named = self.data.value, self.data.total, self.data.named
+            self.usage = dict(self.before.usage)
         elif self.mini_batch.items is None:
             self.total = rows_in(self.data)
 
@@ -139,7 +145,13 @@ class AttemptRun:
             self._cpu_s() - self._cpu_before_s + (0.0 if before is None else before.cpu_s),
             self.run_clock.seconds + (0.0 if before is None else before.run_s),
             elapsed_s=now - self._begun if is_run else 0.0,
+            usage=self.usage,
         )
+
+    def count(self, name: str, amount: float) -> None:
+        """Count what the script says that it has used."""
+        assert self.process_counts is not None, "it was begun"  # noqa: S101 - for the types
+        self.process_counts.add(name, amount, self.usage)
 
     def call(self, first_row: int, count: int) -> list[tuple[int, str]]:
         """Begin a call with `count` items, of which the first is `first_row`.
@@ -189,6 +201,7 @@ class AttemptRun:
             run_s=self.run_clock.seconds,
             cpu_s=self._cpu_s() - self._cpu_before_s,
             peak_bytes=self._peak.taken(),
+            usage=tuple(self.usage.items()) or None,
             **({"succeeded": 0} | fields),
         )
         if before is None or status is not Status.RUN_DONE:

@@ -27,17 +27,21 @@ class CostCall(RunCall):
         self._function = name
 
     def __call__(
-        self, data: Any, context: tuple[Any, ...], failed: list[tuple[int, str]] | None = None
+        self,
+        data: Any,
+        context: tuple[Any, ...],
+        failed: list[tuple[int, str]] | None = None,
+        count: Callable[[str, float], None] | None = None,
     ) -> pa.Table:
         """Return a table with the cost of each row."""
-        answer, count = super().__call__(data, context, failed), rows_in(data)
+        answer, rows = super().__call__(data, context, failed, count), rows_in(data)
         costs = numbers_of(answer)
-        if costs is None or len(costs) != count:
+        if costs is None or len(costs) != rows:
             length = len(answer) if hasattr(answer, "__len__") else None
             kind = type(answer).__name__
-            got = f"a {kind}" if length in (None, count) else f"a {kind} of length {length:,}"
+            got = f"a {kind}" if length in (None, rows) else f"a {kind} of length {length:,}"
             msg = (
-                f"{self._function}() returned {got} for {count:,} rows. Return a list, an array or "
+                f"{self._function}() returned {got} for {rows:,} rows. Return a list, an array or "
                 "a Series with a number for each row, 0 or more."
             )
             raise ValueError(msg)

@@ -119,12 +119,14 @@ class ScriptFunctions:
         piece: Range | None = None,
         failed: list[tuple[int, str]] | None = None,
         stage: str = RUN,
+        count: Callable[[str, float], None] | None = None,
     ) -> Any:
         """Call the function of a stage, with the mini-batch's context if it asks for one.
 
-        `failed` takes the positions and reasons that the script gives to `context.fail`.
+        `failed` takes the positions and reasons that the script gives to `context.fail`, and
+        `count` what it gives to `context.count`.
         """
-        return self._calls[stage](data, context_parts(mini_batch, piece), failed)
+        return self._calls[stage](data, context_parts(mini_batch, piece), failed, count)
 
     def cpu_s(self) -> float:
         """Return the seconds of processor time that the script has used so far."""

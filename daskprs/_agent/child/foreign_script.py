@@ -94,6 +94,7 @@ class ForeignScript:
         piece: Range | None = None,
         _failed: object = None,
         _stage: str = RUN,
+        _count: object = None,
     ) -> Any:
         """Call `run`; a generator that it returns goes on while this one does."""
         word, result = self._ask("run", data, context_parts(mini_batch, piece))

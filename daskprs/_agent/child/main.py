@@ -36,6 +36,7 @@ from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
 from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun, with_failed_rows
 from daskprs._agent.child.print_marks import OWN, PrintMarks
+from daskprs._agent.child.process_counts import ProcessCounts
 from daskprs._agent.child.run_form import RunForm
 from daskprs._agent.child.several_calls import OfAgent, completed
 from daskprs._agent.foreign.run_profile import RunProfile
@@ -180,7 +181,7 @@ class Agent:
             at_end.callback(self._spool.forget)
         self._connection = connection
         self._page = page
-        self._peak = PeakMemory(page)
+        self._peak, self._counts = PeakMemory(page), ProcessCounts(page)
         self._outbox = Outbox(connection, reserve, self._spool, of_calls=calls is not None)
         self._loader = Loader(page, reserve)
         self._has_process = start.job.start_method != INLINE
@@ -330,6 +331,7 @@ class Agent:
         """Begin an attempt, which loads its mini-batch next."""
         self._reserve.renew()
         self._peak.reset()
+        attempt.process_counts = self._counts
         attempt.turn_to(0)
 
     def _with_named(self, outcome: Outcome, attempt: AttemptRun) -> Outcome:
@@ -522,7 +524,8 @@ class Agent:
         for stage in self.entry.stages if attempt.work is None else (attempt.work.stage,):
             attempt.stage = stage
             with attempt.run_clock:
-                call = partial(self.entry.run, data, mini_batch, piece, failed, stage)
+                given = data, mini_batch, piece, failed, stage, attempt.count
+                call = partial(self.entry.run, *given)
                 data = await self._apart(call, attempt) if self._form.is_apart else call()
                 awaits = inspect.isawaitable(data)
                 if stage == RUN:

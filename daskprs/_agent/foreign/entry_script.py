@@ -165,6 +165,34 @@ class MiniBatchContext:
     dataset: Slice = Slice("", "")
     piece: tuple[int, int] | None = None
     _failed: list[tuple[int, str]] | None = field(default=None, repr=False, compare=False)
+    _count: Callable[[str, float], None] | None = field(default=None, repr=False, compare=False)
+
+    def count(self, name: str, amount: float = 1) -> None:
+        """Count what the mini-batch uses, such as tokens or calls of a service, under any name.
+
+        The result of the job has the sums: all that was spent, and what of it was useful. It costs
+        no message, so that each call of a service may count. It cannot be used under another
+        interpreter.
+
+        Parameters
+        ----------
+        name
+            What is counted: ``"tokens_in"``, say. A process may count 32 names.
+        amount
+            How much more of it was used, 0 or more.
+
+        Raises
+        ------
+        ValueError
+            For another amount, a name of more than 64 bytes, or too many names.
+        RuntimeError
+            Under another interpreter (`python`).
+
+        """
+        if self._count is None:
+            msg = "context.count() has no effect under another interpreter, or outside a job."
+            raise RuntimeError(msg)
+        self._count(name, amount)
 
     def fail(self, positions: Iterable[int], reason: str) -> None:
         """Name rows or files that have failed, for ``failed_rows.parquet``.
@@ -200,10 +228,14 @@ def context_of(
     size_bytes: int | None,
     piece: tuple[int, int] | None,
     failed: list[tuple[int, str]] | None = None,
+    count: Callable[[str, float], None] | None = None,
 ) -> MiniBatchContext:
-    """Return the context of a mini-batch, or of a piece of it; `failed` takes what it names."""
+    """Return the context of a mini-batch, or of a piece of it.
+
+    `failed` takes the items that it names, and `count` what it counts.
+    """
     place = Slice(label, identity, size_bytes)
-    return MiniBatchContext(index, partition_key, lower_bound, place, piece, failed)
+    return MiniBatchContext(index, partition_key, lower_bound, place, piece, failed, count)
 
 
 def begin_script(

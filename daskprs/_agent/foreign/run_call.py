@@ -36,13 +36,18 @@ class RunCall:
         self._takes_context = _takes_context(run, any_second=any_second)
 
     def __call__(
-        self, data: Any, context: tuple[Any, ...], failed: list[tuple[int, str]] | None = None
+        self,
+        data: Any,
+        context: tuple[Any, ...],
+        failed: list[tuple[int, str]] | None = None,
+        count: Callable[[str, float], None] | None = None,
     ) -> Any:
         """Call `run`; `context` has the arguments of `context_of`.
 
-        `failed` takes the positions and reasons that the script gives to `context.fail`.
+        `failed` takes the positions and reasons that the script gives to `context.fail`, and
+        `count` what it gives to `context.count`.
         """
-        parts = (*context, failed)
+        parts = (*context, failed, count)
         further = [context_of(*parts)] if self._takes_context else []
         try:
             return self._run(data, *further)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from daskprs._agent.protocol.messages import InitDone, InitRaised, Noted, Outcomes, Started, Stopped
+from daskprs._agent.protocol.shared_page import MOST_COUNTED, NAME_BYTES
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Results
 from daskprs._core.outcomes import UNKNOWN, Extent, Failure, Outcome, Printed, Status
@@ -288,6 +289,17 @@ def _counts(name: str, column: tuple[Any, ...]) -> tuple[int | None, ...]:
     return column
 
 
+def _amounts(name: str, column: tuple[Any, ...]) -> tuple[Any, ...]:
+    for one in column if column.count(None) < len(column) else ():
+        if one is not None:
+            _check(type(one) is tuple and 0 < len(one) <= MOST_COUNTED, name)
+            names, amounts = zip(*one, strict=True)
+            _check({*map(type, names)} == {str} and len({*names}) == len(names), name)
+            _check(max(map(len, names)) <= NAME_BYTES, name)
+            _check(min(_seconds(name, amounts)) >= 0, name)
+    return column
+
+
 _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     **dict.fromkeys(("index", "attempt", "total", "succeeded", "peak_bytes"), _ints),
     **dict.fromkeys(("started", "elapsed_s", "run_s", "cpu_s"), _seconds),
@@ -303,4 +315,5 @@ _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     **dict.fromkeys(("stage_process", "stage_node"), _no_process),
     "columns": _names,
     "failed_before": _counts,
+    "usage": _amounts,
 }

@@ -26,11 +26,18 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import sys
 import threading
 import time
 from enum import IntEnum
-from typing import NamedTuple
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daskprs._core.spending import Amounts
 
 PAGE_BYTES = 32 * mmap.PAGESIZE
 """What is not used of it takes no memory."""
@@ -64,6 +71,13 @@ _EXCUSED_NS = 6
 """When another call last ceased to keep the loop from this one."""
 _WAITS = 11
 """Whether the script has done its part of it, and another call has the turn."""
+_COUNTED = 13_000
+"""Number of the amounts that the script counts, and the word behind which they stand: each has its
+sum, the bytes of its name, and that name."""
+NAME_BYTES, MOST_COUNTED = 64, 32
+"""The longest name of an amount, and the most amounts of a process."""
+_AMOUNT_WORDS = 2 + NAME_BYTES // _CELL_BYTES
+_DOUBLE, _INTEGER = struct.Struct("d"), struct.Struct("q")
 MUTE_AFTER_S = 5.0
 """Seconds without a beat after which no thread of an agent can run."""
 _LOOKS = 1000
@@ -203,6 +217,22 @@ class SharedPage:
         """Return the record of one of several calls at the same time."""
         return CallRecord(self, number)
 
+    def show_counted(self, sums: Mapping[str, float]) -> None:
+        """Show the sums of what the script counts; a name keeps its place, and is never gone."""
+        cells = self._cells
+        for number, (name, amount) in enumerate(sums.items()):
+            first = _COUNTED + 1 + number * _AMOUNT_WORDS
+            if number >= cells[_COUNTED]:
+                body = name.encode(errors="replace")
+                padded = body.ljust(NAME_BYTES, b"\0")
+                cells[first + 1] = len(body)
+                for word, (value,) in enumerate(_INTEGER.iter_unpack(padded)):
+                    cells[first + 2 + word] = value
+            (cells[first],) = _INTEGER.unpack(_DOUBLE.pack(amount))
+            if number >= cells[_COUNTED]:
+                self._fence()
+                cells[_COUNTED] = number + 1
+
     def beat(self, blocking: int = NOTHING) -> None:
         """Show that the threads of the agent can run, and which coroutine keeps its loop."""
         self._cells[_BLOCKING] = blocking
@@ -214,6 +244,18 @@ class SharedPage:
         self._cells[_BEAT_NS] = 0
 
     # ---- the supervisor's side ----
+
+    def counted(self) -> Amounts:
+        """Return the sums of what the script counts; the script can write here, too."""
+        cells, found = self._cells, []
+        for number in range(min(MOST_COUNTED, max(0, cells[_COUNTED]))):
+            first = _COUNTED + 1 + number * _AMOUNT_WORDS
+            words = cells[first + 2 : first + _AMOUNT_WORDS].tobytes()
+            name = words[: max(0, cells[first + 1])].decode(errors="replace")
+            (amount,) = _DOUBLE.unpack(_INTEGER.pack(cells[first]))
+            if name and isfinite(amount) and amount >= 0:
+                found.append((name, amount))
+        return tuple(found)
 
     def ended_before_bytes(self) -> int:
         """Return the highest memory of sub-processes that ended before the last mini-batch."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from daskprs._core.lease import Results
     from daskprs._core.mini_batch import Assigned
     from daskprs._core.outcomes import Failure
+    from daskprs._core.spending import Amounts
 
 HOST = socket.gethostname()
 
@@ -133,7 +134,17 @@ class Slot:
         printed = agent.page.printed()
         phase = Phase.RUNNING if activity.phase is Phase.CANCELING else activity.phase
         age_s = activity.age_s()
-        return SlotState(place, phase.name.lower(), age_s, at_hand, printed, size)
+        name = phase.name.lower()
+        return SlotState(place, name, age_s, at_hand, printed, size, self.counted())
+
+    def counted(self) -> tuple[tuple[str, Amounts], ...]:
+        """Return what the script has counted in the processes of the slot; any thread may ask."""
+        agent = self._agent
+        try:
+            counted = () if agent is None else agent.page.counted()
+        except ValueError:  # the agent has ended and its page is closed
+            counted = ()
+        return ((agent.spec.name, counted),) if agent is not None and counted else ()
 
     @property
     def is_staffed(self) -> bool:
@@ -221,9 +232,8 @@ class Slot:
     def _lose(self, agent: Supervisor, returncode: int, reason: str) -> None:
         """Dismiss an agent that did not end on an order of its own."""
         samples = agent.usage.samples
-        self._dismiss(
-            AgentExited(agent.spec.name, returncode, reason, expected=False, usage=samples)
-        )
+        exited = AgentExited(agent.spec.name, returncode, reason, expected=False, usage=samples)
+        self._dismiss(exited._replace(counted=agent.page.counted()))
 
     def _dismiss(self, exited: AgentExited) -> None:
         if self._agent is None:
@@ -395,6 +405,7 @@ class Slot:
             process=self._served.process,
             pid=self._served.pid,
             host=HOST,
+            counted=self.counted(),
             results=results,
             gpu_use=gpu_use_of(self._served.pid) if finds_gpu_use else None,
             running=running,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daskprs._agent.supervision.supervisor import Supervisor
     from daskprs._core.lease import AgentAssignment, AgentEvent, Death, Lease
     from daskprs._core.mini_batch import Assigned
+    from daskprs._core.spending import Amounts
     from daskprs._core.stages import Stages
     from daskprs._core.usage import ProcessUsage
 
@@ -93,6 +94,12 @@ class StageSlot(Slot):
         stages = () if workers is None else workers.slots()
         beside = [usage for slot in stages for usage in slot.usages(of_devices)]
         return [*super().usages(of_devices), *beside]
+
+    def counted(self) -> tuple[tuple[str, Amounts], ...]:
+        """Return what the script has counted in all processes of the slot."""
+        workers = self._workers
+        stages = () if workers is None else workers.slots()
+        return (*super().counted(), *(one for slot in stages for one in slot.counted()))
 
     # ---- the agent ----
 

@@ -311,7 +311,9 @@ class Supervisor:
                 warning = left._replace(message=f"{message}{left.message}")
         elif returncode != 0 and warning is None:
             warning = self.death(returncode, "during shutdown()")
-        return AgentExited(self.spec.name, returncode, "stopped", returncode == 0, warning)
+        counted = self.page.counted()
+        exited = AgentExited(self.spec.name, returncode, "stopped", returncode == 0, warning)
+        return exited._replace(counted=counted)
 
     def printed(self) -> Printed | None:
         """Return the output of the agent since its last attempt that ended by itself.

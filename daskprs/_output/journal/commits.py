@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Outcome
     from daskprs._core.pieces import Range
+    from daskprs._core.spending import Amounts
 Numbers = np.ndarray[Any, Any]
 BLOCK = 10_000
 NOTHING = (None, None, None)
@@ -56,6 +57,12 @@ class Commits(NamedTuple):
     header: Sequence[str | None] | None = None
     spool: str = ""
     """The name of the spool, in this epoch, that holds the regions of all these commits."""
+    usage: Sequence[Amounts | None] | None = None
+    """What the attempts have used by the script's own count."""
+
+    def as_columns(self) -> tuple[Any, ...]:
+        """Return the columns of the journal: the last one only where something was counted."""
+        return self if self.usage is not None else self[:-1]
 
     @classmethod
     def of(
@@ -73,8 +80,19 @@ class Commits(NamedTuple):
             outcomes.column, ("attempt", "index", "total", "succeeded", "empty")
         )
         some_empty = empty if any(empty) else None
+        usage = outcomes.column("usage")
         return cls(
-            identities, attempt, index, total, succeeded, some_empty, text, typed, header, spool
+            identities,
+            attempt,
+            index,
+            total,
+            succeeded,
+            some_empty,
+            text,
+            typed,
+            header,
+            spool,
+            usage if any(usage) else None,
         )
 
 
@@ -117,6 +135,8 @@ class CommitTable:
         self._columns = {name: IntColumn(code) for name, code in _COLUMNS.items()}
         self._headers: dict[str | None, int] = {None: 0}
         self._spools: dict[tuple[int, str], int] = {}
+        self._usage: dict[str, IntColumn] = {}
+        """What commits have used, by name."""
         self._sorted: tuple[Numbers, Numbers] | None = None
         self.replaced = 0
         """Number of commits whose place others have taken."""
@@ -150,7 +170,21 @@ class CommitTable:
         )
         for column, new in zip(self._columns.values(), values, strict=True):
             column.extend(new, count)
+        self._add_usage(commits.usage, count)
         return spool
+
+    def _add_usage(self, usage: Sequence[Amounts | None] | None, count: int) -> None:
+        used = [dict(amounts or ()) for amounts in usage or ()]
+        for name in {name for amounts in used for name in amounts} - self._usage.keys():
+            self._usage[name] = column = IntColumn("d")
+            column.extend(None, len(self) - count)
+        for name, column in self._usage.items():
+            values = [amounts.get(name, 0.0) for amounts in used]
+            column.extend(values if any(values) else None, count)
+
+    def usage(self, rows: Numbers) -> dict[str, float]:
+        """Return what the commits of these rows have used."""
+        return {name: float(column.copy()[rows].sum()) for name, column in self._usage.items()}
 
     def find(self, index: int, identity: str) -> CommittedMiniBatch | None:
         """Return the commit of a mini-batch, among those present at the first call."""
@@ -202,6 +236,8 @@ class CommitTable:
             return
         for name in _COLUMNS:
             self.set_column(name, self.column(name)[mask])
+        for name, used in self._usage.items():
+            self._usage[name] = IntColumn("d", used.copy()[mask])
         self._sorted = None
 
     def spool(self, number: int) -> tuple[int, str]:
@@ -226,7 +262,7 @@ class CommitTable:
 
 
 class IntColumn:
-    """Integers of one type; zeros before the first other number take no memory.
+    """Numbers of one type; zeros before the first other number take no memory.
 
     Most jobs have no use for half of their columns: no frames with headers, no rows with types.
 
@@ -262,7 +298,7 @@ class IntColumn:
         if row >= self._zeros:
             self._rest[row - self._zeros] = 0
 
-    def extend(self, numbers: Iterable[int] | None, count: int) -> None:
+    def extend(self, numbers: Iterable[Any] | None, count: int) -> None:
         """Append `count` numbers; None appends zeros."""
         if numbers is not None:
             self._rest.extend(numbers)

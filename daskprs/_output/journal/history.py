@@ -160,6 +160,8 @@ class History:
         """How many mini-batches were committed and given up at the end of the last plan."""
         self.may_overwrite = False
         """Whether an epoch was allowed to replace the output file."""
+        self.spent: dict[int, dict[str, float]] = {}
+        """What each epoch has used by the script's own count."""
         self.ended: dict[str, Any] | None = None
         """The result of the last epoch, if it lived to record one."""
         self.is_done = False
@@ -342,7 +344,7 @@ class History:
                 self._read_beginning(record, journal, epoch)
 
     def _read_beginning(self, record: list[Any], journal: Path, epoch: int) -> None:
-        """Read a record of what becomes of earlier epochs, the first one of an epoch among them."""
+        """Read a record of an epoch as a whole, or of what becomes of earlier ones."""
         match record:
             case ["job", int(version), fingerprint, bool(overwrite)]:
                 _check_version(version, journal)
@@ -351,6 +353,8 @@ class History:
                 self.labels = self.unlabelled = None
             case ["labels"]:
                 self.labels = epoch
+            case ["usage", dict(spent)]:
+                self.spent[epoch] = {str(name): float(amount) for name, amount in spent.items()}
             case ["unlabelled", int(rows)]:
                 self.unlabelled = rows
             case ["dropped", int(of_epoch), int(index)]:

@@ -5,11 +5,14 @@ whole was being written when its writer died, and is cut off. The records of an 
 
     ["job", version, fingerprint, overwrite]                          the first
     ["dropped", epoch, index]                                         a commit whose bytes are gone
-    ["commits", identity, attempt, index, total, succeeded, empty, text, typed, header, spool]
+    ["commits", identity, attempt, index, total, succeeded, empty, text, typed, header, spool
+     [, usage]]
                                             each a column, or null where nothing stands in it; a
                                             header is a text at its first commit, then the number of
                                             that text in the epoch, from 0; the last is the name of
-                                            the spool that they are in
+                                            the spool that they are in; `usage` is what the script
+                                            has counted, and left out where it has counted nothing
+    ["usage", {name: amount}]               what all attempts of the epoch have used so far
     ["failed rows", identity, index, first, items, rows, returned]    before a commit without these:
                                             `FailedItems`, and the rest of `FailedRows`
     ["failed rows again"]                   just the failed items of commits run in this epoch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -124,6 +125,8 @@ class Found(NamedTuple):
     """Whether mini-batches that were given up are tried again."""
     runs_items: bool = False
     """Whether of those whose commits lack items just these are run again."""
+    spent: Mapping[str, float] = {}
+    """What earlier runs have used by the script's own count."""
     whole_again: str = ""
     """A sentence on mini-batches that run again as a whole, though few items failed in them."""
 
@@ -226,6 +229,7 @@ def recover(
         is_new or numbers is not None,
         bool(history.given_up) and resumption.runs == "all that is left",
         resumption.runs == "what failed",
+        sum(map(Counter, history.spent.values()), Counter()),
         told,
     )
 

@@ -1,0 +1,119 @@
+"""What mini-batches have used by the script's own count, such as tokens: spent, and useful.
+
+Each process counts up, and says now and then how far it is. What was *spent* is the sum over all
+processes, those that died included. What was *useful* is the sum over the committed attempts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Amounts = tuple[tuple[str, float], ...]
+"""Amounts by name."""
+LARGEST = 1 << 62
+
+
+class Spending:
+    """The amounts of a job, those of its earlier runs included.
+
+    Parameters
+    ----------
+    spent, useful
+        What earlier runs have spent, and what of that was useful.
+
+    """
+
+    def __init__(
+        self, spent: Mapping[str, float] | None = None, useful: Mapping[str, float] | None = None
+    ) -> None:
+        self._before = Counter[str](spent or {})
+        self._useful = Counter[str](useful or {})
+        self._processes: dict[tuple[int, str], dict[str, float]] = {}
+        self._of_run = Counter[str]()
+        self._ended = Counter[str]()
+        """What the attempts of this run have used that have ended, and …"""
+        self._attempts = 0
+        """… their number."""
+
+    @property
+    def of_run(self) -> dict[str, float]:
+        """What this run has spent."""
+        return dict(self._of_run)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """What all runs have spent: no less than what was useful, also where a report was lost."""
+        names = self._before | self._of_run | self._useful
+        return {
+            name: max(self._before[name] + self._of_run[name], self._useful[name])
+            for name in sorted(names)
+        }
+
+    @property
+    def useful(self) -> dict[str, float]:
+        """What the committed attempts of all runs have used."""
+        return {name: self._useful[name] for name in sorted(self._useful)}
+
+    def take(self, node: int, process: str, amounts: Amounts) -> None:
+        """Take what a process has counted since its start; an older report changes nothing."""
+        known = self._processes.setdefault((node, process), {}) if amounts else {}
+        for name, amount in amounts:
+            more = amount - known.get(name, 0)
+            if more > 0:
+                known[name] = amount
+                self._of_run[name] += more  # type: ignore[assignment]  # a Counter counts floats
+
+    def end(self, attempts: Sequence[Amounts | None]) -> None:
+        """Take what attempts have used that have ended."""
+        self._attempts += len(attempts)
+        if attempts.count(None) < len(attempts):
+            for amounts in attempts:
+                _add(self._ended, amounts)
+
+    def commit(
+        self, attempts: Sequence[Amounts | None], positions: Iterable[int], sign: int = 1
+    ) -> None:
+        """Take what the attempts at these positions have used; with the sign -1, take it back."""
+        if attempts.count(None) < len(attempts):
+            for position in positions:
+                _add(self._useful, attempts[position], sign)
+
+    def room(self, limits: Amounts, in_flight: int, untried: int = 1) -> int:
+        """Return how many more mini-batches may begin; so many `untried` ones before any has ended.
+
+        What those that are under way will use is estimated by the mean of all attempts so far. Only
+        half of what fits may begin at a time: the next ones may use more than the mean.
+        """
+        fits = LARGEST if self._attempts else 2 * untried
+        spent = self.spent
+        for name, limit in limits:
+            mean = self._ended[name] / self._attempts if self._attempts else 0.0
+            begun = max(0, self._of_run[name] - self._ended[name])
+            left = limit - spent.get(name, 0) - max(0.0, mean * in_flight - begun)
+            if left <= 0:
+                return 0
+            if mean > 0:
+                fits = min(fits, int(left / mean))
+        return -(-fits // 2)
+
+    def why_none(self, limits: Amounts) -> str:
+        """Return the reason why no more mini-batches may begin."""
+        spent = self.spent
+        shown = ", ".join(
+            f"{plain(spent.get(name, 0)):,} of {plain(limit):,} {name}" for name, limit in limits
+        )
+        return f"it has used {shown}, and nothing more fits into usage_limits"
+
+
+def _add(sums: Counter[str], amounts: Amounts | None, sign: int = 1) -> None:
+    for name, amount in amounts or ():
+        sums[name] += sign * amount  # type: ignore[assignment]  # a Counter counts floats
+
+
+def plain(amount: float) -> Any:
+    """Return an amount as a whole number where it is one."""
+    return int(amount) if float(amount).is_integer() else amount

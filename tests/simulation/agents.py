@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.lease import AgentAssignment
     from daskprs._core.mini_batch import Assigned, MiniBatch
+    from daskprs._core.spending import Amounts
     from daskprs._output.spec import SpoolSpec
     from tests.simulation.items import Items
     from tests.simulation.world import Process
@@ -166,6 +167,8 @@ class Agent:
         """Whether each call of `run` fails from here on."""
         self.lacked_memory = False
         """Whether the process has ended for want of memory."""
+        self._calls = 0
+        """What the script has counted."""
         self._lifetime = Lifetime(job.limits)
         self._has_done_enough = False
         self._is_halted = False
@@ -285,6 +288,7 @@ class Agent:
         self.turn_to(0)
         yield LOAD_S
         script, index = self.script, mini_batch.index
+        self._calls += 1
         look_at(self._job, mini_batch)
         act = script.act(index)
         is_next = act.ahead and self._loads_ahead and self._next <= self._last
@@ -369,6 +373,7 @@ class Agent:
     def _report(self, outcome: Outcome, body: bytes) -> None:
         """Let the outcome of an attempt be sent, now or with others."""
         self._done += 1
+        outcome = outcome._replace(usage=(("calls", 1.0),))
         is_other = any(bool(rows) and _is_aside(outcome) for _, rows in self._pending)
         if is_other or (body and any(_is_aside(one) for one, _ in self._pending)):
             self._send()  # rows are all in the spool, or all in the message
@@ -408,6 +413,10 @@ class Agent:
         ahead = self._ahead
         at = self._phase, self._position, since_ns, self._order, ahead, self._done
         return Activity(*at, self._total, self._piece)
+
+    def counted(self) -> Amounts:
+        """Return what the script has counted."""
+        return (("calls", float(self._calls)),) if self._calls else ()
 
     def printed(self) -> Any:
         """Return what it printed."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._core.actions import Commit, FailAttempt, Remark, Submit
 from daskprs._core.events import MiniBatchesDone
+from daskprs._core.lease import LeaseReturned
 from daskprs._core.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -129,6 +130,8 @@ class CheckedLedger(Ledger):
         """Says whether nothing has befallen the cluster, so that no attempt was in vain."""
         self._counts_again = False
         """Whether so many processes were renewed in vain that all failures count."""
+        self._ended = 0
+        """Number of attempts that have ended."""
         self._committed: set[int] = set()
         self.given_up: set[int] = set()
         self.failed_items = 0
@@ -150,6 +153,10 @@ class CheckedLedger(Ledger):
     def handle(self, event: Any, now_s: float) -> list[Any]:
         """Handle an event, and check what follows."""
         actions = super().handle(event, now_s)
+        if isinstance(event, LeaseReturned):
+            self._ended += sum(len(one.outcomes) for one in event.results)
+            is_known = self.spending.of_run.get("calls", 0) >= self._ended
+            demand(is_known, "an attempt has ended whose calls nobody has counted")
         for action in actions:
             if isinstance(action, Remark):
                 self._hear(action.message)

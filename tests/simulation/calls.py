@@ -95,6 +95,7 @@ class CallsAgent(Agent):
         """Make an attempt beside others, and report it."""
         assigned = self._work[call.position]
         yield LOAD_S
+        self._calls += 1
         look_at(self._job, assigned.mini_batch)
         act = self.script.act(assigned.mini_batch.index)
         if self.script.has_items:

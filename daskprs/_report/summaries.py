@@ -70,6 +70,11 @@ class _Process:
         for name, count in counts.items():
             self.work[name] += count
 
+    def count(self, counted: Amounts) -> None:
+        """Take what the script has counted by a look at it; an older look changes nothing."""
+        known = dict(self.counted)
+        self.counted = tuple({**known, **{k: max(v, known.get(k, 0)) for k, v in counted}}.items())
+
     def cells(self) -> tuple[Any, ...]:
         """Return the cells of `PROCESS_COLUMNS`."""
         place, exited = self.place, self.exited
@@ -106,11 +111,11 @@ class Summaries(LogWriter):
                 self._process(place).init_s = elapsed_s
             case AgentChanged(place, AgentExited() as exited):
                 self._process(place).exited = exited
-                self._process(place).counted = exited.counted
+                self._process(place).count(exited.counted)
             case ProgressReported(slots=slots):
                 for slot in slots:
                     for process, counted in slot.counted:
-                        self._process(slot.place._replace(process=process)).counted = counted
+                        self._process(slot.place._replace(process=process)).count(counted)
             case AgentChanged(place, _):
                 self._process(place)
             case JobEnded():

@@ -255,3 +255,24 @@ def test_the_page_shows_whole_sums_while_they_change() -> None:
     assert reader.counted() == ()
     page.close()
     reader.close()
+
+
+@pytest.mark.usefixtures("inline")
+def test_rows_that_are_run_again_add_to_what_was_useful(tmp_path: Path) -> None:
+    """The search for bad rows was spent alone; a commit keeps the usage of the one it replaces."""
+
+    def run(rows: pd.DataFrame, context: Any) -> pd.DataFrame:
+        context.count("rows", len(rows))
+        if 7 in set(rows["n"]) and not (tmp_path / "mended").exists():
+            raise ValueError
+        return rows
+
+    options = {"mini_batch_size": "10 rows", "on_error": "isolate", "independent_rows": True}
+    first = job(run, tmp_path, **options).usage
+    assert first.useful == {"rows": 59}
+    assert first.spent["rows"] > 59
+    (tmp_path / "mended").touch()
+    again = job(run, tmp_path, resume="failed", **options).usage
+    assert again.useful == {"rows": 60}
+    assert again.spent["rows"] == first.spent["rows"] + 1
+    assert job(run, tmp_path, resume=True, **options).usage == again

@@ -25,12 +25,16 @@ SCRIPT = Path(__file__).with_name("struck_script.py")
 AFTER_COMMITS = 2
 """Where the driver is struck in or about a commit, it is not the first one."""
 COMPLETED, FAILED, CANCELED = 0, 42, 43
-FRAME, COLLECTION, KEYED, ISOLATED, STAGES, FAR_STAGES = (
-    *("frame", "collection", "keyed", "isolated", "stages", "far stages"),
+COROUTINES_SCRIPT = SCRIPT.with_name("struck_coroutines.py")
+FRAME, COLLECTION, KEYED, ISOLATED, STAGES, FAR_STAGES, COROUTINES = (
+    *("frame", "collection", "keyed", "isolated", "stages", "far stages", "coroutines"),
 )
 """Inputs: a frame, a dask DataFrame, one whose rows are brought together by key, a frame with bad
-rows, which cost only themselves, and a frame that passes through functions before and after `run`,
-which have processes of their own, on the same node or also on one without a GPU."""
+rows, which cost only themselves, a frame that passes through functions before and after `run`,
+which have processes of their own, on the same node or also on one without a GPU, and one whose rows
+wait in coroutines, several in a process."""
+CALLS = 4
+"""Coroutines at the same time of a process."""
 SIZE = 6
 """Rows of a mini-batch with a bad one; the others have one row."""
 DATA_SET = "data_set"
@@ -170,7 +174,7 @@ def main(spec: dict[str, Any]) -> int:
     data = frame_of(spec)
     is_collection = spec["data"] in (COLLECTION, KEYED)
     size: Any = None if is_collection else 1
-    own = {}
+    script, own = SCRIPT, {}
     if spec["data"] == ISOLATED:
         # A row that is killed from outside runs again before it is found.
         size, own = f"{SIZE} rows", {"on_error": "isolate", "run_max_try": 2}
@@ -178,10 +182,13 @@ def main(spec: dict[str, Any]) -> int:
         own = {"preprocess": "before", "postprocess": "after", "preprocess_processes": 2}
         if spec["data"] == FAR_STAGES:
             own["gpus_per_process"] = 1
+    elif spec["data"] == COROUTINES:
+        script, own = COROUTINES_SCRIPT, {"concurrency_per_process": CALLS}
+        agents[moments.CALLS] = str(CALLS)
     try:
         daskprs.parallel_run(
             collection_of(data) if is_collection else data,
-            SCRIPT,
+            script,
             client=spec["address"],
             job_dir=spec["job_dir"],
             output_dir=folder / "out",

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from caller import (
     COLLECTION,
     COMPLETED,
+    COROUTINES,
     DATA_SET,
     FAR_STAGES,
     FRAME,
@@ -35,6 +36,7 @@ from strikes import (
     ACTIONS,
     BALLAST,
     MOMENTS,
+    MOMENTS_OF_COROUTINES,
     MOMENTS_OF_DATA_SETS,
     MOMENTS_OF_FAR_STAGES,
     MOMENTS_OF_KEYS,
@@ -98,7 +100,8 @@ def table(strike: str, seed: int) -> Iterator[Cell]:
     # the nanny of the only worker with a GPU is killed, nobody replaces it, and the job waits.
     is_far = strike not in (CUT_OFF, "disk full", "nanny killed")
     of_far_stages = [(one, FAR_STAGES) for one in MOMENTS_OF_FAR_STAGES if is_far]
-    for moment, data in [*of_searches, *of_stages, *of_far_stages]:
+    of_coroutines = [(moment, COROUTINES) for moment in MOMENTS_OF_COROUTINES]
+    for moment, data in [*of_searches, *of_stages, *of_far_stages, *of_coroutines]:
         if moment != "publish" or not strike.startswith("agent"):
             yield Cell(strike, moment, "append_row", seed, data)
     for moment in MOMENTS:

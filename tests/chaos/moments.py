@@ -17,6 +17,8 @@ from daskprs._agent.protocol.shared_page import Phase, SharedPage
 
 FOLDER = "DASKPRS_CHAOS"
 """The variable that agents find the folder of the moments by, and that they are found by."""
+CALLS = "DASKPRS_CHAOS_CALLS"
+"""The variable with the number of calls at a time of an agent that makes several."""
 GO = "go"
 REACHED = "reached"
 AGENTS = "agents"
@@ -75,10 +77,18 @@ def of_agent(pid: int) -> str | None:
                 finally:
                     os.close(fd)
                 try:
+                    page.calls = calls_of(pid)
                     return PHASES[page.look().phase]
                 finally:
                     page.close()
     return None
+
+
+def calls_of(pid: int) -> int:
+    """Return how many calls an agent makes at a time; 0: it makes them in its main thread."""
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    found = [one for one in variables if one.startswith(f"{CALLS}=".encode())]
+    return int(found[0].partition(b"=")[2]) if found else 0
 
 
 def reach(folder: Path, moment: str) -> None:

@@ -27,7 +27,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import moments
 import psutil
-from caller import COLLECTION, COMPLETED, DATA_SET, FAILED, FRAME, ISOLATED, KEYED, STAGES
+from caller import (
+    COLLECTION,
+    COMPLETED,
+    COROUTINES,
+    DATA_SET,
+    FAILED,
+    FRAME,
+    ISOLATED,
+    KEYED,
+    STAGES,
+)
 from cell import CALLER_S, Caller, Cell, Wrong, check, nobody_left
 from strikes import PAUSE_S, STRIKES, Strike
 
@@ -69,7 +79,9 @@ KINDS = (
     ("append_row", KEYED),
     ("append_row", ISOLATED),
     ("append_row", STAGES),
+    ("append_row", COROUTINES),
     ("summary_only", FRAME),
+    ("summary_only", COROUTINES),
     ("append_row", COLLECTION),
 )
 """The jobs: action and data."""

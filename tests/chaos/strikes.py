@@ -140,6 +140,8 @@ MOMENTS_OF_STAGES = ("before", "run", "after", "committed", "publish")
 """When a job is struck that has functions before and after `run`: in each of the three."""
 MOMENTS_OF_FAR_STAGES = ("before", "run", "after", "committed")
 """The same where the first function works on another node, too."""
+MOMENTS_OF_COROUTINES = ("run", "commit", "publish")
+"""When a job is struck whose processes work on several mini-batches at the same time."""
 ACTIONS = ("append_row", "summary_only")
 MOMENTS_OF_DATA_SETS = ("run", "committed", "publish")
 """When a job is struck whose output is a data set."""

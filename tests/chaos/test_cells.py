@@ -16,13 +16,18 @@ from tests.support.separate_nodes import why_not
 PROGRAM = Path(__file__).with_name("cells.py")
 CELLS = {
     "agent killed": ["run | summary_only | frame", "before | append_row | stages"],
-    "agent killed later": ["commit | summary_only | frame", "search | append_row | isolated"],
+    "agent killed later": [
+        "commit | summary_only | frame",
+        "search | append_row | isolated",
+        "run | append_row | coroutines",
+    ],
     "agent stopped": ["run | append_row | frame"],
     "worker killed": [
         "before | append_row | far stages",
         "gather | append_row | keyed",
         "run | append_row | collection",
         "committed | data_set | frame",
+        "run | append_row | coroutines",
     ],
     "worker stopped": ["run | append_row | frame"],
     "nanny killed": [
@@ -37,6 +42,7 @@ CELLS = {
         "commit | append_row | frame",
         "search | append_row | isolated",
         "after | append_row | stages",
+        "run | append_row | coroutines",
         "publish | data_set | frame",
     ],
     "caller interrupted": ["gather | append_row | keyed"],

@@ -23,7 +23,7 @@ def test_the_page_has_the_numbers_of_the_table(monkeypatch: pytest.MonkeyPatch) 
     page = PAGE.read_text()
     cells = [one for strike in strikes.STRIKES for one in cell.table(strike, seed=1)]
     assert f"There are {len(strikes.STRIKES)} kinds of strikes" in page
-    assert f"eight kinds of jobs make {len(cells)} jobs" in page
+    assert f"nine kinds of jobs make {len(cells)} jobs" in page
     assert f"Then {everything.JOBS} jobs or more" in page
     assert f"until {everything.DEATHS} processes have died" in page
     rows = page.partition("| moment | when |\n|---|---|\n")[2].partition("\n\n")[0]
@@ -39,6 +39,7 @@ def test_the_page_has_the_numbers_of_the_table(monkeypatch: pytest.MonkeyPatch) 
         *strikes.MOMENTS_OF_KEYS,
         *strikes.MOMENTS_OF_SEARCHES,
         *strikes.MOMENTS_OF_STAGES,
+        *strikes.MOMENTS_OF_COROUTINES,
     }
 
 

@@ -7,6 +7,9 @@ from typing import NamedTuple
 AT_ONCE = 64
 """Calls at the same time of a process whose `run` can be called so."""
 MOST_AT_ONCE = 1000
+OF_CALLS_S = 0.2
+"""Seconds that an outcome waits in such a process at most for others. A call may cost money, and is
+made again if the process ends before its outcome is sent."""
 
 
 class Calls(NamedTuple):

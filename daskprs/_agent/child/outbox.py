@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from daskprs._agent.protocol.answers import MOST_CHARS, dumped
 from daskprs._agent.protocol.messages import Noted, Outcomes
+from daskprs._core.calls import OF_CALLS_S
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Results
 from daskprs._core.outcomes import Failure, Status
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
     from daskprs._output.spool import AgentSpool
 
 FLUSH_AFTER_S = 0.5
-"""Seconds that an outcome waits at most for others in its group …"""
-OF_CALLS_S = 0.2
-"""… and where a process makes several calls at a time. A call may cost money, and is made again if
-the process ends before its outcome is sent."""
+"""Seconds that an outcome waits at most for others in its group, where a process makes one call of
+`run` at a time."""
 NO_MEMORY = (
     "there was no memory left to send what run() returned. Let the script keep less, use smaller "
     "mini-batches, or raise the limit of the process, such as ulimit -v."

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from daskprs._agent.supervision.lease_run import RETURN_BYTES, LeaseRun
+from daskprs._core.calls import OF_CALLS_S
 from daskprs._core.columnar import ColumnBatch
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class CallsRun(LeaseRun):
             return 0.0
         if self._first_s is not None:
             is_short = len(self._at) <= self._calls
-            after_s = SOON_S if is_short else self.return_after_s
+            # The agent has kept the first one, too: all in all, it waits no longer than elsewhere.
+            after_s = SOON_S if is_short else self.return_after_s - OF_CALLS_S
             return max(0.0, self._first_s + after_s - now)
         if self._at and not self.recalled:
             return max(0.0, self._quiet_since_s + HOLD_BACK_S - now)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from daskprs._serve.rate_limits import RateLimit
+from daskprs._serve.rate_limits import CallerRate
 from daskprs._system.regular_files import opened
 from daskprs.errors import JobFolderError, OptionError
 
@@ -49,7 +49,7 @@ class AuditLog:
         self._path = path
         self._most_bytes = most_bytes
         self._is_failing = False
-        self._strangers = RateLimit(STRANGERS_LOGGED_PER_S, clock)
+        self._strangers = CallerRate(STRANGERS_LOGGED_PER_S, clock)
         try:
             os.close(self._opened())
         except (OSError, JobFolderError) as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._serve.bodies import JSON
 from daskprs._serve.http_errors import Refusal, not_found
-from daskprs._serve.rate_limits import RateLimit
+from daskprs._serve.rate_limits import CallerRate
 from daskprs._serve.tokens import CANCEL, READ, RUN
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ class Gate:
         self._most_bytes = most_bytes
         self._audit = audit
         self._requests_per_s = requests_per_s
-        self._limits: dict[Token, RateLimit] = {}
+        self._limits: dict[Token, CallerRate] = {}
         """The limits of known tokens; no request of a stranger adds one."""
         self._clock = clock
-        self._strangers = RateLimit(STRANGERS_PER_S, clock)
+        self._strangers = CallerRate(STRANGERS_PER_S, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -96,7 +96,7 @@ class Gate:
             raise not_found("path", scope["path"], "path")
         per_s = token.requests_per_s or self._requests_per_s
         if per_s is not None:
-            limit = self._limits.setdefault(token, RateLimit(per_s, self._clock))
+            limit = self._limits.setdefault(token, CallerRate(per_s, self._clock))
             state["is_repeated"] = limit.is_refusing
             limit.admit(f"The token {token.name!r}")
         role = _role(scope)

@@ -16,7 +16,7 @@ BURST_S = 10
 """A caller who was quiet may send the requests of this many seconds at once."""
 
 
-class RateLimit:
+class CallerRate:
     """Admits `per_s` requests a second in the long run, and those of `BURST_S` seconds at once."""
 
     def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:

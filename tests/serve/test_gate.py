@@ -12,7 +12,7 @@ import pytest
 
 from daskprs._serve import gate
 from daskprs._serve.audit_log import AuditLog
-from daskprs._serve.rate_limits import RateLimit
+from daskprs._serve.rate_limits import CallerRate
 from daskprs._serve.tokens import Token, Tokens, digest_of
 from daskprs.errors import OptionError
 
@@ -156,7 +156,7 @@ def test_a_line_break_in_a_path_leads_around_no_role(path: str) -> None:
 def test_a_limit_lets_a_burst_through_and_then_so_many_a_second() -> None:
     """It says how long to wait, and who waits that long is admitted."""
     now_s = [0.0]
-    limit = RateLimit(2, clock=lambda: now_s[0])
+    limit = CallerRate(2, clock=lambda: now_s[0])
     for _ in range(20):
         limit.admit("ann")
     for wait_s, now_s[0] in ((1, 0.0), (1, 0.4)):

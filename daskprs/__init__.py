@@ -14,6 +14,7 @@ from daskprs._lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from daskprs._agent.foreign.entry_script import EntryScript, MiniBatchContext
     from daskprs._api import parallel_run, start
+    from daskprs._core.rate_limit import RateLimit
     from daskprs._job.detached import attach, cancel
     from daskprs._job.parallel_run import ParallelRun, RunProgress
     from daskprs._job.plan import Plan, plan
@@ -43,6 +44,7 @@ _HOMES = {
     "ParallelRunInterrupted": "daskprs.errors",
     "ParallelRunResult": "daskprs._job.result",
     "Plan": "daskprs._job.plan",
+    "RateLimit": "daskprs._core.rate_limit",
     "RunOptions": "daskprs._options.run_options",
     "RunProgress": "daskprs._job.parallel_run",
     "UsageError": "daskprs.errors",
@@ -65,6 +67,7 @@ __all__ = [
     "ParallelRunInterrupted",
     "ParallelRunResult",
     "Plan",
+    "RateLimit",
     "RunOptions",
     "RunProgress",
     "UsageError",

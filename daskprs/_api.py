@@ -121,7 +121,7 @@ def parallel_run(
         gpus_per_process: The number of GPUs of each agent process: a whole number, or a fraction.
         start_method: How the agents start.
         Also: node_count, preload, agent_memory_limit, agent_max_mini_batches, preprocess,
-        postprocess, preprocess_processes, concurrency_per_process, store_requests.
+        postprocess, preprocess_processes, concurrency_per_process, rate_limit, store_requests.
     Failures
         run_max_try: The largest number of charged attempts at one mini-batch.
         allowed_failed_count: The number of mini-batches that may fail.

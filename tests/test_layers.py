@@ -77,7 +77,7 @@ LAYERS = {
     """,
     "daskprs._cluster": """
         aside job_figures lost_cluster scaling_demand staged_in_use staged_work thread_pool
-        task_host topics worker_end worker_events
+        governors task_host topics worker_end worker_events
         stage_hosts worker_timer
         connect driver_task lease
         remote stage_calls

@@ -26,10 +26,10 @@ DASHED = {name.replace("_", "-") for name in TABLE} | {"job-dir", "output-dir"}
 PAIRS = {
     "environment_variables": ("-e", "NAME=VALUE"),
     "side_inputs": ("NAME=PATH",),
-    "csv_options": ("NAME=VALUE",),
 }
 """The short flag, if any, and the form of options that are repeated for each pair."""
-TYPES = ("COLUMN=TYPE",)
+OF_VALUES = {"csv_options": "NAME=VALUE", "rate_limit": "NAME=NUMBER"}
+TYPES = "COLUMN=TYPE"
 """The form of those that are types of columns."""
 AMOUNTS = ("NAME=AMOUNT",)
 """The form of those that are numbers."""
@@ -111,7 +111,8 @@ def _option(name: str) -> Callable[[Any], Any]:
     kind, *others = (one for one in row.types if one is not NoneType)
     if get_origin(kind) is Mapping:
         is_amount = get_args(kind)[1] is float
-        *short, metavar = AMOUNTS if is_amount else PAIRS.get(name, TYPES)
+        form = (OF_VALUES.get(name, TYPES),)
+        *short, metavar = AMOUNTS if is_amount else PAIRS.get(name, form)
         return click.option(flag, *short, name, multiple=True, metavar=metavar, help=text)
     if kind is bool:
         flags = f"{flag}/--no-{flag[2:]}" if row.default else flag

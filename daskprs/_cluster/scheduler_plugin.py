@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import SchedulerPlugin
 
+from daskprs._cluster.governors import governors_of, leave_governor
 from daskprs._cluster.job_figures import FIGURES, show_figures
 from daskprs._cluster.worker_events import (
     Heartbeat,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from distributed import Client, Scheduler
     from distributed.scheduler import TaskState
+
+    from daskprs._core.rate_limit import RateLimit
 
 REMOVE_WITHIN_S = 10.0
 """Seconds that the end of a job waits for workers to confirm the end of their agents."""
@@ -55,19 +58,27 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         The id of the driver's client.
     worker_plugin
         The pickled worker plugin.
+    rate_limit
+        The limits of requests that the governor of the job keeps; None: there are none.
 
     """
 
     idempotent = True
 
     def __init__(
-        self, name: str, topics: tuple[str, ...], client: str, worker_plugin: bytes
+        self,
+        name: str,
+        topics: tuple[str, ...],
+        client: str,
+        worker_plugin: bytes,
+        rate_limit: RateLimit | None = None,
     ) -> None:
         self.name = name
         self.topics = topics
         self._topic = topics[0]
         self._client = client
         self._worker_plugin = worker_plugin
+        self._rate_limit = rate_limit
         self._leaving: set[str] = set()
         self._lost: dict[str, list[Any]] = {}
         """The lease keys of each worker that is being removed."""
@@ -82,6 +93,8 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         each new worker: one that cannot load it, since it has no daskprs, would end.
         """
         self._scheduler = scheduler
+        if self._rate_limit is not None:
+            governors_of(scheduler).join(self.name, self._rate_limit)
         # The client's own subscription arrives later; the first events of workers would be lost.
         for topic in self.topics:
             scheduler.subscribe_topic(topic, self._client)
@@ -127,6 +140,8 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         Tasks that rather ran there may run anywhere: where no other worker can run a task at
         present, Dask would wait for that worker.
         """
+        if self._rate_limit is not None:
+            governors_of(scheduler).lose_worker(self.name, worker)
         keys = self._lost.pop(worker, [])
         wanted = [key for key in keys if key in scheduler.tasks and scheduler.tasks[key].who_wants]
         scheduler.stimulus_cancel(
@@ -229,6 +244,7 @@ async def end_job(
 
     """
     known = dask_scheduler.plugins.pop(name, None) is not None
+    leave_governor(dask_scheduler, name)
     removals = {
         worker: _go_on(_removed(dask_scheduler, worker, name))
         for worker in (list(dask_scheduler.workers) if known else ())

@@ -99,7 +99,8 @@ class Session:
         """Register the job with the cluster; workers send heartbeats once they are ready."""
         self._client.subscribe_topic(self._topic, partial(_hear, self._heard))
         agents = AgentsPlugin(self.name, self._topic, self._job, self._origin)
-        plugin = JobPlugin(self.name, self._topics, self._client.id, dumps(agents))
+        limit = self._job.rate_limit
+        plugin = JobPlugin(self.name, self._topics, self._client.id, dumps(agents), limit)
         try:
             self._client.register_plugin(plugin)
         except ModuleNotFoundError as error:

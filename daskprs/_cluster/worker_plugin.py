@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import random
 import secrets
 import tempfile
 import time
@@ -17,9 +18,11 @@ from tornado.ioloop import PeriodicCallback
 from daskprs._agent.node.environment import device_uuids, usable_cores, visible_devices
 from daskprs._agent.node.monitor import NodeMonitor, pauses_s
 from daskprs._agent.node.site import WorkerSite
+from daskprs._agent.supervision.permit_desk import LOOK_EVERY_S
 from daskprs._agent.supervision.pool import AgentPool
 from daskprs._agent.supervision.slot import HOST
 from daskprs._cluster.aside import call_aside, called_aside
+from daskprs._cluster.governors import ask_governor
 from daskprs._cluster.remote.node_service import NodeService
 from daskprs._cluster.stage_calls import StageCalls
 from daskprs._cluster.staged_in_use import PARTITIONS, StagedInUse
@@ -117,6 +120,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             await self._close(worker)
             return
         self._measuring = asyncio.create_task(self._measure())
+        self._governing = asyncio.create_task(self._govern())
         self._telling = PeriodicCallback(self._tell, TELL_EVERY_MS)
         self._telling.start()
         self._is_set_up = True
@@ -141,6 +145,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             worker.log_event(self._topic, packed(WorkerLeaving(worker.address)))
         self._telling.stop()
         self._measuring.cancel()
+        self._governing.cancel()
         await self._close(worker)
 
     async def _close(self, worker: Worker) -> None:
@@ -228,12 +233,30 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             if isinstance(usage, str):
                 return
 
+    async def _govern(self) -> None:
+        """Get the agents their permits, as long as the job lasts."""
+        desk = self.pool.permits
+        while desk is not None:
+            reports, gone = desk.look()
+            after_s = LOOK_EVERY_S
+            if reports or gone:
+                try:
+                    grants, wanted_s = await ask_governor(self._worker, self.name, reports, gone)
+                except OSError:  # the connection was cut: what an answer granted goes back
+                    after_s = AGAIN_S
+                else:
+                    desk.apply(grants, gone)
+                    after_s = max(after_s, wanted_s)
+            # Not at the same time as others: who comes first gets what there is.
+            await asyncio.sleep(after_s * random.uniform(0.8, 1.2))  # noqa: S311
+
     def _tell(self) -> None:
         worker = self._worker
         if worker.batched_stream.closed():
             # The scheduler has removed this worker, and its leases run elsewhere by now.
             self._telling.stop()
             self._measuring.cancel()
+            self._governing.cancel()
             call_aside(self.pool.close)
             return
         now_s = time.monotonic()

@@ -91,6 +91,9 @@ class LeaseKept(NamedTuple):
 class Ticked(NamedTuple):
     """Time has gone by."""
 
+    waits: bool = False
+    """Whether calls wait for permits, and none is under way."""
+
 
 class EndSet(NamedTuple):
     """The end of the job is known: near it only what fits is begun."""

@@ -49,6 +49,10 @@ class Entry(NamedTuple):
     failed_on: tuple[SlotId, ...] = ()
     """Slots where this mini-batch failed, was lost with its worker, or was not begun, in order; a
     retry prefers another node or slot."""
+    throttled: int = 0
+    """Number of attempts that an endpoint has refused, since there were too many requests."""
+    settled_before: int = 0
+    """Number of mini-batches that had succeeded at the first of them."""
     elsewhere_until_s: float = 0.0
     """Time on the ledger's clock until which a retry waits for another node, if there is one."""
     bisection: Bisection | None = None
@@ -132,6 +136,11 @@ class Entry(NamedTuple):
     def again(self) -> Entry:
         """Return the entry for another attempt after one that was interrupted without a fault."""
         return self._replace(attempt=self.attempt + 1)
+
+    def refused_by_endpoint(self, settled: int) -> Entry:
+        """Return the entry for another attempt after an endpoint has refused one."""
+        before = self.settled_before if self.throttled else settled
+        return self.again()._replace(throttled=self.throttled + 1, settled_before=before)
 
     def first(self) -> Entry:
         """Return the entry to run as the first one of a process, in a lease of its own."""

@@ -46,7 +46,8 @@ class SlotState(NamedTuple):
 
     place: Place
     phase: str
-    """``starting``, ``init``, ``loading``, ``running``, ``returning``, ``shutdown`` or ``idle``."""
+    """``starting``, ``init``, ``loading``, ``running``, ``waiting`` (for a permit), ``returning``,
+    ``shutdown`` or ``idle``."""
     since_s: float
     """Seconds in this phase."""
     index: int | None  # type: ignore[assignment]  # it hides tuple.index
@@ -88,6 +89,8 @@ class Progress(NamedTuple):
     """What the mini-batches have used by the script's own count, in all runs of the job."""
     useful: Amounts = ()
     """The part of it that committed attempts have used."""
+    throttled: int = 0
+    """Number of attempts that an endpoint has refused since there were too many requests."""
 
     @property
     def planned(self) -> int | None:

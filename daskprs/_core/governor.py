@@ -21,13 +21,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
     from daskprs._core.rate_limit import RateLimit
 
+Key = TypeVar("Key", bound="Hashable")
+"""What tells processes apart."""
 ENDLESS = 1 << 60
 """Stands for permits without a limit."""
 BURST_S = 1.0
@@ -233,7 +235,7 @@ class Governor:
 
     # ---- what processes report ----
 
-    def handle(self, reports: Mapping[Hashable, Report], now_s: float) -> dict[Hashable, Grant]:
+    def handle(self, reports: Mapping[Key, Report], now_s: float) -> dict[Key, Grant]:
         """Take reports of some processes, and return what each of them may do.
 
         A process that reports again has applied what it was granted, or never will.

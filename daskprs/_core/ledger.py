@@ -186,12 +186,21 @@ class Ledger:
                 self._leasing.keep(lease_id)
             case EndSet():
                 state.end = event
-            case Ticked():
-                state.abort_if(self._timer.verdict())
+            case Ticked(waits):
+                state.waits = waits
+                self._judge_stall()
             case _:
                 assert_never(event)
         self._go_on()
         return state.actions
+
+    def _judge_stall(self) -> None:
+        """End the job if nothing is settled any more; it is not to blame for an endpoint."""
+        state, why = self._state, self._timer.verdict()
+        if why is not None and state.is_throttled and state.slots:
+            state.interrupt(f"{why}, since the endpoint wanted fewer requests")
+        else:
+            state.abort_if(why)
 
     def take_back(self, actions: Iterable[Action]) -> None:
         """Undo the counts of commits that could not be written (a full disk)."""
@@ -218,6 +227,7 @@ class Ledger:
             retry_in_s=None if due_s is None else max(0.0, due_s - state.now_s),
             spent=tuple(self.spending.spent.items()),
             useful=tuple(self.spending.useful.items()),
+            throttled=state.throttled,
         )
 
     # ---- events ----

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from daskprs._core.stages import Stages
 
 
+COMES_BACK_S = 3.0
+"""Seconds in which results come back of calls that have ended, or soon end."""
+
+
 class StartupError(NamedTuple):
     """The identity of an exception: two failures of `init` are the same if theirs are equal."""
 
@@ -180,6 +184,12 @@ class LedgerState:
     end: EndSet = field(default=EndSet(None))
     """The end of the job."""
     spending: Spending = field(default_factory=Spending)
+    throttled: int = 0
+    """Number of attempts that an endpoint has refused."""
+    is_throttled: bool = False
+    """Whether it has refused one since anything was settled."""
+    waits: bool = False
+    """Whether calls wait for permits, and none is under way."""
 
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
@@ -244,6 +254,11 @@ class LedgerState:
         """Return the seconds that the next attempt at a mini-batch that has failed waits."""
         return self._retry_delay.seconds(entry.mini_batch.index, entry.tries)
 
+    def delay_throttled(self, entry: Entry, wait_s: float | None) -> None:
+        """Let a mini-batch wait that an endpoint has refused."""
+        index, count = entry.mini_batch.index, entry.throttled
+        self.delay(entry, self._retry_delay.after_throttle_s(index, count, wait_s))
+
     def delay(self, entry: Entry, delay_s: float) -> None:
         """Let the next attempt at a mini-batch wait."""
         self.backlog.delay(entry, self.now_s + delay_s)
@@ -267,6 +282,16 @@ class LedgerState:
     def finish(self) -> None:
         """End the job as done, unless it has ended."""
         self._end(Finish())
+
+    def interrupt(self, why: str) -> None:
+        """Cut the job short, unless it has ended."""
+        self._end(Interrupt(why))
+
+    def interrupt_soon(self, why: str) -> None:
+        """Cut the job short once what is under way has had time to come back."""
+        at_s = self.now_s + COMES_BACK_S
+        if self.end.at_s is None or at_s < self.end.at_s:
+            self.end = EndSet(at_s, why)
 
     def interrupt_if_due(self) -> None:
         """Cut the job short if its end has come, or if nothing more fits before it."""

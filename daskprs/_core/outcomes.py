@@ -25,6 +25,7 @@ class Status(StrEnum):
     PROCESS_DIED = "PROCESS_DIED"
     NODE_LOST = "NODE_LOST"
     CANCELED = "CANCELED"
+    THROTTLED = "THROTTLED"
 
 
 TIMEOUTS = (Status.RUN_TIMEOUT, Status.LOAD_TIMEOUT)
@@ -131,6 +132,9 @@ class Outcome(NamedTuple):
     usage: Amounts | None = None
     """What it has used by the script's own count; None: the script has counted nothing."""
 
+    wait_s: float | None = None
+    """Seconds after which an endpoint that has refused it wants the next request, if it says so."""
+
     @property
     def failed(self) -> int:
         """Items that did not succeed."""
@@ -141,10 +145,11 @@ class Outcome(NamedTuple):
         """Whether it says nothing about its process.
 
         `run` was not called, the input could not be loaded, a stage failed in a process of its own,
-        or no retry mends the failure.
+        an endpoint wanted fewer requests, or no retry mends the failure.
         """
         lasting = self.failure is not None and not self.failure.retryable
-        is_elsewhere = bool(self.stage_process) or self.status is Status.LOAD_EXCEPTION
+        no_run = Status.LOAD_EXCEPTION, Status.THROTTLED
+        is_elsewhere = bool(self.stage_process) or self.status in no_run
         return self.empty or lasting or is_elsewhere
 
     @property

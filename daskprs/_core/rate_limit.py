@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import Any
 
@@ -81,6 +81,10 @@ class RateLimit:
             in_flight=_lower(self.in_flight, other.in_flight),
             name=self.name,
         )
+
+
+OF_RATE_LIMITS = tuple(field.name for field in fields(RateLimit))
+"""The names of what a limit is made of."""
 
 
 def _lower(one: Any, other: Any) -> Any:

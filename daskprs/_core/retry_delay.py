@@ -18,6 +18,9 @@ LEAST_SHARE = 0.5
 """Smallest share of a delay that grows which a mini-batch waits. Mini-batches that have failed
 together, since a service had too many requests, do not come back together."""
 
+LATER = 0.25
+"""By which share of the time that an endpoint has asked for a mini-batch comes back later."""
+
 
 class RetryDelay:
     """Computes delays. The same seed gives the same ones, in whatever order they are asked for.
@@ -41,6 +44,17 @@ class RetryDelay:
             return 0.0
         if self._delay_s is not None:
             return self._delay_s
-        whole_s: float = FIRST_S * 2.0 ** min(tries - 1, DOUBLINGS)
-        share = Random(f"{self._seed}:{index}:{tries}").uniform(LEAST_SHARE, 1.0)  # noqa: S311
+        return self._growing_s(index, tries)
+
+    def after_throttle_s(self, index: int, throttled: int, wait_s: float | None) -> float:
+        """Return the delay after an endpoint has refused a number of attempts.
+
+        `wait_s` is what it has asked for; None: it has not said it.
+        """
+        growing_s = self._growing_s(index, throttled)
+        return growing_s if wait_s is None else wait_s + min(growing_s, LATER * wait_s)
+
+    def _growing_s(self, index: int, count: int) -> float:
+        whole_s: float = FIRST_S * 2.0 ** min(count - 1, DOUBLINGS)
+        share = Random(f"{self._seed}:{index}:{count}").uniform(LEAST_SHARE, 1.0)  # noqa: S311
         return share * min(LONGEST_S, whole_s)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 REFUSALS_PER_SLOT = 5
 """Fail the job after more than REFUSALS_PER_SLOT × slots refused leases of the same mini-batch."""
+MOST_THROTTLED = 10
+"""Attempts at a mini-batch that an endpoint may refuse, uncharged, while others succeed."""
 NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
 SETTLING = (
     "index",
@@ -143,11 +145,39 @@ class Settling:
             before = outcome.failed_before
             self._succeed(entry, flight, locations, empty=False, failed_before=before)
             self._go_on(entry, self._isolation.passed(entry, outcome))
+        elif outcome.status is Status.THROTTLED:
+            self._throttle(entry, outcome, flight)
         elif outcome.status is Status.INPUT_CHANGED:
             outcome = self._settle_failed(entry, outcome, charged=True)
             self._state.abort(INPUT_HAS_CHANGED, outcome.failure)
         else:
             self._fail(entry, outcome, flight, locations)
+
+    def _throttle(self, entry: Entry, outcome: Outcome, flight: InFlightLease) -> None:
+        """Let a mini-batch run again that an endpoint has refused: nobody is to blame at first.
+
+        One that is refused again and again while others succeed may ask for too much.
+        """
+        state, failure, wait_s = self._state, outcome.failure, outcome.wait_s
+        flight.agent.attempts += 1
+        state.throttled += 1
+        state.is_throttled = True
+        if failure is not None and not failure.retryable:
+            state.interrupt_soon(f"the quota of the endpoint is spent: {failure}")
+        most_s = state.limits.progress_update_timeout_s
+        if wait_s is not None and wait_s > most_s:
+            state.interrupt_soon(
+                f"the endpoint wants no request for {wait_s:g} s, more than "
+                f"progress_update_timeout={most_s:g} s"
+            )
+        succeeded = state.tally.succeeded - state.tally.recovered
+        again = entry.refused_by_endpoint(succeeded)
+        if again.throttled > MOST_THROTTLED and succeeded > again.settled_before:
+            counted = again._replace(attempt=entry.attempt)
+            self._charge(counted, outcome, flight.slot.id, alone=False)
+            return
+        self._record(entry, outcome)
+        state.delay_throttled(again, wait_s)
 
     def _commit_all(self, results: Results, flight: InFlightLease) -> bool:
         """Commit a group as a whole if nothing went wrong in it, as in most groups."""

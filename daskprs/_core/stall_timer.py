@@ -36,8 +36,9 @@ class StallTimer:
             self._deserted_s += passed_s
             return
         self._deserted_s = 0.0
-        if not state.leases and state.backlog.has_only_delayed:
-            return  # each slot is free, and each mini-batch waits for its retry, as it should
+        rests = not state.leases and state.backlog.has_only_delayed
+        if (rests or state.waits) and not state.is_throttled:
+            return  # each mini-batch waits for its retry or for a permit, as it should
         self._stalled_s += min(TICK_AT_MOST_S, passed_s)
         if self._plan_moved:
             # The plan is made between two events, and its first mini-batch may take as long as
@@ -48,6 +49,7 @@ class StallTimer:
     def progress(self) -> None:
         """Record that a mini-batch was settled."""
         self._stalled_s = 0.0
+        self._state.is_throttled = False
 
     def move_plan(self) -> None:
         """Record a new mini-batch of the plan as progress, however long it took."""

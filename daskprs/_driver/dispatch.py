@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.actions import Action, LedgerEvent, SlotId
+    from daskprs._core.events import SlotState
     from daskprs._core.lease import AgentEvent, LeaseReturned
     from daskprs._core.ledger import Ledger
     from daskprs._core.mini_batch import MiniBatch
@@ -154,7 +155,7 @@ class Dispatcher:
         if (end := self._end()) != self._known_end:
             self._known_end = end
             self._tell_ledger(end)
-        self._tell_ledger(Ticked())
+        self._tell_ledger(Ticked(_waits(self._slots.states())))
         self._note_usage(self._clock.monotonic())
         self._files.sync_if_due(self._clock.monotonic())
         self._tell_standing()
@@ -288,3 +289,9 @@ class Dispatcher:
             else:
                 self._take_counts(told.place.node, [told.event])
                 self._listeners.tell(told)
+
+
+def _waits(states: Iterable[SlotState]) -> bool:
+    """Say whether calls wait for permits, and no mini-batch is under way beside them."""
+    phases = {state.phase for state in states}
+    return "waiting" in phases and not phases & {"running", "loading", "returning"}

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from daskprs._agent.inline.governing_thread import GoverningThread
 from daskprs._agent.inline.inline_agent import InlineStarter
 from daskprs._agent.supervision.pool import AgentPool
 from daskprs._core.actions import (
@@ -37,6 +38,9 @@ class InlineSlots:
 
     def __init__(self, job: JobSpec, threads: int) -> None:
         self._pool = AgentPool(job, starter=InlineStarter(job))
+        self._governing: GoverningThread | None = None
+        if self._pool.permits is not None and job.rate_limit is not None:
+            self._governing = GoverningThread(self._pool.permits, job.rate_limit)
         self._threads = threads
         self._leases: deque[Lease] = deque()
         """Leases that have not begun."""
@@ -49,6 +53,8 @@ class InlineSlots:
     def close(self) -> None:
         """End the agent."""
         self._pool.close()
+        if self._governing is not None:
+            self._governing.close()
 
     def turn(self, work_s: float) -> None:  # noqa: ARG002 - no worker can be asked for
         """Offer the slot."""

@@ -355,6 +355,7 @@ class Job:
             stages=options.stages,
             preload=options.imported_once,
             calls=call.calls,
+            rate_limit=options.limit_of_rate,
         )
 
     # ---- the work ----
@@ -553,6 +554,7 @@ class Job:
                 result,
                 left_out=standing.left_out,
                 renewals=standing.renewals,
+                throttled=standing.throttled,
                 not_returned=standing.not_returned,
                 advice=self._advisor.advice(result.elapsed_s),
                 usage=Usage.of(standing.spent, standing.useful),

@@ -89,6 +89,8 @@ class ParallelRunResult:
         succeeded elsewhere: ``("node 1",)``.
     renewals : int
         The number of processes that were renewed, since a mini-batch may have broken them.
+    throttled : int
+        The number of attempts that an endpoint has refused, since there were too many requests.
     advice : tuple of str
         What the load of GPUs and cores suggests for the next job, such as another
         `process_count_per_node`. Only a job of ten seconds or more has advice.
@@ -111,6 +113,7 @@ class ParallelRunResult:
     unit: str = "row"
     left_out: tuple[str, ...] = ()
     renewals: int = 0
+    throttled: int = 0
     not_returned: int = 0
     advice: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)

@@ -19,6 +19,7 @@ from daskprs._core.actions import (
     FailAttempt,
     Finish,
     HideGpus,
+    Interrupt,
     LeaseFailed,
     Remark,
     SlotAdded,
@@ -147,6 +148,8 @@ class PartitionRun:
                         return self._rows
                     case Abort(reason, failure):
                         raise self._error(reason, failure)
+                    case Interrupt(reason):
+                        raise self._error(reason, None)
                     case action:
                         self._act(action)
             event = self._rested() if lease is None else self._worked(lease)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime, time, timedelta
     from os import PathLike
 
+    from daskprs._core.rate_limit import RateLimit
     from daskprs._inputs.source.read_options import BatchFormat, Header, InputType
     from daskprs._output.spec import OutputFormat
 
@@ -72,6 +73,7 @@ class _RareOptions(TypedDict, total=False):
     postprocess: str | Callable[..., Any] | None
     preprocess_processes: int | None
     concurrency_per_process: int | None
+    rate_limit: Mapping[str, Any] | RateLimit | None
     store_requests: int
     retry_delay: float | str
     independent_rows: bool

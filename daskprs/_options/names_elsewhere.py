@@ -42,9 +42,9 @@ ALIASES = {
 """Names of options in other libraries and files, and ours for them."""
 
 WITHOUT_COUNTERPART = dict.fromkeys(
-    ("rate_limit", "rate", "rps", "qps", "requests_per_second", "max_requests_per_second"),
-    "Limit the calls per second in run(). process_count_per_node sets the number of calls of run() "
-    "at a time",
+    ("rate", "rps", "qps", "requests_per_second", "max_requests_per_second"),
+    "Give rate_limit=daskprs.RateLimit(requests_per_minute=600), and let run() ask for permits, by "
+    "context.permit()",
 )
 """Names of options in other libraries that have no counterpart here, and what to do instead."""
 

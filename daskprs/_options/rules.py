@@ -17,6 +17,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs._core.rate_limit import OF_RATE_LIMITS, RateLimit
 from daskprs._inputs.source.sizes import parse_bytes
 from daskprs._system.hidden_values import HiddenValues
 from daskprs._system.interpreter import NoInterpreter, interpreter_at
@@ -543,6 +544,26 @@ def named_paths(name: str, value: Any) -> dict[str, str] | None:
 
     paths = _checked_mapping(name, value, "a mapping of names to paths of this machine", fits)
     return {key: os.path.abspath(path) for key, path in paths.items()} or None  # noqa: PTH100
+
+
+def check_rate_limit(name: str, value: Any) -> dict[str, Any]:
+    """Return the limits of an endpoint as a dict of what is given; texts become numbers."""
+    if isinstance(value, RateLimit):
+        return value.given
+    rule = f"a daskprs.RateLimit, or a mapping with some of the names {', '.join(OF_RATE_LIMITS)}"
+    given = _checked_mapping(name, value, rule, lambda key, _: key in OF_RATE_LIMITS)
+    numbers = {key: _number_of(one) for key, one in given.items() if key != "name"}
+    return RateLimit(**{**given, **numbers}).given
+
+
+def _number_of(value: Any) -> Any:
+    """Return a number that the command line writes as text; anything else unchanged."""
+    if not isinstance(value, str):
+        return value
+    with suppress(ValueError):
+        number = float(value)
+        return int(number) if number.is_integer() else number
+    return value
 
 
 def check_size(name: str, value: Any) -> Any:

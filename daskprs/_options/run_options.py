@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from daskprs import _plugins
 from daskprs._core.calls import MOST_AT_ONCE
 from daskprs._core.limits import Limits
+from daskprs._core.rate_limit import RateLimit
 from daskprs._core.stages import Stages, name_of
 from daskprs._inputs.source.read_options import BatchFormat, Header, InputType, ReadOptions
 from daskprs._inputs.source.sizes import parse_bytes, size_in_costs, size_in_one_form
@@ -49,6 +50,7 @@ from daskprs._options.rules import (
     check_path,
     check_percent,
     check_python,
+    check_rate_limit,
     check_seconds,
     check_separator,
     check_size,
@@ -304,6 +306,11 @@ class RunOptions:
         ``async def``, or the script has the line ``thread_safe = True``: up to 1,000. It is for
         scripts that wait for something else, such as an endpoint. Default: 64 in such a script, and
         1 in any other.
+    rate_limit
+        The limits of an endpoint, which all processes of the job keep together: a
+        ``daskprs.RateLimit``, or its parameters as a mapping: ``requests_per_minute``,
+        ``tokens_per_minute``, ``in_flight`` and ``name``. The script asks for a permit before each
+        request, by ``context.permit()``. Default: none.
     store_requests
         The largest number of files that each agent fetches from an object store at the same time.
         The call itself lists as many paths, and reads as many footers and header lines, at the same
@@ -563,6 +570,9 @@ class RunOptions:
     concurrency_per_process: int | None = option(
         None, PROCESSES, check_number(1, MOST_AT_ONCE), changes_results=False, is_site_default=False
     )
+    rate_limit: Mapping[str, Any] | RateLimit | None = option(
+        None, PROCESSES, check_rate_limit, changes_results=False, is_site_default=False
+    )
     store_requests: int = option(
         STORE_REQUESTS, PROCESSES, check_number(1), changes_results=False, is_of_task=True
     )
@@ -778,6 +788,15 @@ class RunOptions:
             python = Option("python", str(self.python))
             msg = f"{python}: not with {stages[0]}, whose functions run in daskprs's interpreter."
             raise OptionError(msg)
+        if self.rate_limit is not None and self.python is not None:
+            python = Option("python", str(self.python))
+            msg = f"{Option('rate_limit')}: not with {python}, whose processes get no permits."
+            raise OptionError(msg)
+
+    @property
+    def limit_of_rate(self) -> RateLimit | None:
+        """The limits of the endpoint; None: there are none."""
+        return None if self.rate_limit is None else RateLimit(**self["rate_limit"])
 
     @property
     def stages(self) -> Stages | None:

@@ -247,6 +247,11 @@ def _bad_places(standing: Progress, folder: JobFolder) -> Iterator[str]:
             f"Processes renewed, since a mini-batch may have broken them: {standing.renewals:,}. "
             f"See {folder.master_log}"
         )
+    if standing.throttled:
+        yield (
+            f"Attempts that an endpoint has refused, since there were too many requests: "
+            f"{standing.throttled:,}. They were not charged."
+        )
     if standing.left_out:
         bad = ", ".join(standing.left_out)
         yield f"Everything failed there that worked elsewhere: {bad}. See {folder.master_log}"

@@ -14,6 +14,7 @@ from daskprs._core.events import (
     ProgressReported,
     SlotsChanged,
 )
+from daskprs._core.outcomes import Status
 from daskprs._report.remaining_time import AT_WORK, RemainingTime, TimeLeft
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class View(NamedTuple):
             "left_out": list(standing.left_out),
             "renewals": standing.renewals,
             "usage": {"spent": dict(standing.spent), "useful": dict(standing.useful)},
+            "throttled": standing.throttled,
         }
 
     @classmethod
@@ -120,6 +122,7 @@ class View(NamedTuple):
             retry_in_s=record["retry_in_s"],
             spent=tuple(usage.get("spent", {}).items()),
             useful=tuple(usage.get("useful", {}).items()),
+            throttled=record.get("throttled", 0),
         )
         return cls(
             standing,
@@ -167,8 +170,8 @@ class JobWatch:
                 self._see(event)
             case SlotsChanged(slots=slots):
                 self._slots = slots
-            case AttemptFailed(final=False):
-                self._retried += 1
+            case AttemptFailed(outcome=outcome, final=False):
+                self._retried += outcome.status is not Status.THROTTLED
             case JobEnded(standing=standing, elapsed_s=elapsed_s):
                 self._see(ProgressReported(standing, (), elapsed_s, 0.0))
                 self._ended = True

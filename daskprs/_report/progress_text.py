@@ -17,6 +17,7 @@ LONG_S = 5.0
 """… and seconds in one phase after which a mini-batch is named, though others are settled."""
 PHASES = {
     "running": "runs",
+    "waiting": "waits for a permit",
     "loading": "loads",
     "returning": "returns its results",
     "init": "init() runs",
@@ -25,7 +26,7 @@ PHASES = {
     "idle": "agents are idle",
 }
 """Words for each phase, the most important first: a running slot explains idle ones."""
-OF_MINI_BATCHES = ("running", "loading", "returning")
+OF_MINI_BATCHES = ("running", "waiting", "loading", "returning")
 
 
 class _Part(NamedTuple):
@@ -64,6 +65,7 @@ def counts_text(view: View, width: int | None = None) -> str:
             _Part(0, f"{counts} mini-batches"),
             _Part(1, _some(standing.mini_batches.failed, "failed")),
             _Part(4, _some(view.retried, "retried")),
+            _Part(4, _some(standing.throttled, "throttled")),
             _Part(7, _renewed(standing.renewals)),
             _Part(8, used(standing.spent)),
             _Part(6, _some(standing.recovered, "done in an earlier run")),

@@ -27,6 +27,7 @@ from daskprs import OptionError, RunOptions, UsageError
 from daskprs._cli import main
 from daskprs._cli.options import descriptions
 from daskprs._core.limits import Limits
+from daskprs._core.rate_limit import RateLimit
 from daskprs._job.request import check_call
 from daskprs._lazy.map_batches import NOT_OF_JOBS
 from daskprs._options.arguments import Default, LazyOptions, MoreOptions
@@ -47,6 +48,7 @@ OTHERWISE_ON_THE_COMMAND_LINE = {
     "meta": None,  # it takes no Delayed objects
 }
 
+RATES = {"requests_per_minute": 600, "tokens_per_minute": 100_000}
 REFUSED: list[tuple[str, Any]] = [
     ("on_error", "ignore"),
     ("independent_rows", "yes"),
@@ -56,6 +58,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("preprocess_processes", 0),
     ("concurrency_per_process", 0),
     ("concurrency_per_process", 1001),
+    ("rate_limit", {"requests_per_second": 3}),
+    ("rate_limit", 600),
     ("preload", ["torch", "a-b"]),
     ("preload", "import"),
     ("preload", 3),
@@ -277,6 +281,8 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("schema", pd.DataFrame({"a": [1]})[:0], '{"a": "int64"}'),
     ("schema", '{"a": "int64"}', '{"a": "int64"}'),
     ("progress", False, False),
+    ("rate_limit", RateLimit(in_flight=3, name="a"), {"in_flight": 3, "name": "a"}),
+    ("rate_limit", {"requests_per_minute": "600", "tokens_per_minute": "1e5"}, RATES),
 ]
 
 
@@ -332,6 +338,9 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
             {"on_error": "isolate", "output_action": "summary_only"},
             "add independent_rows=True",
         ),
+        ({"rate_limit": {"in_flight": 1}, "python": sys.executable}, "not with python="),
+        ({"rate_limit": {"in_flight": 0}}, "in_flight=0 must be a whole number from 1"),
+        ({"rate_limit": {"name": "a"}}, "it limits nothing"),
         ({"accept_changes": "script"}, "only with resume=True"),
         ({"trust": True}, "only with resume=True"),
         ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
@@ -385,8 +394,8 @@ def test_what_resembles_nothing_gets_no_suggestion() -> None:
     """A far-fetched guess would lead astray."""
     for name, instead in (
         ("zzz", ""),
-        ("rps", "Limit the calls per second in run()"),
-        ("rate_limit", "in run()"),
+        ("rps", "RateLimit(requests_per_minute=600)"),
+        ("requests_per_second", "context.permit()"),
     ):
         with pytest.raises(OptionError) as error:
             RunOptions.from_names(**{name: 1})
@@ -624,7 +633,7 @@ independent_rows on_error
     node_count process_count_per_node gpus_per_process start_method preload
     agent_memory_limit
     agent_max_mini_batches preprocess_processes concurrency_per_process
-    store_requests
+    rate_limit store_requests
     run_max_try retry_delay allowed_failed_count allowed_failed_percent error_threshold
     max_node_losses fail_on_timeout
     run_invocation_timeout task_overhead_timeout init_timeout init_idle_timeout

@@ -94,7 +94,7 @@ class ApiModel:
         )
         self._shares = ((HUNG, share_of_hung), (BROKEN, share_of_500), (TOO_MANY, share_of_429))
         self._retry_after_s = retry_after_s
-        self._quota = quota
+        self.quota = quota
         self._random = Random(seed)  # noqa: S311
         self.answers: Counter[int] = Counter()
         """The number of answers, by status."""
@@ -108,7 +108,7 @@ class ApiModel:
         return verdict
 
     def _verdict(self, tokens: float, now_s: float) -> Verdict:
-        if self._quota is not None and self.answers[OK] >= self._quota:
+        if self.quota is not None and self.answers[OK] >= self.quota:
             return Verdict(TOO_MANY, None, NO_QUOTA)
         drawn = self._random.random()
         for status, share in self._shares:
@@ -146,6 +146,8 @@ class ApiServer:
         The bodies of all requests, in the order in which they came.
     answered_s
         When each answer was decided, in seconds since the start, with its status.
+    most_at_once
+        The largest number of requests at the same time.
 
     """
 
@@ -155,6 +157,7 @@ class ApiServer:
         self.prompt_tokens = self.completion_tokens = 0
         self.asked: list[dict[str, Any]] = []
         self.answered_s: list[tuple[float, int]] = []
+        self.most_at_once = self._now = 0
         self._delay_s = delay_s
         self._speed = speed
         self._begun_s = time.monotonic()
@@ -166,12 +169,26 @@ class ApiServer:
         """The number of answers, by status."""
         return self.model.answers
 
+    def raise_quota(self) -> None:
+        """Give the account money."""
+        self.model.quota = None
+
     def end(self) -> None:
         """Let requests that hang end."""
         self._is_over.set()
 
     def answer(self, path: str, body: Any) -> tuple[int, dict[str, str], bytes] | None:
         """Return status, headers and body of an answer; None where there is none."""
+        with self._lock:
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            return self._answer(path, body)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+    def _answer(self, path: str, body: Any) -> tuple[int, dict[str, str], bytes] | None:
         make = _MADE.get(urlsplit(path).path)
         if make is None:
             return NOT_FOUND, {}, _error(f"there is no {path}", "invalid_request_error", "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from daskprs._agent.child.failure import reason_of
 from daskprs._agent.child.handed_on import HandedOn
-from daskprs._agent.protocol.shared_page import CallRecord
+from daskprs._agent.protocol.shared_page import CallRecord, Phase
 from daskprs._core.outcomes import Outcome, Status
 from daskprs._core.pieces import FailedItems
 from daskprs._core.stages import POSTPROCESS, RUN
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.null_rows import NullRows
     from daskprs._agent.child.peak_memory import PeakMemory
+    from daskprs._agent.child.permits import CallPermits
     from daskprs._agent.child.process_counts import ProcessCounts
-    from daskprs._agent.protocol.shared_page import Phase, SharedPage
+    from daskprs._agent.protocol.shared_page import SharedPage
     from daskprs._core.mini_batch import Assigned
     from daskprs._output.rows.format_result import FormattedRows
 
@@ -96,6 +97,10 @@ class AttemptRun:
         """The sums of the process; None: the script cannot count."""
         self.usage: dict[str, float] = {}
         """What the attempt has used by the script's own count."""
+        self.permits: CallPermits | None = None
+        """What the context of the call gives."""
+        self._phase = Phase.IDLE
+        self._since_ns = self._waits_since_ns = self._waited_ns = 0
         self._call = (0, 0)
         self._failed: list[tuple[int, str]] = []
 
@@ -106,7 +111,28 @@ class AttemptRun:
 
     def enter(self, phase: Phase) -> None:
         """Note on the shared page what the attempt turns to now."""
+        self._phase, self._since_ns = phase, time.monotonic_ns()
         self._page.enter(phase, self.position, self.total)
+
+    def pause(self) -> None:
+        """Note there that `run` waits for a permit: its time stands still."""
+        if self._phase is Phase.RUNNING:
+            self._phase, self._waits_since_ns = Phase.WAITING, time.monotonic_ns()
+            self._page.enter(Phase.WAITING, self.position, self.total)
+
+    def go_on(self) -> None:
+        """Note there that `run` goes on, unless it was canceled meanwhile."""
+        if self._phase is Phase.WAITING:
+            waited_ns = time.monotonic_ns() - self._waits_since_ns
+            self._waited_ns += waited_ns
+            self._phase, self._since_ns = Phase.RUNNING, self._since_ns + waited_ns
+            self._page.enter(Phase.RUNNING, self.position, self.total, self._since_ns)
+
+    def waited_s(self) -> float:
+        """Return the seconds for which `run` has waited."""
+        waits = self._phase is Phase.WAITING
+        now_ns = time.monotonic_ns() - self._waits_since_ns if waits else 0
+        return (self._waited_ns + now_ns) / 1e9
 
     def wait(self, *, waits: bool) -> None:
         """Note there whether one of several calls waits for others; meanwhile it is not late."""

@@ -46,7 +46,9 @@ class CallTasks(SeveralCalls):
     async def result(self, awaitable: Awaitable[Any], attempt: AttemptRun, timeout_s: float) -> Any:
         """Return the result of a coroutine of the script; cancel it after its timeout."""
         canceling = partial(attempt.enter, Phase.CANCELING)
-        return await self.coroutines.call(awaitable, attempt.position, timeout_s, canceling)
+        waited_s = attempt.waited_s
+        position = attempt.position
+        return await self.coroutines.call(awaitable, position, timeout_s, canceling, waited_s)
 
     async def apart(self, function: Callable[[], T], attempt: AttemptRun) -> T:
         """Call a function that may take long, so that it keeps no other call waiting."""

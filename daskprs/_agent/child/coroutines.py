@@ -92,11 +92,12 @@ class Coroutines:
         position: int,
         timeout_s: float,
         canceling: Callable[[], None],
+        waited_s: Callable[[], float] = lambda: 0.0,
     ) -> Any:
         """Run the call for a position of the order to its end; cancel it after its timeout.
 
         `canceling` is called before that. The time for which others have blocked the loop does not
-        count.
+        count, nor that for which the call has waited for permits, which `waited_s` returns.
 
         Raises
         ------
@@ -106,6 +107,7 @@ class Coroutines:
         """
         self._blocked_by_s.pop(position, None)  # that of an earlier order
         until_s = time.monotonic() + timeout_s - self._blocked_by_others_s(position)
+        waited_before_s = waited_s()
         # What the script does to its task, such as cancel it, does not reach the attempt.
         task = self.loop.create_task(_awaited(awaitable))
         is_late = False
@@ -113,7 +115,8 @@ class Coroutines:
 
         def look() -> None:
             nonlocal is_late, timer
-            left_s = until_s + self._blocked_by_others_s(position) - time.monotonic()
+            excused_s = self._blocked_by_others_s(position) + waited_s() - waited_before_s
+            left_s = until_s + excused_s - time.monotonic()
             if left_s > 0:
                 timer = self.loop.call_later(left_s, look)
             else:

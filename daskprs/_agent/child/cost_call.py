@@ -32,9 +32,10 @@ class CostCall(RunCall):
         context: tuple[Any, ...],
         failed: list[tuple[int, str]] | None = None,
         count: Callable[[str, float], None] | None = None,
+        permits: Any = None,
     ) -> pa.Table:
         """Return a table with the cost of each row."""
-        answer, rows = super().__call__(data, context, failed, count), rows_in(data)
+        answer, rows = super().__call__(data, context, failed, count, permits), rows_in(data)
         costs = numbers_of(answer)
         if costs is None or len(costs) != rows:
             length = len(answer) if hasattr(answer, "__len__") else None

@@ -33,6 +33,7 @@ from daskprs.errors import ScriptError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daskprs._agent.child.permits import CallPermits
     from daskprs._agent.protocol.messages import JobSpec, ProcessSpec, ScriptSpec
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.pieces import Range
@@ -120,13 +121,15 @@ class ScriptFunctions:
         failed: list[tuple[int, str]] | None = None,
         stage: str = RUN,
         count: Callable[[str, float], None] | None = None,
+        permits: CallPermits | None = None,
     ) -> Any:
         """Call the function of a stage, with the mini-batch's context if it asks for one.
 
         `failed` takes the positions and reasons that the script gives to `context.fail`, and
-        `count` what it gives to `context.count`.
+        `count` what it gives to `context.count`; `permits` gives it permits.
         """
-        return self._calls[stage](data, context_parts(mini_batch, piece), failed, count)
+        parts = context_parts(mini_batch, piece)
+        return self._calls[stage](data, parts, failed, count, permits)
 
     def cpu_s(self) -> float:
         """Return the seconds of processor time that the script has used so far."""

@@ -95,6 +95,7 @@ class ForeignScript:
         _failed: object = None,
         _stage: str = RUN,
         _count: object = None,
+        _permits: object = None,
     ) -> Any:
         """Call `run`; a generator that it returns goes on while this one does."""
         word, result = self._ask("run", data, context_parts(mini_batch, piece))

@@ -34,11 +34,13 @@ from daskprs._agent.child.lifetime import Lifetime
 from daskprs._agent.child.null_rows import NullRows
 from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
+from daskprs._agent.child.permits import CallPermits, Permits
 from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun, with_failed_rows
 from daskprs._agent.child.print_marks import OWN, PrintMarks
 from daskprs._agent.child.process_counts import ProcessCounts
 from daskprs._agent.child.run_form import RunForm
 from daskprs._agent.child.several_calls import OfAgent, completed
+from daskprs._agent.child.throttling import Throttle, throttle_of
 from daskprs._agent.foreign.run_profile import RunProfile
 from daskprs._agent.protocol.answers import dumped
 from daskprs._agent.protocol.messages import (
@@ -87,6 +89,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
+HOLD_S = 60.0
+"""Seconds without a new call once the quota of an endpoint is spent: the job ends meanwhile."""
 SEE_ALL_THREADS = {"cProfile"} if sys.version_info >= (3, 12) else set[str]()
 """Profilers that record the calls of all threads, and take them for calls of one: an agent that is
 profiled by one of them has no threads of its own."""
@@ -180,7 +184,7 @@ class Agent:
             call_in_forks(self._spool.forget)
             at_end.callback(self._spool.forget)
         self._connection = connection
-        self._page = page
+        self._page, self._permits = page, Permits(page, start.job.rate_limit)
         self._peak, self._counts = PeakMemory(page), ProcessCounts(page)
         self._outbox = Outbox(connection, reserve, self._spool, of_calls=calls is not None)
         self._loader = Loader(page, reserve)
@@ -332,6 +336,7 @@ class Agent:
         self._reserve.renew()
         self._peak.reset()
         attempt.process_counts = self._counts
+        attempt.permits = CallPermits(self._permits, attempt)
         attempt.turn_to(0)
 
     def _with_named(self, outcome: Outcome, attempt: AttemptRun) -> Outcome:
@@ -400,14 +405,34 @@ class Agent:
     async def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run`, and return an outcome whatever it raises."""
         try:
-            return await self._attempted(attempt)
+            made = await self._attempted(attempt)
         except UnwritableError as error:
             end_fork_of(self._pid)
             self._outbox.refuse(error)
             return attempt.finished(Status.RUN_DONE), b""
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             failure, status = self._ended(error)
+            if (throttle := throttle_of(error)) is not None:
+                return self._throttled(attempt, throttle, failure), b""
             return attempt.finished(status, failure=failure), b""
+        else:
+            self._permits.succeed()
+            return made
+        finally:
+            if attempt.permits is not None:
+                attempt.permits.end()
+
+    def _throttled(self, attempt: AttemptRun, throttle: Throttle, failure: Failure) -> Outcome:
+        """Return the outcome of a call whose endpoint wants fewer requests."""
+        self._permits.throttle(HOLD_S if throttle.is_exhausted else throttle.after_s)
+        failure = failure._replace(retryable=not throttle.is_exhausted, fatal=False)
+        return attempt.finished(Status.THROTTLED, failure=failure, wait_s=throttle.after_s)
+
+    def _piece_ended(self, error: BaseException) -> tuple[Failure, Status]:
+        """Return how a call for a piece ends; what an endpoint refuses says nothing about it."""
+        if throttle_of(error) is not None:
+            raise error
+        return self._ended(error)
 
     def _ended(self, error: BaseException) -> tuple[Failure, Status]:
         """Return an exception of the script as data, and how an attempt ends with it."""
@@ -431,7 +456,7 @@ class Agent:
                 known = pieces.columns
             attempt.nulls = NullRows(names, output.schema, known)
         if pieces is not None:
-            run = PiecesRun(attempt, pieces, output, included, self._write_run, self._ended)
+            run = PiecesRun(attempt, pieces, output, included, self._write_run, self._piece_ended)
             if pieces.is_trial:
                 return await run.tried_out(), b""
             return await run.made(self._spool, counts_inputs=self.entry.counts_inputs)
@@ -524,7 +549,8 @@ class Agent:
         for stage in self.entry.stages if attempt.work is None else (attempt.work.stage,):
             attempt.stage = stage
             with attempt.run_clock:
-                given = data, mini_batch, piece, failed, stage, attempt.count
+                await self._held(attempt)
+                given = data, mini_batch, piece, failed, stage, attempt.count, attempt.permits
                 call = partial(self.entry.run, *given)
                 data = await self._apart(call, attempt) if self._form.is_apart else call()
                 awaits = inspect.isawaitable(data)
@@ -548,6 +574,13 @@ class Agent:
         if attempt.pieces is not None and attempt.pieces.timeout_s is not None:
             timeout_s = min(timeout_s, attempt.pieces.timeout_s)
         return await self._calls.result(awaitable, attempt, timeout_s)
+
+    async def _held(self, attempt: AttemptRun) -> None:
+        """Wait for the end of a pause, before a call begins."""
+        if isinstance(self._calls, CallTasks):
+            await self._permits.hold_in_loop(attempt)
+        else:
+            self._permits.hold(attempt)
 
     async def _apart(self, function: Callable[[], T], attempt: AttemptRun) -> T:
         """Call a function that may take long; where others share a thread, in another one."""

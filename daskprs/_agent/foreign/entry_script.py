@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Self  # the hints alone need it
 
 LOG_FORMAT = "%(asctime)s|%(name)s|%(levelname)s|%(process)d|%(message)s"
@@ -136,6 +136,37 @@ class Slice:
         return self.label or self.identity
 
 
+class Throttled(Exception):  # noqa: N818 - what has happened
+    """An endpoint wants fewer requests; ``context.throttled()`` raises it."""
+
+    def __init__(self, after_s: float | None = None) -> None:
+        when = "" if after_s is None else f" for {after_s:g} s"
+        super().__init__(f"the endpoint wants no request{when}")
+        self.after_s = after_s
+
+
+class FreePermit:
+    """A permit where nothing limits requests: it is there at once, awaited or not."""
+
+    def __await__(self) -> Iterator[Any]:
+        """Return at once."""
+        return iter(())
+
+    async def __aenter__(self) -> Self:
+        """Return at once."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> Self:
+        """Return at once."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
 @dataclass(frozen=True)
 class MiniBatchContext:
     """The second argument of `run`, if `run` asks for it; it cannot be changed.
@@ -166,6 +197,7 @@ class MiniBatchContext:
     piece: tuple[int, int] | None = None
     _failed: list[tuple[int, str]] | None = field(default=None, repr=False, compare=False)
     _count: Callable[[str, float], None] | None = field(default=None, repr=False, compare=False)
+    _permits: Any = field(default=None, repr=False, compare=False)
 
     def count(self, name: str, amount: float = 1) -> None:
         """Count what the mini-batch uses, such as tokens or calls of a service, under any name.
@@ -218,6 +250,54 @@ class MiniBatchContext:
             raise RuntimeError(msg)
         self._failed.extend((int(one), str(reason)) for one in positions)
 
+    def permit(self, tokens: int = 0) -> Any:
+        """Wait until the limits of the job (`rate_limit`) allow a request.
+
+        In a coroutine, write ``await context.permit()``; in a plain function, the call itself
+        waits. No timeout counts the wait. Without `rate_limit` it returns at once. The request
+        counts as under way until the same task or thread asks for its next permit or ends, or until
+        the end of the block in ``async with context.permit():`` or ``with context.permit():``.
+
+        Parameters
+        ----------
+        tokens
+            The tokens that the request costs, as far as they are known.
+
+        """
+        return FreePermit() if self._permits is None else self._permits.permit(tokens)
+
+    def used(self, tokens: int) -> None:
+        """Correct the tokens of the last permit: what the answer says, in place of the guess.
+
+        Parameters
+        ----------
+        tokens
+            The tokens that the request has cost.
+
+        """
+        if self._permits is not None:
+            self._permits.used(tokens)
+
+    def throttled(self, after_s: float | None = None) -> None:
+        """End this call: an endpoint wants fewer requests. The mini-batch runs again, uncharged.
+
+        All calls of the job pause. Most clients raise an error for the statuses 429 and 503, which
+        daskprs recognizes without this.
+
+        Parameters
+        ----------
+        after_s
+            Seconds after which the endpoint wants the next request. None: 1 second at first, and up
+            to a minute if that does not help.
+
+        Raises
+        ------
+        Throttled
+            Always; let it leave `run`.
+
+        """
+        raise Throttled(after_s)
+
 
 def context_of(
     index: int,
@@ -229,13 +309,16 @@ def context_of(
     piece: tuple[int, int] | None,
     failed: list[tuple[int, str]] | None = None,
     count: Callable[[str, float], None] | None = None,
+    permits: Any = None,
 ) -> MiniBatchContext:
     """Return the context of a mini-batch, or of a piece of it.
 
-    `failed` takes the items that it names, and `count` what it counts.
+    `failed` takes the items that it names, and `count` what it counts. `permits` gives the permits
+    of its call; None: nothing limits it.
     """
     place = Slice(label, identity, size_bytes)
-    return MiniBatchContext(index, partition_key, lower_bound, place, piece, failed, count)
+    of_call = failed, count, permits
+    return MiniBatchContext(index, partition_key, lower_bound, place, piece, *of_call)
 
 
 def begin_script(

@@ -41,13 +41,14 @@ class RunCall:
         context: tuple[Any, ...],
         failed: list[tuple[int, str]] | None = None,
         count: Callable[[str, float], None] | None = None,
+        permits: Any = None,
     ) -> Any:
         """Call `run`; `context` has the arguments of `context_of`.
 
         `failed` takes the positions and reasons that the script gives to `context.fail`, and
-        `count` what it gives to `context.count`.
+        `count` what it gives to `context.count`; `permits` gives it permits.
         """
-        parts = (*context, failed, count)
+        parts = (*context, failed, count, permits)
         further = [context_of(*parts)] if self._takes_context else []
         try:
             return self._run(data, *further)

@@ -42,6 +42,7 @@ _OF_AN_AGENT = {
         Status.RUN_TIMEOUT,
         Status.RUN_NULL_RETURN,
         Status.INPUT_CHANGED,
+        Status.THROTTLED,
     )
 }
 """The statuses that an agent may report; all others come from its supervisor."""
@@ -174,6 +175,13 @@ def _ints(name: str, column: tuple[Any, ...], most: int = MOST, least: int = 0) 
 
 def _seconds(name: str, column: tuple[Any, ...]) -> tuple[float, ...]:
     _check({*map(type, column)} <= {int, float} and all(map(isfinite, column)), name)
+    return column
+
+
+def _waits(name: str, column: tuple[Any, ...]) -> tuple[float | None, ...]:
+    if column.count(None) < len(column):
+        some = tuple(one for one in column if one is not None)
+        _check(min(_seconds(name, some)) >= 0, name)
     return column
 
 
@@ -316,4 +324,5 @@ _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     "columns": _names,
     "failed_before": _counts,
     "usage": _amounts,
+    "wait_s": _waits,
 }

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from daskprs._core.limits import Limits
     from daskprs._core.mini_batch import Assigned
     from daskprs._core.outcomes import Failure
+    from daskprs._core.rate_limit import RateLimit
     from daskprs._core.stages import Stages
     from daskprs._inputs.source.batch_format import BatchForm
     from daskprs._inputs.source.included import Included
@@ -182,6 +183,8 @@ class JobSpec(NamedTuple):
     """Packages that are imported once, before agents are forked."""
     calls: Calls | None = None
     """The calls of `run` at the same time; None: a process makes one after the other."""
+    rate_limit: RateLimit | None = None
+    """The limits of requests that calls ask permits for; None: there are none."""
 
     @property
     def mask(self) -> Mask:

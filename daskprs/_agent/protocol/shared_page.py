@@ -20,6 +20,10 @@ claims a position by writing it to `NEXT` and only then looks at `RECALLS`; the 
 one of them sees the other: either the supervisor finds the position claimed, or the agent finds
 more recalls than answers, and waits for a `TruncateLease` with its last position. Recalls are
 counted, so that an order from which work was taken back may be given more.
+
+*Permits.* Sums, each of which only one side writes: what the agent was granted, and what it has
+taken, ended and wants. The supervisor takes back what is not taken in the same way: it lowers the
+sum and then looks at what is taken; the agent takes and then looks at the sum.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daskprs._core.spending import Amounts
+
+from daskprs._core.calls import MOST_AT_ONCE
 
 PAGE_BYTES = 32 * mmap.PAGESIZE
 """What is not used of it takes no memory."""
@@ -78,6 +84,11 @@ NAME_BYTES, MOST_COUNTED = 64, 32
 """The longest name of an amount, and the most amounts of a process."""
 _AMOUNT_WORDS = 2 + NAME_BYTES // _CELL_BYTES
 _DOUBLE, _INTEGER = struct.Struct("d"), struct.Struct("q")
+_PERMITS = _CALLS + _CALL_WORDS * MOST_AT_ONCE
+"""The word at which those about permits begin: first what the supervisor writes."""
+_GRANTED, _TOKENS_GRANTED, _MOST_IN_FLIGHT, _PAUSED_NS = range(_PERMITS, _PERMITS + 4)
+_OF_AGENT = _PERMITS + 4
+"""… and then what the agent writes, in the order of `PermitSums`."""
 MUTE_AFTER_S = 5.0
 """Seconds without a beat after which no thread of an agent can run."""
 _LOOKS = 1000
@@ -98,10 +109,12 @@ class Phase(IntEnum):
     two leases."""
     CANCELING = 7
     """`run` has exceeded its timeout, and its coroutine was told so."""
+    WAITING = 8
+    """`run` waits for a permit, or for the end of a pause; no timeout counts this."""
 
 
 _PHASES = {int(phase): phase for phase in Phase}
-_URGENCY = dict.fromkeys(Phase, 0) | {Phase.RUNNING: 1, Phase.CANCELING: 2}
+_URGENCY = dict.fromkeys(Phase, 0) | {Phase.WAITING: -1, Phase.RUNNING: 1, Phase.CANCELING: 2}
 """Which of several calls is looked at: a higher one first, and the oldest of them."""
 
 
@@ -133,6 +146,20 @@ class Activity(NamedTuple):
         return (time.monotonic_ns() - self.since_ns) / 1e9
 
 
+class PermitSums(NamedTuple):
+    """What an agent says of its permits; sums, but for what waits and the pause."""
+
+    taken: int = 0
+    tokens_taken: int = 0
+    ended: int = 0
+    throttled: int = 0
+    waiting: int = 0
+    tokens_wanted: int = 0
+    tokens_wanted_first: int = 0
+    paused_ns: int = 0
+    """Until when the agent wants all to pause, as of `time.monotonic_ns`."""
+
+
 class SharedPage:
     """One mapping of the page, in the agent or in its supervisor."""
 
@@ -151,9 +178,12 @@ class SharedPage:
 
     # ---- the agent's side ----
 
-    def enter(self, phase: Phase, position: int = NOTHING, total: int = 0) -> None:
-        """Note the activity that the main thread turns to now."""
-        self._write(_SEQUENCE, _RECORDS, (phase, position, time.monotonic_ns(), total))
+    def enter(
+        self, phase: Phase, position: int = NOTHING, total: int = 0, since_ns: int | None = None
+    ) -> None:
+        """Note the activity that the main thread turns to now, or has turned to before."""
+        since_ns = time.monotonic_ns() if since_ns is None else since_ns
+        self._write(_SEQUENCE, _RECORDS, (phase, position, since_ns, total))
 
     def turn_to(self, piece: int) -> None:
         """Note the piece of the mini-batch that `run` gets next; 0 for a whole one."""
@@ -243,6 +273,17 @@ class SharedPage:
         self._cells[_BLOCKING] = NOTHING
         self._cells[_BEAT_NS] = 0
 
+    def tell_permits(self, sums: PermitSums) -> None:
+        """Say what the agent has done with its permits, before it looks at `granted`."""
+        for place, value in enumerate(sums, _OF_AGENT):
+            self._cells[place] = value
+        self._fence()
+
+    def granted(self) -> tuple[int, int, int, int]:
+        """Return permits and tokens that were granted, how many may be in flight, and a pause."""
+        granted, tokens, most, paused_ns = self._cells[_GRANTED : _PAUSED_NS + 1]
+        return granted, tokens, most, paused_ns
+
     # ---- the supervisor's side ----
 
     def counted(self) -> Amounts:
@@ -256,6 +297,23 @@ class SharedPage:
             if name and isfinite(amount) and amount >= 0:
                 found.append((name, amount))
         return tuple(found)
+
+    def grant(
+        self, granted: int, tokens: int, most_in_flight: int, paused_ns: int
+    ) -> tuple[int, int]:
+        """Grant permits; return how many there are: what was taken cannot be taken back."""
+        cells, given = self._cells, [granted, tokens]
+        cells[_MOST_IN_FLIGHT], cells[_PAUSED_NS] = most_in_flight, paused_ns
+        cells[_GRANTED], cells[_TOKENS_GRANTED] = granted, tokens
+        self._fence()
+        for number, place in enumerate((_GRANTED, _TOKENS_GRANTED)):
+            given[number] = cells[place] = max(given[number], cells[_OF_AGENT + number])
+        return given[0], given[1]
+
+    def permits(self) -> PermitSums:
+        """Return what the agent has done with its permits."""
+        self._fence()
+        return PermitSums(*self._cells[_OF_AGENT : _OF_AGENT + len(PermitSums._fields)])
 
     def ended_before_bytes(self) -> int:
         """Return the highest memory of sub-processes that ended before the last mini-batch."""
@@ -378,9 +436,11 @@ class CallRecord:
         self._records = (first + _CALL_RECORDS[0], first + _CALL_RECORDS[1])
         self.rest()
 
-    def enter(self, phase: Phase, position: int = NOTHING, total: int = 0) -> None:
-        """Note the activity that the call turns to now."""
-        values = (phase, position, time.monotonic_ns(), total)
+    def enter(
+        self, phase: Phase, position: int = NOTHING, total: int = 0, since_ns: int | None = None
+    ) -> None:
+        """Note the activity that the call turns to now, or has turned to before."""
+        values = (phase, position, time.monotonic_ns() if since_ns is None else since_ns, total)
         self._page._write(self._first, self._records, values)  # noqa: SLF001 - a part of the page
 
     def turn_to(self, piece: int) -> None:

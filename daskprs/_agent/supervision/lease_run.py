@@ -25,6 +25,9 @@ RETURN_BYTES = 8 << 20
 HOLD_BACK_S = 2.0
 """Seconds without a result after which mini-batches not begun are given to other agents."""
 
+IN_RUN = (Phase.RUNNING, Phase.WAITING, Phase.CANCELING, Phase.RETURNING)
+"""The phases in which a mini-batch has been given to `run`."""
+
 
 class LeaseRun:
     """The supervisor's record of an order: a lease and the leases that continue it.
@@ -285,7 +288,7 @@ def _others(run: LeaseRun, *blamed: Outcome) -> tuple[int, ...]:
 
 def _at_hand(run: LeaseRun, last: Activity) -> list[int]:
     positions = []
-    if last.phase in (Phase.LOADING, Phase.RUNNING, Phase.CANCELING, Phase.RETURNING):
+    if last.phase in (Phase.LOADING, *IN_RUN):
         positions.append(last.position)
     # The load ahead may have ended the process, or have held the GIL while `run` ran out of time.
     positions.append(last.loading)
@@ -306,7 +309,7 @@ def _outcome(
     mini_batch, attempt, pieces, _ = assigned
     at_hand = position == last.position
     seconds = last.age_s() if at_hand else 0.0
-    is_running = last.phase in (Phase.RUNNING, Phase.CANCELING, Phase.RETURNING)
+    is_running = last.phase in IN_RUN
     # A trial turns to its second range only if the first one has failed.
     is_trial = pieces is not None and pieces.is_trial
     end = PiecesEnd(last.piece, passed_before=last.piece > 0 and not is_trial)

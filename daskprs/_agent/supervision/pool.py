@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from daskprs._agent.node.environment import OUTPUT_PATH, agent_environment, usable_cores
 from daskprs._agent.protocol.messages import INLINE, ProcessSpec
 from daskprs._agent.supervision.far_stages import HostedStages
+from daskprs._agent.supervision.permit_desk import PermitDesk
 from daskprs._agent.supervision.slot import Slot
 from daskprs._agent.supervision.stage_slot import StageSlot
 from daskprs._agent.supervision.supervisor import Supervisor
@@ -87,6 +88,8 @@ class AgentPool:
         self._begun: dict[int, int] = {}
         """The id of the last lease that each slot has begun; ids only grow."""
         self._withdrawn: set[int] = set()
+        self.permits = None if job.rate_limit is None else PermitDesk()
+        """Passes on permits to the agents; None where nothing limits requests."""
         self._closed = False
         self._closing = threading.Lock()
         """Held while the agents are ended."""
@@ -265,7 +268,10 @@ class AgentPool:
             is_of_stage=is_of_stage,
             profile=str(folder.profile(node, name)) if self.job.profiling_module else None,
         )
-        return Supervisor(starter, self.job, spec)
+        agent = Supervisor(starter, self.job, spec)
+        if self.permits is not None:
+            self.permits.admit(agent)
+        return agent
 
 
 def _stop(slot: Slot, events: list[AgentEvent]) -> None:

@@ -22,6 +22,7 @@ from daskprs._agent.supervision.init_watch import InitWatch
 from daskprs._agent.supervision.stacks import FATAL, stacks_in
 from daskprs._agent.supervision.usage_ring import UsageRing
 from daskprs._core.lease import AgentExited
+from daskprs._core.limits import NEVER_S
 from daskprs._core.outcomes import (
     PRINTED_SOMEWHERE,
     UNKNOWN,
@@ -429,6 +430,7 @@ def _deadlines(limits: Limits, calls: Calls | None = None) -> dict[Phase, _Deadl
             f"run() exceeded {limits.run_timeout_s:g} s and did not end when it was canceled: that",
             "shutdown_timeout",
         ),
+        Phase.WAITING: _Deadline(NEVER_S, "waiting for a permit", ""),
         Phase.SHUTDOWN: _Deadline(limits.shutdown_timeout_s, "shutdown()", "shutdown_timeout"),
     }
 
@@ -438,7 +440,7 @@ def deadlines_s(limits: Limits) -> dict[str, float]:
     return {
         phase.name.lower(): deadline.seconds
         for phase, deadline in _deadlines(limits).items()
-        if phase is not Phase.IDLE
+        if phase not in (Phase.IDLE, Phase.WAITING)
     }
 
 

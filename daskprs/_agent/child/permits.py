@@ -1,0 +1,452 @@
+"""Permits for requests to an endpoint, as an agent takes them out of those that it was granted.
+
+The governor grants them in blocks (`core.governor`), by the shared page. A call that finds none
+waits for its turn: calls are served in the order in which they came. A permit is given back when
+the task or thread that has it takes its next one or ends, at the end of an ``async with`` or
+``with``, and at the latest with the call of `run`.
+
+In a job without limits each permit is there at once. But in any job, an answer that says "too many
+requests" pauses the calls of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import warnings
+from collections import deque
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from daskprs._agent.protocol.shared_page import PermitSums
+from daskprs.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from daskprs._agent.protocol.shared_page import SharedPage
+    from daskprs._core.rate_limit import RateLimit
+
+POLL_S = 0.02
+"""Seconds between looks of the first call that waits."""
+TURN_S = 0.5
+"""Seconds after which another one that waits looks whether it is the first."""
+FIRST_S, LONGEST_S = 1.0, 60.0
+"""The first and the longest pause where the endpoint does not say how long it is."""
+MOST_S = 1e9
+NEVER_AWAITED = "context.permit() was not awaited: in a coroutine, write await context.permit()."
+
+
+class Stretch(Protocol):
+    """The time of a call, which stands still while it waits."""
+
+    def pause(self) -> None:
+        """Note that it waits."""
+
+    def go_on(self) -> None:
+        """Note that it goes on."""
+
+
+class Permits:
+    """The permits of an agent.
+
+    Parameters
+    ----------
+    page
+        The page of the agent.
+    limit
+        The limits of the job; None: it has none.
+
+    """
+
+    def __init__(self, page: SharedPage, limit: RateLimit | None) -> None:
+        self.limit = limit
+        self._page = page
+        self._lock = threading.Lock()
+        self._waiting: deque[_Waiter] = deque()
+        self._wanted = 0
+        """The tokens that these want."""
+        self._taken = self._tokens_taken = self._ended = self._throttled = 0
+        self._paused_ns = 0
+        self._backoff_s = 0.0
+        self._random = Random()  # noqa: S311
+        self._polled: set[asyncio.AbstractEventLoop] = set()
+        """The loops in which calls wait."""
+
+    # ---- calls ----
+
+    def take(self, tokens: int) -> bool:
+        """Take a permit at once, if it is there and no call waits."""
+        if self.limit is None and not self._paused_ns:
+            return True
+        with self._lock:
+            is_taken = not self._waiting and self._take(tokens)
+            if not is_taken:
+                self._tell()
+            return is_taken
+
+    def ask(self, tokens: int, wake: Callable[[], None]) -> _Waiter:
+        """Return a call's place in the queue; `wake` is called when its turn or permit has come."""
+        waiter = _Waiter(tokens, wake)
+        with self._lock:
+            self._waiting.append(waiter)
+            self._wanted += tokens
+        self.pump()
+        return waiter
+
+    def leave(self, waiter: _Waiter) -> bool:
+        """Take a call out of the queue; return False if it has got its permit meanwhile."""
+        with self._lock:
+            if waiter.is_served:
+                return False
+            self._waiting.remove(waiter)
+            self._wanted -= waiter.tokens
+        self.pump()
+        return True
+
+    def pump(self) -> None:
+        """Give the calls that wait what is there, in their order."""
+        served = []
+        with self._lock:
+            while self._waiting and self._take(self._waiting[0].tokens):
+                waiter = self._waiting.popleft()
+                self._wanted -= waiter.tokens
+                waiter.is_served = True
+                served.append(waiter)
+            self._tell()
+            served += list(self._waiting)[:1] if served else []
+        for waiter in served:
+            waiter.wake()
+
+    def is_first(self, waiter: _Waiter) -> bool:
+        """Say whether a call is the next one."""
+        with self._lock:
+            return bool(self._waiting) and self._waiting[0] is waiter
+
+    def end(self) -> None:
+        """Note that a request has ended."""
+        with self._lock:
+            self._ended += 1
+            self._tell()
+            if not self._waiting:
+                return
+        self.pump()
+
+    def correct(self, tokens: int) -> None:
+        """Note that requests have used more tokens than they took, or fewer."""
+        with self._lock:
+            self._tokens_taken += tokens
+            self._tell()
+
+    def _take(self, tokens: int) -> bool:
+        """Take a permit if it is there and no pause forbids it."""
+        if self._paused_s() > 0:
+            return False
+        if self.limit is None:
+            return True
+        self._taken += 1
+        self._tokens_taken += tokens
+        # In this order: the supervisor lowers what was granted, and then looks at what is taken.
+        self._tell()
+        granted, tokens_granted, most, _ = self._page.granted()
+        in_flight = self._taken - self._ended
+        has_tokens = not tokens or self._tokens_taken <= tokens_granted
+        if self._taken <= granted and in_flight <= most and has_tokens:
+            return True
+        self._taken -= 1
+        self._tokens_taken -= tokens
+        return False
+
+    def _tell(self) -> None:
+        if self.limit is None:
+            return
+        waiting = self._waiting
+        self._page.tell_permits(
+            PermitSums(
+                self._taken,
+                self._tokens_taken,
+                self._ended,
+                self._throttled,
+                len(waiting),
+                self._wanted,
+                waiting[0].tokens if waiting else 0,
+                self._paused_ns,
+            )
+        )
+
+    # ---- pauses ----
+
+    def throttle(self, after_s: float | None) -> None:
+        """Pause: an endpoint wants no request for some seconds, or for an unknown time."""
+        with self._lock:
+            self._throttled += 1
+            now_ns = time.monotonic_ns()
+            if after_s is None:
+                if now_ns < self._paused_ns:  # of requests that were under way at the same time
+                    after_s = 0.0
+                else:
+                    self._backoff_s = min(LONGEST_S, 2 * self._backoff_s or FIRST_S)
+                    after_s = self._backoff_s * self._random.uniform(0.5, 1.0)
+            until_ns = now_ns + int(min(MOST_S, after_s) * 1e9)
+            self._paused_ns = max(self._paused_ns, until_ns)
+            self._tell()
+
+    def succeed(self) -> None:
+        """Note a call that has succeeded: the next pause of an unknown time is short again."""
+        self._backoff_s = 0.0
+
+    def hold(self, attempt: Stretch) -> None:
+        """Let a call wait for the end of a pause before it begins."""
+        if self._paused_s() <= 0:
+            return
+        attempt.pause()
+        while (left_s := self._paused_s()) > 0:
+            time.sleep(min(TURN_S, left_s))
+        attempt.go_on()
+
+    async def hold_in_loop(self, attempt: Stretch) -> None:
+        """Let a call wait so that is a task of the loop."""
+        if self._paused_s() <= 0:
+            return
+        attempt.pause()
+        while (left_s := self._paused_s()) > 0:  # noqa: ASYNC110 - others may make it longer
+            await asyncio.sleep(min(TURN_S, left_s))
+        attempt.go_on()
+
+    def _paused_s(self) -> float:
+        """Return the seconds until the end of the pause."""
+        until_ns = self._paused_ns
+        if self.limit is not None:
+            until_ns = max(until_ns, self._page.granted()[3])
+        return (until_ns - time.monotonic_ns()) / 1e9 if until_ns else 0.0
+
+    # ---- loops ----
+
+    def poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look again and again, while calls of a loop wait."""
+        if loop not in self._polled:
+            self._polled.add(loop)
+            loop.call_later(POLL_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._polled.discard(loop)
+        self.pump()
+        if self._waiting:
+            self.poll(loop)
+
+
+class _Waiter:
+    """A call in the queue."""
+
+    def __init__(self, tokens: int, wake: Callable[[], None]) -> None:
+        self.tokens = tokens
+        self.wake = wake
+        self.is_served = False
+
+
+class CallPermits:
+    """The permits of one call of `run`, as its context has them."""
+
+    def __init__(self, permits: Permits, attempt: Stretch) -> None:
+        self._permits = permits
+        self._attempt = attempt
+        self._lock = threading.Lock()
+        self._last: dict[Any, Permit] = {}
+        """The last permit of each task or thread, which may have been given back."""
+        self._waiting = 0
+        self._is_over = False
+
+    def permit(self, tokens: int) -> Permit:
+        """Return a permit: to be awaited in a coroutine, else as soon as it is there.
+
+        Raises
+        ------
+        OptionError
+            For more tokens than the limit of a minute.
+
+        """
+        limit = self._permits.limit
+        most = None if limit is None else limit.tokens_per_minute
+        if not (isinstance(tokens, int) and tokens >= 0):
+            msg = f"context.permit(tokens={tokens!r}): a whole number from 0."
+            raise OptionError(msg)
+        if most is not None and tokens > most:
+            msg = (
+                f"context.permit(tokens={tokens}): rate_limit allows {most:g} tokens in a whole "
+                "minute, so that this request never gets its turn. Send less at once, or raise "
+                "tokens_per_minute."
+            )
+            raise OptionError(msg)
+        permit = Permit(self, tokens)
+        if _task() is None:
+            permit.acquire()
+        return permit
+
+    def used(self, tokens: int) -> None:
+        """Correct the tokens of the last permit of this task or thread."""
+        if self._permits.limit is None:
+            return
+        last = self._last.get(_owner())
+        before = 0 if last is None else last.tokens
+        if last is not None:
+            last.tokens = tokens
+        self._permits.correct(tokens - before)
+
+    def end(self) -> None:
+        """Give back all permits: the call has ended."""
+        self._is_over = True
+        for permit in [*self._last.values()]:
+            permit.end()
+        self._last.clear()
+
+    def _end_of(self, task: asyncio.Task[Any]) -> None:
+        """Give back the permit of a task that has ended."""
+        if (last := self._last.pop(task, None)) is not None:
+            last.end()
+
+    # ---- of permits ----
+
+    def leave_last(self) -> None:
+        """Give back the last permit of this task or thread, which wants the next one."""
+        if (last := self._last.get(_owner())) is not None:
+            last.end()
+
+    def wait(self) -> None:
+        """Note that a task or thread of the call waits."""
+        with self._lock:
+            self._waiting += 1
+            if self._waiting == 1:
+                self._attempt.pause()
+
+    def go_on(self) -> None:
+        """Note that one of them waits no more."""
+        with self._lock:
+            self._waiting -= 1
+            if not self._waiting:
+                self._attempt.go_on()
+
+    def hold(self, permit: Permit) -> None:
+        """Keep a permit for its task or thread."""
+        permit.owner = owner = _owner()
+        if self._is_over:  # of a thread that goes on after the call: nobody else would end it
+            permit.end()
+            return
+        if owner not in self._last and isinstance(owner, asyncio.Task):
+            owner.add_done_callback(self._end_of)
+        self._last[owner] = permit
+
+    @property
+    def permits(self) -> Permits:
+        """Those of the process."""
+        return self._permits
+
+
+class Permit:
+    """A permit for one request."""
+
+    def __init__(self, call: CallPermits, tokens: int) -> None:
+        self.tokens = tokens
+        self.owner: Any = None
+        """The task or thread that has it."""
+        self._call = call
+        self._is_asked = self._is_ended = False
+
+    def __del__(self) -> None:
+        """Warn of a permit that was not awaited: the request went out without it."""
+        if not self._is_asked:
+            warnings.warn(NEVER_AWAITED, RuntimeWarning, stacklevel=2)
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Wait for it in a coroutine."""
+        return self._awaited().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Wait for it, and have it for a block."""
+        return await self._awaited()
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give it back."""
+        self.end()
+
+    def __enter__(self) -> Self:
+        """Have it for a block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self.end()
+
+    def end(self) -> None:
+        """Give it back, once."""
+        if self.owner is not None and not self._is_ended:
+            self._is_ended = True
+            if self._call.permits.limit is not None:
+                self._call.permits.end()
+
+    def acquire(self) -> None:
+        """Wait for it in a thread."""
+        self._is_asked = True
+        woken, permits = threading.Event(), self._call.permits
+        self._call.leave_last()
+        if permits.take(self.tokens):
+            self._call.hold(self)
+            return
+        self._call.wait()
+        waiter = permits.ask(self.tokens, woken.set)
+        try:
+            while not waiter.is_served:
+                woken.wait(POLL_S if permits.is_first(waiter) else TURN_S)
+                woken.clear()
+                permits.pump()
+        except BaseException:
+            self._give_up(waiter)
+            raise
+        finally:
+            self._call.go_on()
+        self._call.hold(self)
+
+    async def _awaited(self) -> Self:
+        self._is_asked = True
+        loop, permits = asyncio.get_running_loop(), self._call.permits
+        self._call.leave_last()
+        if permits.take(self.tokens):
+            self._call.hold(self)
+            return self
+        woken = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(woken.set)
+
+        self._call.wait()
+        waiter = permits.ask(self.tokens, wake)
+        try:
+            while not waiter.is_served:
+                permits.poll(loop)
+                await woken.wait()
+                woken.clear()
+        except BaseException:
+            self._give_up(waiter)
+            raise
+        finally:
+            self._call.go_on()
+        self._call.hold(self)
+        return self
+
+    def _give_up(self, waiter: _Waiter) -> None:
+        permits = self._call.permits
+        if not permits.leave(waiter) and permits.limit is not None:
+            permits.end()
+
+
+def _task() -> asyncio.Task[Any] | None:
+    """Return the task that runs in this thread; None outside of coroutines."""
+    with suppress(RuntimeError):
+        return asyncio.current_task()
+    return None
+
+
+def _owner() -> Any:
+    return _task() or threading.get_ident()

@@ -20,6 +20,7 @@ from daskprs._agent.protocol.shared_page import NOTHING, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from multiprocessing.connection import Connection
 
     from daskprs._agent.child.attempt_run import AttemptRun
     from daskprs._agent.child.several_calls import Call, OfAgent
@@ -42,6 +43,12 @@ class CallTasks(SeveralCalls):
         self._loads, self._aside = (ThreadPoolExecutor(1, name) for name in ("loader", "aside"))
         for threads in (self._loads, self._aside):
             threads.submit(int).result()  # without free memory, a thread would begin no more
+
+    def serve(self, connection: Connection, agent: OfAgent) -> None:
+        """Let the calls be made until the supervisor sends `Stop`; then end the threads."""
+        super().serve(connection, agent)
+        for threads in (self._loads, self._aside):
+            threads.shutdown(wait=False)
 
     async def result(self, awaitable: Awaitable[Any], attempt: AttemptRun, timeout_s: float) -> Any:
         """Return the result of a coroutine of the script; cancel it after its timeout."""

@@ -37,7 +37,7 @@ LAYERS = {
         _api accessors
         _cli
         __main__
-        azure
+        azure _openai
         _serve
     """,
     "daskprs._agent": """
@@ -119,9 +119,13 @@ LAYERS = {
 A module may import from the layers below its own. Modules of one layer do not know each other. In a
 package without packages any module may import any other, as long as there is no cycle.
 """
-EDGE = {"azure": ("daskprs.azure",), "_serve": ("daskprs._serve", "daskprs.azure")}
+EDGE = {
+    "azure": ("daskprs.azure",),
+    "_openai": ("daskprs._openai",),
+    "_serve": ("daskprs._serve", "daskprs.azure"),
+}
 """Packages that are plugins, and the packages at the edge that each may import."""
-OF_THE_EDGE = re.compile(r"azure|mltable|pydantic|\baml|daskprs\._serve", re.IGNORECASE)
+OF_THE_EDGE = re.compile(r"azure|mltable|pydantic|\baml|daskprs\._(?:serve|openai)", re.IGNORECASE)
 """Names that the core does not know: it reaches what they mean by `plugins`."""
 KNOWN_ALL_THE_SAME = {
     "_agent/node/environment.py": "AZUREML_BI_OUTPUT_PATH",  # scripts read it, whoever runs them

@@ -26,8 +26,13 @@ loaded = sorted(name for name in sys.modules if name.startswith("daskprs."))
 print(json.dumps([before, found, loaded, "importlib.metadata" in sys.modules]))
 """
 OWN = [
-    f"daskprs.{name}"
-    for name in ("azure", "azure.plugin", "errors", "_plugins", "_serve", "_serve.plugin")
+    "daskprs.errors",
+    "daskprs._plugins",
+    *(
+        f"daskprs.{name}{module}"
+        for name in ("azure", "_openai", "_serve")
+        for module in ("", ".plugin")
+    ),
 ]
 
 

@@ -468,6 +468,7 @@ class ParallelRunResult:
             (f"{self.unit}s", items_text(self.items, self.not_returned)),
             ("elapsed", f"{self.elapsed_s:.1f} s"),
         ]
+        rows += [("used", _used(self.usage, name)) for name in self.usage.spent]
         if self.output_file is not None:
             rows.append(("output", str(self.output_file)))
         elif _holds_files(self.output_dir) and not self.job_dir.is_relative_to(self.output_dir):
@@ -479,6 +480,13 @@ class ParallelRunResult:
             rows.append((f"failed {self.unit}s", str(path)))
         rows += [("advice", text) for text in self.advice]
         return [*rows, ("logs", str(self.logs_dir)), ("job", str(self.job_dir))]
+
+
+def _used(usage: Usage, name: str) -> str:
+    """Return what was spent under a name, and how much of it was useful if not all was."""
+    spent, useful = usage.spent[name], usage.useful.get(name, 0)
+    more = "" if useful == spent else f", {useful:,} of them for what is in the result"
+    return f"{spent:,} {name}{more}"
 
 
 def _no_rows_kept(method: str) -> OptionError:

@@ -1,0 +1,1 @@
+"""OpenAI's batch files: requests to a server with OpenAI's API, and its answers."""

@@ -1,0 +1,86 @@
+"""The entry script of a batch file: it sends the request of each row to the server.
+
+It knows nothing of daskprs but what any script does, so that it is an example, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from daskprs import MiniBatchContext
+
+KEY = "OPENAI_API_KEY"
+AGAIN = {408, 409, 425, 429}
+"""Status codes, beside those from 500 on, after which the same request may succeed."""
+CONNECT_S = 30.0
+"""Seconds for a connection. An answer has the timeout of the call."""
+BYTES_PER_TOKEN = 4
+"""Of English text; the answer says how many tokens there were."""
+SHOWN = 500
+"""Characters of an answer that an error shows."""
+COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+client: httpx.AsyncClient
+
+
+async def init() -> None:
+    """Open the connections, which all calls of the process share."""
+    global client  # noqa: PLW0603 - the entry script has functions only
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--endpoint", required=True)
+    key = os.environ.get(KEY)
+    client = httpx.AsyncClient(
+        base_url=parser.parse_known_args()[0].endpoint,
+        headers={"Authorization": f"Bearer {key}"} if key else {},
+        timeout=httpx.Timeout(None, connect=CONNECT_S),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+    )
+
+
+async def run(rows: pd.DataFrame, context: MiniBatchContext) -> list[str]:
+    """Send a request, and return a line for its answer."""
+    custom_id, url, body = rows[["custom_id", "url", "body"]].iloc[0]
+    expected = expected_tokens(body)
+    await context.permit(tokens=expected)
+    answer = await client.post(url, json=body)
+    if answer.status_code in AGAIN or answer.is_server_error:
+        # It is sent again: at once, or when the server has said, if it is busy.
+        told = f"the server answers {answer.status_code}: {answer.text[:SHOWN]}"
+        raise httpx.HTTPStatusError(told, request=answer.request, response=answer)
+    content = answer.json()
+    usage = content.get("usage") if isinstance(content, dict) else None
+    if isinstance(usage, dict):
+        context.used(tokens=usage.get("total_tokens", expected))
+        for name in COUNTED:
+            context.count(name, usage.get(name) or 0)
+    response = {
+        "status_code": answer.status_code,
+        "request_id": answer.headers.get("x-request-id", ""),
+        "body": content,
+    }
+    line = {
+        "id": f"batch_req_{custom_id}",
+        "custom_id": custom_id,
+        "response": response,
+        "error": None,
+    }
+    return [json.dumps(line, ensure_ascii=False)]
+
+
+async def shutdown() -> None:
+    """Close the connections."""
+    await client.aclose()
+
+
+def expected_tokens(body: dict[str, Any]) -> int:
+    """Return about how many tokens a request costs: its own, and the most of an answer."""
+    most = body.get("max_completion_tokens") or body.get("max_tokens") or 0
+    return len(json.dumps(body)) // BYTES_PER_TOKEN + int(most)

@@ -1,0 +1,152 @@
+"""The job of a batch file of OpenAI: each request is a mini-batch."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs._job.frontend import Surface
+from daskprs._openai.batch_file import BatchFile, Sorted
+from daskprs._options.run_options import RunOptions
+from daskprs._options.site_defaults import options_of_call
+from daskprs.errors import Option, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs._job.result import ParallelRunResult
+
+SCRIPT = Path(__file__).with_name("ask.py")
+KEY = "OPENAI_API_KEY"
+COLUMNS = {"custom_id": "str", "url": "str", "body": "object"}
+DEFAULTS = {"run_invocation_timeout": 600, "retry_delay": "exponential"}
+"""Options with other defaults than those of a job: a long answer takes minutes."""
+ANSWERS = "answers.txt"
+
+
+class BatchJob:
+    """A batch file, the server that answers it, and the files of its answers.
+
+    Parameters
+    ----------
+    file
+        The batch file.
+    endpoint
+        The address of the server, with or without the ``/v1`` of the requests.
+    output, errors, job_dir
+        The files of answers and of errors, and the job folder. Default: beside `file`.
+    overwrite, resume, client, progress
+        As for any job.
+    option
+        Returns an option as a message names it.
+    **more
+        Other options of the job.
+
+    Raises
+    ------
+    UsageError
+        When a line of the file is no request, when a file of answers exists, or without httpx.
+
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        endpoint: str,
+        *,
+        output: Path | None = None,
+        errors: Path | None = None,
+        job_dir: Path | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: str | None = None,
+        progress: bool | None = None,
+        option: Callable[[Option], str] = str,
+        **more: Any,
+    ) -> None:
+        self._file = file
+        # Clients of the API are given its address with this, and a request has it in its url.
+        self._endpoint = endpoint.rstrip("/").removesuffix("/v1")
+        self._output = output or file.with_name(f"{file.stem}_output.jsonl")
+        self._errors = errors or file.with_name(f"{file.stem}_errors.jsonl")
+        self._job_dir = job_dir or file.with_name(f"{file.stem}_job")
+        self._client = client
+        self._option = option
+        self._spent: dict[str, float] = {}
+        self._given = {**DEFAULTS, **more, "resume": resume, "progress": progress}
+        self._check(overwrite=overwrite)
+        self._requests = BatchFile(file)
+
+    def run(self) -> Sorted:
+        """Ask for all answers, and write the files; return how many there are."""
+        from daskprs._job.prestart import prestart
+
+        options = {
+            **self._given,
+            "arguments": ["--endpoint", self._endpoint],
+            "input_type": "table",
+            "mini_batch_size": "1 row",
+            "columns": [*COLUMNS],
+            "dtypes": COLUMNS,
+            "append_row_file_name": ANSWERS,
+            "on_error": "drop",
+        }
+        if KEY in os.environ:
+            options["secrets"] = [KEY]
+        early = RunOptions.from_names(**options)
+        with prestart(early, self._client, partial(options_of_call, options)) as final:
+            from daskprs._job.job import Job
+            from daskprs._job.request import check_call
+
+            places: dict[str, Any] = {"client": self._client, "job_dir": str(self._job_dir)}
+            call = check_call(str(self._file), str(SCRIPT), final, **places, text=True)
+            result = Job(call, Surface(self._option, self._command_to_resume)).run()
+        return self._written(result)
+
+    def told(self, found: Sorted) -> str:
+        """Return what has come of it, for people."""
+        count = found.answers + found.errors
+        lines = [
+            f"{found.answers:,} of {count:,} requests are answered: {self._output}",
+            f"{found.errors:,} {'has' if found.errors == 1 else 'have'} an error: {self._errors}",
+        ]
+        if self._spent:
+            lines.append(", ".join(f"{count:,} {name}" for name, count in self._spent.items()))
+        return "\n".join(lines)
+
+    def _check(self, *, overwrite: bool) -> None:
+        if find_spec("httpx") is None:
+            msg = "--as openai-batch needs the package httpx: pip install 'daskprs[openai]'"
+            raise UsageError(msg)
+        if not self._endpoint.startswith(("http://", "https://")):
+            msg = f"--endpoint {self._endpoint!r}: write a URL, as http://127.0.0.1:8000"
+            raise UsageError(msg)
+        for path in (self._output, self._errors):
+            if path.exists() and not overwrite:
+                msg = f"{path} exists. Name another file, or say --overwrite."
+                raise UsageError(msg)
+
+    def _written(self, result: ParallelRunResult) -> Sorted:
+        failed = result.failed
+        reasons = (
+            {} if failed is None else dict(zip(failed["mini_batch"], failed["error"], strict=True))
+        )
+        self._spent = result.usage.spent
+        answers = None if result.output_file is None else Path(result.output_file)
+        return self._requests.write(answers, reasons, self._output, self._errors)
+
+    def _command_to_resume(self, *_: object) -> str:
+        places = {
+            "endpoint": self._endpoint,
+            "output": self._output,
+            "errors": self._errors,
+            "job-dir": self._job_dir,
+        }
+        words = [word for name, value in places.items() for word in (f"--{name}", str(value))]
+        return shlex.join(
+            ["daskprs", "run", str(self._file), "--as", "openai-batch", *words, "--resume"]
+        )

@@ -1,0 +1,118 @@
+"""Batch files of OpenAI are answered by a server with its API, whatever that does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from click.testing import CliRunner
+
+from daskprs._cli import main
+from daskprs._core.ending import EXIT_FAILED, EXIT_USAGE
+from tests.support.api_server import CHAT, EMBEDDINGS, api_server
+from tests.support.polling import poll_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNT = 150
+FEW = ("--process-count-per-node", "1", "--concurrency-per-process", "16", "--quiet")
+
+
+def requests_in(folder: Path, count: int = COUNT, **odd: Any) -> Path:
+    """Return a batch file; `odd` has bodies by the name of their request."""
+    path = folder / "requests.jsonl"
+    with path.open("w") as file:
+        for number in range(count):
+            name = f"r{number}"
+            url, body = CHAT, {"messages": [{"role": "user", "content": f"text {number}"}]}
+            if number % 3 == 2:
+                url, body = EMBEDDINGS, {"input": [f"text {number}", "ü"]}
+            body = odd.get(name, {"model": "small", **body})
+            line = {"custom_id": name, "method": "POST", "url": url, "body": body, "extra": [1]}
+            file.write(json.dumps(line) + "\n")
+    return path
+
+
+def called(file: Path, url: str, *more: str) -> Any:
+    """Call the command, and return its result."""
+    words = ["run", str(file), "--as", "openai-batch", "--endpoint", url, *FEW, *more]
+    return CliRunner().invoke(main, words, prog_name="daskprs")
+
+
+def values_in(path: Path) -> list[Any]:
+    """Return the values of a file, one from each line."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_request_is_answered_in_the_form_of_the_batch_api(tmp_path: Path) -> None:
+    """In order, though some answers come late, or only after 500, 429 or none at all."""
+    file = requests_in(tmp_path, r5={"model": "small", "input": 7})
+    faults = {"share_of_500": 0.05, "share_of_429": 0.02, "retry_after_s": 0.2}
+    with api_server(delay_s=0.01, share_of_hung=0.01, **faults) as server:
+        limits = ("--run-invocation-timeout", "3", "--run-max-try", "9", "--retry-delay", "0")
+        done = called(file, server.url, *limits)
+    assert done.exit_code == 0, done.output
+    assert f"{COUNT - 1} of {COUNT} requests are answered" in done.output
+    answers = values_in(tmp_path / "requests_output.jsonl")
+    names = [f"r{number}" for number in range(COUNT) if number != 5]
+    assert [one["custom_id"] for one in answers] == names
+    assert {*answers[0]} == {"id", "custom_id", "response", "error"}
+    assert answers[0]["response"]["body"]["choices"][0]["message"]["role"] == "assistant"
+    assert answers[2]["response"]["body"]["data"][1]["index"] == 1
+    assert all(one["response"]["status_code"] == 200 for one in answers)
+    (error,) = values_in(tmp_path / "requests_errors.jsonl")
+    assert (error["custom_id"], error["response"]["status_code"]) == ("r5", 400)
+    assert error["response"]["body"]["error"]["message"]
+
+
+def test_a_request_without_an_answer_is_an_error(tmp_path: Path) -> None:
+    """Files of answers are replaced only if that is asked for."""
+    file = requests_in(tmp_path, 30)
+    with api_server(share_of_500=0.3) as server:
+        done = called(file, server.url, "--run-max-try", "1")
+        broken = server.answers[500]
+    assert done.exit_code == 0, done.output
+    errors = values_in(tmp_path / "requests_errors.jsonl")
+    assert len(errors) == broken > 0
+    assert len(values_in(tmp_path / "requests_output.jsonl")) == 30 - broken
+    assert errors[0]["response"] is None
+    assert errors[0]["error"]["code"] == "HTTPStatusError"
+    assert errors[0]["error"]["message"].startswith("the server answers 500: ")
+    again = called(file, "http://127.0.0.1:9", "--job-dir", str(tmp_path / "again"))
+    assert again.exit_code == EXIT_USAGE
+    assert "requests_output.jsonl exists. Name another file, or say --overwrite." in again.output
+
+
+def test_a_server_that_answers_nothing_fails_the_job(tmp_path: Path) -> None:
+    """The first error says why, and there are no files that look like answers."""
+    file = requests_in(tmp_path, 3)
+    done = called(file, "http://127.0.0.1:9", "--run-max-try", "1")
+    assert done.exit_code == EXIT_FAILED, done.output
+    assert "ConnectError" in done.output
+    assert "not one of 3 rows succeeded" in done.output
+    assert not list(tmp_path.glob("requests_*.jsonl"))
+
+
+def test_a_killed_job_asks_again_only_what_had_not_come_back(tmp_path: Path) -> None:
+    """At most what was in flight, or came in the last second."""
+    file = requests_in(tmp_path, 300)
+    with api_server(delay_s=0.1) as server:
+        words = ["run", str(file), "--as", "openai-batch", "--endpoint", server.url, *FEW]
+        command = [sys.executable, "-m", "daskprs", *words]
+        with subprocess.Popen(command, start_new_session=True) as process:
+            try:
+                assert poll_for(lambda: server.answers[200] >= 150, 60)
+            finally:
+                os.kill(process.pid, signal.SIGKILL)
+        assert not (tmp_path / "requests_output.jsonl").exists()
+        done = called(file, server.url, "--resume")
+        assert done.exit_code == 0, done.output
+        a_second = 16 / 0.1
+        assert 300 <= server.answers[200] <= 300 + 16 + a_second
+    answers = values_in(tmp_path / "requests_output.jsonl")
+    assert [one["custom_id"] for one in answers] == [f"r{number}" for number in range(300)]

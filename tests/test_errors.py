@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs._cli.options import flagged
 from daskprs._core.events import Counts
+from daskprs._job.flags import flagged
 from daskprs._job.result import ParallelRunResult
 from daskprs.errors import DaskprsError, Option, OptionError, OutputError, ParallelRunFailed
 

@@ -11,6 +11,7 @@ import click
 from daskprs import __version__, _plugins
 from daskprs._cli.as_json import JSON, show_json
 from daskprs._cli.clean import clean
+from daskprs._cli.debug_commands import debug
 from daskprs._cli.exit_codes import every_end, show
 from daskprs._cli.job_commands import DETACHED_COMMANDS, FOLDER_COMMANDS
 from daskprs._cli.options import (
@@ -20,8 +21,10 @@ from daskprs._cli.options import (
     OF_READING,
     QUIET,
     Grouped,
+    WithArguments,
     client,
     command_line,
+    data_of,
     given,
     options,
     stacked,
@@ -65,16 +68,6 @@ Exit codes:
   0    the plan is shown
   2    an option or the input cannot be used
 """
-
-
-class WithArguments(Grouped):
-    """A command that hands the words behind ``--`` to its script."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words behind ``--`` as arguments of the script."""
-        end = args.index("--") if "--" in args else len(args)
-        ctx.meta["arguments"] = args[end + 1 :]
-        return super().parse_args(ctx, args[:end])
 
 
 class Commands(PluginCommands):
@@ -156,7 +149,7 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
             from daskprs._job.job import Job
             from daskprs._job.request import check_call
 
-            call = check_call(_data(inputs), script, final, **places, text=True)
+            call = check_call(data_of(inputs), script, final, **places, text=True)
             show(Job(call, command_line(ctx)).run())
 
 
@@ -178,7 +171,7 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
         from daskprs._job.request import check_call
 
         found, places = _of_job(ctx, values)
-        call = check_call(_data(inputs), script, options_of_call(found), **places, text=True)
+        call = check_call(data_of(inputs), script, options_of_call(found), **places, text=True)
         show(detached.submit(call, survive=survive))
 
 
@@ -192,7 +185,7 @@ def show_plan(inputs: tuple[str, ...], *, as_json: bool, **values: Any) -> None:
     with every_end():
         from daskprs._job.plan import plan
 
-        planned = plan(_data(inputs), **found)
+        planned = plan(data_of(inputs), **found)
         if as_json:
             show_json(_plan_values(planned))
         else:
@@ -223,11 +216,7 @@ def _of_job(ctx: click.Context, values: dict[str, Any]) -> tuple[dict[str, Any],
     return found, places
 
 
-def _data(inputs: tuple[str, ...]) -> Any:
-    return inputs[0] if len(inputs) == 1 else list(inputs)
-
-
-for command in (clean, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
+for command in (clean, debug, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
     main.add_command(command)
 
 

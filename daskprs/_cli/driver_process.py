@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs import _plugins
 from daskprs._cli.exit_codes import every_end, show
-from daskprs._cli.options import flagged
 from daskprs._folders.job_folder import JobFolder
+from daskprs._job.flags import flagged
 from daskprs._job.frontend import Surface, command_to_resume
 from daskprs._system.linux import die_with_parent
 from daskprs._system.seal import SealKey

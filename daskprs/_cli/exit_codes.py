@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from daskprs._cli.options import flagged
 from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from daskprs._job.flags import flagged
 from daskprs._options.rules import removed_directory
 from daskprs._system.interrupts import sigterm_handler
 from daskprs.errors import (

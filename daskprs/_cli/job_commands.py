@@ -23,7 +23,6 @@ from daskprs._cli.options import (
     Grouped,
     client,
     command_line,
-    flag_of,
     given,
     options,
     stacked,
@@ -38,6 +37,7 @@ from daskprs._core.ending import (
 )
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.joint_folder import joint_folder_at
+from daskprs._job.flags import flag_of
 from daskprs._job.result import items_text
 from daskprs._options.run_options import TABLE
 from daskprs._report.progress_text import at_work_text, counts_text, now_text, slot_text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import NoneType
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from daskprs._job.frontend import Surface, command_to_resume
+from daskprs._job.flags import flag_of, flagged
+from daskprs._job.frontend import Surface, command_to_replay, command_to_resume
 from daskprs._options.run_options import GROUPS, INPUT, TABLE, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from daskprs.errors import Option
 
 OF_A_RUN = tuple(name for name, row in TABLE.items() if row.is_generated)
 OF_READING = tuple(name for name in OF_A_RUN if TABLE[name].group == INPUT)
@@ -127,12 +126,6 @@ def _option(name: str) -> Callable[[Any], Any]:
     return click.option(flag, name, type=kind if is_number else str, help=text)
 
 
-def flag_of(name: str) -> str:
-    """Return the name of a flag, without its two dashes."""
-    flag = TABLE[name].flag if name in TABLE else ""
-    return (flag or name).replace("_", "-")
-
-
 def descriptions(documented: Any) -> dict[str, tuple[str, str]]:
     """Return the text of each parameter in a docstring, and its default in words."""
     lines = f"{inspect.getdoc(documented) or ''}\n"
@@ -216,26 +209,26 @@ class Grouped(click.Command):
                     formatter.write_dl(shown)
 
 
-def flagged(option: Option) -> str:
-    """Return an option in a message as a flag."""
-    if option == ("resume", "extend"):
-        return "--extend"
-    name = flag_of(option.name)
-    if option.value is True:
-        return f"--{name}"
-    if option.value is False:
-        return f"--no-{name}"
-    if option.value is ...:
-        return f"--{name}"
-    if isinstance(option.value, dict):
-        pairs = (shlex.quote(f"{key}={value}") for key, value in option.value.items())
-        return " ".join(f"--{name} {pair}" for pair in pairs)
-    several = isinstance(option.value, (tuple, list))
-    value = ",".join(option.value) if several else str(option.value)
-    return f"--{name} {shlex.quote(value)}"
+class WithArguments(Grouped):
+    """A command that hands the words behind ``--`` to its script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words behind ``--`` as arguments of the script."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta["arguments"] = args[end + 1 :]
+        return super().parse_args(ctx, args[:end])
+
+
+def data_of(inputs: tuple[str, ...]) -> Any:
+    """Return the input that a command names."""
+    return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
 def command_line(ctx: click.Context) -> Surface:
     """Return the surface of a job that a command starts: next steps are commands to be pasted."""
     program = ctx.parent.command_path if ctx.parent is not None else "daskprs"
-    return Surface(flagged, partial(command_to_resume, program=program))
+    return Surface(
+        flagged,
+        partial(command_to_resume, program=program),
+        partial(command_to_replay, program=program),
+    )

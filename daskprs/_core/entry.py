@@ -90,7 +90,7 @@ class Entry(NamedTuple):
         own = None if self.pieces is None else self.pieces.at_most
         if self.bisection is not None or (own is not None and own <= at_most):
             return self
-        return self._replace(pieces=Pieces(at_most=at_most))
+        return self._replace(pieces=(self.pieces or Pieces())._replace(at_most=at_most))
 
     def charged(self, slot: SlotId, *, alone: bool, timed_out: bool = False) -> Entry:
         """Return the entry for another attempt after a charged one."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from daskprs._core.limits import Limits
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Failure
+    from daskprs._core.pieces import Pieces
     from daskprs._core.recovered import CarriedOverFailure, Recovered
     from daskprs._core.stages import Stages
 
@@ -76,6 +77,8 @@ class Ledger:
         The functions that run beside `run`, in processes of their own; None: there are none.
     spending
         What earlier runs have used by the script's own count; None: nothing.
+    pieces
+        What runs of each mini-batch; None: all of it.
 
     """
 
@@ -92,6 +95,7 @@ class Ledger:
         seed: str = "",
         stages: Stages | None = None,
         spending: Spending | None = None,
+        pieces: Pieces | None = None,
     ) -> None:
         self._state = state = LedgerState(job_id, limits, expected, seed, stages)
         state.spending = self.spending = spending or Spending()
@@ -114,7 +118,7 @@ class Ledger:
             self._renewals,
             self._gpu_question,
         )
-        entries = plan_entries(plan, recovered, state, self._settling, self._timer)
+        entries = plan_entries(plan, recovered, state, self._settling, self._timer, pieces)
         state.backlog = Backlog(entries)
 
     @property

@@ -74,7 +74,7 @@ class MemorySizes:
             f"with at most {half}.",
         )
         # Alone: what follows it in a lease would begin before its size is known to fit.
-        pieces = Pieces(at_most=half)
+        pieces = (entry.pieces or Pieces())._replace(at_most=half)
         return entry.again()._replace(
             pieces=pieces, failed_on=(), lease_at_most=1, runs_first=False
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from daskprs._core.ledger_state import LedgerState
     from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.pieces import Pieces
     from daskprs._core.recovered import Recovered
     from daskprs._core.settling import Settling
     from daskprs._core.stall_timer import StallTimer
@@ -28,10 +29,12 @@ def plan_entries(
     state: LedgerState,
     settling: Settling,
     timer: StallTimer,
+    pieces: Pieces | None = None,
 ) -> Iterator[Entry | None]:
     """Yield an entry for each mini-batch that has to be run; None where the plan has none yet.
 
-    Recovered mini-batches are counted at once. A plan reads the user's input while it is made; an
+    Each entry runs `pieces` of its mini-batch; all of it without them. Recovered mini-batches are
+    counted at once. A plan reads the user's input while it is made; an
     error there fails the job.
     """
     while True:
@@ -50,7 +53,7 @@ def plan_entries(
         done = recovered(mini_batch)
         if done is None:
             state.tally.plan()
-            yield Entry(mini_batch)
+            yield Entry(mini_batch, pieces=pieces)
             continue
         if isinstance(done, CarriedOverFailure):
             settling.carry_failure(done.items)

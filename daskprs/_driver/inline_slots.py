@@ -6,6 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from daskprs._agent.child.debugging import forget
 from daskprs._agent.inline.governing_thread import GoverningThread
 from daskprs._agent.inline.inline_agent import InlineStarter
 from daskprs._agent.supervision.pool import AgentPool
@@ -24,6 +25,7 @@ from daskprs.errors import AgentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from daskprs._agent.child.debugging import Raised
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.actions import LedgerEvent
     from daskprs._core.events import Progress, ProgressReported, SlotState
@@ -36,8 +38,8 @@ SLOT = SlotId("this process", 0, node=0)
 class InlineSlots:
     """One slot, whose agent works in the thread that drives the job."""
 
-    def __init__(self, job: JobSpec, threads: int) -> None:
-        self._pool = AgentPool(job, starter=InlineStarter(job))
+    def __init__(self, job: JobSpec, threads: int, raised: Raised = forget) -> None:
+        self._pool = AgentPool(job, starter=InlineStarter(job, raised))
         self._governing: GoverningThread | None = None
         if self._pool.permits is not None and job.rate_limit is not None:
             self._governing = GoverningThread(self._pool.permits, job.rate_limit)

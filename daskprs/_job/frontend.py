@@ -26,6 +26,11 @@ def command_to_resume(job_dir: Path, accept: str = "", *, program: str = "daskpr
     return shlex.join([*program.split(), "resume", str(job_dir), *accepting(accept)])
 
 
+def command_to_replay(job_dir: Path, *, program: str = "daskprs") -> str:
+    """Return the command that runs the mini-batch of a job again that failed first."""
+    return shlex.join([*program.split(), "replay", str(job_dir)])
+
+
 def accepting(part: str) -> list[str]:
     """Return the words of a command that accept a change of a part of a job."""
     return ["--accept-changes", part] if part else []
@@ -39,5 +44,7 @@ class Surface:
     """Returns an option that a message names."""
     resume: Callable[..., str] = arguments_to_resume
     """Returns the words that resume the job in a folder and accept a changed part of the job."""
+    replay: Callable[[Path], str] = command_to_replay
+    """Returns the command that runs the first failed mini-batch of the job in a folder again."""
     has_shown: bool = False
     """Whether the output of the steps of a pipeline was shown, so that no message repeats it."""

@@ -12,9 +12,13 @@ from daskprs.errors import Option, OptionError
 if TYPE_CHECKING:
     from distributed import Client
 
+    from daskprs._agent.child.debugging import Raised
+    from daskprs._core.outcomes import Failure
     from daskprs._options.run_options import RunOptions
 
 OF_THE_DRIVER = ("start_method", "first_task_creation_timeout", "deadline")
+MOST_KEPT = 5
+"""Most exceptions that are kept: their frames hold mini-batches."""
 OF_PROCESSES = [
     name
     for name, row in TABLE.items()
@@ -72,6 +76,30 @@ def inline_warning(options: RunOptions, client: Client | str | None) -> str:
         f"{Option('start_method', INLINE)}: the script works in this process and thread. No "
         f"timeout ends it, and a crash of the script ends the program.{has_none}"
     )
+
+
+class ErrorsHere:
+    """The exceptions of a script in this process: the cause of the job's error is one of them.
+
+    It keeps the first one of each class, with its frames, and passes each on.
+    """
+
+    def __init__(self, raised: Raised | None = None) -> None:
+        self._raised = raised
+        self._firsts: dict[str, BaseException] = {}
+
+    def take(self, error: BaseException) -> None:
+        """Take an exception while its frames are there."""
+        if len(self._firsts) < MOST_KEPT:
+            self._firsts.setdefault(type(error).__qualname__, error)
+        if self._raised is not None:
+            self._raised(error)
+
+    def cause(self, failure: Failure | None) -> BaseException | None:
+        """Return the exception that the job reports; None if it was raised in another process."""
+        found = self._firsts.get("" if failure is None else failure.kind)
+        self._firsts.clear()
+        return found
 
 
 def _is_of_dask(value: Any) -> bool:

@@ -18,6 +18,7 @@ from daskprs._core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs._core.events import Counts, JobEnded, JobStarted, MessageLogged, OutputPublished
 from daskprs._core.ledger import Ledger
 from daskprs._core.outcomes import input_changed
+from daskprs._core.pieces import Pieces
 from daskprs._core.plan_entries import with_first_item_deadline
 from daskprs._core.spending import Spending
 from daskprs._driver.dispatch import Dispatcher
@@ -29,8 +30,9 @@ from daskprs._inputs.source.batch_format import batch_form
 from daskprs._job.control import JobControl
 from daskprs._job.costing import CostingControl, costing_call, costs_in
 from daskprs._job.fitting_size import keep_size, known_size_told, with_known_size
+from daskprs._job.flags import words_to_debug
 from daskprs._job.frontend import Surface
-from daskprs._job.inline_call import inline_warning
+from daskprs._job.inline_call import ErrorsHere, inline_warning
 from daskprs._job.job_cluster import JobCluster
 from daskprs._job.job_input import JobInput
 from daskprs._job.known_end import TERMINATED, KnownEnd
@@ -87,7 +89,9 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from daskprs._agent.child.debugging import Raised
     from daskprs._core.limits import Limits
+    from daskprs._core.outcomes import Failure
     from daskprs._driver.ports import Slots
     from daskprs._inputs.costs import Costs, CostSource
     from daskprs._inputs.source.source import TableSource
@@ -100,7 +104,8 @@ class Job:
 
     `surface` is its front end, Python or the command line, which words the next steps. By `control`
     another thread reads the progress, and cancels the job. `display` shows the job, in place of one
-    that the thread of the job would open.
+    that the thread of the job would open. `raised` is called with each exception of the script,
+    while its frames are there, where the script works in this process.
     """
 
     def __init__(
@@ -109,10 +114,12 @@ class Job:
         surface: Surface | None = None,
         control: JobControl | None = None,
         display: Display | None = None,
+        raised: Raised | None = None,
     ) -> None:
         self._surface = surface or Surface()
         self._control = control or JobControl()
         self._display = display
+        self._errors = ErrorsHere(raised)
         self._call = call
         self._mlflow_run = active_mlflow_run()  # now: it is that of the caller's thread
         self._store: ResultStore | None = None
@@ -120,6 +127,8 @@ class Job:
         self._input: JobInput
         """What the source has of the job's cluster, and the plan."""
         self._end: JobEnd | None = None
+        self._headline: Failure | None = None
+        """The error that counts, once the job has ended."""
         self._advisor = Advisor(self._surface.option)
         self._interrupts = LateInterrupts(lambda: self._done)
         self._new_writers: Callable[[Path], Executor] | None = None
@@ -142,7 +151,10 @@ class Job:
                 end = self._end or JobEnd.early(
                     self._result(status_by(interrupt), Counts(), Counts(), None)
                 )
-        return end.told()
+        try:
+            return end.told()
+        except ParallelRunFailed as error:
+            raise error from self._errors.cause(self._headline)
 
     def _no_room(self, error: OSError) -> str:
         """Return the message for a disk that is full while the job is prepared."""
@@ -356,6 +368,7 @@ class Job:
             preload=options.imported_once,
             calls=call.calls,
             rate_limit=options.limit_of_rate,
+            debug_by=words_to_debug(call.kept),
         )
 
     # ---- the work ----
@@ -389,6 +402,7 @@ class Job:
             seed=call.job_id,
             stages=call.options.stages,
             spending=Spending(store.spent_before, store.useful_before),
+            pieces=None if call.items is None else Pieces((call.items,)),
         )
         try:
             ending = self._work(ledger, store, listeners)
@@ -440,7 +454,7 @@ class Job:
         if job.start_method == INLINE:
             from daskprs._driver.inline_slots import InlineSlots
 
-            yield InlineSlots(job, usable_cores())
+            yield InlineSlots(job, usable_cores(), self._errors.take)
             return
         with self._cluster.connected() as client, self._parts_written(client, listeners):
             from daskprs._cluster.cluster_slots import ClusterSlots
@@ -561,6 +575,7 @@ class Job:
             )
             if of_run := ledger.spending.of_run:
                 store.note_usage(of_run)
+            self._headline = ending.failure
             ways = self._ways_to_go_on(ending)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways)
             end = self._end = JobEnd(result, end_message(ended, self._call.folder))

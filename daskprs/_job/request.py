@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs._core.calls import Calls
+    from daskprs._core.pieces import Range
     from daskprs._inputs.source.read_options import ReadOptions
     from daskprs._inputs.source.source import Source
     from daskprs._output.publish.remote import RemoteOutput
@@ -116,6 +117,8 @@ class CheckedCall:
     """The calls of `run` at the same time; None: a process makes one after the other."""
     has_labels: bool = False
     """Whether the input has an index that `run` does not see."""
+    items: Range | None = None
+    """The items of each mini-batch that run; None: all of them."""
     digest: Digest = keyed_digest
     """Makes the digests of values of environment variables, by the key of the caller."""
 

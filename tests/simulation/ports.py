@@ -78,7 +78,7 @@ def simulated() -> Iterator[None]:
     more = {
         (worker, "AgentPool"): Pool,
         ("daskprs._driver.inline_slots", "AgentPool"): Pool,
-        ("daskprs._driver.inline_slots", "InlineStarter"): lambda _: None,
+        ("daskprs._driver.inline_slots", "InlineStarter"): lambda *_: None,
         (worker, "WorkerSite"): site_of,
         (worker, "PeriodicCallback"): _Periodic,
         (worker, "TELL_EVERY_MS"): TELL_EVERY_MS,

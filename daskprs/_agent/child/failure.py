@@ -8,6 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from daskprs._agent.child.beside_script import hint_at_script
+from daskprs._agent.child.debugging import has_quit, hint_at_terminal
 from daskprs._agent.child.fatal_errors import is_fatal
 from daskprs._agent.child.forked_contexts import hint_at_spawn
 from daskprs._agent.child.missing_columns import hint_at_columns
@@ -52,7 +53,7 @@ PASSING_ERRNOS = {
 """System errors that the next try may not meet."""
 
 
-def failure_of(error: BaseException, job: JobSpec) -> Failure:
+def failure_of(error: BaseException, job: JobSpec, mini_batch: int | None = None) -> Failure:
     """Return an exception as data.
 
     Frames of daskprs above the script's own are cut away, and paths in the snapshot are shown as
@@ -70,11 +71,12 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
         kind = type(error).__qualname__
         text = "" if _says_it_all(error) else printed(error, OURS)
     text = job.script.as_written(text)
-    retryable = not isinstance(error, NOT_RETRYABLE)
+    retryable = not isinstance(error, NOT_RETRYABLE) and not has_quit(error)
     of_script = (
         hint(error, job.script) for hint in (hint_at_script, hint_at_packages, hint_at_spawn)
     )
-    hints = (_limit(error), hint_at_columns(error), hint_at_pandas(error), *of_script)
+    here = _limit(error), hint_at_terminal(error, job, mini_batch)
+    hints = (*here, hint_at_columns(error), hint_at_pandas(error), *of_script)
     more = "".join(f". {mask(one)}" for one in hints if one)
     message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
     text = _shortened(mask(text), most)

@@ -23,6 +23,7 @@ from daskprs._agent.child.attempt_run import AttemptRun
 from daskprs._agent.child.call_tasks import CallTasks
 from daskprs._agent.child.call_threads import CallThreads
 from daskprs._agent.child.coroutines import CallTimeout, Coroutines
+from daskprs._agent.child.debugging import forget
 from daskprs._agent.child.entry_script import load_entry_script, profile_of
 from daskprs._agent.child.failure import failure_of, may_pass
 from daskprs._agent.child.foreign_script import ForeignScript
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from multiprocessing.connection import Connection
 
+    from daskprs._agent.child.debugging import Raised
     from daskprs._agent.child.entry_script import ScriptFunctions
     from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.print_marks import Streams
@@ -112,18 +114,23 @@ def main(connection: Connection, page_fd: int) -> int:
 
 
 def steps(
-    connection: Connection, page: SharedPage, reserve: MemoryReserve, streams: Streams = OWN
+    connection: Connection,
+    page: SharedPage,
+    reserve: MemoryReserve,
+    streams: Streams = OWN,
+    raised: Raised = forget,
 ) -> Generator[bool, None, int]:
     """Serve one supervisor step by step, and return the exit code.
 
     Yield True before each wait for a message, and False after each mini-batch: an agent in the
-    caller's process lets the driver work then. `streams` are the descriptors of its logs.
+    caller's process lets the driver work then. `streams` are the descriptors of its logs, and
+    `raised` is called with each exception of the script.
     """
     for shared in (connection, page):  # a fork of the agent cannot speak for the agent
         call_in_forks(shared.close)
     yield True
     with ExitStack() as at_end:
-        return (yield from _served(connection, page, reserve, streams, at_end))
+        return (yield from _served(connection, page, reserve, streams, raised, at_end))
 
 
 def _served(
@@ -131,6 +138,7 @@ def _served(
     page: SharedPage,
     reserve: MemoryReserve,
     streams: Streams,
+    raised: Raised,
     at_end: ExitStack,
 ) -> Generator[bool, None, int]:
     """Run one agent; `at_end` closes what the end of a process would close."""
@@ -139,13 +147,14 @@ def _served(
     page.enter(Phase.INIT)
     begun = time.perf_counter()
     try:
-        agent = Agent(start, connection, page, reserve, streams, at_end)
+        agent = Agent(start, connection, page, reserve, streams, raised, at_end)
         agent.called(agent.entry.init)
         if start.job.start_method == INLINE:
             agent.entry.prepare()
     except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
         end_fork_of(pid)
         reserve.release()
+        raised(error)
         failure = failure_of(error, start.job)._replace(retryable=may_pass(error))
         connection.send_bytes(dumped(InitRaised(failure)))
         return EXIT_INIT_FAILED
@@ -166,9 +175,10 @@ class Agent:
         page: SharedPage,
         reserve: MemoryReserve,
         streams: Streams,
+        raised: Raised,
         at_end: ExitStack,
     ) -> None:
-        self._job = start.job
+        self._job, self._raised = start.job, raised
         self._at_end = at_end
         self._reserve = reserve
         self._pid = os.getpid()
@@ -411,7 +421,7 @@ class Agent:
             self._outbox.refuse(error)
             return attempt.finished(Status.RUN_DONE), b""
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
-            failure, status = self._ended(error)
+            failure, status = self._ended(attempt, error)
             if (throttle := throttle_of(error)) is not None:
                 return self._throttled(attempt, throttle, failure), b""
             return attempt.finished(status, failure=failure), b""
@@ -428,19 +438,22 @@ class Agent:
         failure = failure._replace(retryable=not throttle.is_exhausted, fatal=False)
         return attempt.finished(Status.THROTTLED, failure=failure, wait_s=throttle.after_s)
 
-    def _piece_ended(self, error: BaseException) -> tuple[Failure, Status]:
+    def _piece_ended(
+        self, attempt: AttemptRun, error: BaseException
+    ) -> tuple[Failure, Status]:
         """Return how a call for a piece ends; what an endpoint refuses says nothing about it."""
         if throttle_of(error) is not None:
             raise error
-        return self._ended(error)
+        return self._ended(attempt, error)
 
-    def _ended(self, error: BaseException) -> tuple[Failure, Status]:
+    def _ended(self, attempt: AttemptRun, error: BaseException) -> tuple[Failure, Status]:
         """Return an exception of the script as data, and how an attempt ends with it."""
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
             error = error.__cause__  # no coroutine may raise it, and ours are around the script
         if isinstance(error, MemoryError):
             self._reserve.release()
-        failure = self._peak.explained(failure_of(error, self._job))
+        self._raised(error)
+        failure = self._peak.explained(failure_of(error, self._job, attempt.mini_batch.index))
         if isinstance(error, CallTimeout):
             return failure._replace(kind="TimeoutError"), Status.RUN_TIMEOUT
         return failure, Status.RUN_EXCEPTION
@@ -456,7 +469,8 @@ class Agent:
                 known = pieces.columns
             attempt.nulls = NullRows(names, output.schema, known)
         if pieces is not None:
-            run = PiecesRun(attempt, pieces, output, included, self._write_run, self._piece_ended)
+            ended = partial(self._piece_ended, attempt)
+            run = PiecesRun(attempt, pieces, output, included, self._write_run, ended)
             if pieces.is_trial:
                 return await run.tried_out(), b""
             return await run.made(self._spool, counts_inputs=self.entry.counts_inputs)

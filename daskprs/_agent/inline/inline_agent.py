@@ -6,7 +6,6 @@ is `receive`: instead of waiting for the other end, it lets the agent work for a
 
 from __future__ import annotations
 
-import bdb
 import os
 import pickle
 import sys
@@ -16,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs._agent.child.debugging import QUIT
 from daskprs._agent.child.main import steps
 from daskprs._agent.child.outbox import MemoryReserve
 from daskprs._agent.inline.process_state import ProcessState, one_script
@@ -30,10 +30,9 @@ from daskprs.errors import AgentError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daskprs._agent.child.debugging import Raised
     from daskprs._agent.protocol.messages import JobSpec, ProcessSpec
     from daskprs._system.masks import Mask
-
-QUIT = bdb.BdbQuit.__qualname__
 
 
 class InlineStarter:
@@ -42,8 +41,9 @@ class InlineStarter:
     alive = True
     """Whether it can start agents."""
 
-    def __init__(self, job: JobSpec) -> None:
+    def __init__(self, job: JobSpec, raised: Raised) -> None:
         self._job = job
+        self._raised = raised
         self._agent: AgentProcess | None = None
 
     def start_agent(self, spec: ProcessSpec, mask: Mask | None = None) -> AgentProcess:
@@ -51,7 +51,7 @@ class InlineStarter:
         page_fd = new_page()
         try:
             page = SharedPage(page_fd)
-            channel = InlineChannel(self._job, spec, mask, page)
+            channel = InlineChannel(self._job, spec, mask, page, self._raised)
             try:
                 agent = AgentProcess(spec, os.getpid(), channel, page_fd, lambda _: channel.close())
             except OSError as error:  # no more descriptors
@@ -81,6 +81,8 @@ class InlineChannel:
         Masks the secrets in the logs of the agent.
     page
         The agent's own mapping of its page.
+    raised
+        Is called with each exception of the script, while the script's state holds.
 
     """
 
@@ -88,7 +90,12 @@ class InlineChannel:
     """Called with the return code when the agent has ended."""
 
     def __init__(
-        self, job: JobSpec, spec: ProcessSpec, mask: Mask | None, page: SharedPage
+        self,
+        job: JobSpec,
+        spec: ProcessSpec,
+        mask: Mask | None,
+        page: SharedPage,
+        raised: Raised,
     ) -> None:
         self.closed = False
         self._connection = _AgentsEnd()
@@ -108,7 +115,7 @@ class InlineChannel:
             undo.callback(self._state.close)
             connection: Any = self._connection
             streams = stdout.fd, stderr.fd
-            self._steps = steps(connection, page, MemoryReserve(page), streams)
+            self._steps = steps(connection, page, MemoryReserve(page), streams, raised)
             undo.callback(self._steps.close)
             self._at_end = undo.pop_all()
         self._waits = next(self._steps)

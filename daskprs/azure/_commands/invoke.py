@@ -16,10 +16,10 @@ from daskprs._cli.options import (
     SECRETS,
     client,
     command_line,
-    flagged,
     help_of,
     pairs,
 )
+from daskprs._job.flags import flagged
 from daskprs.azure._commands.assets import assets_of, with_assets
 from daskprs.azure._commands.surface import lines, pipeline_command
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from daskprs._cli.options import flagged
+from daskprs._job.flags import flagged
 from daskprs._job.frontend import Surface
 from daskprs.azure._pipeline_status import resume_pipeline
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskprs._cli.exit_codes import to_stderr
-from daskprs._cli.options import flagged
+from daskprs._job.flags import flagged
 from daskprs._job.frontend import Surface, accepting
 
 if TYPE_CHECKING:

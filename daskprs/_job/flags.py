@@ -1,0 +1,69 @@
+"""Options as flags of the command line, for commands that a message names."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs._options.run_options import INPUT, SCRIPT, TABLE
+from daskprs.errors import Option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OF_ONE = tuple(
+    name
+    for name, row in TABLE.items()
+    if row.is_generated
+    and (row.changes_results or row.group in (SCRIPT, INPUT) or name == "on_error")
+    and name != "python"
+)
+"""Options that say what a mini-batch is, and what becomes of it in one process."""
+OF_CALLER = ("environment_variables",)
+"""Those of them that a message does not name: values may be tokens."""
+
+
+def flag_of(name: str) -> str:
+    """Return the name of a flag, without its two dashes."""
+    flag = TABLE[name].flag if name in TABLE else ""
+    return (flag or name).replace("_", "-")
+
+
+def flagged(option: Option) -> str:
+    """Return an option in a message as a flag."""
+    if option == ("resume", "extend"):
+        return "--extend"
+    name = flag_of(option.name)
+    if option.value is True:
+        return f"--{name}"
+    if option.value is False:
+        return f"--no-{name}"
+    if option.value is ...:
+        return f"--{name}"
+    if isinstance(option.value, dict):
+        pairs = (shlex.quote(f"{key}={value}") for key, value in option.value.items())
+        return " ".join(f"--{name} {pair}" for pair in pairs)
+    several = isinstance(option.value, (tuple, list))
+    value = ",".join(option.value) if several else str(option.value)
+    return f"--{name} {shlex.quote(value)}"
+
+
+def words_to_debug(kept: Mapping[str, Any]) -> str:
+    """Return the words that follow ``daskprs debug`` for a kept call; empty if it has objects.
+
+    Environment variables are not among them: the script has those of the caller.
+    """
+    if kept["objects"] or kept["script"] is None:
+        return ""
+    data, options = kept["data"], kept["options"]
+    words = [shlex.join([kept["script"], *([data] if isinstance(data, str) else data)])]
+    root = kept["source_directory"]
+    if root is not None and Path(kept["script"]).parent != Path(root):
+        words.append(flagged(Option("source_directory", root)))
+    for name in (one for one in OF_ONE if one in options and one not in OF_CALLER):
+        value = options[name]
+        repeated = TABLE[name].flag and isinstance(value, (list, tuple))
+        words += [flagged(Option(name, one)) for one in (value if repeated else [value])]
+    arguments = options.get("arguments")
+    return " ".join([*words, *(["--", shlex.join(arguments)] if arguments else [])])

@@ -407,6 +407,7 @@ UNPICKLED = {
     "_inputs/keys/rows.py": SEALED,
     "_inputs/keys/shuffle.py": OWN,
     "_inputs/source/pickled_rows.py": "the driver or a worker; no other user may write the file",
+    "_job/kept_objects.py": "the driver sealed it with a key of the user, which no agent has",
     "_job/plan.py": OWN,
     "_output/dataset/part_attempt.py": DASK,
     "_output/rows/typed_rows.py": "agents, with the seal of their job; others, as a `Seal` says",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pdb  # noqa: T100 - the debugger is what the command is for
+import re
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskprs._cli.exit_codes import echo_result, every_end, to_stderr
+from daskprs._cli.job_commands import (
+    OF_A_LATER_RUN,
+    OfALaterRun,
+    job_at,
+    way_on_mended,
+    with_variable_files,
+)
 from daskprs._cli.options import (
     CONTEXT,
     WithArguments,
@@ -22,6 +30,7 @@ from daskprs._cli.options import (
 )
 from daskprs._core.ending import EXIT_FAILED
 from daskprs._job.flags import OF_ONE
+from daskprs._options.run_options import TABLE, TIMES
 from daskprs._options.site_defaults import options_of_call
 
 if TYPE_CHECKING:
@@ -41,6 +50,21 @@ Exit codes:
   42   it failed, or its process did not start
   2    nothing was started: an option, the script or the input cannot be used
 """
+AFTER_REPLAY = """\b
+Examples:
+  daskprs replay scored-job
+  daskprs replay scored-job --mini-batch 17 --rows 40:50
+  daskprs replay scored-job --script mended/score.py
+  daskprs replay scored-job --debug
+
+\b
+Exit codes:
+  0    run() has returned rows: they are shown
+  42   it failed: whether it is the same error as in the job is said in the last line
+  2    it cannot be run again: the folder, the input or an option lacks what it needs
+"""
+OF_LIMITS = tuple(name for name in OF_A_LATER_RUN if TABLE[name].group == TIMES)
+"""Options of a job that a replay may give another value."""
 
 
 @click.command("debug", cls=WithArguments, context_settings=CONTEXT, epilog=AFTER_DEBUG)
@@ -76,7 +100,78 @@ def debug(
         call = check_call(data_of(inputs), script, of_call, job_dir=scratch, text=True)
         choose = numbered(mini_batch or 0) if row is None else with_item(row)
         one = call_of_one(call, choose)
-        show_ran(run_one(one, command_line(ctx), post_mortem if has_terminal() else None))
+        raised = PostMortem() if has_terminal() else None
+        ran = run_one(one, command_line(ctx), raised)
+        sys.exit(EXIT_FAILED if show_ran(ran, raised=raised) else 0)
+
+
+@click.command("replay", cls=OfALaterRun, context_settings=CONTEXT, epilog=AFTER_REPLAY)
+@click.argument("folder")
+@click.option(
+    "--mini-batch", type=int, metavar="N", help="Its number. Default: the first one that failed."
+)
+@click.option(
+    "--rows", metavar="A:B", help="Only rows, or files, A to B of it, counted from 0, without B."
+)
+@click.option("--script", metavar="SCRIPT", help="The corrected script. Default: that of the job.")
+@click.option(
+    "--debug", "debugs", is_flag=True, help="In this process, with a debugger, without limits."
+)
+@options(["environment_variables", "secrets", "trust", *OF_LIMITS])
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    /,
+    folder: str,
+    mini_batch: int | None,
+    rows: str | None,
+    script: str | None,
+    *,
+    debugs: bool,
+    **values: Any,
+) -> None:
+    """Run a mini-batch of the job in FOLDER again, and say whether it is the same error.
+
+    Input, script, arguments and limits are those of the job. Nothing in FOLDER changes.
+    """
+    with every_end(), scratch_folder() as scratch:
+        from daskprs._job.prestart import prestart
+        from daskprs._job.replay import failure_of, replay
+
+        items = None if rows is None else _range(rows)
+        found = with_variable_files(given(values))
+        again = replay(
+            job_at(folder),
+            scratch,
+            mini_batch=mini_batch,
+            items=items,
+            script=script,
+            debugs=debugs,
+            **found,
+        )
+        surface = command_line(ctx)
+        raised = PostMortem() if debugs and has_terminal() else None
+        with prestart(again.call.options, None):
+            ran = again.run(surface, raised)
+        failed = show_ran(ran, again.part, raised) or failure_of(ran) is not None
+        for note in again.notes:
+            to_stderr(f"daskprs: {note}.")
+        to_stderr(f"daskprs: {again.verdict(ran)}")
+        if not failed and again.target.is_left and rows is None:
+            program = ctx.command_path.rpartition(" ")[0]
+            complete = again.is_complete
+            way = way_on_mended(again.folder, program, script, is_complete=complete)
+            to_stderr(f"daskprs: to go on: {way}")
+        sys.exit(EXIT_FAILED if failed else 0)
+
+
+def _range(text: str) -> tuple[int, int]:
+    """Return the first row and the one after the last."""
+    found = re.fullmatch(r"(\d+):(\d+)", text)
+    if found is None or int(found[1]) >= int(found[2]):
+        msg = f"--rows {text}: write FIRST:END, such as 40:50 for the ten rows from 40 on."
+        raise click.UsageError(msg)
+    return int(found[1]), int(found[2])
 
 
 @contextmanager
@@ -86,21 +181,26 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(folder) / "job"
 
 
-def show_ran(ran: Ran) -> None:
-    """Show what came of a mini-batch, and exit with 42 if it failed."""
+def show_ran(ran: Ran, part: str = "", raised: PostMortem | None = None) -> bool:
+    """Show what came of a mini-batch, or of a part of it, and return whether it failed.
+
+    A traceback that the debugger has begun with is not shown again.
+    """
     if ran.mini_batch is not None:
-        to_stderr(f"daskprs: {ran.mini_batch.described}")
+        to_stderr(f"daskprs: {ran.mini_batch.described}{part}")
     failure = ran.failure
     if failure is None and ran.ending is not None and not ran.ending.reason:
         echo_result(ran.rows)
-        return
+        return False
     if failure is not None:
-        to_stderr(failure.traceback.rstrip() if failure.traceback else str(failure))
-        if failure.traceback and failure.message not in failure.traceback:
-            to_stderr(str(failure))  # it says more than the exception
+        traceback = "" if raised is not None and raised.is_over else failure.traceback
+        if traceback:
+            to_stderr(traceback.rstrip())
+        if failure.message not in traceback or not traceback:
+            to_stderr(str(failure))  # it may say more than the exception
     elif ran.ending is not None:
         to_stderr(f"daskprs: {ran.ending.reason}")
-    sys.exit(EXIT_FAILED)
+    return True
 
 
 def has_terminal() -> bool:
@@ -108,14 +208,24 @@ def has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def post_mortem(error: BaseException) -> None:
-    """Open the debugger where an exception was raised; it ends with `q`."""
-    from daskprs._agent.child.debugging import has_quit
-    from daskprs._agent.foreign.raised import printed
-    from daskprs.errors import OURS, DaskprsError
+class PostMortem:
+    """Opens the debugger where the first exception was raised; the same may follow in a retry."""
 
-    if has_quit(error) or isinstance(error, (KeyboardInterrupt, DaskprsError)):
-        return
-    to_stderr(printed(error, OURS).rstrip())
-    to_stderr("daskprs: the debugger is where the error was raised: q leaves it, u goes up.")
-    pdb.post_mortem(error.__traceback__)
+    def __init__(self) -> None:
+        self.is_over = False
+        """Whether the debugger was opened."""
+
+    def __call__(self, error: BaseException) -> None:
+        """Show an exception of the script, and let its user look around."""
+        from daskprs._agent.child.debugging import has_quit
+        from daskprs._agent.foreign.raised import printed
+        from daskprs._system.masks import masked
+        from daskprs.errors import OURS, DaskprsError
+
+        is_none = has_quit(error) or isinstance(error, (KeyboardInterrupt, DaskprsError))
+        if is_none or self.is_over:
+            return
+        self.is_over = True
+        to_stderr(masked(printed(error, OURS)).rstrip())
+        to_stderr("daskprs: the debugger is where the error was raised: q leaves it, u goes up.")
+        pdb.post_mortem(error.__traceback__)

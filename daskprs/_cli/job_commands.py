@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -263,7 +264,7 @@ def result(folder: str, *, as_json: bool) -> None:
     with every_end():
         from daskprs._job.status import state_of
 
-        state = state_of(_job(folder))
+        state = state_of(job_at(folder))
         if state.result is None:
             who = f", by {state.holder}" if state.holder else " before it recorded a result"
             msg = f"the job in {JobFolder(folder)} has no result: it is {state.status}{who}."
@@ -294,7 +295,7 @@ def verify(ctx: click.Context, /, folder: str, *, rereads: bool, as_json: bool) 
     with every_end():
         from daskprs._job.verification import verify
 
-        job = _job(folder)
+        job = job_at(folder)
         found = verify(job, rereads=rereads)
         if as_json:
             show_json(found.record())
@@ -315,22 +316,28 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
     if found.pop("here"):
         found["client"] = ""
     with every_end():
-        files = [
-            (_plugins.loaded(dotted), found.pop(name))
-            for name, dotted in _plugins.own_names("variable_files").items()
-            if name in found
-        ]
-        for variables_of, file in files:
-            given_here = found.get("environment_variables", {})
-            found["environment_variables"] = {**variables_of(file), **given_here}
+        names = [*_plugins.own_names("variable_files")]
+        files = [found[name] for name in names if name in found]
+        found = with_variable_files(found)
         from daskprs._job.job import Job
         from daskprs._job.prestart import prestart
         from daskprs._job.request import check_kept_call
 
-        call = check_kept_call(_job(folder), how, **found)
-        to_stderr(_script_text(call, [file for _, file in files]))
+        call = check_kept_call(job_at(folder), how, **found)
+        to_stderr(_script_text(call, files))
         with prestart(call.options, call.client):
             show(Job(call, command_line(ctx)).run())
+
+
+def with_variable_files(found: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the variables of the files of plugins; those given beside them count."""
+    found = dict(found)
+    for name, dotted in _plugins.own_names("variable_files").items():
+        if name in found:
+            of_file = _plugins.loaded(dotted)(found.pop(name))
+            given_here = found.get("environment_variables", {})
+            found["environment_variables"] = {**of_file, **given_here}
+    return found
 
 
 def _script_text(call: CheckedCall, files: Sequence[str]) -> str:
@@ -343,7 +350,7 @@ def _script_text(call: CheckedCall, files: Sequence[str]) -> str:
     return f"daskprs: the job in {call.folder} runs {place}{of}"
 
 
-def _job(folder: str) -> JobFolder:
+def job_at(folder: str) -> JobFolder:
     """Return the folder of a job; reject that of a pipeline."""
     joint = joint_folder_at(folder)
     if joint is not None and (state := joint.state()) is not None:
@@ -385,6 +392,11 @@ def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
 
 def _way_on(folder: JobFolder, surface: Surface) -> str:
     """Return the command that resumes a job, or what its pipeline or its program does instead."""
+    return _way_elsewhere(folder) or surface.resume(folder.path)
+
+
+def _way_elsewhere(folder: JobFolder, resume: bool | str = True) -> str:  # noqa: FBT001, FBT002 - the option
+    """Return what the pipeline or the program of a job does to go on; empty: a command does it."""
     from daskprs._job.request import in_its_program, read_call
 
     try:
@@ -394,7 +406,18 @@ def _way_on(folder: JobFolder, surface: Surface) -> str:
         needs_program = bool(read_call(folder)["objects"])
     except JobFolderError:  # it was made by another version, or this user may not read it
         needs_program = False
-    return in_its_program(folder) if needs_program else surface.resume(folder.path)
+    return in_its_program(folder, resume) if needs_program else ""
+
+
+def way_on_mended(folder: JobFolder, program: str, script: str | None, *, is_complete: bool) -> str:
+    """Return what goes on with a job whose failure is mended, with another script if it is that."""
+    command, how = ("retry-failed", "failed") if is_complete else ("resume", True)
+    if way := _way_elsewhere(folder, how):
+        return way
+    words = [*program.split(), command, str(folder)]
+    words += ["--script", script] if script else []
+    words += ["--accept-changes", "script"] if script and not is_complete else []
+    return shlex.join(words)
 
 
 MOST_SLOTS = 8

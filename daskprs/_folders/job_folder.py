@@ -75,6 +75,8 @@ class JobFolder:
     """The folder of a copy of the source directory, for a job behind a lazy collection."""
     scratch = Below("scratch")
     """The folder of inputs that were written for the agents."""
+    objects = Below("scratch/objects")
+    """The objects of the call, for a replay, where mini-batches or rows have failed."""
     cost_plan = Below("cost-plan.npz")
     """The rows of each mini-batch, where they are cut by cost."""
     costs = Below("costs")

@@ -48,6 +48,11 @@ def rows_key(folder: JobFolder) -> SealKey:
     return NO_KEY if salt is None else key_for(salt)
 
 
+def objects_key() -> SealKey:
+    """Return this user's key of the objects of a call, which no agent has."""
+    return derived_key("objects of a call")
+
+
 def variables_key_for(salt: str) -> SealKey:
     """Return this user's key for the environment variables of a job."""
     return derived_key(f"variables {salt}")
@@ -74,3 +79,8 @@ def rows_seal(folder: JobFolder) -> Seal:
 def labels_seal(folder: JobFolder) -> Seal:
     """Return the seal of the pickles among a job's row labels."""
     return Seal(labels_key(), folder.is_trusted, is_made_private(folder.path))
+
+
+def objects_seal(folder: JobFolder) -> Seal:
+    """Return the seal of the objects of a job's call."""
+    return Seal(objects_key(), folder.is_trusted, is_made_private(folder.path))

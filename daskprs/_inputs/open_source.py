@@ -28,6 +28,7 @@ from daskprs._inputs.source.batch_format import (
 from daskprs._inputs.source.columns import check_columns, check_different
 from daskprs._inputs.source.read_options import check_options, refuse_options
 from daskprs._inputs.source.sizes import files_per_mini_batch, size_in_costs
+from daskprs._inputs.source.source import OpenedSource
 from daskprs._inputs.tables import open_table
 from daskprs.errors import InputError, class_name, how_to_convert
 
@@ -56,6 +57,8 @@ def open_source(data: Any, reading: ReadOptions) -> Source:
         When a reading option does not suit it.
 
     """
+    if isinstance(data, OpenedSource):
+        return data.source
     if reading.batch_format == "polars":
         check_polars()
     if isinstance(data, (str, os.PathLike)) or _is_list_of_paths(data):

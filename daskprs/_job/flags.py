@@ -20,6 +20,8 @@ OF_ONE = tuple(
     and name != "python"
 )
 """Options that say what a mini-batch is, and what becomes of it in one process."""
+MOST_INPUTS = 20
+"""Most paths of an input that a message names."""
 OF_CALLER = ("environment_variables",)
 """Those of them that a message does not name: values may be tokens."""
 
@@ -49,21 +51,26 @@ def flagged(option: Option) -> str:
     return f"--{name} {shlex.quote(value)}"
 
 
-def words_to_debug(kept: Mapping[str, Any]) -> str:
-    """Return the words that follow ``daskprs debug`` for a kept call; empty if it has objects.
+def command_to_debug(kept: Mapping[str, Any], folder: Path) -> tuple[str, str]:
+    """Return the command that runs a mini-batch of a kept call in a debugger.
 
-    Environment variables are not among them: the script has those of the caller.
+    The option that names the mini-batch belongs between its two parts. Environment variables are
+    not in it: the script has those of the caller. A call with objects, or with very many paths, is
+    found by its folder.
     """
-    if kept["objects"] or kept["script"] is None:
-        return ""
-    data, options = kept["data"], kept["options"]
-    words = [shlex.join([kept["script"], *([data] if isinstance(data, str) else data)])]
+    data, script = kept["data"], kept["script"]
+    inputs = [data] if isinstance(data, str) else data
+    if kept["objects"] or script is None or len(inputs) > MOST_INPUTS:
+        return "daskprs replay --debug", shlex.quote(str(folder))
+    options = kept["options"]
+    words = [shlex.join([script, *inputs])]
     root = kept["source_directory"]
-    if root is not None and Path(kept["script"]).parent != Path(root):
+    if root is not None and Path(script).parent != Path(root):
         words.append(flagged(Option("source_directory", root)))
     for name in (one for one in OF_ONE if one in options and one not in OF_CALLER):
         value = options[name]
         repeated = TABLE[name].flag and isinstance(value, (list, tuple))
         words += [flagged(Option(name, one)) for one in (value if repeated else [value])]
     arguments = options.get("arguments")
-    return " ".join([*words, *(["--", shlex.join(arguments)] if arguments else [])])
+    words += ["--", shlex.join(arguments)] if arguments else []
+    return "daskprs debug", " ".join(words)

@@ -30,11 +30,12 @@ from daskprs._inputs.source.batch_format import batch_form
 from daskprs._job.control import JobControl
 from daskprs._job.costing import CostingControl, costing_call, costs_in
 from daskprs._job.fitting_size import keep_size, known_size_told, with_known_size
-from daskprs._job.flags import words_to_debug
+from daskprs._job.flags import command_to_debug
 from daskprs._job.frontend import Surface
 from daskprs._job.inline_call import ErrorsHere, inline_warning
 from daskprs._job.job_cluster import JobCluster
 from daskprs._job.job_input import JobInput
+from daskprs._job.kept_objects import keep_objects
 from daskprs._job.known_end import TERMINATED, KnownEnd
 from daskprs._job.leftovers import drop_leftovers
 from daskprs._job.prestart import agent_count
@@ -368,7 +369,7 @@ class Job:
             preload=options.imported_once,
             calls=call.calls,
             rate_limit=options.limit_of_rate,
-            debug_by=words_to_debug(call.kept),
+            debug_by=command_to_debug(call.kept, call.folder.path),
         )
 
     # ---- the work ----
@@ -559,6 +560,7 @@ class Job:
         """Determine the end of the job, and then report it."""
         if ending.status is not JobStatus.COMPLETED:
             self._write_failed(store, listeners)
+        replay_by = self._way_to_replay(ending, store, listeners)
         with held_back():
             standing = ledger.standing()
             done, items = standing.mini_batches, standing.items
@@ -577,9 +579,13 @@ class Job:
                 store.note_usage(of_run)
             self._headline = ending.failure
             ways = self._ways_to_go_on(ending)
-            ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways)
+            ended = JobEnded(
+                ending, standing, result.elapsed_s, str(output or ""), *ways, replay_by
+            )
             end = self._end = JobEnd(result, end_message(ended, self._call.folder))
-            store.end(result.record())
+            failure = ending.failure
+            error = None if failure is None else [failure.kind, failure.message]
+            store.end(result.record() | ({} if error is None else {"error": error}))
             keep_size(self._call)
         if self._interrupts.taken:
             listeners.tell(
@@ -590,9 +596,25 @@ class Job:
         listeners.tell(ended)
         if complaint := store.drop_output():
             listeners.tell(MessageLogged("warning", complaint))
-        if ending.status is JobStatus.COMPLETED and not done.failed:
+        if ending.status is JobStatus.COMPLETED and not store.failed:
             self._drop_leftovers(listeners)
         return end
+
+    def _way_to_replay(self, ending: Ending, store: ResultStore, listeners: Listeners) -> str:
+        """Return the command that repeats the first failure; keep what it needs of the caller."""
+        call, failed = self._call, store.failed
+        nothing = ending.failure is None and not failed
+        if call.script.cost or ending.of_changed_input or nothing:
+            return ""
+        try:
+            why = keep_objects(call, failed)
+        except OSError as error:
+            why = str(error)
+        if why:
+            told = f"the objects of the call are not kept for a replay: {call.mask.text(why)}"
+            listeners.tell(MessageLogged("info", told))
+            return ""
+        return self._surface.replay(call.folder.path)
 
     def _drop_leftovers(self, listeners: Listeners) -> None:
         """Remove what only the agents needed; an error here does not change the job's end."""

@@ -41,8 +41,6 @@ ONE_ATTEMPT = {
     "allowed_failed_count": 0,
     "allowed_failed_percent": 100.0,
     "error_threshold": -1,
-    "process_count_per_node": 1,
-    "node_count": 1,
     "deadline": None,
     "metrics_file": None,
     "progress": False,
@@ -52,7 +50,7 @@ ONE_ATTEMPT = {
     "shared": False,
     "resource_monitor_interval": 0,
 }
-"""Options that say how often something is tried, where, and who is told."""
+"""Options that say how often something is tried, and who is told."""
 SHOWN = 20
 """Most rows, or lines, that are shown."""
 
@@ -102,16 +100,23 @@ def with_item(number: int) -> Callable[[Source], MiniBatch]:
 class OneMiniBatch:
     """A source of which one mini-batch is left, with its own number."""
 
-    def __init__(self, source: Source, choose: Callable[[Source], MiniBatch]) -> None:
+    def __init__(
+        self, source: Source, choose: Callable[[Source], MiniBatch], items: Range | None
+    ) -> None:
         self._source = source
         self._choose = choose
+        self._items = items
         self.only: MiniBatch
         """The mini-batch (after `begin`)."""
 
     def begin(self, work: Any) -> None:
         """Prepare the input, and choose the mini-batch."""
         self._source.begin(work)
-        self.only = self._choose(self._source)
+        self.only = only = self._choose(self._source)
+        items = self._items
+        if items is not None and only.items is not None and items[1] > only.items:
+            has = f"{only.described} has {only.items} {self._source.unit}s, numbered from 0."
+            raise OptionError(Option("rows", f"{items[0]}:{items[1]}"), f": {has}")
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the mini-batch."""
@@ -148,7 +153,7 @@ def call_of_one(
         call,
         options=RunOptions.from_names(**given),
         client=None,
-        source=cast("Source", OneMiniBatch(call.source, choose)),
+        source=cast("Source", OneMiniBatch(call.source, choose, items)),
         job_id=secrets.token_hex(4),
         listed="",
         warning="",

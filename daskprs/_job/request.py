@@ -379,7 +379,7 @@ def check_kept_call(
     saved = {"source_directory": root, **call["options"]}
     around = {**os.environ, **(of_site.get("environment_variables") or {})}
     given = changes.pop("environment_variables", None) or {}
-    changes["environment_variables"] = _variables_of_caller(folder, call, given, around)
+    changes["environment_variables"] = variables_of_caller(folder, call, given, around)
     options = {**of_this_run, **saved, **changes, "resume": resume}
     return check_call(
         call["data"],
@@ -396,7 +396,7 @@ def check_kept_call(
     )
 
 
-def _variables_of_caller(
+def variables_of_caller(
     folder: JobFolder,
     call: Mapping[str, Any],
     given: Mapping[str, str],

@@ -131,6 +131,7 @@ class ParallelRunResult:
             values[name] = tuple(values.get(name, ()))
         values["usage"] = Usage(*values.get("usage", ()))
         values.pop("is_trusted", None)  # only a reader can say that
+        values.pop("error", None)  # it is no part of a result
         return cls(**values)
 
     @property

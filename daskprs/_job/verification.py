@@ -206,7 +206,7 @@ def _check_input(
     if recorded is None:
         found.input = "not compared: nothing was made of it"
         return
-    files = _files_in(recorded)
+    files = files_in(recorded)
     try:
         call = read_call(folder)
     except JobFolderError as error:
@@ -214,7 +214,7 @@ def _check_input(
         found.findings.append(Finding(str(folder.call), f"cannot be read: {error}", next_step))
         call = {"data": None, "objects": ["named by a file that cannot be read"]}
     if isinstance(files, dict) and not rereads:
-        found.findings += _changed_files(files)
+        found.findings += changed_files(files)
         found.input = f"{counted(len(files), 'file')}, compared by size and modification time"
         return
     if call["data"] is None:
@@ -224,7 +224,7 @@ def _check_input(
         with TemporaryDirectory(prefix="daskprs-verify-") as scratch:
             source = _reopened(folder, call, Path(scratch))
             if isinstance(files, dict):
-                found.findings += _changed_files(files)
+                found.findings += changed_files(files)
             else:
                 found.findings += _changes(source, recorded)
             found.input = "its files, compared by size and modification time"
@@ -239,17 +239,17 @@ def _check_input(
         found.findings.append(Finding("the input", f"cannot be read: {error}", RESTORE))
 
 
-def _files_in(recorded: Any) -> dict[str, str] | str | None:
+def files_in(recorded: Any) -> dict[str, str] | str | None:
     """Return what a fingerprint says of files: size and version by path, or a digest of many."""
     if not isinstance(recorded, dict):
         return None
     found: Any = recorded.get("files")
     if isinstance(found, (dict, str)):
         return found
-    return next((below for one in recorded.values() if (below := _files_in(one))), None)
+    return next((below for one in recorded.values() if (below := files_in(one))), None)
 
 
-def _changed_files(files: dict[str, str]) -> Iterator[Finding]:
+def changed_files(files: dict[str, str]) -> Iterator[Finding]:
     """Yield the files that are gone, or of another size or time."""
     known = [
         InputFile(path, None if size == "None" else int(size), version, "")

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from daskprs._cli.exit_codes import echo_result, every_end
-from daskprs._cli.options import CONTEXT, QUIET, Grouped, client, flagged, given, options
+from daskprs._cli.options import CONTEXT, QUIET, Grouped, client, given, options
 from daskprs._core.ending import EXIT_FAILED
+from daskprs._job.flags import flagged
 
 AFTER_RUN = """\b
 Examples:

@@ -303,6 +303,11 @@ class ResultStore:
             rows.flush()
             file.write(sink.finish()[1])
 
+    @property
+    def failed(self) -> set[int]:
+        """The numbers of the mini-batches that have failed, or in which items have."""
+        return self._failed.numbers | self._failed_rows.numbers
+
     def write_failed(self) -> None:
         """Write the tables of what has failed so far; raise `OSError` if that fails.
 

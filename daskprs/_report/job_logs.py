@@ -236,7 +236,7 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"What failed, with every attempt: {folder.failed}")
     lines += _bad_places(standing, folder)
     if ending.status is not JobStatus.COMPLETED:
-        lines += [f"Logs: {folder.logs}", *_next_steps(ended, folder)]
+        lines += [f"Logs: {folder.logs}", *_replay(ended), *_next_steps(ended, folder)]
     return "\n".join(lines)
 
 
@@ -255,6 +255,12 @@ def _bad_places(standing: Progress, folder: JobFolder) -> Iterator[str]:
     if standing.left_out:
         bad = ", ".join(standing.left_out)
         yield f"Everything failed there that worked elsewhere: {bad}. See {folder.master_log}"
+
+
+def _replay(ended: JobEnded) -> Iterator[str]:
+    """Yield a line on how to see the first failure again, where that can be."""
+    if ended.replay_by:
+        yield f"To run the first that failed again, and only that: {ended.replay_by}"
 
 
 def _next_steps(ended: JobEnded, folder: JobFolder) -> Iterator[str]:

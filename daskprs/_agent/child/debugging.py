@@ -34,7 +34,6 @@ def hint_at_terminal(error: BaseException, job: JobSpec, mini_batch: int | None)
     if not has_quit(error) or job.start_method == INLINE:
         return ""
     which = "" if mini_batch is None else f" --mini-batch {mini_batch}"
-    way = f"daskprs debug{which} {job.debug_by}"
-    if not job.debug_by:  # the script or the input is an object of the caller's program
-        way = 'call parallel_run(…, start_method="inline")'
+    before, after = job.debug_by
+    way = f"{before}{which} {after}" if before else 'parallel_run(…, start_method="inline")'
     return f"A debugger such as breakpoint() has no terminal in an agent. To stop there: {way}"

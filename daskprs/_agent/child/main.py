@@ -438,9 +438,7 @@ class Agent:
         failure = failure._replace(retryable=not throttle.is_exhausted, fatal=False)
         return attempt.finished(Status.THROTTLED, failure=failure, wait_s=throttle.after_s)
 
-    def _piece_ended(
-        self, attempt: AttemptRun, error: BaseException
-    ) -> tuple[Failure, Status]:
+    def _piece_ended(self, attempt: AttemptRun, error: BaseException) -> tuple[Failure, Status]:
         """Return how a call for a piece ends; what an endpoint refuses says nothing about it."""
         if throttle_of(error) is not None:
             raise error

@@ -185,8 +185,8 @@ class JobSpec(NamedTuple):
     """The calls of `run` at the same time; None: a process makes one after the other."""
     rate_limit: RateLimit | None = None
     """The limits of requests that calls ask permits for; None: there are none."""
-    debug_by: str = ""
-    """The words after ``daskprs debug`` for this job; empty if it was called with objects."""
+    debug_by: tuple[str, str] = ("", "")
+    """The command that runs a mini-batch in a debugger, before and after the words that name it."""
 
     @property
     def mask(self) -> Mask:

@@ -90,6 +90,25 @@ class PartitionGraph:
         other.__dict__.pop("_cut", None)
         return other
 
+    def only(self, wanted: Collection[int]) -> PartitionGraph:
+        """Return the graph of some of the partitions, without the tasks of all others.
+
+        Raises
+        ------
+        ValueError
+            When one of them is, or needs, the future of a cluster: the result goes with it.
+
+        """
+        other = self.of(wanted)
+        order, pieces = other._cut  # noqa: SLF001 - of this very class
+        needed = {key for piece in pieces.values() for key in piece.needs}
+        if needed & self.futures.keys():
+            msg = "the collection holds futures, whose results are those of a cluster"
+            raise ValueError(msg)
+        other._tasks = {key: self._tasks[key] for key in order}  # noqa: SLF001
+        other._annotations, other.futures = {}, {}  # noqa: SLF001
+        return other
+
     def group(self, number: int) -> TaskGroup:
         """Return the tasks of a wanted partition."""
         order, pieces = self._cut

@@ -24,7 +24,7 @@ from daskprs._inputs.source.pieces import PartitionSlice, StagedPiece, Uncompute
 from daskprs._inputs.source.source import TableSource
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import keep_to_owner, open_unshared
-from daskprs.errors import LoadError
+from daskprs.errors import JobFolderError, LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from daskprs._inputs.collections.staging import StagedPartition
     from daskprs._inputs.collections.staging_form import StagingForm
     from daskprs._inputs.source.source import InputWork, Unit
+
+MOST_KEPT = 32
+"""Most failed partitions whose tasks a job folder keeps."""
 
 
 class CollectionSource(TableSource):
@@ -106,6 +109,29 @@ class CollectionSource(TableSource):
         self.table = PartitionTable(scratch / TABLE, header)
         if self.table.is_same:
             self.table.cuts = dict(self.table.before)
+
+    # ---- a replay ----
+
+    def kept_for(self, failed: Collection[int]) -> KeptCollection:
+        """Return the source with the tasks of the partitions of some mini-batches alone.
+
+        Raises
+        ------
+        ValueError
+            When no mini-batch has failed, or a partition is the result of a cluster.
+
+        """
+        wanted = set()
+        for one in self.mini_batches():
+            if one.index in failed:
+                piece = one.piece
+                known = isinstance(piece, PartitionSlice)
+                wanted.add(piece.partition if known else int(one.identity.rpartition(" ")[2]))
+        graph = self._collection.graph.only(sorted(wanted)[:MOST_KEPT])
+        alone = self._collection._replace(graph=graph, collection=None)
+        kept = KeptCollection(alone, self.form, self.unit)
+        kept.known = dict(self.table.cuts)
+        return kept
 
     # ---- a resume ----
 
@@ -275,15 +301,68 @@ class CollectionSource(TableSource):
         return self._scratch / f"{LABELS}{number}.{cut.digest}"
 
 
+class KeptCollection(CollectionSource):
+    """A collection that a job folder has kept, with the tasks of a few partitions."""
+
+    known: dict[int, PartitionCut]
+    """The cuts of the partitions, as the job has found them."""
+
+    def prepare(self, scratch: Path) -> None:
+        """Take the cuts as they were; a partition is computed when its mini-batch is chosen."""
+        self.open_table(scratch)
+        self.table.cuts = dict(self.known)
+
+    def begin(self, work: InputWork) -> None:
+        """Do the same: no cluster computes partitions ahead."""
+        self.prepare(work.scratch)
+
+    def computed_again(self, mini_batch: MiniBatch) -> tuple[MiniBatch, str]:
+        """Compute the partition of a mini-batch in this process.
+
+        Return the mini-batch with its rows, or with the error of the partition, and a note if the
+        content is another one than in the job.
+        """
+        piece = mini_batch.piece
+        is_cut = isinstance(piece, PartitionSlice)
+        number = piece.partition if is_cut else int(mini_batch.identity.rpartition(" ")[2])
+        if number not in self.graph.wanted:
+            msg = (
+                f"{mini_batch.described} cannot be run again: the job folder has the tasks of "
+                f"{len(self.graph.wanted)} failed partitions, and not those of partition {number}."
+            )
+            raise JobFolderError(msg)
+        try:
+            partition = staged(_value(self.graph, number), number, self.form, self._scratch)
+        except Exception as error:  # noqa: BLE001 - whatever the user's tasks raise
+            return mini_batch._replace(piece=Uncomputed.of(error, number)), ""
+        self._again = partition  # its file goes with it
+        now = partition.description
+        note = ""
+        if not is_cut:
+            piece = PartitionSlice(number, 0, now.rows, now.digest)
+            note = f"partition {number} could not be computed in the job, and can be now"
+        elif now.digest != piece.digest:
+            note = f"partition {number} was computed again, and has other rows than in the job"
+            rows = min(piece.start, now.rows), min(piece.stop, now.rows)
+            piece = PartitionSlice(number, *rows, now.digest)
+        placed = partition.placed(piece, self._scratch)
+        items = piece.stop - piece.start
+        return mini_batch._replace(piece=placed, items=items, worker=""), note
+
+
 def _computed(graph: PartitionGraph, number: int) -> Any:
     """Compute a partition by the scheduler that Dask uses."""
-    from dask.delayed import Delayed
-
-    group = graph.of([number]).group(number)
     try:
-        if group.future is not None:
-            return group.future.result()
-        return Delayed(group.output, group.tasks).compute()
+        return _value(graph, number)
     except Exception as error:  # whatever the user's tasks raise
         msg = f"{type(error).__name__}: {Uncomputed.of(error, number).message}"
         raise LoadError(msg) from error
+
+
+def _value(graph: PartitionGraph, number: int) -> Any:
+    from dask.delayed import Delayed
+
+    group = graph.of([number]).group(number)
+    if group.future is not None:
+        return group.future.result()
+    return Delayed(group.output, group.tasks).compute()

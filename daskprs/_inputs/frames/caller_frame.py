@@ -441,11 +441,12 @@ class ObjectFrameSource(SlicedFrame):
             pickle.dumps(frame.iloc[:0].reset_index(drop=True))
         )
         self._path = Path()
+        self._owner: int | None = None
         self._offsets = array("q", [0])
 
     def write(self, path: Path) -> None:
         """Write the pickles and release the frame."""
-        self._path = path
+        self._path, self._owner = path, owner_in(path.parent)
         digest = hashlib.blake2b()
         with whole_file(path, durable=False) as file:
             keep_to_owner(file)
@@ -482,7 +483,7 @@ class ObjectFrameSource(SlicedFrame):
 
     def reader(self) -> PickledReader:
         """Return the reader for the agents (after `prepare`)."""
-        return PickledReader(self._path.parent, owner_in(self._path.parent))
+        return PickledReader(self._path.parent, self._owner)
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""

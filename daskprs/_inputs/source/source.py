@@ -7,7 +7,7 @@ keep what the next ones need (an open file, a decoded row group).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -140,6 +140,12 @@ class Source(Protocol):
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return where the items of a mini-batch lie."""
         ...
+
+
+class OpenedSource(NamedTuple):
+    """A source in the place of an input: a job folder has kept it."""
+
+    source: Source
 
 
 class TableSource(Source, Protocol):

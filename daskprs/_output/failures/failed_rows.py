@@ -70,6 +70,11 @@ class FailedRowsLog:
         """Whether any committed mini-batch is known to lack items."""
         return bool(self._known)
 
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the committed mini-batches that lack items."""
+        return {*self._known}
+
     def take_over(self, known: Mapping[int, FailedRowsOf], *, run_again: bool = False) -> None:
         """Take over the mini-batches of earlier runs, by number.
 

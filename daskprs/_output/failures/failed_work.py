@@ -32,6 +32,11 @@ class FailedWork:
         """Return how many mini-batches have failed."""
         return len(self._failed)
 
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the mini-batches that have failed."""
+        return {*self._failed}
+
     def take_over(self, given_up: dict[int, GivenUp], *, borne_is_left: bool) -> None:
         """Take over the mini-batches that earlier runs gave up, by number.
 

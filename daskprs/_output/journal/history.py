@@ -262,6 +262,11 @@ class History:
         shown = made & self._fingerprints.keys()
         return self._fingerprints[max(shown)] if shown else None
 
+    def fingerprint_of(self, epoch: int | None) -> dict[str, Any]:
+        """Return the fingerprint with which an epoch began; None: the last epoch."""
+        known = self._fingerprints
+        return known.get(self.epoch if epoch is None else epoch, {})
+
     def _renumber(self, epoch: int, numbers: IndexMapping) -> None:
         """Renumber commits and failures to the plan that an epoch began with."""
         before, rows = self.commits.column("index"), self.standing(epoch)

@@ -17,7 +17,7 @@ from daskprs._inputs.source.batch_format import rows_in
 from daskprs._job.control import JobControl
 from daskprs._job.job import Job
 from daskprs._options.output_path import split
-from daskprs._options.run_options import TABLE, RunOptions
+from daskprs._options.run_options import FAILURES, TABLE, RunOptions
 from daskprs.errors import Option, OptionError, ParallelRunFailed
 
 if TYPE_CHECKING:
@@ -35,22 +35,13 @@ if TYPE_CHECKING:
     from daskprs._job.request import CheckedCall
     from daskprs._job.result import ParallelRunResult
 
-ONE_ATTEMPT = {
-    "run_max_try": 1,
-    "on_error": "raise",
-    "allowed_failed_count": 0,
-    "allowed_failed_percent": 100.0,
-    "error_threshold": -1,
-    "deadline": None,
-    "metrics_file": None,
-    "progress": False,
-    "resume": False,
-    "trust": False,
-    "accept_changes": (),
-    "shared": False,
-    "resource_monitor_interval": 0,
+DEFAULTS = {
+    name: row.default
+    for name, row in TABLE.items()
+    if row.group == FAILURES or row.is_of_one_run or name in ("metrics_file", "shared")
 }
-"""Options that say how often something is tried, and who is told."""
+"""Options that say how often something is tried, when it ends, and who is told."""
+ONE_ATTEMPT = {"run_max_try": 1, "progress": False, "resource_monitor_interval": 0}
 SHOWN = 20
 """Most rows, or lines, that are shown."""
 
@@ -148,7 +139,7 @@ def call_of_one(
         what = next(one for one in ("preprocess", "postprocess") if call.options[one] is not None)
         msg = ": functions beside run() get whole mini-batches, and not the rows of "
         raise OptionError(Option(what, call.options[what]), msg, Option("rows"), ".")
-    given = {**call.options.changed(), **ONE_ATTEMPT}
+    given = {**call.options.changed(), **DEFAULTS, **ONE_ATTEMPT}
     return replace(
         call,
         options=RunOptions.from_names(**given),

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("ask.py")
 KEY = "OPENAI_API_KEY"
 COLUMNS = {"custom_id": "str", "url": "str", "body": "object"}
+A_ROW_EACH = {"input_type": "table", "mini_batch_size": "1 row"}
+OF_A_ROW = {"columns": [*COLUMNS], "dtypes": COLUMNS}
 DEFAULTS = {"run_invocation_timeout": 600, "retry_delay": "exponential"}
 """Options with other defaults than those of a job: a long answer takes minutes."""
-ANSWERS = "answers.txt"
+ENDS = {"append_row_file_name": "answers.txt", "on_error": "drop"}
 
 
 class BatchJob:
@@ -87,14 +89,11 @@ class BatchJob:
 
         options = {
             **self._given,
-            "arguments": ["--endpoint", self._endpoint],
-            "input_type": "table",
-            "mini_batch_size": "1 row",
-            "columns": [*COLUMNS],
-            "dtypes": COLUMNS,
-            "append_row_file_name": ANSWERS,
-            "on_error": "drop",
+            **A_ROW_EACH,
+            **OF_A_ROW,
+            **ENDS,
         }
+        options["arguments"] = ["--endpoint", self._endpoint]
         if KEY in os.environ:
             options["secrets"] = [KEY]
         early = RunOptions.from_names(**options)

@@ -27,18 +27,9 @@ Exit codes:
   130  the job is Canceled, by Ctrl-C: call it again with --resume
   2    nothing was started: an option, the file or a folder cannot be used
 """
-OPTIONS = (
-    "process_count_per_node",
-    "concurrency_per_process",
-    "rate_limit",
-    "usage_limits",
-    "run_max_try",
-    "retry_delay",
-    "run_invocation_timeout",
-    "deadline",
-    "metrics_file",
-)
-"""Options of a job that a batch file may need."""
+AT_ONCE = ("process_count_per_node", "concurrency_per_process")
+LIMITS = ("rate_limit", "usage_limits", "deadline")
+TRIES = ("run_max_try", "retry_delay", "run_invocation_timeout")
 FILE = click.Path(path_type=Path)
 
 
@@ -80,7 +71,7 @@ def _beside(ending: str) -> str:
 @click.option("--resume", is_flag=True, help="Go on: what has an answer is not asked again.")
 @client(". Default: the cores of this machine.")
 @QUIET
-@options(OPTIONS)
+@options((*AT_ONCE, *LIMITS, *TRIES, "metrics_file"))
 def run_batch_file(file: Path, **values: Any) -> None:
     """Send the requests of FILE to a server with OpenAI's API, and write its answers.
 

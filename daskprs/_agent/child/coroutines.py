@@ -13,7 +13,7 @@ import time
 import traceback
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from daskprs._agent.child.forks import call_in_forks, end_fork_of
@@ -21,8 +21,9 @@ from daskprs._agent.protocol.shared_page import NOTHING, SOMEBODY
 from daskprs.errors import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
+T = TypeVar("T")
 BLOCKED_AFTER_S = 1.0
 """Seconds without a turn after which the loop is blocked."""
 LOOK_EVERY_S = 0.25
@@ -192,3 +193,14 @@ class Coroutines:
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
+
+
+def completed(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    msg = "it waits"
+    raise AssertionError(msg)

@@ -22,7 +22,7 @@ from daskprs._agent.child import call_lines
 from daskprs._agent.child.attempt_run import AttemptRun
 from daskprs._agent.child.call_tasks import CallTasks
 from daskprs._agent.child.call_threads import CallThreads
-from daskprs._agent.child.coroutines import CallTimeout, Coroutines
+from daskprs._agent.child.coroutines import CallTimeout, Coroutines, completed
 from daskprs._agent.child.debugging import forget
 from daskprs._agent.child.entry_script import load_entry_script, profile_of
 from daskprs._agent.child.failure import failure_of, may_pass
@@ -40,7 +40,7 @@ from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun, with_failed_
 from daskprs._agent.child.print_marks import OWN, PrintMarks
 from daskprs._agent.child.process_counts import ProcessCounts
 from daskprs._agent.child.run_form import RunForm
-from daskprs._agent.child.several_calls import OfAgent, completed
+from daskprs._agent.child.several_calls import OfAgent
 from daskprs._agent.child.throttling import Throttle, throttle_of
 from daskprs._agent.foreign.run_profile import RunProfile
 from daskprs._agent.protocol.answers import dumped

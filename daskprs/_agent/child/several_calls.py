@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from daskprs._agent.child.attempt_run import AttemptRun
 from daskprs._agent.child.call_lines import CallPrints
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from daskprs._core.outcomes import Outcome
     from daskprs._core.soundness import Soundness
 
-T = TypeVar("T")
 EXIT_BROKEN = 70
 """The code of an agent in which our own code has failed (``EX_SOFTWARE``)."""
 LOOK_EVERY_S = 0.25
@@ -191,14 +190,3 @@ class _CallCpu:
     def __call__(self) -> float:
         is_first, self._is_begun = not self._is_begun, True
         return 0.0 if is_first else self._since_s()
-
-
-def completed(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that waits for nothing."""
-    try:
-        coroutine.send(None)
-    except StopIteration as ended:
-        result: T = ended.value
-        return result
-    msg = "it waits"
-    raise AssertionError(msg)

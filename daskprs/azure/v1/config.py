@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import yaml
 from pydantic import AliasChoices, ConfigDict, ValidationError, field_validator, model_validator
 
+from daskprs._inputs.source.sizes import size_in_one_form
 from daskprs._options.rules import check_number
 from daskprs._options.run_options import TABLE
 from daskprs._suggest import nearest_of
@@ -33,8 +34,16 @@ if TYPE_CHECKING:
 HERE = "the script runs here, or on the cluster of `client`"
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 """Other names of levels, which Python's logging has, too."""
-RULES = {"node_count": check_number(1)}
-"""Rules that differ from those of `daskprs.RunOptions`, where None is allowed."""
+
+
+def _size(_: str, value: Any) -> Any:
+    """Return a size or a count, a number as a Python number; reject others."""
+    size = size_in_one_form(value)
+    return value if isinstance(value, str) else size
+
+
+RULES = {"node_count": check_number(1), "mini_batch_size": _size}
+"""Rules that differ from those of `daskprs.RunOptions`, where None is allowed, and no costs."""
 NUMBERS = (
     "error_threshold",
     "node_count",

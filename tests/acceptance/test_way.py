@@ -30,6 +30,7 @@ BELOW = {
     "daskprs._job.job",
     "daskprs._job.job_input",
     "daskprs._agent.supervision.zygote_main",
+    "daskprs._agent.child.coroutines",
 }
 """Where the loops of the driver and of an agent begin, which the page says beforehand."""
 SCRIPT = """\

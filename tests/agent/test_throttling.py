@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import io
+import math
 import time
 import urllib.error
+from decimal import Decimal
 from email.message import Message
 from email.utils import formatdate
 from typing import Any
 
 import aiohttp
 import httpx
+import numpy as np
 import pytest
 import requests
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from daskprs._agent.child.throttling import Throttle, throttle_of
-from daskprs._agent.foreign.entry_script import Throttled
+from daskprs._agent.foreign.entry_script import MiniBatchContext, Throttled
+from daskprs._agent.protocol.answers import _COLUMNS
 
 HEADERS = {"Retry-After": "7"}
 URL_ = "http://127.0.0.1/v1"
@@ -101,6 +105,20 @@ def test_an_error_that_was_raised_from_one_counts() -> None:
     while_handled = RuntimeError("a mistake in the handler")
     while_handled.__context__ = inner
     assert throttle_of(while_handled) is None
+
+
+def test_the_script_may_say_any_number_of_seconds() -> None:
+    """One that has been computed may be in the past; the supervisor takes what is sent."""
+    context = MiniBatchContext(0)
+    for given, seconds in ((-2.5, 0.0), (Decimal("1.5"), 1.5), (np.int64(3), 3.0), (None, None)):
+        with pytest.raises(Throttled) as raised:
+            context.throttled(given)  # type: ignore[arg-type] # as scripts do
+        throttle = throttle_of(raised.value)
+        assert throttle == Throttle(seconds)
+        _COLUMNS["wait_s"]("wait_s", (throttle.after_s,))
+    for odd in (math.inf, math.nan):
+        with pytest.raises(ValueError, match="a number of seconds"):
+            context.throttled(odd)
 
 
 def test_a_group_counts_if_all_its_errors_do() -> None:

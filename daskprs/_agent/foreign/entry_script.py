@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +141,11 @@ class Throttled(Exception):  # noqa: N818 - what has happened
     """An endpoint wants fewer requests; ``context.throttled()`` raises it."""
 
     def __init__(self, after_s: float | None = None) -> None:
+        if after_s is not None:
+            if not isfinite(after_s):
+                msg = f"context.throttled({after_s!r}): after_s is a number of seconds."
+                raise ValueError(msg)
+            after_s = max(0.0, float(after_s))  # a time that has passed is over
         when = "" if after_s is None else f" for {after_s:g} s"
         super().__init__(f"the endpoint wants no request{when}")
         self.after_s = after_s
@@ -294,6 +300,8 @@ class MiniBatchContext:
         ------
         Throttled
             Always; let it leave `run`.
+        ValueError
+            For seconds that are not finite.
 
         """
         raise Throttled(after_s)

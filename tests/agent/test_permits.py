@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from daskprs._agent.child.permits import CallPermits, Permits
@@ -225,6 +226,21 @@ def test_refusals_of_requests_that_were_under_way_together_make_one_pause() -> N
 def test_more_tokens_than_a_minute_allows_are_refused_at_once() -> None:
     with desk() as it, pytest.raises(OptionError, match="1000 tokens in a whole minute"):
         it.context.permit(tokens=1001)
+
+
+def test_tokens_are_whole_numbers_and_others_change_nothing() -> None:
+    """Those of NumPy are some: scripts add up columns. A limit or none makes no difference."""
+    for limit in (LIMIT, None):
+        with desk(limit) as it:
+            it.grant(9)
+            for odd in (-1, 1.5, None, "7", 1 << 63):
+                with pytest.raises(OptionError, match="a whole number from 0"):
+                    it.context.permit(tokens=odd)  # type: ignore[arg-type] # as scripts do
+                with pytest.raises(OptionError, match="a whole number from 0"):
+                    it.context.used(tokens=odd)  # type: ignore[arg-type] # likewise
+            it.context.permit(tokens=np.int64(40))  # type: ignore[arg-type] # likewise
+            it.context.used(tokens=np.int32(30))  # type: ignore[arg-type] # likewise
+            assert it.page.permits().tokens_taken == (0 if limit is None else 30)
 
 
 def test_without_a_limit_a_permit_is_there_at_once() -> None:

@@ -12,6 +12,7 @@ requests" pauses the calls of the process.
 from __future__ import annotations
 
 import asyncio
+import operator
 import threading
 import time
 import warnings
@@ -21,6 +22,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from daskprs._agent.protocol.shared_page import PermitSums
+from daskprs._core.rate_limit import MOST
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -264,14 +266,12 @@ class CallPermits:
         Raises
         ------
         OptionError
-            For more tokens than the limit of a minute.
+            For no whole number of tokens, and for more than the limit of a minute.
 
         """
         limit = self._permits.limit
         most = None if limit is None else limit.tokens_per_minute
-        if not (isinstance(tokens, int) and tokens >= 0):
-            msg = f"context.permit(tokens={tokens!r}): a whole number from 0."
-            raise OptionError(msg)
+        tokens = _checked("permit", tokens)
         if most is not None and tokens > most:
             msg = (
                 f"context.permit(tokens={tokens}): rate_limit allows {most:g} tokens in a whole "
@@ -285,7 +285,15 @@ class CallPermits:
         return permit
 
     def used(self, tokens: int) -> None:
-        """Correct the tokens of the last permit of this task or thread."""
+        """Correct the tokens of the last permit of this task or thread.
+
+        Raises
+        ------
+        OptionError
+            For no whole number of tokens.
+
+        """
+        tokens = _checked("used", tokens)
         if self._permits.limit is None:
             return
         last = self._last.get(_owner())
@@ -439,6 +447,19 @@ class Permit:
         permits = self._call.permits
         if not permits.leave(waiter) and permits.limit is not None:
             permits.end()
+
+
+def _checked(function: str, tokens: Any) -> int:
+    """Return a number of tokens, which may come from NumPy, as the page can hold it."""
+    try:
+        count = operator.index(tokens)
+    except TypeError:
+        count = -1
+    if not 0 <= count <= MOST:
+        rule = f"a whole number from 0 to {MOST:.0e}"
+        msg = f"context.{function}(tokens={tokens!r}): tokens are {rule}."
+        raise OptionError(msg)
+    return count
 
 
 def _task() -> asyncio.Task[Any] | None:

@@ -208,6 +208,7 @@ def test_a_limit_that_is_not_reached_changes_nothing(tmp_path: Path) -> None:
         ("context.count('tokens', -1)", "an amount is a number, 0 or more"),
         ("context.count('tokens', float('nan'))", "an amount is a number, 0 or more"),
         ("context.count('tokens', 'many')", "an amount is a number, 0 or more"),
+        ("[context.count('tokens', 1e308) for n in range(2)]", "the sum is too large"),
         ("context.count('', 1)", "a name is text of 1 to 64 bytes"),
         ("[context.count(str(n)) for n in range(99)]", "which are the most that there can be"),
     ],

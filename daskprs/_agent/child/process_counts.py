@@ -43,6 +43,10 @@ class ProcessCounts:
                     f"which are the most that there can be: {', '.join(self._sums)}."
                 )
                 raise ValueError(msg)
-            self._sums[name] = self._sums.get(name, 0.0) + float(amount)
+            total = self._sums.get(name, 0.0) + float(amount)
+            if not isfinite(total):
+                msg = f"context.count({name!r}, {amount!r}): the sum is too large."
+                raise ValueError(msg)
+            self._sums[name] = total
             to[name] = to.get(name, 0.0) + float(amount)
             self._page.show_counted(self._sums)

@@ -49,6 +49,8 @@ LEAST_SHARE = 0.02
 """The rate does not fall below this share of the limit."""
 IDLE_S = 2.0
 """Seconds without a permit taken after which a process holds none ahead."""
+TURN_S = 1.0
+"""Seconds for which a process may have no request in flight while others have."""
 
 
 class Report(NamedTuple):
@@ -146,6 +148,8 @@ class _Member:
     """When it has last taken any."""
     is_short: bool = False
     """Whether calls wait there for which there were no permits."""
+    idle_s: float = inf
+    """Since when calls wait there and none may be in flight; infinite where any may."""
 
     @property
     def held(self) -> int:
@@ -159,6 +163,12 @@ class _Member:
     def demand(self) -> int:
         """Requests that it has under way, or wants."""
         return self.report.in_flight + self.report.waiting
+
+    @property
+    def may_begin(self) -> int:
+        """Calls that wait and may be in flight."""
+        report = self.report
+        return min(report.waiting, max(0, report.most_in_flight - report.in_flight))
 
     @property
     def reserved(self) -> int:
@@ -246,7 +256,7 @@ class Governor:
         self._judge_window(now_s)
         members = {key: self._members[key] for key in reports}
         is_paused = now_s < self._paused_until_s
-        wishes = {key: self._wish(member) for key, member in members.items()}
+        wishes = {key: self._wish(member, now_s) for key, member in members.items()}
         if not is_paused:
             self._serve_waiting([*wishes.values()])
         for member, wish in zip(members.values(), wishes.values(), strict=True):
@@ -315,7 +325,7 @@ class Governor:
         turn = [one for one in wishes[start:] + wishes[:start] if one.left]
         if self._first is not None:
             # What others get meanwhile would keep the bucket from filling, for ever.
-            if not self._first.report.waiting:
+            if not self._first.may_begin:
                 self._first = None
             turn.sort(key=lambda one: one.member is not self._first)
         while turn:
@@ -379,7 +389,7 @@ class Governor:
         member.report = report._replace(granted=granted, tokens_granted=tokens)
         return Grant(granted, tokens, report.most_in_flight, max(0.0, self._paused_until_s - now_s))
 
-    def _most_in_flight(self, member: _Member) -> int:
+    def _most_in_flight(self, member: _Member, now_s: float) -> int:
         """Return how many requests of a process may be in flight: its share by demand."""
         limit = self._limit.in_flight
         if limit is None:
@@ -391,11 +401,14 @@ class Governor:
         else:
             wanted = -(-limit * member.demand // demand)
         free = limit - sum(one.reserved for one in members if one is not member)
+        before = min(member.idle_s, now_s - TURN_S)
+        free -= sum(one.idle_s < before for one in members)
         return max(0, min(free, wanted))
 
-    def _wish(self, member: _Member) -> _Wish:
+    def _wish(self, member: _Member, now_s: float) -> _Wish:
         """Return what a process wants: permits for calls that may begin."""
-        most = self._most_in_flight(member)
-        member.report = report = member.report._replace(most_in_flight=most)
-        waiting = min(report.waiting, max(0, most - report.in_flight))
-        return _Wish(member, waiting, member.held, member.tokens_held)
+        most = self._most_in_flight(member, now_s)
+        member.report = member.report._replace(most_in_flight=most)
+        is_idle = member.report.waiting > 0 and not member.reserved
+        member.idle_s = min(member.idle_s, now_s) if is_idle else inf
+        return _Wish(member, member.may_begin, member.held, member.tokens_held)

@@ -195,6 +195,48 @@ def test_permits_of_a_process_that_has_ended_go_to_others() -> None:
     assert living.take(2.0) is not None
 
 
+def test_more_processes_than_requests_take_turns() -> None:
+    """As those of several jobs that share a limit do; nobody waits for the end of another job."""
+    governor = Governor(RateLimit(in_flight=2))
+    processes = [GovernedProcess(str(number)) for number in range(5)]
+    for process in processes:
+        process.queue.extend([0] * 1000)
+    for turn in range(1000):
+        now_s = 0.05 * turn
+        for process in processes:
+            if turn % 4 == 0:  # a request takes 0.2 s
+                process.ended = process.taken
+            grant = governor.handle({process.key: process.report(now_s)}, now_s)[process.key]
+            process.apply(grant, now_s)
+            while process.take(now_s) is not None:
+                pass
+        assert sum(one.taken - one.ended for one in processes) <= 2
+    taken = [one.taken for one in processes]
+    assert min(taken) > max(taken) / 2
+    assert sum(taken) > 400, "a turn costs little: 500 would fit"
+
+
+def test_a_call_with_many_tokens_keeps_nobody_while_it_may_not_begin() -> None:
+    """The limit of requests in flight has fallen meanwhile, by that of another job."""
+    governor = Governor(RateLimit(tokens_per_minute=600, in_flight=8))
+    small, big = GovernedProcess("small"), GovernedProcess("big")
+    small.queue.extend([1] * 5)
+    big.queue.extend([500] * 2)
+    for turn in range(1200):
+        if turn == 2:
+            assert big.most
+            assert len(big.queue) == 2, "it waits for its turn"
+            governor.change(RateLimit(tokens_per_minute=600, in_flight=1))
+        now_s = 0.1 * turn
+        for process in (small, big) if turn < 2 else (big, small):
+            grant = governor.handle({process.key: process.report(now_s)}, now_s)[process.key]
+            process.apply(grant, now_s)
+            process.take(now_s)
+            process.ended = process.taken
+    assert not small.queue
+    assert not big.queue
+
+
 def test_a_pause_holds_all_and_permits_accrue_up_to_a_burst() -> None:
     governor = Governor(RateLimit(requests_per_minute=600))
     governor.handle({"b": Report(pause_s=5.0)}, 0.0)

@@ -48,19 +48,18 @@ async def init() -> None:
 async def run(rows: pd.DataFrame, context: MiniBatchContext) -> list[str]:
     """Send a request, and return a line for its answer."""
     custom_id, url, body = rows[["custom_id", "url", "body"]].iloc[0]
-    expected = expected_tokens(body)
-    await context.permit(tokens=expected)
+    await context.permit(tokens=expected_tokens(body))
     answer = await client.post(url, json=body)
     if answer.status_code in AGAIN or answer.is_server_error:
         # It is sent again: at once, or when the server has said, if it is busy.
         told = f"the server answers {answer.status_code}: {answer.text[:SHOWN]}"
         raise httpx.HTTPStatusError(told, request=answer.request, response=answer)
-    content = answer.json()
-    usage = content.get("usage") if isinstance(content, dict) else None
-    if isinstance(usage, dict):
-        context.used(tokens=usage.get("total_tokens", expected))
-        for name in COUNTED:
-            context.count(name, usage.get(name) or 0)
+    content = content_of(answer)
+    usage = usage_in(content)
+    if "total_tokens" in usage:
+        context.used(tokens=usage["total_tokens"])
+    for name, count in usage.items():
+        context.count(name, count)
     response = {
         "status_code": answer.status_code,
         "request_id": answer.headers.get("x-request-id", ""),
@@ -72,7 +71,7 @@ async def run(rows: pd.DataFrame, context: MiniBatchContext) -> list[str]:
         "response": response,
         "error": None,
     }
-    return [json.dumps(line, ensure_ascii=False)]
+    return [json.dumps(line)]  # in ASCII: an answer that ends within an emoji is no UTF-8
 
 
 async def shutdown() -> None:
@@ -80,7 +79,25 @@ async def shutdown() -> None:
     await client.aclose()
 
 
+def content_of(answer: httpx.Response) -> Any:
+    """Return what the server answers; pages of proxies and of other servers are no answers."""
+    try:
+        return answer.json()
+    except ValueError as error:
+        told = f"the server answers {answer.status_code} without JSON: {answer.text[:SHOWN]}"
+        raise ValueError(told) from error
+
+
+def usage_in(content: Any) -> dict[str, int]:
+    """Return how many tokens an answer tells of; some servers leave out a number, or write null."""
+    usage = content.get("usage") if isinstance(content, dict) else None
+    told = usage if isinstance(usage, dict) else {}
+    counts = {name: told.get(name) for name in COUNTED}
+    return {name: count for name, count in counts.items() if type(count) is int and count >= 0}
+
+
 def expected_tokens(body: dict[str, Any]) -> int:
     """Return about how many tokens a request costs: its own, and the most of an answer."""
-    most = body.get("max_completion_tokens") or body.get("max_tokens") or 0
-    return len(json.dumps(body)) // BYTES_PER_TOKEN + int(most)
+    told = (body.get(name) for name in ("max_completion_tokens", "max_tokens"))
+    most = next((one for one in told if type(one) is int and one > 0), 0)
+    return len(json.dumps(body)) // BYTES_PER_TOKEN + most

@@ -129,7 +129,7 @@ def line_of_error(custom_id: str, why: str) -> bytes:
         "response": None,
         "error": error,
     }
-    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(line).encode() + b"\n"
 
 
 def _has_succeeded(line: bytes) -> bool:

@@ -1,0 +1,75 @@
+"""The entry script of a batch file makes a line of whatever a server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pandas as pd
+import pytest
+
+from daskprs import MiniBatchContext
+from daskprs._openai import ask
+from daskprs._openai.batch_file import line_of_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _pytest.monkeypatch import MonkeyPatch
+
+    Asked = Callable[..., tuple[Any, dict[str, float]]]
+
+
+@pytest.fixture
+def asked(monkeypatch: MonkeyPatch) -> Asked:
+    """Return a function that asks a server with one answer; it returns the line, and counts."""
+
+    def asked(text: str, status: int = 200, **body: Any) -> tuple[Any, dict[str, float]]:
+        counts: dict[str, float] = {}
+
+        async def main() -> list[str]:
+            answer = httpx.Response(status, text=text)
+            transport = httpx.MockTransport(lambda _: answer)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+                monkeypatch.setattr(ask, "client", client, raising=False)
+                rows = pd.DataFrame({"custom_id": ["a"], "url": ["/v1/x"], "body": [body]})
+                return await ask.run(rows, MiniBatchContext(0, _count=counts.__setitem__))
+
+        (line,) = asyncio.run(main())
+        line.encode()
+        return json.loads(line)["response"]["body"], counts
+
+    return asked
+
+
+def test_what_a_server_does_not_count_loses_no_answer(asked: Asked) -> None:
+    """Some leave out numbers, or write null."""
+    full = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    assert asked(json.dumps({"usage": full})) == ({"usage": full}, full)
+    odd = {"prompt_tokens": 3, "completion_tokens": None, "total_tokens": None}
+    assert asked(json.dumps({"usage": odd}))[1] == {"prompt_tokens": 3}
+    for usage in (None, {}, [5], {"total_tokens": 7.5}, {"total_tokens": -1}):
+        assert asked(json.dumps({"usage": usage})) == ({"usage": usage}, {})
+    assert asked("[1]") == ([1], {})
+
+
+def test_an_answer_may_end_within_a_character(asked: Asked) -> None:
+    """JSON may have half of a pair of surrogates, which is no text in UTF-8."""
+    assert asked(r'{"text": "\ud83d"}')[0] == {"text": "\ud83d"}
+    assert json.loads(line_of_error("\ud83d", "ValueError: odd"))["custom_id"] == "\ud83d"
+
+
+def test_a_page_that_is_no_json_is_shown(asked: Asked) -> None:
+    """It says more than where JSON was expected."""
+    with pytest.raises(ValueError, match="answers 404 without JSON: <html>no such page"):
+        asked("<html>no such page</html>", 404)
+
+
+def test_the_most_tokens_of_an_answer_are_expected() -> None:
+    """What is no number of tokens is left to the server, which says what is wrong."""
+    assert ask.expected_tokens({"max_tokens": 100}) == 104
+    assert ask.expected_tokens({"max_tokens": 100, "max_completion_tokens": 500}) > 500
+    for odd in ("many", -1, None, 1.5):
+        assert ask.expected_tokens({"max_tokens": odd}) < 10

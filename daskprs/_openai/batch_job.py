@@ -51,7 +51,8 @@ class BatchJob:
     Raises
     ------
     UsageError
-        When a line of the file is no request, when a file of answers exists, or without httpx.
+        When a line of the file is no request, when a file of answers exists or cannot be written,
+        or without httpx.
 
     """
 
@@ -124,9 +125,20 @@ class BatchJob:
         if not self._endpoint.startswith(("http://", "https://")):
             msg = f"--endpoint {self._endpoint!r}: write a URL, as http://127.0.0.1:8000"
             raise UsageError(msg)
-        for path in (self._output, self._errors):
+        taken = {self._file.resolve(): "the file of requests"}
+        for path, what in ((self._output, "answers"), (self._errors, "errors")):
+            before = taken.setdefault(path.resolve(), f"the file of {what}")
+            if before != f"the file of {what}":
+                msg = f"{path} is {before}. Name another file for {what}."
+                raise UsageError(msg)
             if path.exists() and not overwrite:
                 msg = f"{path} exists. Name another file, or say --overwrite."
+                raise UsageError(msg)
+            if path.is_dir() or not path.parent.is_dir():
+                is_folder = (
+                    f"{path} is a folder" if path.is_dir() else f"{path.parent} is no folder"
+                )
+                msg = f"{is_folder}. Name a file in a folder that exists."
                 raise UsageError(msg)
 
     def _written(self, result: ParallelRunResult) -> Sorted:

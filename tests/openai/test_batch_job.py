@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from click.testing import CliRunner
 
 from daskprs._cli import main
@@ -17,7 +19,7 @@ from tests.support.api_server import CHAT, EMBEDDINGS, api_server
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from _pytest.monkeypatch import MonkeyPatch
 
 COUNT = 150
 FEW = ("--process-count-per-node", "1", "--concurrency-per-process", "16", "--quiet")
@@ -86,6 +88,28 @@ def test_a_request_without_an_answer_is_an_error(tmp_path: Path) -> None:
     again = called(file, "http://127.0.0.1:9", "--job-dir", str(tmp_path / "again"))
     assert again.exit_code == EXIT_USAGE
     assert "requests_output.jsonl exists. Name another file, or say --overwrite." in again.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--output", "requests.jsonl", "--overwrite"], "requests.jsonl is the file of requests."),
+        (["--output", "a.jsonl", "--errors", "./a.jsonl"], "a.jsonl is the file of answers."),
+        (["--output", "no/answers.jsonl"], "no is no folder. Name a file in a folder that exists."),
+        (["--errors", ".", "--overwrite"], ". is a folder. Name a file"),
+    ],
+)
+def test_files_that_cannot_be_written_are_refused_before_anything_is_sent(
+    tmp_path: Path, monkeypatch: MonkeyPatch, words: list[str], told: str
+) -> None:
+    """Else the answers would be paid for first, or the requests would be replaced."""
+    monkeypatch.chdir(tmp_path)
+    before = requests_in(Path(), 3).read_bytes()
+    done = called(Path("requests.jsonl"), "http://127.0.0.1:9", *words)
+    assert done.exit_code == EXIT_USAGE, done.output
+    assert told in done.output
+    assert [one.name for one in tmp_path.iterdir()] == ["requests.jsonl"]
+    assert (tmp_path / "requests.jsonl").read_bytes() == before
 
 
 def test_a_server_that_answers_nothing_fails_the_job(tmp_path: Path) -> None:

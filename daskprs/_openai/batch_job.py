@@ -27,7 +27,8 @@ A_ROW_EACH = {"input_type": "table", "mini_batch_size": "1 row"}
 OF_A_ROW = {"columns": [*COLUMNS], "dtypes": COLUMNS}
 DEFAULTS = {"run_invocation_timeout": 600, "retry_delay": "exponential"}
 """Options with other defaults than those of a job: a long answer takes minutes."""
-ENDS = {"append_row_file_name": "answers.txt", "on_error": "drop"}
+ENDS = {"append_row_file_name": "answers.txt", "overwrite": True, "on_error": "drop"}
+"""A file of its own, in a folder that has no other job."""
 
 
 class BatchJob:

@@ -140,3 +140,22 @@ def test_a_killed_job_asks_again_only_what_had_not_come_back(tmp_path: Path) -> 
         assert 300 <= server.answers[200] <= 300 + 16 + a_second
     answers = values_in(tmp_path / "requests_output.jsonl")
     assert [one["custom_id"] for one in answers] == [f"r{number}" for number in range(300)]
+
+
+def test_the_folder_of_a_job_that_is_done_has_its_answers(tmp_path: Path) -> None:
+    """A resume writes them again, and asks nothing; a new job needs another folder."""
+    file = requests_in(tmp_path, 5)
+    with api_server() as server:
+        assert called(file, server.url).exit_code == 0
+        answers = (tmp_path / "requests_output.jsonl").read_bytes()
+        (tmp_path / "requests_output.jsonl").write_bytes(b"")
+        refused = called(file, server.url, "--overwrite")
+        assert refused.exit_code == EXIT_USAGE
+        assert "holds a job already. Go on with it by --resume, or use another" in refused.output
+        assert called(file, server.url, "--overwrite", "--resume").exit_code == 0
+        assert (tmp_path / "requests_output.jsonl").read_bytes() == answers
+        assert server.answers[200] == 5
+        assert (
+            called(file, server.url, "--overwrite", "--job-dir", str(tmp_path / "b")).exit_code == 0
+        )
+        assert server.answers[200] == 10

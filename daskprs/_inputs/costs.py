@@ -240,12 +240,14 @@ class CostSource(TableSource):
 
 
 def numbers_of(values: Any) -> Costs | None:
-    """Return a column of pandas, Arrow or NumPy, or a list, as numbers; None if they are none."""
+    """Return a column of any library of tables, or a list, as numbers; None if they are none."""
+    if hasattr(values, "to_arrow"):  # of Polars
+        values = values.to_arrow()
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         numeric = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
         if not any(is_it(values.type) for is_it in (*numeric, pa.types.is_null)):
             return None
-        values = values.cast(pa.float64()).to_numpy()
+        values = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     kind = getattr(values, "dtype", None)
     if kind is not None and getattr(kind, "kind", "O") not in "iuf":
         return None

@@ -160,6 +160,7 @@ def test_costs_of_any_type_of_numbers() -> None:
         pd.Series([1, 2, 3], dtype="Int64"),
         pd.Series(pd.array([1, 2, 3], dtype="float32[pyarrow]")),
         pa.array([Decimal(1), Decimal(2), Decimal(3)]),
+        pl.Series([1, 2, 3]),
         [1, 2, 3],
     ):
         found = costs.numbers_of(values)
@@ -167,6 +168,19 @@ def test_costs_of_any_type_of_numbers() -> None:
         assert found.tolist() == [1, 2, 3]
     for values in (pd.Series([True]), pd.Series(["1"]), pa.array(["1"]), ["one"], [[1]], None):
         assert costs.numbers_of(values) is None
+    assert costs.numbers_of(pl.Series(["one"])) is None
+    large = costs.numbers_of(pa.array([2**60 + 1]))
+    assert large is not None
+    assert large.tolist() == [2.0**60], "rounded"
+
+
+def test_a_null_of_any_type_is_no_cost() -> None:
+    """It is found, and named by its row."""
+    arrow = pa.array([1, None]), pa.chunked_array([[1], [None]]), pl.Series([1.5, None])
+    for values in (*arrow, pd.Series([1, None], dtype="Int64"), [1, None], np.array([1, np.nan])):
+        found = costs.numbers_of(values)
+        assert found is not None
+        assert costs.first_wrong(found) == 1
 
 
 @pytest.mark.parametrize("size", ["10 KB", "1 row", "20 files", "ten", 0, -1, float("nan"), True])

@@ -109,7 +109,7 @@ LAYERS = {
         publish failures
         dataset
         joined_rows
-        proof store read_rows
+        proof row_places store read_rows
         committed_rows kept_rows
         published_rows
     """,

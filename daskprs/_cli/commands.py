@@ -30,6 +30,7 @@ from daskprs._cli.options import (
     stacked,
 )
 from daskprs._cli.plugin_commands import PluginCommands, first_argument
+from daskprs._cli.record_commands import RECORD_COMMANDS
 from daskprs._options.run_options import RunOptions
 from daskprs._options.site_defaults import options_of_call
 
@@ -216,7 +217,7 @@ def _of_job(ctx: click.Context, values: dict[str, Any]) -> tuple[dict[str, Any],
     return found, places
 
 
-for command in (clean, debug, replay, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
+for command in (clean, debug, replay, *FOLDER_COMMANDS, *RECORD_COMMANDS, *DETACHED_COMMANDS):
     main.add_command(command)
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs._agent.child.attempt_run import NAMED
 from daskprs._agent.protocol.messages import INLINE
 from daskprs._agent.script.checked_script import CheckedScript, check_script
-from daskprs._agent.script.snapshot import digests_of
 from daskprs._core.ending import JobStatus
 from daskprs._core.outcomes import Failure
 from daskprs._folders.foreign_folder import refuse_foreign
@@ -25,17 +24,17 @@ from daskprs._inputs.source.source import OpenedSource
 from daskprs._job.kept_objects import kept_objects
 from daskprs._job.one_mini_batch import call_of_one, for_one, numbered, run_one
 from daskprs._job.request import check_call, read_call, variables_of_caller
+from daskprs._job.script_version import files_of, has_files, snapshots_with
 from daskprs._job.status import refuse_no_job, status_in
 from daskprs._job.verification import changed_files, files_in
 from daskprs._options.run_options import RunOptions
 from daskprs._output.failures.recorded import RecordedFailure, recorded_failures
-from daskprs._output.journal.changes import is_log
 from daskprs._output.journal.history import History
 from daskprs._report.humanize import counted
 from daskprs.errors import JobFolderError, Option, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from daskprs._agent.child.debugging import Raised
     from daskprs._core.mini_batch import MiniBatch
@@ -327,14 +326,10 @@ def _script_of(
     given, root = call["script"], call["source_directory"]
     if root is None:
         return given  # an installed module
-    files = {
-        path: digest
-        for path, digest in recorded.get("script", {}).get("files", {}).items()
-        if digest and not is_log(path)
-    }
+    files = files_of(recorded)
     original = Path(root)
-    is_as_it_was = _has(original, files)
-    snapshots = [one for one in _snapshots(folder) if _has(one, files)]
+    is_as_it_was = has_files(original, files)
+    snapshots = snapshots_with(folder, files)
     if (debugs and is_as_it_was) or not snapshots:
         if not is_as_it_was:
             gone = "has changed since" if original.exists() else "is gone"
@@ -346,16 +341,3 @@ def _script_of(
         place, snapshot, compiles_elsewhere=options.python is not None
     )
     return replace(script, original=original)
-
-
-def _snapshots(folder: JobFolder) -> Iterator[Path]:
-    if folder.snapshot.is_dir():
-        yield from sorted(one for one in folder.snapshot.iterdir() if not one.name.startswith("."))
-
-
-def _has(root: Path, files: Mapping[str, str]) -> bool:
-    """Say whether a folder has these files with these digests."""
-    try:
-        return digests_of(root, files) == files
-    except OSError:
-        return False

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from typing import TYPE_CHECKING, Literal
 
+from daskprs._report.recorded_attempts import recorded_attempts
 from daskprs._system.log_cap import read_part
 from daskprs._system.regular_files import open_regular
 from daskprs.errors import UsageError
@@ -28,15 +27,13 @@ def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | N
 
     """
     rows = [
-        (int(number), int(node), process, json.loads(detail))
-        for _, number, node, process, *_, detail in csv.reader(_lines_of(folder.attempts, index))
-        if attempt in (None, int(number))
+        one for one in recorded_attempts(folder, index) if attempt is None or one.attempt == attempt
     ]
     if not rows:
         which = "no attempt" if attempt is None else f"no attempt {attempt}"
         msg = f"{stream}: mini-batch {index} has {which} that has ended, by {folder.attempts}."
         raise UsageError(msg)
-    _, node, process, detail = rows[-1]
+    node, process, detail = rows[-1].node, rows[-1].process, rows[-1].detail
     if stream not in detail:
         return ""
     log = (folder.stdout if stream == "stdout" else folder.stderr)(node, process)
@@ -64,13 +61,3 @@ def _marked_lines(log: Path, index: int) -> str:
     except FileNotFoundError:
         return ""
     return b"".join(lines).decode("utf-8", "replace")
-
-
-def _lines_of(table: Path, index: int) -> list[str]:
-    """Return the rows of a mini-batch; each row is one line."""
-    beginning = f"{index},".encode()
-    try:
-        with open_regular(table) as file:
-            return [line.decode() for line in file if line.startswith(beginning)]
-    except FileNotFoundError:
-        return []

@@ -83,7 +83,7 @@ class FilesSource(Source):
             yield MiniBatch(
                 index,
                 Paths(paths, sizes, versions),
-                _identity(files),
+                identity_of(files),
                 len(files),
                 size_bytes,
                 key,
@@ -265,7 +265,7 @@ def _refuse_failed(files: list[Fetched], results: Sequence[Any]) -> None:
             refuse_changed_after_error(file, None)
 
 
-def _identity(files: list[InputFile]) -> str:
+def identity_of(files: Sequence[InputFile]) -> str:
     """Return the identity of a mini-batch: that of its one file, or a digest of several."""
     if len(files) == 1:
         return files[0].identity

@@ -294,7 +294,7 @@ def _place_in_file(history: History, published: Publication) -> None:
     commits = history.commits
     rows = history.standing(published.epoch)
     lengths = commits.column("text_length")[rows]
-    _refuse_lost_records(published, lengths)
+    refuse_lost_records(published, lengths)
     offsets, in_file = commits.column("text_offset"), commits.column("in_file")
     if published.parts is None:
         offsets[rows] = published.header_bytes + np.cumsum(lengths) - lengths
@@ -309,7 +309,7 @@ def _place_in_file(history: History, published: Publication) -> None:
     commits.set_column("in_file", in_file)
 
 
-def _refuse_lost_records(published: Publication, lengths: Numbers) -> None:
+def refuse_lost_records(published: Publication, lengths: Numbers) -> None:
     """Refuse journals without the records of some rows that are published.
 
     The places of all other rows in the output would be wrong. No driver publishes before the

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import click
 
 from daskprs._cli.as_json import JSON, show_json
-from daskprs._cli.exit_codes import echo_result, every_end
+from daskprs._cli.exit_codes import echo_result, every_end, to_stderr
 from daskprs._cli.job_commands import job_at
 from daskprs._cli.options import CONTEXT
+from daskprs._job.status import refuse_no_job
 from daskprs._report.humanize import counted
+from daskprs._report.log_stream import DRIVER, LogStream, Wanted
+from daskprs.errors import JobFolderError, Option, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daskprs._folders.job_folder import JobFolder
     from daskprs._job.origin import AttemptOf, InputOf, Origin
+    from daskprs._report.log_stream import LogEntry
 
 AFTER_ORIGIN = """\b
 Examples:
@@ -28,8 +34,22 @@ Exit codes:
   0    it is shown
   2    there is no such job, row or file, or its output is not what it published
 """
+AFTER_LOGS = """\b
+Examples:
+  daskprs logs scored-job --failed
+  daskprs logs scored-job --mini-batch 17
+  daskprs logs scored-job --process 0/process001 --grep Warning
+  daskprs logs scored-job --follow
+
+\b
+Exit codes:
+  0    they are shown
+  2    there is no such job or process
+"""
 MOST_PATHS = 5
-"""Most files of a mini-batch that are shown to people; ``--json`` has all."""
+"""Most files of a mini-batch, or processes, that are shown to people."""
+PAUSE = 2
+"""Smallest ratio of the time between two looks at the logs to that of a look."""
 
 
 @click.command("origin", context_settings=CONTEXT, epilog=AFTER_ORIGIN)
@@ -119,4 +139,75 @@ def _attempt_lines(one: AttemptOf) -> Iterator[str]:
         yield f"  log           {one.log}"
 
 
-RECORD_COMMANDS = (origin,)
+@click.command("logs", context_settings=CONTEXT, epilog=AFTER_LOGS)
+@click.argument("folder")
+@click.option("--failed", is_flag=True, help="Only what belongs to attempts that failed.")
+@click.option("--mini-batch", type=int, metavar="N", help="Only what is about a mini-batch.")
+@click.option(
+    "--process",
+    metavar="NAME",
+    help="Only of a process, such as process001 or 0/process001, or of the driver.",
+)
+@click.option("--grep", "text", metavar="TEXT", help="Only what has this text in it.")
+@click.option("--follow", is_flag=True, help="Go on until the job ends.")
+def logs(
+    folder: str,
+    *,
+    failed: bool,
+    mini_batch: int | None,
+    process: str | None,
+    text: str | None,
+    follow: bool,
+) -> None:
+    """Show the logs of the job in FOLDER as one stream, in the order of time.
+
+    Each line has its time (UTC), who wrote it, and its kind: log, attempt, error, stdout, stderr or
+    logger. Printed text has the time at which its attempt began.
+    """
+    with every_end():
+        job = job_at(folder)
+        if not job.master_log.exists():
+            refuse_no_job(job)
+        wanted = Wanted(failed, mini_batch, process, text)
+        stream = LogStream(job, wanted)
+        if process is not None and not follow:
+            _refuse_other_process(process, stream.processes())
+        count = 0
+        for entry in _entries(job, stream) if follow else stream.new(is_last=True):
+            count += 1
+            click.echo("\n".join(_entry_lines(entry)))
+        if not count:
+            to_stderr("daskprs: the logs have nothing of that.")
+
+
+def _entries(job: JobFolder, stream: LogStream) -> Iterator[LogEntry]:
+    """Yield the entries of a job until no driver is at work on it, or is to come."""
+    from daskprs._job.detached import LOOK_EVERY_S, Lookout
+
+    lookout, is_over = Lookout.of(job), False
+    while not is_over:
+        began_s = time.monotonic()
+        try:
+            is_over = lookout.look() is not None
+        except JobFolderError:  # the driver has died: its logs are all there is
+            is_over = True
+        yield from stream.new(is_last=is_over)
+        took_s = time.monotonic() - began_s  # many logs are not looked at all the time
+        if not is_over:
+            time.sleep(max(LOOK_EVERY_S, PAUSE * took_s))
+
+
+def _entry_lines(entry: LogEntry) -> Iterator[str]:
+    for line in entry.text.split("\n"):
+        yield f"{entry.time} {entry.who:<12} {entry.what:<7} {line}".rstrip()
+
+
+def _refuse_other_process(given: str, there: list[str]) -> None:
+    if given == DRIVER or any(given in (one, one.rpartition("/")[2]) for one in there):
+        return
+    shown = ", ".join(there[:MOST_PATHS]) + (", …" if len(there) > MOST_PATHS else "")
+    has = f"the job has logs of {DRIVER} and of {shown}" if there else f"only the {DRIVER} has one"
+    raise OptionError(Option("process", given), f": there is no log of it: {has}.")
+
+
+RECORD_COMMANDS = (origin, logs)

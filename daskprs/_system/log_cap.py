@@ -69,16 +69,22 @@ def cut(path: str, limit: int = LIMIT_BYTES) -> None:
             _keep_both_ends(log, size, limit // 2)
 
 
+def gap_in(log: Path, limit: int = LIMIT_BYTES) -> tuple[int, int]:
+    """Return how many bytes were cut behind half of the limit, and the length of their note."""
+    with log.open("rb") as file:
+        file.seek(limit // 2)
+        note = _NOTE.match(file.read(_NOTE_BYTES))
+    return (int(note[1]), len(note[0])) if note else (0, 0)
+
+
 def read_part(log: Path, first: int, beyond: int, limit: int = LIMIT_BYTES) -> bytes:
     """Return some bytes of a log, by their offsets before `cut` has reduced it.
 
     A note takes the place of bytes that were cut.
     """
     half = limit // 2
+    lost, added = gap_in(log, limit)
     with log.open("rb") as file:
-        file.seek(half)
-        note = _NOTE.match(file.read(_NOTE_BYTES))
-        lost, added = (int(note[1]), len(note[0])) if note else (0, 0)
 
         def now(offset: int, in_the_gap: int) -> int:
             if offset <= half:

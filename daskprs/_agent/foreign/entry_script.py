@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import sys
+import time
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -118,6 +119,7 @@ class _Masking(logging.Formatter):
     """Formats a record without the secrets of this process."""
 
     masked: Callable[[str], str]
+    converter = staticmethod(time.gmtime)  # as in all other logs
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record."""

@@ -1,0 +1,388 @@
+"""The logs of a job as one stream in the order of time, while they grow or afterwards.
+
+Most logs have a time in each line. What a script prints has none: the table of attempts says which
+bytes of it are of which attempt, and when that began. Files are open only while a piece of them is
+read, since a job may have thousands.
+"""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import json
+import re
+from bisect import bisect_right
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from daskprs._core.outcomes import Status
+from daskprs._report.attempts import COLUMNS
+from daskprs._system.log_cap import LIMIT_BYTES, gap_in
+from daskprs._system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from daskprs._folders.job_folder import JobFolder
+
+PIECE_BYTES = 1 << 20
+STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[.,](\d{3})\|")
+OF_MINI_BATCH = re.compile(r"\bmini-batch (\d+)\b")
+ELAPSED = re.compile(r"\|elapsed ([\d.]+)")
+MARKED = re.compile(r"\[(\d+)\] ")
+DRIVER = "driver"
+
+
+class LogEntry(NamedTuple):
+    """A line of a log, or several that belong together, such as a traceback."""
+
+    time: str
+    """UTC, to the millisecond; of printed text, when its attempt began."""
+    who: str
+    """``driver``, ``node 0``, or a process with its node: ``0/process001``."""
+    what: str
+    """The kind of the log."""
+    text: str
+    mini_batch: int | None = None
+    """The mini-batch that it is about, if it is about one."""
+    is_failed: bool = False
+    """Whether it belongs to an attempt that failed, or to an `init` that did."""
+
+
+class AttemptSpan(NamedTuple):
+    """Which part of the logs of a process an attempt has written."""
+
+    started: str
+    ended: str
+    mini_batch: int
+    is_failed: bool
+    stdout: tuple[int, int] | None
+    stderr: tuple[int, int] | None
+
+
+class GrowingLog(Protocol):
+    """A log that may grow."""
+
+    def new(self, *, is_last: bool) -> Iterator[LogEntry]:
+        """Yield what was not yielded before; with `is_last`, also what may still grow."""
+        ...
+
+
+class Wanted(NamedTuple):
+    """Which entries of the logs are shown; all that are given have to fit."""
+
+    failed: bool = False
+    mini_batch: int | None = None
+    process: str | None = None
+    """``process001``, also with its node: ``0/process001``."""
+    text: str | None = None
+
+    @property
+    def needs_attempts(self) -> bool:
+        """Whether the attempt of printed text has to be known."""
+        return self.failed or self.mini_batch is not None
+
+    def fits(self, entry: LogEntry) -> bool:
+        """Say whether an entry is shown."""
+        is_of_it = self.process in (None, entry.who, entry.who.rpartition("/")[2])
+        return (
+            is_of_it
+            and (entry.is_failed or not self.failed)
+            and self.mini_batch in (None, entry.mini_batch)
+            and (self.text is None or self.text in entry.text)
+        )
+
+
+class LogStream:
+    """All logs of a job, each entry once.
+
+    Parameters
+    ----------
+    folder
+        The job folder.
+    wanted
+        Which entries are given out.
+
+    """
+
+    def __init__(self, folder: JobFolder, wanted: Wanted = Wanted()) -> None:  # noqa: B008 - immutable
+        self._folder = folder
+        self._wanted = wanted
+        self._spans = AttemptSpans(folder)
+        self._sources: dict[Path, GrowingLog] = {}
+
+    def new(self, *, is_last: bool) -> Iterator[LogEntry]:
+        """Yield what has come since the last call, in the order of time.
+
+        With `is_last`, also the ends of logs that no line feed and no attempt have finished.
+        """
+        for path in self._paths():
+            if path not in self._sources:
+                self._sources[path] = self._source(path)
+        self._spans.read_on()
+        each = [source.new(is_last=is_last) for source in self._sources.values()]
+        for entry in heapq.merge(*each, key=lambda entry: entry.time):
+            if self._wanted.fits(entry):
+                yield entry
+
+    def processes(self) -> list[str]:
+        """Return the processes that have a log, with their nodes."""
+        user, system = self._folder.logs / "user", self._folder.logs / "sys" / "node"
+        logs = [*user.glob("std*/*/*.txt"), *system.glob("*/process*.txt")]
+        return sorted({_who(path) for path in logs})
+
+    def _paths(self) -> Iterator[Path]:
+        logs = self._folder.logs
+        if self._folder.master_log.exists():
+            yield self._folder.master_log
+        for form in (
+            "sys/node/*/*.txt",
+            "user/stdout/*/*.txt",
+            "user/stderr/*/*.txt",
+            "user/entry_script_log/*/*.txt",
+            "user/error/*/*.txt",
+        ):
+            yield from sorted(logs.glob(form))
+
+    def _source(self, path: Path) -> GrowingLog:
+        kind = path.parent.parent.name
+        if kind in ("stdout", "stderr"):
+            return PrintedLog(path, kind, self._spans, holds_back=self._wanted.needs_attempts)
+        if kind == "entry_script_log":
+            return LoggerLog(path, self._spans)
+        if path.name == "_main.txt":
+            return TimedLog(path, f"node {path.parent.name}", "log")
+        if kind == "node":
+            return AttemptLog(path, _who(path), "attempt")
+        if kind == "error":
+            return TracebackLog(path, _who(path), "error")
+        return TimedLog(path, DRIVER, "log")
+
+
+class GrowingFile:
+    """Reads the lines of a file piece by piece, from where it was read up to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.at = 0
+
+    def lines(self, *, is_last: bool) -> Iterator[tuple[int, bytes]]:
+        """Yield the place and the text of each new line; with `is_last`, one without an end too."""
+        while piece := self._piece(is_last=is_last):
+            *whole, last = piece.split(b"\n")
+            for line in [*(one + b"\n" for one in whole), *([last] if last else [])]:
+                at, self.at = self.at, self.at + len(line)
+                yield at, line.rstrip(b"\r\n").strip(b"\0")
+
+    def _piece(self, *, is_last: bool) -> bytes:
+        try:
+            with open_regular(self.path) as file:
+                file.seek(self.at)
+                piece = file.read(PIECE_BYTES)
+        except FileNotFoundError:
+            return b""
+        whole = piece[: piece.rfind(b"\n") + 1]
+        return piece if not whole and (is_last or len(piece) == PIECE_BYTES) else whole
+
+
+class TimedLog:
+    """A log whose entries begin with a time; lines without one go on with an entry."""
+
+    def __init__(self, path: Path, who: str, what: str) -> None:
+        self._file = GrowingFile(path)
+        self._who = who
+        self._what = what
+        self._time = ""
+
+    def new(self, *, is_last: bool) -> Iterator[LogEntry]:
+        """Yield the new entries."""
+        entry: list[bytes] = []
+        for _, line in self._file.lines(is_last=is_last):
+            stamp = STAMP.match(line)
+            if stamp is not None:
+                yield from self._whole(entry)
+                self._time = f"{stamp[1].decode()}.{stamp[2].decode()}"
+                entry = [line[stamp.end() :]]
+            else:
+                entry.append(line)
+        yield from self._whole(entry)
+
+    def _whole(self, lines: list[bytes]) -> Iterator[LogEntry]:
+        text = b"\n".join(lines).decode(errors="replace").rstrip()
+        if text:
+            yield self._entry(text)
+
+    def _entry(self, text: str) -> LogEntry:
+        found = OF_MINI_BATCH.search(text.partition("\n")[0])
+        number = None if found is None else int(found[1])
+        return LogEntry(self._time, self._who, self._what, text, number)
+
+
+class AttemptLog(TimedLog):
+    """The log of the attempts of a process: their times are those of their beginnings."""
+
+    def _entry(self, text: str) -> LogEntry:
+        text = text.split("|", 2)[-1]  # behind host and process id
+        entry = super()._entry(text)
+        elapsed = ELAPSED.search(text)
+        ended = entry.time if elapsed is None else _later(entry.time, float(elapsed[1]))
+        is_failed = f"|{Status.RUN_DONE}|" not in text
+        return entry._replace(time=ended, text=text.replace("|", ", "), is_failed=is_failed)
+
+
+class TracebackLog(TimedLog):
+    """The tracebacks of a process."""
+
+    def _entry(self, text: str) -> LogEntry:
+        return super()._entry(text)._replace(is_failed=True)
+
+
+class LoggerLog(TimedLog):
+    """What a script has written by the logger of `EntryScript`."""
+
+    def __init__(self, path: Path, spans: AttemptSpans) -> None:
+        super().__init__(path, _who(path), "logger")
+        self._spans = spans
+
+    def _entry(self, text: str) -> LogEntry:
+        entry = LogEntry(self._time, self._who, self._what, text)
+        span = self._spans.at(self._who, entry.time)
+        return entry if span is None else _of_attempt(entry, span)
+
+
+class PrintedLog:
+    """What a process has printed, with the times of its attempts."""
+
+    def __init__(self, path: Path, stream: str, spans: AttemptSpans, *, holds_back: bool) -> None:
+        self._file = GrowingFile(path)
+        self._who = _who(path)
+        self._stream = stream
+        self._spans = spans
+        self._holds_back = holds_back
+        """Whether text waits until its attempt is known."""
+        self._time = ""
+
+    def new(self, *, is_last: bool) -> Iterator[LogEntry]:
+        """Yield the new lines; what was printed before the first attempt has its time, at most."""
+        spans = self._spans.of(self._who)
+        parts = [
+            (part, span)
+            for span in spans
+            if (part := span.stdout if self._stream == "stdout" else span.stderr) is not None
+        ]
+        parts.sort(key=lambda one: one[0])
+        known = max((part[1] for part, _ in parts), default=0)
+        lost, added = self._gap()
+        half = LIMIT_BYTES // 2
+        first = 0
+        before = self._file.at
+        for at, line in self._file.lines(is_last=is_last):
+            offset = at if at <= half or not lost else at - added + lost
+            if not is_last and offset >= known and self._holds_back:
+                self._file.at = before
+                return
+            before = self._file.at
+            while first < len(parts) and parts[first][0][1] <= offset:
+                first += 1
+            entry = LogEntry("", self._who, self._stream, line.decode(errors="replace").rstrip())
+            if first < len(parts) and parts[first][0][0] <= offset:
+                entry = _of_attempt(entry, parts[first][1])
+                self._time = max(self._time, parts[first][1].started)
+            elif (marked := self._marked(entry.text, spans)) is not None:
+                entry = _of_attempt(entry, marked)
+                self._time = max(self._time, marked.started)
+            elif not is_last and offset >= known:
+                self._time = max(self._time, _now())
+            elif not self._time:
+                self._time = self._spans.begun(self._who)
+            if entry.text:
+                yield entry._replace(time=self._time)
+
+    def _gap(self) -> tuple[int, int]:
+        try:
+            return gap_in(self._file.path, LIMIT_BYTES)
+        except FileNotFoundError:
+            return 0, 0
+
+    @staticmethod
+    def _marked(text: str, spans: list[AttemptSpan]) -> AttemptSpan | None:
+        """Return the attempt that a line names: of a process that has several at a time."""
+        found = MARKED.match(text)
+        if found is None:
+            return None
+        return next((one for one in reversed(spans) if one.mini_batch == int(found[1])), None)
+
+
+class AttemptSpans:
+    """The attempts of each process that have left something in its logs, from their table."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._table = GrowingFile(folder.attempts)
+        self._of: dict[str, list[AttemptSpan]] = {}
+        self._begun: dict[str, str] = {}
+
+    def read_on(self) -> None:
+        """Read what the table has got since the last call."""
+        changed = set()
+        for _, line in self._table.lines(is_last=False):
+            (row,) = csv.reader([line.decode(errors="replace")])
+            if len(row) != len(COLUMNS) or not row[0].isdecimal():
+                continue  # the header
+            cells = dict(zip(COLUMNS, row, strict=True))
+            who = f"{cells['Node Id']}/{cells['Process']}"
+            started = cells["Process Start Time"].replace("T", " ").partition("+")[0]
+            self._begun[who] = min(started, self._begun.get(who, started))
+            detail = json.loads(cells["Mini-batch Detail"])
+            is_failed = cells["Status"] != Status.RUN_DONE
+            # A job may have a million attempts: those that left nothing are of no use here.
+            if is_failed or "stdout" in detail or "stderr" in detail or self._has_logger(who):
+                ended = _later(started, float(cells["Elapsed Seconds"]))
+                parts = _part(detail.get("stdout")), _part(detail.get("stderr"))
+                span = AttemptSpan(started, ended, int(row[0]), is_failed, *parts)
+                self._of.setdefault(who, []).append(span)
+                changed.add(who)
+        for who in changed:
+            self._of[who].sort(key=lambda span: span.started)
+
+    def _has_logger(self, who: str) -> bool:
+        node, _, process = who.partition("/")
+        return self._folder.entry_script_log(int(node), process).exists()
+
+    def of(self, who: str) -> list[AttemptSpan]:
+        """Return the attempts of a process, the earliest first."""
+        return self._of.get(who, [])
+
+    def begun(self, who: str) -> str:
+        """Return when the first attempt of a process began; now if there is none."""
+        return self._begun.get(who) or _now()
+
+    def at(self, who: str, time: str) -> AttemptSpan | None:
+        """Return the attempt that a process made at a time."""
+        spans = self.of(who)
+        place = bisect_right(spans, time, key=lambda span: span.started)
+        found = spans[place - 1] if place else None
+        return found if found is not None and time <= found.ended else None
+
+
+def _part(found: list[int] | None) -> tuple[int, int] | None:
+    return None if found is None else (found[0], found[1])
+
+
+def _of_attempt(entry: LogEntry, span: AttemptSpan) -> LogEntry:
+    return entry._replace(mini_batch=span.mini_batch, is_failed=span.is_failed)
+
+
+def _who(path: Path) -> str:
+    """Return the process of a log, with its node."""
+    return f"{path.parent.name}/{path.name.partition('.')[0]}"
+
+
+def _later(time: str, seconds: float) -> str:
+    then = datetime.fromisoformat(time) + timedelta(seconds=seconds)
+    return then.isoformat(" ", "milliseconds")
+
+
+def _now() -> str:
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")

@@ -1,0 +1,265 @@
+"""``daskprs logs``: the logs of a job as one stream in the order of time."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+import daskprs
+from daskprs._agent.foreign.entry_script import EntryScript
+from daskprs._cli import main
+from daskprs._folders.job_folder import JobFolder
+from daskprs._report import log_stream
+from daskprs._report.attempts import COLUMNS
+from daskprs._report.log_stream import LogStream, Wanted
+from daskprs._system import log_cap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SCRIPT = """
+import sys
+from daskprs import EntryScript
+
+print("imported")
+
+def run(rows):
+    print("rows", *rows["a"])
+    print("to stderr", rows["a"][0], file=sys.stderr)
+    EntryScript().logger.info("logged %s\\nin two lines", rows["a"][0])
+    if 4 in set(rows["a"]):
+        raise ValueError("four")
+    return rows
+"""
+WAITS = """
+import pathlib, time
+
+def run(rows):
+    print("rows", *rows["a"], flush=True)
+    while 3 in set(rows["a"]) and not pathlib.Path({go!r}).exists():
+        time.sleep(0.02)
+    return rows
+"""
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory with a table of nine rows."""
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"a": range(9)}).to_csv("in.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture
+def failed(work: Path, inline: None) -> Path:
+    """Return a working directory with a job of which one mini-batch failed, twice."""
+    del inline
+    (work / "score.py").write_text(SCRIPT)
+    daskprs.parallel_run(
+        "in.csv",
+        "score.py",
+        mini_batch_size="3 rows",
+        run_max_try=2,
+        allowed_failed_count=1,
+        job_dir="job",
+        output="scored.csv",
+    )
+    return work
+
+
+def call(*words: str) -> Result:
+    """Call the command as a shell would."""
+    return CliRunner().invoke(main, ["logs", "job", *words], prog_name="daskprs")
+
+
+def lines(*words: str) -> list[str]:
+    """Return what the command shows."""
+    done = call(*words)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def told(shown: list[str]) -> list[str]:
+    """Return lines without their times, and without their writers."""
+    return [line[37:].partition(" ")[0] + " " + line[45:] for line in shown]
+
+
+@pytest.mark.usefixtures("failed")
+def test_all_logs_are_one_stream_in_the_order_of_time() -> None:
+    """Each line has a time, and each log has its lines."""
+    shown = lines()
+    times = [line[:23] for line in shown]
+    assert times == sorted(times)
+    assert all(pd.Timestamp(one) for one in times)
+    text = "\n".join(told(shown))
+    for one in (
+        "stdout rows 0 1 2\n",
+        "stderr to stderr 6\n",
+        "logger in two lines\n",
+        "error ValueError: four\n",
+        "attempt mini-batch 2, attempt 1, RUN_DONE, ",
+        "option run_max_try=2\n",
+    ):
+        assert one in text
+    assert text.count("stdout rows ") == 4
+    first, last = text.index("stdout rows 0 1 2"), text.index("attempt mini-batch 0, attempt 1")
+    assert first < text.index("stderr to stderr 0") < last
+
+
+@pytest.mark.usefixtures("failed")
+def test_what_belongs_to_failed_attempts() -> None:
+    """Their errors, and what they have printed and logged; nothing of others."""
+    shown = told(lines("--failed"))
+    assert [one for one in shown if one.startswith("std")] == [
+        *("stdout rows 3 4 5", "stderr to stderr 3") * 2
+    ]
+    assert shown.count("error ValueError: four") == 2
+    assert sum("|logged 3" in one for one in shown) == 2
+    assert not any("logged 0" in one or "RUN_DONE" in one for one in shown)
+    assert told(lines("--failed", "--grep", "to stderr")) == ["stderr to stderr 3"] * 2
+
+
+@pytest.mark.usefixtures("failed")
+def test_what_is_about_a_mini_batch_or_of_a_process() -> None:
+    """Also what the driver says of it; an entry is shown as a whole."""
+    shown = told(lines("--mini-batch", "1"))
+    assert any(one.startswith("log DEBUG|") and "attempt 2" in one for one in shown)
+    assert shown.count("stdout rows 3 4 5") == 2
+    assert not any("rows 0" in one or "rows 6" in one for one in shown)
+    (process,) = {line.split()[2] for line in lines("--grep", "rows 0")}
+    assert lines("--process", process) == lines("--process", process.partition("/")[2])
+    assert {line.split()[2] for line in lines("--process", "driver")} == {"driver"}
+    logged = told(lines("--grep", "logged 6"))
+    assert logged[1] == "logger in two lines"
+    none = call("--mini-batch", "99")
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert "the logs have nothing of that" in none.stderr
+    refused = call("--process", "process9")
+    assert refused.exit_code == 2
+    assert (
+        f"--process process9: there is no log of it: the job has logs of driver and of {process}"
+        in (refused.stderr)
+    )
+
+
+@pytest.mark.usefixtures("work")
+def test_a_folder_without_a_job_is_refused() -> None:
+    """As other commands do it."""
+    refused = call()
+    assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+def test_the_logs_of_a_running_job_are_followed_until_its_end(work: Path) -> None:
+    """What was printed is shown while the job runs; the command ends with the job."""
+    go = work / "go"
+    (work / "waits.py").write_text(WAITS.format(go=str(go)))
+    program = [sys.executable, "-m", "daskprs"]
+    words = ["--mini-batch-size", "3 rows", "--job-dir", "job", "--quiet"]
+    with subprocess.Popen([*program, "run", "waits.py", "in.csv", *words]) as job:
+        while not (work / "job" / "logs" / "sys" / "master_role.txt").exists():
+            assert job.poll() is None
+            time.sleep(0.02)
+        follow = [*program, "logs", "job", "--follow"]
+        with subprocess.Popen(follow, stdout=subprocess.PIPE, text=True) as shown:
+            assert shown.stdout is not None
+            seen = next(line for line in shown.stdout if line.endswith("stdout  rows 3 4 5\n"))
+            assert job.poll() is None
+            go.touch()
+            rest = shown.stdout.read()
+        assert (job.wait(), shown.returncode) == (0, 0)
+    assert seen[:4] >= "2026"
+    assert "job Completed\n" in rest
+
+
+def table(folder: JobFolder, *rows: tuple[int, str, str, list[int] | None]) -> None:
+    """Write a table of attempts: number, time, status, and the range of stdout."""
+    folder.attempts.parent.mkdir(parents=True, exist_ok=True)
+    with folder.attempts.open("w") as file:
+        file.write(",".join(COLUMNS) + "\n")
+        for number, started, status, part in rows:
+            known = "null" if part is None else str(part)
+            detail = f'{{""run"": 1, ""stdout"": {known}}}'
+            file.write(
+                f"{number},1,0,process000,2027-01-15T08:00:{started}+00:00,1,1,0,0.5,0.1,0.1,{status}"
+                f',,,"{detail}"\n'
+            )
+
+
+def printed(folder: JobFolder, text: str) -> None:
+    """Append to the stdout of a process."""
+    log = folder.stdout(0, "process000")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as file:
+        file.write(text)
+
+
+def texts(entries: Iterator[log_stream.LogEntry]) -> list[tuple[int | None, str]]:
+    """Return mini-batches and texts."""
+    return [(one.mini_batch, one.text) for one in entries]
+
+
+def test_printed_text_that_grows(tmp_path: Path) -> None:
+    """A line is shown when it is whole; of failed attempts, when its attempt is known."""
+    folder = JobFolder(tmp_path / "job")
+    everything, of_failed = LogStream(folder), LogStream(folder, Wanted(failed=True))
+    printed(folder, "one\ntw")
+    assert texts(everything.new(is_last=False)) == [(None, "one")]
+    assert texts(of_failed.new(is_last=False)) == []
+    printed(folder, "o\nthree\n")
+    assert texts(everything.new(is_last=False)) == [(None, "two"), (None, "three")]
+    table(folder, (7, "00.000", "RUN_DONE", [0, 4]), (8, "01.000", "RUN_EXCEPTION", [4, 8]))
+    assert texts(of_failed.new(is_last=False)) == [(8, "two")]
+    printed(folder, "end")
+    assert texts(everything.new(is_last=True)) == [(None, "end")]
+    assert texts(of_failed.new(is_last=True)) == []
+    (first, *_) = LogStream(folder).new(is_last=True)
+    assert (first.time, first.who) == ("2027-01-15 08:00:00.000", "0/process000")
+
+
+def test_text_behind_what_was_cut_keeps_its_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has the places from before the cut."""
+    monkeypatch.setattr(log_stream, "LIMIT_BYTES", 16)
+    folder = JobFolder(tmp_path / "job")
+    printed(folder, "first.\n" + "x" * 50 + "\nlast..\n")
+    table(folder, (1, "00.000", "RUN_DONE", [0, 7]), (2, "01.000", "RUN_DONE", [58, 65]))
+    log_cap.cut(str(folder.stdout(0, "process000")), 16)
+    shown = texts(LogStream(folder).new(is_last=True))
+    assert shown[0] == (1, "first.")
+    assert shown[-1] == (2, "last..")
+    assert any("bytes were cut here" in text for _, text in shown)
+
+
+def test_lines_that_name_their_mini_batch(tmp_path: Path) -> None:
+    """A process that has several at a time marks its lines, since ranges would overlap."""
+    folder = JobFolder(tmp_path / "job")
+    printed(folder, "[3] a\n[4] b\n[3] c\n")
+    table(folder, (3, "00.000", "RUN_EXCEPTION", None), (4, "00.100", "RUN_DONE", None))
+    shown = texts(LogStream(folder, Wanted(failed=True)).new(is_last=True))
+    assert shown == [(3, "[3] a"), (3, "[3] c")]
+
+
+def test_the_logger_of_a_script_writes_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As all other logs, so that their lines can be put in order."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        handler = logging.FileHandler(tmp_path / "log.txt")
+        EntryScript()._log_to(handler, "INFO", str)
+        record = logging.LogRecord("entry_script", logging.INFO, "", 1, "told", (), None)
+        record.created, record.msecs = 0.0, 0.0
+        assert handler.format(record).startswith("1970-01-01 00:00:00,000|INFO|")
+    finally:
+        logging.getLogger("entry_script").handlers.clear()
+        handler.close()
+        monkeypatch.undo()
+        time.tzset()

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from daskprs._folders.job_folder import JobFolder
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 64 << 10
+"""Bytes of each log that are held at a time: a job may have thousands of logs."""
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[.,](\d{3})\|")
 OF_MINI_BATCH = re.compile(r"\bmini-batch (\d+)\b")
 ELAPSED = re.compile(r"\|elapsed ([\d.]+)")

@@ -150,7 +150,7 @@ class Job:
                 raise AgentError(msg) from error
             except KeyboardInterrupt as interrupt:
                 end = self._end or JobEnd.early(
-                    self._result(status_by(interrupt), Counts(), Counts(), None)
+                    self._result(status_by(interrupt), Counts(), Counts(), None), str(interrupt)
                 )
         try:
             return end.told()
@@ -236,7 +236,9 @@ class Job:
         except ParallelRunCanceled as error:
             raise KeyboardInterrupt from error
         except ParallelRunInterrupted as error:
-            raise Terminated from error
+            why = str(error).partition("\n")[0].partition(": ")[2].rstrip(".")
+            told = f"no mini-batch has run, since the costs of the rows are not known: {why}"
+            raise Terminated(told) from error
         except ParallelRunFailed as error:
             cause = str(error).partition("\n")[0].rstrip(".")
             told = (

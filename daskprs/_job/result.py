@@ -537,10 +537,10 @@ class JobEnd(NamedTuple):
     message: str
 
     @classmethod
-    def early(cls, nothing: ParallelRunResult) -> JobEnd:
+    def early(cls, nothing: ParallelRunResult, why: str) -> JobEnd:
         """Return the end of a job that was interrupted while it was prepared."""
-        status = nothing.status
-        return cls(nothing, f"The job is {status}: it was interrupted before the first mini-batch.")
+        why = why or "it was interrupted before the first mini-batch"
+        return cls(nothing, f"The job is {nothing.status}: {why}.")
 
     def told(self) -> ParallelRunResult:
         """Return the result of a completed job.

@@ -15,7 +15,13 @@ from daskprs._core.ending import JobStatus
 from daskprs._folders.job_folder import JobFolder
 from daskprs._inputs.costs import Cutter
 from daskprs._job.verification import verify
-from daskprs.errors import JobChanged, OptionError, ParallelRunFailed, ScriptError
+from daskprs.errors import (
+    JobChanged,
+    OptionError,
+    ParallelRunFailed,
+    ParallelRunInterrupted,
+    ScriptError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,6 +194,20 @@ def test_a_bad_answer_ends_the_job_before_anything_runs(
     assert not calls(tmp_path, "run")
     result = job(TEXTS, script(tmp_path), tmp_path, resume=True)
     assert rows_of_each(result) == expected()
+
+
+def test_an_endpoint_without_quota_interrupts_the_job_and_is_named(tmp_path: Path) -> None:
+    """A function that asks an endpoint for the number of tokens, say; a resume goes on."""
+    paid = tmp_path / "paid"
+    error = "error = OSError('no money is left')"
+    codes = "error.status_code, error.code = 429, 'insufficient_quota'"
+    fails = f"if not os.path.exists({str(paid)!r}): {error}; {codes}; raise error"
+    entry = script(tmp_path, f"{fails}\n    {ANSWER}")
+    with pytest.raises(ParallelRunInterrupted, match="are not known: the quota of the endpoint"):
+        job(TEXTS, entry, tmp_path)
+    assert not calls(tmp_path, "run")
+    paid.touch()
+    assert rows_of_each(job(TEXTS, entry, tmp_path, resume=True)) == expected()
 
 
 def test_a_name_that_is_nowhere_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ import pandas as pd
 import pytest
 
 import daskprs
+from daskprs._agent.child.main import HOLD_INLINE_S
+from daskprs._agent.child.permits import Permits
 from daskprs._core.ending import JobStatus
+from daskprs._core.ledger_state import COMES_BACK_S
 from daskprs._folders.job_folder import JobFolder
 from daskprs._inputs.costs import Cutter
 from daskprs._job.verification import verify
@@ -196,8 +199,21 @@ def test_a_bad_answer_ends_the_job_before_anything_runs(
     assert rows_of_each(result) == expected()
 
 
-def test_an_endpoint_without_quota_interrupts_the_job_and_is_named(tmp_path: Path) -> None:
-    """A function that asks an endpoint for the number of tokens, say; a resume goes on."""
+def test_an_endpoint_without_quota_interrupts_the_job_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that asks an endpoint for the number of tokens, say; a resume goes on.
+
+    The thread of the caller drives the job, which would not end while that pauses.
+    """
+    pauses: list[Any] = []
+    pause = Permits.throttle
+
+    def noted(permits: Permits, after_s: float | None) -> None:
+        pauses.append(after_s)
+        pause(permits, 0.1)
+
+    monkeypatch.setattr(Permits, "throttle", noted)
     paid = tmp_path / "paid"
     error = "error = OSError('no money is left')"
     codes = "error.status_code, error.code = 429, 'insufficient_quota'"
@@ -206,6 +222,8 @@ def test_an_endpoint_without_quota_interrupts_the_job_and_is_named(tmp_path: Pat
     with pytest.raises(ParallelRunInterrupted, match="are not known: the quota of the endpoint"):
         job(TEXTS, entry, tmp_path)
     assert not calls(tmp_path, "run")
+    assert {*pauses} == {HOLD_INLINE_S}
+    assert HOLD_INLINE_S <= COMES_BACK_S
     paid.touch()
     assert rows_of_each(job(TEXTS, entry, tmp_path, resume=True)) == expected()
 

@@ -92,7 +92,9 @@ T = TypeVar("T")
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
 HOLD_S = 60.0
-"""Seconds without a new call once the quota of an endpoint is spent: the job ends meanwhile."""
+"""Seconds without a new call once the quota of an endpoint is spent: the job ends meanwhile …"""
+HOLD_INLINE_S = 3.0
+"""… but not while the caller's own thread waits, which drives the job, too."""
 SEE_ALL_THREADS = {"cProfile"} if sys.version_info >= (3, 12) else set[str]()
 """Profilers that record the calls of all threads, and take them for calls of one: an agent that is
 profiled by one of them has no threads of its own."""
@@ -434,7 +436,8 @@ class Agent:
 
     def _throttled(self, attempt: AttemptRun, throttle: Throttle, failure: Failure) -> Outcome:
         """Return the outcome of a call whose endpoint wants fewer requests."""
-        self._permits.throttle(HOLD_S if throttle.is_exhausted else throttle.after_s)
+        hold_s = HOLD_S if self._has_process else HOLD_INLINE_S
+        self._permits.throttle(hold_s if throttle.is_exhausted else throttle.after_s)
         failure = failure._replace(retryable=not throttle.is_exhausted, fatal=False)
         return attempt.finished(Status.THROTTLED, failure=failure, wait_s=throttle.after_s)
 

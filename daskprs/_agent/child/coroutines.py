@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 BLOCKED_AFTER_S = 1.0
 """Seconds without a turn after which the loop is blocked."""
-LOOK_EVERY_S = 0.25
+LOOK_AGAIN_S = 0.05
+"""Seconds before a call is looked at again: what it has left stays the same while it waits."""
 NOT_OF_SCRIPTS = ("/lib/python", OURS)
 """What is in the names of files that are not those of a script."""
 _position: ContextVar[int] = ContextVar("daskprs_position", default=SOMEBODY)
@@ -119,7 +120,7 @@ class Coroutines:
             excused_s = self._blocked_by_others_s(position) + waited_s() - waited_before_s
             left_s = until_s + excused_s - time.monotonic()
             if left_s > 0:
-                timer = self.loop.call_later(left_s, look)
+                timer = self.loop.call_later(max(LOOK_AGAIN_S, left_s), look)
             else:
                 is_late = True
                 canceling()

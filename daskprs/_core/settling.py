@@ -154,7 +154,7 @@ class Settling:
             self._fail(entry, outcome, flight, locations)
 
     def _throttle(self, entry: Entry, outcome: Outcome, flight: InFlightLease) -> None:
-        """Let a mini-batch run again that an endpoint has refused: nobody is to blame at first.
+        """Let a mini-batch run again that an endpoint has refused, at first without a charge.
 
         One that is refused again and again while others succeed may ask for too much.
         """

@@ -83,7 +83,7 @@ class Spending:
                 _add(self._useful, attempts[position], sign)
 
     def room(self, limits: Amounts, in_flight: int, untried: int = 1) -> int:
-        """Return how many more mini-batches may begin; so many `untried` ones before any has ended.
+        """Return how many more mini-batches may begin: `untried`, as long as none has ended.
 
         What those that are under way will use is estimated by the mean of all attempts so far. Only
         half of what fits may begin at a time: the next ones may use more than the mean.

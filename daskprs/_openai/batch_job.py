@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs._job.flags import flagged
 from daskprs._job.frontend import Surface
 from daskprs._openai.batch_file import BatchFile, Sorted
 from daskprs._options.run_options import RunOptions
@@ -81,6 +82,8 @@ class BatchJob:
         self._client = client
         self._option = option
         self._spent: dict[str, float] = {}
+        self._named = {**more, **({"overwrite": True} if overwrite else {})}
+        """Options that a resume has to name again."""
         self._given = {**DEFAULTS, **more, "resume": resume, "progress": progress}
         self._check(overwrite=overwrite)
         self._requests = BatchFile(file)
@@ -157,8 +160,10 @@ class BatchJob:
             "output": self._output,
             "errors": self._errors,
             "job-dir": self._job_dir,
+            **({} if self._client is None else {"client": self._client}),
         }
         words = [word for name, value in places.items() for word in (f"--{name}", str(value))]
-        return shlex.join(
-            ["daskprs", "run", str(self._file), "--as", "openai-batch", *words, "--resume"]
-        )
+        command = shlex.join(["daskprs", "run", str(self._file), "--as", "openai-batch", *words])
+        # A job that went on without its limits would be refused, or cost more than it may.
+        options = [flagged(Option(name, value)) for name, value in self._named.items()]
+        return " ".join([command, *options, "--resume"])

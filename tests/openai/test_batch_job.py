@@ -113,9 +113,19 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_sent(
 
 
 def test_a_server_that_answers_nothing_fails_the_job(tmp_path: Path) -> None:
-    """The first error says why, and there are no files that look like answers."""
+    """The first error says why, and there are no files that look like answers.
+
+    The command that goes on keeps the limits, which the job folder does not know.
+    """
     file = requests_in(tmp_path, 3)
-    done = called(file, "http://127.0.0.1:9", "--run-max-try", "1")
+    limits = ("--rate-limit", "in_flight=2", "--usage-limit", "total_tokens=900")
+    done = called(file, "http://127.0.0.1:9", "--run-max-try", "1", *limits)
+    (way,) = {line for line in done.output.splitlines() if "same script and input: " in line}
+    assert way.endswith(" --resume")
+    assert f" --job-dir {tmp_path / 'requests_job'} " in way
+    assert " --run-max-try 1 " in way
+    assert " --rate-limit in_flight=2 " in way
+    assert " --usage-limit total_tokens=900 " in way
     assert done.exit_code == EXIT_FAILED, done.output
     assert "ConnectError" in done.output
     assert "not one of 3 rows succeeded" in done.output

@@ -135,7 +135,7 @@ async def ask_governor(
     Raises
     ------
     OSError
-        When the scheduler does not answer.
+        When the scheduler does not answer, or has no governor.
 
     """
     answer = await getattr(worker.scheduler, HANDLER)(
@@ -144,5 +144,8 @@ async def ask_governor(
         reports={name: list(report) for name, report in reports.items()},
         gone=list(gone),
     )
+    if answer is None:  # Dask's answer where no job has a governor: this one is just leaving
+        msg = "the scheduler has no governor"
+        raise ConnectionError(msg)
     grants = {name: Grant(*values) for name, values in answer["grants"].items()}
     return grants, answer["after_s"]

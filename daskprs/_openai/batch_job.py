@@ -85,7 +85,8 @@ class BatchJob:
         self._named = {**more, **({"overwrite": True} if overwrite else {})}
         """Options that a resume has to name again."""
         self._given = {**DEFAULTS, **more, "resume": resume, "progress": progress}
-        self._check(overwrite=overwrite)
+        # A driver that dies between the two files leaves one of them, and they are those of its job.
+        self._check(overwrite=overwrite or (resume and self._job_dir.is_dir()))
         self._requests = BatchFile(file)
 
     def run(self) -> Sorted:

@@ -85,7 +85,7 @@ class BatchJob:
         self._named = {**more, **({"overwrite": True} if overwrite else {})}
         """Options that a resume has to name again."""
         self._given = {**DEFAULTS, **more, "resume": resume, "progress": progress}
-        # A driver that dies between the two files leaves one of them, and they are those of its job.
+        # A driver that dies between the two files leaves one, and both are those of its job.
         self._check(overwrite=overwrite or (resume and self._job_dir.is_dir()))
         self._requests = BatchFile(file)
 

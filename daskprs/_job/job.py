@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 import time
 import traceback
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from daskprs._agent.node.environment import system_arguments, usable_cores
+from daskprs._agent.node.environment import usable_cores
 from daskprs._agent.protocol.messages import INLINE, JobSpec
-from daskprs._agent.script.plugin_stand_ins import plugin_stand_ins
-from daskprs._agent.script.side_inputs import side_inputs_of
 from daskprs._core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
-from daskprs._core.events import Counts, JobEnded, JobStarted, MessageLogged, OutputPublished
+from daskprs._core.events import Counts, JobEnded, JobStarted, MessageLogged
 from daskprs._core.ledger import Ledger
 from daskprs._core.outcomes import input_changed
 from daskprs._core.pieces import Pieces
@@ -24,41 +20,35 @@ from daskprs._core.spending import Spending
 from daskprs._driver.dispatch import Dispatcher
 from daskprs._folders.job_lock import begun_epochs, has_begun, locked
 from daskprs._folders.row_labels import drop_labels, prepared_labels
-from daskprs._folders.rows_seal import make_salt, rows_key
-from daskprs._inputs.files.file_versions import refuse_changed_files
-from daskprs._inputs.source.batch_format import batch_form
+from daskprs._folders.rows_seal import make_salt
 from daskprs._job.control import JobControl
 from daskprs._job.costing import CostingControl, costing_call, costs_in
-from daskprs._job.fitting_size import keep_size, known_size_told, with_known_size
-from daskprs._job.flags import command_to_debug
+from daskprs._job.fitting_size import keep_size, known_size_told
 from daskprs._job.frontend import Surface
 from daskprs._job.inline_call import ErrorsHere, inline_warning
 from daskprs._job.job_cluster import JobCluster
 from daskprs._job.job_input import JobInput
+from daskprs._job.job_spec import job_spec, limits_of
+from daskprs._job.job_store import open_store
 from daskprs._job.kept_objects import keep_objects
 from daskprs._job.known_end import TERMINATED, KnownEnd
-from daskprs._job.leftovers import drop_leftovers
+from daskprs._job.leftovers import drop_and_tell
 from daskprs._job.prestart import agent_count
+from daskprs._job.publisher import Publisher
 from daskprs._job.request import keep_call, refuse_an_old_folder
 from daskprs._job.result import JobEnd, ParallelRunResult, Usage, status_by
 from daskprs._options.output_path import in_terms_of
-from daskprs._output.journal.recovery import RUNS, Resumption
 from daskprs._output.publish.output_file import make_output_dir
-from daskprs._output.store import ResultStore
 from daskprs._report.advisor import Advisor
 from daskprs._report.exporters import active_mlflow_run, exporters_of
-from daskprs._report.humanize import amount
 from daskprs._report.job_logs import end_message
 from daskprs._report.listeners import (
     Listener,
     Listeners,
     listeners_of,
-    report_doing,
     report_preparation,
 )
 from daskprs._system.disk_space import is_full, no_room_to_begin
-from daskprs._system.file_lock import boot_id
-from daskprs._system.hidden_values import HiddenValues
 from daskprs._system.interrupts import (
     LateInterrupts,
     Terminated,
@@ -85,18 +75,17 @@ from daskprs.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from distributed import Client
 
     from daskprs._agent.child.debugging import Raised
-    from daskprs._core.limits import Limits
     from daskprs._core.outcomes import Failure
     from daskprs._driver.ports import Slots
     from daskprs._inputs.costs import Costs, CostSource
     from daskprs._inputs.source.source import TableSource
     from daskprs._job.request import CheckedCall
+    from daskprs._output.store import ResultStore
     from daskprs._report.progress_bar import Display
 
 
@@ -214,7 +203,14 @@ class Job:
             for note in self._input.notes():
                 listeners.tell(MessageLogged("notice", worded(note, self._surface.option)))
             try:
-                self._store = store = self._open_store(epoch, listeners)
+                self._store = store = open_store(
+                    call,
+                    epoch,
+                    self._input,
+                    listeners,
+                    lambda attempts: self._new_writers and self._new_writers(attempts),
+                    self._control.check,
+                )
             except OutputError as error:
                 raise in_terms_of(call.options.named_output, error) from None
             stack.callback(store.close)
@@ -250,25 +246,6 @@ class Job:
         remove_tree(call.folder.path)
 
     @property
-    def _limits(self) -> Limits:
-        """The limits of the job, with what earlier runs have found out.
-
-        GPUs stay hidden that were unused, and calls of `run` have the size that fits the memory.
-        """
-        options, folder = self._call.options, self._call.folder
-        limits = with_known_size(self._call, options.limits())
-        if self._call.calls is not None:
-            limits = replace(limits, calls=self._call.calls.at_once)
-        with suppress(OSError, ValueError):
-            columns = json.loads(folder.returned_columns.read_text())
-            limits = replace(limits, columns=tuple(map(str, columns)))
-        if self._is_inline:
-            return limits.without_kills()
-        if options.finds_gpu_use and self._call.folder.gpus_hidden.exists():
-            return replace(limits, gpus_per_process=0.0)
-        return limits
-
-    @property
     def _is_inline(self) -> bool:
         """Whether the script works in this process and thread."""
         return self._call.options.start_method == INLINE
@@ -279,106 +256,11 @@ class Job:
         remote = self._call.remote
         return self._store is not None and self._store.done and (remote is None or remote.done)
 
-    def _open_store(self, epoch: int, listeners: Listeners) -> ResultStore:
-        call, options = self._call, self._call.options
-        fingerprint = {
-            "input": call.source.fingerprint(),
-            "script": call.script.fingerprint(),
-            "options": {
-                **options.of_results(call.digest, call.source.unit),
-                **self._side_inputs(),
-            },
-            "output": {"text": call.output.text, "typed": call.output.typed}
-            | ({"tabular": True} if call.output.tabular else {})
-            | ({"errors": True} if call.output.errors else {})
-            | (call.output.layout() if call.output.is_dataset else {}),
-        }
-        labels = prepared_labels(call.folder.scratch)
-        remote = call.remote
-        if remote is not None:
-            remote.begin(call.folder.upload, overwrite=options.overwrite)
-        records, timeout_s = call.folder.uploads, options.limits().load_timeout_s
-        return ResultStore(
-            call.folder,
-            epoch,
-            call.output,
-            call.target,
-            fingerprint,
-            resumption=self._resumption(),
-            overwrite=options.overwrite,
-            where=call.source.where,
-            labels=labels if labels.exists() else None,
-            new_executor=lambda attempts: self._new_writers and self._new_writers(attempts),
-            check=self._control.check,
-            uploads=None if remote is None else remote.open_uploads(records, timeout_s),
-            warn=lambda told: listeners.tell(MessageLogged("warning", told)),
-        )
-
-    def _side_inputs(self) -> dict[str, dict[str, str]]:
-        """Return the identities of the side inputs; the option has only their paths."""
-        known = side_inputs_of(self._call.options.side_inputs)
-        return {"side_inputs": {one.name: one.version for one in known}} if known else {}
-
-    def _resumption(self) -> Resumption | None:
-        options = self._call.options
-        if not options.resume:
-            return None
-        resumption = Resumption(
-            self._call.source.mini_batches,
-            RUNS[options.resume],
-            options.accept_changes,
-            self._call.script.is_input,
-            self._input.known_before,
-            isolates=options.limits().isolates,
-            comparable=options.comparable,
-        )
-        failed_before = self._input.failed_before
-        return resumption._replace(failed_before=failed_before) if failed_before else resumption
-
-    def _spec(self, epoch: int) -> JobSpec:
-        """Return what all agents receive, and copy the script's folder to the job folder."""
-        call, options = self._call, self._call.options
-        output_dir = str(call.named_output_dir)
-        return JobSpec(
-            job_id=call.job_id,
-            # In this process the script is run where it lies: breakpoints name its file.
-            script=(
-                call.script.at(call.script.root)
-                if self._is_inline
-                else call.script.travel(call.folder.snapshot)
-            ),
-            arguments=system_arguments(options, output_dir),
-            environment=HiddenValues(options.environment_variables or {}),
-            python=None if options.python is None else str(options.python),
-            secrets=tuple(options.secrets or ()),
-            reader=pickle.dumps(call.source.reader()),
-            unit=call.source.unit,
-            output=call.output._replace(key=rows_key(call.folder)),
-            job_dir=str(call.folder),
-            epoch=epoch,
-            boot_id=boot_id(),
-            output_dir=output_dir,
-            logging_level=options.logging_level,
-            start_method=options.start_method,
-            limits=self._limits,
-            side_inputs=side_inputs_of(options.side_inputs),
-            batch_form=batch_form(call.source, options.batch_format),
-            included=call.included,
-            resource_interval_s=float(options.resource_monitor_interval),
-            profiling_module=options.profiling_module,
-            stand_ins=plugin_stand_ins(elsewhere=options.python is not None),
-            stages=options.stages,
-            preload=options.imported_once,
-            calls=call.calls,
-            rate_limit=options.limit_of_rate,
-            debug_by=command_to_debug(call.kept, call.folder.path),
-        )
-
     # ---- the work ----
 
     def _run(self, store: ResultStore, listeners: Listeners) -> JobEnd:
         call = self._call
-        expected = call.source.count()
+        expected, limits = call.source.count(), limits_of(call)
         listeners.tell(
             JobStarted(
                 call.job_id,
@@ -388,17 +270,17 @@ class Job:
                 expected,
                 any(epoch < store.epoch for epoch in begun_epochs(call.folder)),
                 call.options.changed(),
-                self._limits,
+                limits,
                 self._input.sizes(expected, store),
             )
         )
-        if (at_most := self._limits.at_most) is not None:
+        if (at_most := limits.at_most) is not None:
             listeners.tell(MessageLogged("info", known_size_told(at_most)))
-        within_s = self._limits.first_task_creation_timeout_s
+        within_s = limits.first_task_creation_timeout_s
         ledger = Ledger(
             call.job_id,
             with_first_item_deadline(self._input.plan(store), within_s),
-            self._limits,
+            limits,
             recovered=store.recovered,
             expected=expected,
             first_process=call.folder.next_process,
@@ -433,7 +315,7 @@ class Job:
 
     def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Settle every mini-batch on the available cluster, and publish the output."""
-        job = self._spec(store.epoch)
+        job = job_spec(self._call, store.epoch)
         with self._slots(job, listeners) as slots:
             end = KnownEnd(self._call.options)
             check = self._control.check
@@ -447,7 +329,9 @@ class Job:
             with sigterm_heard_by(hears):
                 ending = dispatcher.run()
             if ending.status is JobStatus.COMPLETED:
-                ending = self._publish(ledger, store, listeners)
+                publisher = Publisher(self._call, store, listeners)
+                why_not = publisher.publish(self._input, ledger)
+                ending = _ended(ledger, why_not) if why_not else Ending(JobStatus.COMPLETED)
             return ending
 
     @contextmanager
@@ -466,7 +350,7 @@ class Job:
             nodes = SlotAllocator(
                 options.node_count,
                 options.process_count_per_node,
-                self._limits.gpus_per_process,
+                job.limits.gpus_per_process,
                 job.stages,
             )
             yield ClusterSlots(client, job, nodes, listeners, self._input.staged)
@@ -485,7 +369,7 @@ class Job:
         with ExitStack() as writers:
 
             def new_writers(attempts: Path) -> Executor:
-                timeout_s = self._limits.load_timeout_s
+                timeout_s = limits_of(self._call).load_timeout_s
                 made = PartWriters(client, self._call.folder, attempts, timeout_s, say)
                 return writers.enter_context(made)
 
@@ -494,58 +378,6 @@ class Job:
                 yield
             finally:
                 self._new_writers = None
-
-    def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
-        """Publish the output, unless the input has changed or none of its items succeeded."""
-        call = self._call
-        refuse_changed_files(call.source.files())
-        items = ledger.standing().items
-        rows = call.options.output_action == "append_row"
-        is_empty = items.total > 0 and items.succeeded == 0
-        if rows and is_empty and not call.may_be_empty:
-            reason = f"not one of {items.total:,} {call.source.unit}s succeeded"
-            return _ended(ledger, reason)
-        if items.total == 0 and call.output.typed:
-            self._keep_columns(store)
-        self._input.finish(store)
-        self._write_failed(store, listeners)  # first: what is Completed has the table that is true
-        remote = call.remote
-        with self._reported(ledger, listeners, "publishing the output"):
-            path = store.publish()
-        if path is not None:
-            listeners.tell(OutputPublished(str(path), store.published_bytes))
-        if remote is not None and remote.file is not None and path is not None:
-            overwrite = call.options.overwrite
-            doing = f"uploading to {remote.file}"
-            with self._reported(ledger, listeners, doing, lambda: remote.how_far):
-                remote.publish(path, call.folder.upload, overwrite=overwrite)
-            listeners.tell(OutputPublished(remote.file, store.published_bytes))
-        for complaint in (store.complaint, "" if remote is None else remote.complaint):
-            if complaint:
-                listeners.tell(MessageLogged("warning", complaint))
-        return Ending(JobStatus.COMPLETED)
-
-    def _reported(
-        self,
-        ledger: Ledger,
-        listeners: Listeners,
-        doing: str,
-        how_far: Callable[[], str] = lambda: "",
-    ) -> AbstractContextManager[None]:
-        """Return a context that reports what is done in it, and how far it is."""
-        return report_doing(
-            listeners,
-            ledger.standing(),
-            self._call.begun_s,
-            lambda: f"{doing}: {more}" if (more := how_far()) else doing,
-        )
-
-    def _keep_columns(self, store: ResultStore) -> None:
-        """Keep the columns of an input table without rows, for which `run` makes no frame."""
-        meta: Any = getattr(self._call.source, "meta", None)
-        columns = None if meta is None else meta()
-        if columns is not None:
-            store.keep_columns(columns)
 
     # ---- after ----
 
@@ -561,7 +393,7 @@ class Job:
     ) -> JobEnd:
         """Determine the end of the job, and then report it."""
         if ending.status is not JobStatus.COMPLETED:
-            self._write_failed(store, listeners)
+            Publisher(self._call, store, listeners).write_failed()
         replay_by = self._way_to_replay(ending, store, listeners)
         with held_back():
             standing = ledger.standing()
@@ -598,8 +430,13 @@ class Job:
         listeners.tell(ended)
         if complaint := store.drop_output():
             listeners.tell(MessageLogged("warning", complaint))
-        if ending.status is JobStatus.COMPLETED and not store.failed:
-            self._drop_leftovers(listeners)
+        retain = self._call.options.retain
+        if ending.status is JobStatus.COMPLETED and not store.failed and retain != "all":
+
+            def tell(level: str, told: str) -> None:
+                listeners.tell(MessageLogged(level, worded(told, self._surface.option)))
+
+            drop_and_tell(self._call.folder, tell)
         return end
 
     def _way_to_replay(self, ending: Ending, store: ResultStore, listeners: Listeners) -> str:
@@ -617,32 +454,6 @@ class Job:
             listeners.tell(MessageLogged("info", told))
             return ""
         return self._surface.replay(call.folder.path)
-
-    def _drop_leftovers(self, listeners: Listeners) -> None:
-        """Remove what only the agents needed; an error here does not change the job's end."""
-        folder = self._call.folder
-        if self._call.options.retain == "all":
-            return
-        try:
-            freed = drop_leftovers(folder)
-        except OSError as error:
-            told = (
-                f"what was written for the agents of {folder} cannot all be removed: {error}. "
-                "The output is complete; daskprs clean removes the folder."
-            )
-            listeners.tell(MessageLogged("warning", told))
-        else:
-            kept = Option("retain", "all")
-            told = f"removed what was written for the agents, {amount(freed)}; {kept} keeps it"
-            listeners.tell(MessageLogged("info", worded(told, self._surface.option)))
-
-    def _write_failed(self, store: ResultStore, listeners: Listeners) -> None:
-        """Write the table of failed mini-batches; an error here does not change the job's end."""
-        try:
-            store.write_failed()
-        except OSError as error:
-            told = f"{self._call.folder.failed} cannot be written: {error}"
-            listeners.tell(MessageLogged("warning", told))
 
     def _output_file(self, store: ResultStore) -> Path | str | None:
         """Return the path of the output; None until it exists."""

@@ -11,11 +11,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from daskprs._inputs.collections.partition_table import is_record
+from daskprs._report.humanize import amount
 from daskprs._system.disk_space import used_bytes
 from daskprs._system.remove_tree import remove_tree
+from daskprs.errors import Option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from daskprs._folders.job_folder import JobFolder
@@ -42,6 +44,30 @@ def drop_leftovers(folder: JobFolder) -> int:
     freed = used_bytes(folder.dropped)
     remove_tree(folder.dropped)
     return freed
+
+
+def drop_and_tell(folder: JobFolder, tell: Callable[[str, str], None]) -> None:
+    """Do the same at the end of a job, and tell it; an error here does not change the job's end.
+
+    Parameters
+    ----------
+    folder
+        The folder of the job.
+    tell
+        Gets the level of a message, and the message, which may name options.
+
+    """
+    try:
+        freed = drop_leftovers(folder)
+    except OSError as error:
+        told = (
+            f"what was written for the agents of {folder} cannot all be removed: {error}. "
+            "The output is complete; daskprs clean removes the folder."
+        )
+        tell("warning", told)
+    else:
+        kept = Option("retain", "all")
+        tell("info", f"removed what was written for the agents, {amount(freed)}; {kept} keeps it")
 
 
 def _leftovers(folder: JobFolder) -> Iterator[Path]:

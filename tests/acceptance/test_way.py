@@ -29,10 +29,11 @@ BELOW = {
     "daskprs._api",
     "daskprs._job.job",
     "daskprs._job.job_input",
+    "daskprs._job.publisher",
     "daskprs._agent.supervision.zygote_main",
     "daskprs._agent.child.coroutines",
 }
-"""Where the loops of the driver and of an agent begin, which the page says beforehand."""
+"""Where the steps of the driver and an agent's loop begin, which the page says beforehand."""
 SCRIPT = """\
 import os
 from multiprocessing.connection import Connection

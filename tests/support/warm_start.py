@@ -292,7 +292,7 @@ def _words(args: Any) -> tuple[str, ...]:
 def _kind(words: tuple[str, ...], folder: str) -> str:
     """Return the kind of the template that a program is forked from; it is empty if none is."""
     match words:
-        case ["-P", "-c", code, _, "zygote", _, "fork"]:
+        case ["-P", "-c", code, _, "zygote", _, "fork", *_]:
             return "zygote" if code == ROLES else ""
         case ["-m", "daskprs", "serve", *_]:
             return "service"

@@ -26,7 +26,7 @@ from distributed.comm import connect
 from distributed.core import send_recv
 
 from daskprs._cluster.thread_pool import leave_the_threads
-from daskprs._options.rules import SCHEDULER_FILE
+from daskprs._options.client_rules import SCHEDULER_FILE
 from daskprs._system import forks
 from daskprs._system.scarcity import explain
 from daskprs.errors import AgentError, Option, OptionError

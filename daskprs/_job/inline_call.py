@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.protocol.messages import INLINE
-from daskprs._options.rules import current_client
+from daskprs._options.client_rules import current_client
 from daskprs._options.run_options import OF_STAGES, PROCESSES, TABLE, TIMES
 from daskprs.errors import Option, OptionError
 

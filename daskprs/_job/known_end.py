@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daskprs._core.actions import EndSet
-from daskprs._options.rules import NEVER
+from daskprs._options.time_rules import NEVER
 from daskprs._system.batch_system import batch_end
 
 if TYPE_CHECKING:

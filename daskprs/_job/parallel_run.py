@@ -25,7 +25,7 @@ from daskprs._job.job import Job
 from daskprs._job.request import read_call
 from daskprs._job.result import RUNNING
 from daskprs._job.status import state_of
-from daskprs._options.rules import current_client
+from daskprs._options.client_rules import current_client
 from daskprs._report.html_table import table_of
 from daskprs._report.notebook import in_notebook
 from daskprs._report.progress_bar import display_for

@@ -11,7 +11,7 @@ from daskprs._agent.node.environment import agent_environment, usable_cores, vis
 from daskprs._agent.protocol.messages import INLINE
 from daskprs._agent.script.checked_preload import check_preload
 from daskprs._agent.supervision.zygote import started_ahead
-from daskprs._options.rules import current_client
+from daskprs._options.client_rules import current_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

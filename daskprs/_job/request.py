@@ -42,14 +42,9 @@ from daskprs._inputs.source.input_file import is_url
 from daskprs._job.call_form import calls_of
 from daskprs._job.checked_output import checked_output, output_form
 from daskprs._job.inline_call import refuse_work_elsewhere
+from daskprs._options.client_rules import check_client, current_client
 from daskprs._options.output_path import in_terms_of, output_alone
-from daskprs._options.rules import (
-    check_client,
-    check_job_dir,
-    current_client,
-    refuse_lost_metrics,
-    working_directory,
-)
+from daskprs._options.rules import check_job_dir, refuse_lost_metrics, working_directory
 from daskprs._options.run_options import TABLE, Digest, RunOptions, is_place
 from daskprs._options.site_defaults import default_job_dir, site_defaults
 from daskprs._report.humanize import counted, duration

@@ -29,7 +29,7 @@ from daskprs._job.parallel_run import ParallelRun
 from daskprs._job.request import check_call
 from daskprs._job.status import state_of
 from daskprs._lazy.task_agents import TaskEnded
-from daskprs._options.rules import NEVER
+from daskprs._options.time_rules import NEVER
 from daskprs._output.kept_rows import KeptPart, KeptRows
 from daskprs._report.humanize import counted
 from daskprs._system.atomic_file import whole_file

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import keyword
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
-from datetime import time as clock_time
 from math import inf, isnan
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,13 +23,8 @@ from daskprs.errors import JobFolderError, Option, OptionError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-LONGEST_S = 259_200
-"""Maximum timeout in seconds: three days, as in Azure's v2 schema."""
 MOST_PERCENT = 100
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-EXPONENTIAL = "exponential"
-NEVER = "never"
-"""The deadline of a job without one, also in a batch job."""
 METRICS = ".prom"
 """The end of the names of files that a node exporter reads."""
 PARTS = ("script", "input", "options")
@@ -41,51 +33,6 @@ PARTS = ("script", "input", "options")
 def refused(name: str, value: Any, rule: str) -> OptionError:
     """Return the error that names the option, the rule and the value."""
     return OptionError(f"{Option(name, value)}: must be {rule}.")
-
-
-SCHEDULER_FILE = ".json"
-"""The end of a client's name that is a scheduler file and no address."""
-
-
-def check_client(client: Any, *, blocks: bool = True) -> Any:
-    """Reject values that are not a client, without importing Dask; make file names absolute.
-
-    Reject clients that need the event loop of this thread, too, if the call `blocks` the thread.
-    """
-    if isinstance(client, str) and client.endswith(SCHEDULER_FILE):
-        return str(Path(client).absolute())
-    if getattr(client, "status", None) == "closed":
-        msg = f"client: it is closed, {client!r}. Make a new distributed.Client."
-        raise OptionError(msg)
-    if client is None or isinstance(client, str) or type(client).__name__ == "Client":
-        if blocks:
-            _refuse_own_loop(current_client() if client is None else client)
-        return client
-    msg = (
-        "client: a distributed.Client, an address such as tcp://host:8786, or a scheduler file "
-        f"such as cluster.json, not {client!r}."
-    )
-    raise OptionError(msg)
-
-
-def current_client() -> Any:
-    """Return Dask's current client; None without one, or if Dask was not imported."""
-    distributed = sys.modules.get("distributed")
-    try:
-        return None if distributed is None else distributed.default_client()
-    except ValueError:
-        return None
-
-
-def _refuse_own_loop(client: Any) -> None:
-    """Reject a client that needs the event loop of this thread, which the call would block."""
-    if getattr(client, "asynchronous", False):
-        msg = (
-            "client: this call blocks the event loop of its thread, and the client needs that "
-            f"loop, got {client!r}. Write await daskprs.start(data, script, client=client), or "
-            "make the call in another thread, by await asyncio.to_thread(...)."
-        )
-        raise OptionError(msg)
 
 
 def check_job_dir(job_dir: Any) -> None:
@@ -149,105 +96,27 @@ def check_function(name: str, value: Any) -> Any:
     return value
 
 
-IN_WORDS = 'in words as Dask has them, such as "90s", "5m" or "2 hours"'
-
-
-def check_seconds(name: str, value: Any) -> Any:
-    """Return a timeout in seconds; reject values other than one."""
-    seconds = _seconds(value)
-    if seconds is None or not 0 < seconds <= LONGEST_S:
-        rule = f"a number of seconds above 0, at most {LONGEST_S}, or a time {IN_WORDS}"
-        raise refused(name, value, rule)
-    return seconds
-
-
-def check_deadline(name: str, value: Any) -> str:
-    """Return a time as text of ISO 8601 with its zone, or the word for none; reject others.
-
-    Seconds, also in words, count from now. A time of day is the next one, in the zone of this
-    process, as is a time without a zone.
-    """
-    if value == NEVER:
-        return NEVER
-    now = datetime.now().astimezone()
-    at = value if isinstance(value, (datetime, clock_time)) else None
-    seconds = value.total_seconds() if isinstance(value, timedelta) else None
-    if isinstance(value, str):
-        with suppress(ValueError):
-            at = clock_time.fromisoformat(value) if ":" in value[:3] else _moment(value)
-    if at is None and seconds is None:
-        seconds = _seconds(value)
-    if isinstance(at, clock_time):
-        at = datetime.combine(now, at)
-        at += timedelta(days=at.astimezone() <= now)
-    elif seconds is not None and 0 < seconds <= LONGEST_S:
-        at = now + timedelta(seconds=seconds)
-    if at is None:
-        rule = (
-            f"a number of seconds above 0, at most {LONGEST_S}, a time {IN_WORDS}, a time of day "
-            f'such as "06:30", a time such as "2030-01-31T06:30", or {NEVER!r}'
-        )
-        raise refused(name, value, rule)
-    return at.astimezone().isoformat(timespec="milliseconds")
-
-
-def _moment(text: str) -> datetime | None:
-    """Return a date with a time; None for anything else, such as a number of seconds."""
-    return datetime.fromisoformat(text) if "-" in text and ":" in text else None
-
-
-def check_delay(name: str, value: Any) -> Any:
-    """Return a delay in seconds, 0 for none, or the word for one that grows; reject others."""
-    if value == EXPONENTIAL:
-        return value
-    seconds = _seconds(value)
-    if seconds is None or not 0 <= seconds <= LONGEST_S:
-        rule = f"a number of seconds from 0 to {LONGEST_S}, a time {IN_WORDS}, or {EXPONENTIAL!r}"
-        raise refused(name, value, rule)
-    return seconds
-
-
-def check_interval(name: str, value: Any) -> Any:
-    """Return an interval in seconds, or 0 for none; reject other values."""
-    seconds = _seconds(value)
-    if seconds is None or (seconds != 0 and not 1 <= seconds <= LONGEST_S):
-        rule = f"0, or a number of seconds from 1 to {LONGEST_S}, or a time {IN_WORDS}"
-        raise refused(name, value, rule)
-    return seconds
-
-
-def _seconds(value: Any) -> int | float | None:
-    """Return seconds that are a number or words; None for anything else."""
-    if isinstance(value, str):
-        from dask.utils import parse_timedelta
-
-        try:
-            value = parse_timedelta(value, default="seconds")
-        except (KeyError, ValueError, IndexError, OverflowError):
-            return None
-    return _plain(value) if _is_number(value) else None
-
-
 def check_percent(name: str, value: Any) -> Any:
     """Reject values other than a percentage."""
-    if not _is_number(value) or not 0 <= value <= MOST_PERCENT:
+    if not is_number(value) or not 0 <= value <= MOST_PERCENT:
         raise refused(name, value, "a number from 0 to 100")
-    return _plain(value)
+    return plain_number(value)
 
 
 def check_gpus(name: str, value: Any) -> Any:
     """Reject values other than a whole number of devices or a fraction of one device."""
-    fine = _is_number(value) and 0 <= value < float("inf")
+    fine = is_number(value) and 0 <= value < float("inf")
     if not fine or (value > 1 and value != int(value)):
         raise refused(name, value, "a whole number, or a part of 1 such as 0.5")
     return int(value) if value == int(value) else float(value)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Say whether a value is a number, and no boolean."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _plain(value: Any) -> int | float:
+def plain_number(value: Any) -> int | float:
     """Return a number, such as one of NumPy, as a Python number."""
     return int(value) if isinstance(value, Integral) else float(value)
 
@@ -397,7 +266,7 @@ def check_encoding(name: str, value: Any) -> Any:
 def strings(name: str, value: Any) -> tuple[str, ...]:
     """Return arguments as a tuple of text; numbers and paths become text."""
     given = () if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) else value
-    fine = all(isinstance(one, (str, os.PathLike)) or _is_number(one) for one in given)
+    fine = all(isinstance(one, (str, os.PathLike)) or is_number(one) for one in given)
     texts = tuple(str(one) for one in given)
     if given is not value or not fine or any("\0" in text for text in texts):
         raise refused(name, value, "a list of strings")
@@ -428,12 +297,14 @@ def _null_words(value: Any) -> Any:
         lists = {name: _null_words(one) for name, one in value.items()}
         fine = all(isinstance(name, str) and type(one) is list for name, one in lists.items())
         return lists if fine else None
-    is_one = isinstance(value, str) or _is_number(value)
+    is_one = isinstance(value, str) or is_number(value)
     words = [value] if is_one else value
     if not isinstance(words, (list, tuple, set, frozenset)):
         return None
-    fine = all(isinstance(word, str) or (_is_number(word) and not isnan(word)) for word in words)
-    plain = [word if isinstance(word, str) else _plain(word) for word in words] if fine else []
+    fine = all(isinstance(word, str) or (is_number(word) and not isnan(word)) for word in words)
+    plain = (
+        [word if isinstance(word, str) else plain_number(word) for word in words] if fine else []
+    )
     return sorted(plain, key=str) if fine else None
 
 

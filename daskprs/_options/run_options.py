@@ -28,20 +28,16 @@ from daskprs._options.output_path import (
     suffix_of,
 )
 from daskprs._options.rules import (
-    EXPONENTIAL,
     LEVELS,
     announced_columns,
     check_amounts,
     check_cost,
     check_csv_options,
-    check_deadline,
-    check_delay,
     check_encoding,
     check_file_name,
     check_fit_for_nulls,
     check_function,
     check_gpus,
-    check_interval,
     check_metrics_file,
     check_mini_batch_size,
     check_number,
@@ -51,7 +47,6 @@ from daskprs._options.rules import (
     check_percent,
     check_python,
     check_rate_limit,
-    check_seconds,
     check_separator,
     check_size,
     check_text,
@@ -66,6 +61,13 @@ from daskprs._options.rules import (
     types_of_columns,
     variable_names,
     variables,
+)
+from daskprs._options.time_rules import (
+    EXPONENTIAL,
+    check_deadline,
+    check_delay,
+    check_interval,
+    check_seconds,
 )
 from daskprs._output.spec import OutputFormat  # noqa: TC001 - the same
 from daskprs._system.masks import Mask, mask_of

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from starlette.responses import JSONResponse
 
-from daskprs._options.rules import LONGEST_S
+from daskprs._options.time_rules import LONGEST_S
 
 PLACE = r"(?:/|file:///|azureml:)[^\x00*?\[\]]*"
 """The pattern of a caller's path: a file or a folder, not a glob."""

@@ -13,7 +13,7 @@ import click
 
 from daskprs._cli.exit_codes import every_end
 from daskprs._cli.options import CONTEXT, SECRETS, client, pairs
-from daskprs._options.rules import check_client
+from daskprs._options.client_rules import check_client
 from daskprs._serve.rate_limits import MOST_PER_S
 from daskprs.azure._commands.assets import assets_of, with_assets
 from daskprs.errors import OptionError

@@ -23,7 +23,7 @@ from daskprs._driver.inline_slots import InlineSlots
 from daskprs._folders.job_lock import locked
 from daskprs._folders.rows_seal import make_salt, rows_key
 from daskprs._job.known_end import KnownEnd
-from daskprs._options.rules import NEVER
+from daskprs._options.time_rules import NEVER
 from daskprs._output.journal.recovery import Resumption
 from daskprs._output.store import ResultStore
 from daskprs._system.file_lock import boot_id

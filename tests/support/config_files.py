@@ -15,9 +15,9 @@ import yaml
 
 from daskprs._cli.options import DESCRIPTIONS
 from daskprs._folders.job_folder import ROOT
-from daskprs._options.rules import LONGEST_S
 from daskprs._options.run_options import GROUPS, TABLE, OptionRow
 from daskprs._options.site_defaults import DEFAULTS, JOB_ROOT, SECTION, SITE
+from daskprs._options.time_rules import LONGEST_S
 from tests.support.filled_page import filled
 
 SCHEMA = DEFAULTS.with_name("daskprs-schema.yaml")

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
-from daskprs._options.rules import LONGEST_S, check_file_name
+from daskprs._options.rules import check_file_name
+from daskprs._options.time_rules import LONGEST_S
 from daskprs.azure._pipelines.forms import (
     ENVIRONMENT,
     KIND,

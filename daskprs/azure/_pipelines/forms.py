@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from daskprs._inputs.source.sizes import size_in_one_form
-from daskprs._options.rules import LONGEST_S
+from daskprs._options.time_rules import LONGEST_S
 from daskprs.azure._yaml_files.form import (
     BY_SHAPE,
     MAPPING,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._folders.until_refused import until_refused
 from daskprs._job.frontend import Surface
-from daskprs._options.rules import check_client
+from daskprs._options.client_rules import check_client
 from daskprs._options.site_defaults import default_job_dir, site_defaults
 from daskprs.azure._assets import as_texts, given_places
 from daskprs.azure._pipeline_folder import PipelineFolder

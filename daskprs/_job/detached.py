@@ -17,8 +17,9 @@ from daskprs._folders.job_folder import JobFolder, for_other_users
 from daskprs._folders.job_lock import has_begun, holder, latest_epoch
 from daskprs._folders.rows_seal import make_salt, rows_key, variables_key
 from daskprs._job.inline_call import refuse_inline
+from daskprs._job.job_end import ERRORS
 from daskprs._job.request import keep_call
-from daskprs._job.result import ERRORS, RUNNING, ParallelRunResult
+from daskprs._job.result import RUNNING, ParallelRunResult
 from daskprs._job.status import state_of
 from daskprs._options.run_options import TABLE
 from daskprs._report.humanize import counted

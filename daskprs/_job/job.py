@@ -27,6 +27,7 @@ from daskprs._job.fitting_size import keep_size, known_size_told
 from daskprs._job.frontend import Surface
 from daskprs._job.inline_call import ErrorsHere, inline_warning
 from daskprs._job.job_cluster import JobCluster
+from daskprs._job.job_end import JobEnd, status_by
 from daskprs._job.job_input import JobInput
 from daskprs._job.job_spec import job_spec, limits_of
 from daskprs._job.job_store import open_store
@@ -36,7 +37,8 @@ from daskprs._job.leftovers import drop_and_tell
 from daskprs._job.prestart import agent_count
 from daskprs._job.publisher import Publisher
 from daskprs._job.request import keep_call, refuse_an_old_folder
-from daskprs._job.result import JobEnd, ParallelRunResult, Usage, status_by
+from daskprs._job.result import ParallelRunResult
+from daskprs._job.usage import Usage
 from daskprs._options.output_path import in_terms_of
 from daskprs._output.publish.output_file import make_output_dir
 from daskprs._report.advisor import Advisor

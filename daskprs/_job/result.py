@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from daskprs._arrow.arrow_polars import polars_frame
-from daskprs._core.ending import JobStatus
 from daskprs._core.events import Counts
-from daskprs._core.spending import plain
 from daskprs._folders.job_folder import JobFolder
+from daskprs._job.usage import Usage
 from daskprs._report.html_table import table_of
-from daskprs._system.interrupts import Terminated
-from daskprs.errors import (
-    Option,
-    OptionError,
-    ParallelRunCanceled,
-    ParallelRunFailed,
-    ParallelRunInterrupted,
-)
+from daskprs.errors import Option, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +21,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from daskprs._core.spending import Amounts
     from daskprs._output.kept_rows import KeptRows
     from daskprs._output.published_rows import PublishedRows
 
@@ -39,20 +30,6 @@ __all__ = ["Counts", "ParallelRunResult"]
 RUNNING = "Running"
 """The status of a detached job right after its submission."""
 PATHS = ("output_file", "output_dir", "logs_dir", "job_dir")
-
-
-class Usage(NamedTuple):
-    """What a job has used by its script's own count: amounts by name."""
-
-    spent: dict[str, float] = {}  # noqa: RUF012 - a default, which is never changed
-    """What all attempts have used, also failed ones and those of processes that died."""
-    useful: dict[str, float] = {}  # noqa: RUF012 - as above
-    """What the attempts have used whose rows are in the result."""
-
-    @classmethod
-    def of(cls, spent: Amounts, useful: Amounts) -> Usage:
-        """Return amounts, whole numbers where they are ones."""
-        return cls(*({name: plain(amount) for name, amount in one} for one in (spent, useful)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -469,7 +446,7 @@ class ParallelRunResult:
             (f"{self.unit}s", items_text(self.items, self.not_returned)),
             ("elapsed", f"{self.elapsed_s:.1f} s"),
         ]
-        rows += [("used", _used(self.usage, name)) for name in self.usage.spent]
+        rows += [("used", self.usage.text(name)) for name in self.usage.spent]
         if self.output_file is not None:
             rows.append(("output", str(self.output_file)))
         elif _holds_files(self.output_dir) and not self.job_dir.is_relative_to(self.output_dir):
@@ -481,13 +458,6 @@ class ParallelRunResult:
             rows.append((f"failed {self.unit}s", str(path)))
         rows += [("advice", text) for text in self.advice]
         return [*rows, ("logs", str(self.logs_dir)), ("job", str(self.job_dir))]
-
-
-def _used(usage: Usage, name: str) -> str:
-    """Return what was spent under a name, and how much of it was useful if not all was."""
-    spent, useful = usage.spent[name], usage.useful.get(name, 0)
-    more = "" if useful == spent else f", {useful:,} of them for what is in the result"
-    return f"{spent:,} {name}{more}"
 
 
 def _no_rows_kept(method: str) -> OptionError:
@@ -521,44 +491,3 @@ def items_text(items: Counts, not_returned: int) -> str:
 
 def _counted(counts: Counts) -> str:
     return f"{counts.total:,} total, {counts.succeeded:,} succeeded, {counts.failed:,} failed"
-
-
-def status_by(error: BaseException) -> JobStatus:
-    """Return the status of work that an error has ended."""
-    if isinstance(error, (ParallelRunInterrupted, Terminated)):
-        return JobStatus.INTERRUPTED
-    return JobStatus.CANCELED if isinstance(error, KeyboardInterrupt) else JobStatus.FAILED
-
-
-class JobEnd(NamedTuple):
-    """The end of a job, fixed before it is reported: no interrupt changes it afterwards."""
-
-    result: ParallelRunResult
-    message: str
-
-    @classmethod
-    def early(cls, nothing: ParallelRunResult, why: str) -> JobEnd:
-        """Return the end of a job that was interrupted while it was prepared."""
-        why = why or "it was interrupted before the first mini-batch"
-        return cls(nothing, f"The job is {nothing.status}: {why}.")
-
-    def told(self) -> ParallelRunResult:
-        """Return the result of a completed job.
-
-        Raises
-        ------
-        ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
-            With the result of any other job.
-
-        """
-        if self.result.status == JobStatus.COMPLETED:
-            return self.result
-        raise ERRORS[JobStatus(self.result.status)](self.message, self.result)
-
-
-ERRORS: dict[JobStatus, type[ParallelRunFailed | ParallelRunCanceled | ParallelRunInterrupted]] = {
-    JobStatus.FAILED: ParallelRunFailed,
-    JobStatus.CANCELED: ParallelRunCanceled,
-    JobStatus.INTERRUPTED: ParallelRunInterrupted,
-}
-"""The error that carries the result of a job that is not Completed."""

@@ -11,7 +11,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
 from daskprs._core.ending import JobStatus
-from daskprs._job.result import RUNNING, status_by
+from daskprs._job.job_end import status_by
+from daskprs._job.result import RUNNING
 from daskprs._options.site_defaults import default_job_dir, job_root, site_defaults
 from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import held

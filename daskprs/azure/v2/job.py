@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from daskprs._job.result import status_by
+from daskprs._job.job_end import status_by
 from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import claimed, holder_of
 from daskprs.azure._pipelines.run.result import COMPLETED, FAILED

@@ -18,7 +18,8 @@ from daskprs._core.ending import EXIT_INTERRUPTED, JobStatus
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import has_begun
 from daskprs._job.frontend import Surface
-from daskprs._job.result import ParallelRunResult, status_by
+from daskprs._job.job_end import status_by
+from daskprs._job.result import ParallelRunResult
 from daskprs._options.run_options import refuse_short_secret, variable_digests
 from daskprs._options.site_defaults import site_defaults
 from daskprs._output.journal.history import History

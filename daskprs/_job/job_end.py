@@ -1,0 +1,53 @@
+"""The end of a job: the result that is returned, or the error that carries it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs._core.ending import JobStatus
+from daskprs._system.interrupts import Terminated
+from daskprs.errors import ParallelRunCanceled, ParallelRunFailed, ParallelRunInterrupted
+
+if TYPE_CHECKING:
+    from daskprs._job.result import ParallelRunResult
+
+
+def status_by(error: BaseException) -> JobStatus:
+    """Return the status of work that an error has ended."""
+    if isinstance(error, (ParallelRunInterrupted, Terminated)):
+        return JobStatus.INTERRUPTED
+    return JobStatus.CANCELED if isinstance(error, KeyboardInterrupt) else JobStatus.FAILED
+
+
+class JobEnd(NamedTuple):
+    """The end of a job, fixed before it is reported: no interrupt changes it afterwards."""
+
+    result: ParallelRunResult
+    message: str
+
+    @classmethod
+    def early(cls, nothing: ParallelRunResult, why: str) -> JobEnd:
+        """Return the end of a job that was interrupted while it was prepared."""
+        why = why or "it was interrupted before the first mini-batch"
+        return cls(nothing, f"The job is {nothing.status}: {why}.")
+
+    def told(self) -> ParallelRunResult:
+        """Return the result of a completed job.
+
+        Raises
+        ------
+        ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
+            With the result of any other job.
+
+        """
+        if self.result.status == JobStatus.COMPLETED:
+            return self.result
+        raise ERRORS[JobStatus(self.result.status)](self.message, self.result)
+
+
+ERRORS: dict[JobStatus, type[ParallelRunFailed | ParallelRunCanceled | ParallelRunInterrupted]] = {
+    JobStatus.FAILED: ParallelRunFailed,
+    JobStatus.CANCELED: ParallelRunCanceled,
+    JobStatus.INTERRUPTED: ParallelRunInterrupted,
+}
+"""The error that carries the result of a job that is not Completed."""

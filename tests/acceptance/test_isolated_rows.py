@@ -324,13 +324,15 @@ def test_rows_that_are_not_independent_fail_as_a_whole(size: str, bad: int, tmp_
 
 
 def test_who_fails_everywhere_fails(tmp_path: Path) -> None:
-    """The first error is that of the script."""
+    """The first error is that of the script; ten searches in vain are enough."""
 
     def run(rows: pd.DataFrame) -> pd.DataFrame:
         return rows["score"]
 
     with pytest.raises(daskprs.ParallelRunFailed, match="KeyError"):
-        score(tmp_path, table(640, {}), run)
+        score(tmp_path, table(96, {}), run, "8 rows")
+    log = (tmp_path / "job/logs/sys/master_role.txt").read_text()
+    assert "10 mini-batches were bisected" in log
 
 
 @pytest.mark.parametrize("form", ["text", "jsonl", "parquet"])
@@ -546,6 +548,7 @@ def run(rows, context):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)  # as in `make test-long`, also where it is run by its name
 @pytest.mark.processes
 @pytest.mark.parametrize("poisons", [False, True], ids=["whole", "broken"])
 def test_a_hundred_bad_rows_of_a_million(

@@ -143,7 +143,7 @@ def parallel_run(
         progress: Show progress.
         show_output: While the job runs, show what `run` prints, each line with its mini-batch.
         Also: accept_changes, trust, retain, usage_limits, resource_monitor_interval,
-        profiling_module, metrics_file, shared.
+        profiling_module, metrics_file, shared, report.
 
     Returns
     -------

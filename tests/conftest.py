@@ -45,6 +45,10 @@ settings.register_profile(
 settings.register_profile("long", settings.get_profile("suite"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
+# A job that fails would start a process that writes its report, and outlives the test.
+os.environ["DASK_DASKPRS__REPORT"] = "never"  # for programs of the tests
+dask.config.set({"daskprs.report": "never"})
+
 # Arrow keeps a pipe for signals from the first CSV on that a main thread reads.
 csv.read_csv(io.BytesIO(b"a\n1\n"))
 

@@ -30,6 +30,7 @@ LAYERS = {
         _options
         _agent
         _report
+        _page
         _driver
         _cluster
         _job

@@ -17,7 +17,6 @@ from daskprs._cli.job_commands import (
     OF_A_LATER_RUN,
     OfALaterRun,
     job_at,
-    way_on_mended,
     with_variable_files,
 )
 from daskprs._cli.options import (
@@ -30,6 +29,7 @@ from daskprs._cli.options import (
 )
 from daskprs._core.ending import EXIT_FAILED
 from daskprs._job.flags import OF_ONE
+from daskprs._job.way_on import way_on_mended
 from daskprs._options.run_options import TABLE, TIMES
 from daskprs._options.site_defaults import options_of_call
 

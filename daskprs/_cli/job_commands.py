@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import shlex
 import sys
 import time
 from contextlib import suppress
@@ -40,6 +39,7 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.joint_folder import joint_folder_at
 from daskprs._job.flags import flag_of
 from daskprs._job.result import items_text
+from daskprs._job.way_on import way_on
 from daskprs._options.run_options import TABLE
 from daskprs._report.progress_text import at_work_text, counts_text, now_text, slot_text
 from daskprs._system.regular_files import open_regular
@@ -91,6 +91,7 @@ AFTER_STATUS = """\b
 Examples:
   daskprs status scored-job
   daskprs status scored-job --watch
+  daskprs status scored-job --web
   daskprs status scored-job --json | jq .progress.left_s
 
 \b
@@ -185,9 +186,10 @@ def retry_failed(ctx: click.Context, /, folder: str, **values: Any) -> None:
 @click.command("status", context_settings=CONTEXT, epilog=AFTER_STATUS)
 @click.argument("folder")
 @click.option("--watch", is_flag=True, help="Show the progress until the job ends.")
+@click.option("--web", is_flag=True, help="Serve the report as a page that keeps up with the job.")
 @JSON
 @click.pass_context
-def status(ctx: click.Context, /, folder: str, *, watch: bool, as_json: bool) -> None:
+def status(ctx: click.Context, /, folder: str, *, watch: bool, web: bool, as_json: bool) -> None:
     """Show the state of the job in FOLDER: running, ended, or waiting for a resume.
 
     For the folder of a pipeline, show its steps. Ctrl-C ends only this command.
@@ -195,6 +197,9 @@ def status(ctx: click.Context, /, folder: str, *, watch: bool, as_json: bool) ->
     with every_end():
         from daskprs._job.status import state_of
 
+        if web:
+            _serve_page(job_at(folder))
+            return
         joint = joint_folder_at(folder)
         if joint is not None:
             _show_joint(joint, folder, watch=watch, as_json=as_json)
@@ -209,6 +214,16 @@ def status(ctx: click.Context, /, folder: str, *, watch: bool, as_json: bool) ->
             show_json(state.record(job))
         else:
             click.echo("\n".join(_lines(state, job, command_line(ctx))))
+
+
+def _serve_page(folder: JobFolder) -> None:
+    """Serve the report of a job until an interrupt, by an address that only this terminal knows."""
+    from daskprs._cli.live_page import LivePage
+
+    with LivePage(folder) as page:
+        click.echo(f"{page.address}\nOpen this address on this machine. Ctrl-C ends the page.")
+        with suppress(KeyboardInterrupt):
+            page.serve()
 
 
 def _watch(folder: JobFolder, *, as_json: bool) -> None:
@@ -302,7 +317,7 @@ def verify(ctx: click.Context, /, folder: str, *, rereads: bool, as_json: bool) 
         else:
             echo_result("\n".join(verification_lines(found)))
             if any("resume" in finding.next_step for finding in found.findings):
-                to_stderr(f"daskprs: to resume the job: {_way_on(job, command_line(ctx))}")
+                to_stderr(f"daskprs: to resume the job: {way_on(job, command_line(ctx))}")
         sys.exit(0 if found.is_proved else EXIT_FAILED)
 
 
@@ -386,38 +401,8 @@ def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
         lines.append(f"  failed        {folder.failed}")
     lines.append(f"  logs          {folder.logs}")
     if state.may_go_on:
-        lines.append(f"  to go on      {_way_on(folder, surface)}")
+        lines.append(f"  to go on      {way_on(folder, surface)}")
     return lines
-
-
-def _way_on(folder: JobFolder, surface: Surface) -> str:
-    """Return the command that resumes a job, or what its pipeline or its program does instead."""
-    return _way_elsewhere(folder) or surface.resume(folder.path)
-
-
-def _way_elsewhere(folder: JobFolder, resume: bool | str = True) -> str:  # noqa: FBT001, FBT002 - the option
-    """Return what the pipeline or the program of a job does to go on; empty: a command does it."""
-    from daskprs._job.request import in_its_program, read_call
-
-    try:
-        joint = joint_folder_at(folder.path.parent)
-        if joint is not None and (way := joint.way_on_of(folder.path)) is not None:
-            return way
-        needs_program = bool(read_call(folder)["objects"])
-    except JobFolderError:  # it was made by another version, or this user may not read it
-        needs_program = False
-    return in_its_program(folder, resume) if needs_program else ""
-
-
-def way_on_mended(folder: JobFolder, program: str, script: str | None, *, is_complete: bool) -> str:
-    """Return what goes on with a job whose failure is mended, with another script if it is that."""
-    command, how = ("retry-failed", "failed") if is_complete else ("resume", True)
-    if way := _way_elsewhere(folder, how):
-        return way
-    words = [*program.split(), command, str(folder)]
-    words += ["--script", script] if script else []
-    words += ["--accept-changes", "script"] if script and not is_complete else []
-    return shlex.join(words)
 
 
 MOST_SLOTS = 8

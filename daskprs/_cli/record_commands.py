@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -45,6 +46,17 @@ Examples:
 Exit codes:
   0    they are shown
   2    there is no such job or process
+"""
+AFTER_REPORT = """\b
+Examples:
+  daskprs report scored-job
+  daskprs report scored-job --text
+  daskprs report scored-job --output /tmp/scored.html
+
+\b
+Exit codes:
+  0    it is written, or shown
+  2    no job has begun in the folder
 """
 MOST_PATHS = 5
 """Most files of a mini-batch, or processes, that are shown to people."""
@@ -210,4 +222,29 @@ def _refuse_other_process(given: str, there: list[str]) -> None:
     raise OptionError(Option("process", given), f": there is no log of it: {has}.")
 
 
-RECORD_COMMANDS = (origin, logs)
+@click.command("report", context_settings=CONTEXT, epilog=AFTER_REPORT)
+@click.argument("folder")
+@click.option("--text", is_flag=True, help="Show it here, in words, and write nothing.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the page there. Default: report.html in FOLDER.",
+)
+def report(folder: str, *, text: bool, output: Path | None) -> None:
+    """Say how the job in FOLDER went, and why: verdict, first cause, times, slowest parts.
+
+    The report is a page for a browser, made from the folder alone, of a running job, too.
+    """
+    with every_end():
+        from daskprs._job.report import report_of, write_report
+        from daskprs._page.text import text_of
+
+        job = job_at(folder)
+        if text:
+            echo_result(text_of(report_of(job)))
+        else:
+            echo_result(str(write_report(job, output)))
+
+
+RECORD_COMMANDS = (origin, logs, report)

@@ -101,6 +101,8 @@ class JobFolder:
     """The mini-batches that failed in the end, with every attempt."""
     failed_rows = Below("failed_rows.parquet")
     """The rows or files without which their mini-batches are committed."""
+    report = Below("report.html")
+    """The report of the job as a page."""
 
     logs = Below("logs")
     """The log folder."""

@@ -57,7 +57,7 @@ def costing_call(call: CheckedCall, source: CostSource, blocks: TableSource) -> 
     kept = {name: one for name, one in given.items() if TABLE[name].group in groups}
     kept |= {name: given[name] for name in OF_FAILURES if name in given}
     kept = {name: one for name, one in kept.items() if name not in OF_RUN}
-    kept |= {"progress": False, "shared": call.options.shared}
+    kept |= {"progress": False, "report": "never", "shared": call.options.shared}
     kept["trust"] = call.options.trust and resumes
     if call.options.start_method != INLINE:
         kept |= {"gpus_per_process": 0, "resource_monitor_interval": 0}

@@ -36,6 +36,7 @@ from daskprs._job.known_end import TERMINATED, KnownEnd
 from daskprs._job.leftovers import drop_and_tell
 from daskprs._job.prestart import agent_count
 from daskprs._job.publisher import Publisher
+from daskprs._job.report_process import start_report
 from daskprs._job.request import keep_call, refuse_an_old_folder
 from daskprs._job.result import ParallelRunResult
 from daskprs._job.usage import Usage
@@ -43,7 +44,7 @@ from daskprs._options.output_path import in_terms_of
 from daskprs._output.publish.output_file import make_output_dir
 from daskprs._report.advisor import Advisor
 from daskprs._report.exporters import active_mlflow_run, exporters_of
-from daskprs._report.job_logs import end_message
+from daskprs._report.job_logs import end_message, versions_text
 from daskprs._report.listeners import (
     Listener,
     Listeners,
@@ -128,6 +129,7 @@ class Job:
 
     def run(self) -> ParallelRunResult:
         """Run the job, and return the result or raise it."""
+        call = self._call
         with sigterm_handled(), self._cluster, self._interrupts.ignored_once():
             try:
                 end = self._prepare_and_run()
@@ -143,6 +145,7 @@ class Job:
                 end = self._end or JobEnd.early(
                     self._result(status_by(interrupt), Counts(), Counts(), None), str(interrupt)
                 )
+        start_report(call.folder, call.options.report, end.result)
         try:
             return end.told()
         except ParallelRunFailed as error:
@@ -191,6 +194,7 @@ class Job:
             if options.preload and not options.imported_once and not self._is_inline:
                 told = f"{Option('preload')} has no effect here: each process does all imports."
                 listeners.tell(MessageLogged("notice", worded(told, self._surface.option)))
+            listeners.tell(MessageLogged("info", f"versions: {versions_text()}"))
             if call.listed:
                 listeners.tell(MessageLogged("info", f"input: {call.listed}"))
             for missing in exporters.missing:

@@ -41,7 +41,8 @@ DEFAULTS = {
     if row.group == FAILURES or row.is_of_one_run or name in ("metrics_file", "shared")
 }
 """Options that say how often something is tried, when it ends, and who is told."""
-ONE_ATTEMPT = {"run_max_try": 1, "progress": False, "resource_monitor_interval": 0}
+UNSEEN = {"progress": False, "report": "never"}
+ONE_ATTEMPT = {"run_max_try": 1, "resource_monitor_interval": 0} | UNSEEN
 SHOWN = 20
 """Most rows, or lines, that are shown."""
 

@@ -437,8 +437,11 @@ class ParallelRunResult:
         )
 
     def _repr_html_(self) -> str:
-        """Return the same as a table, for notebooks."""
-        return table_of(f"daskprs job {self.status}", self._rows())
+        """Return the same as a table, for notebooks, and what the processes of a long job did."""
+        from daskprs._page.main_picture import main_picture
+
+        table = table_of(f"daskprs job {self.status}", self._rows())
+        return table + main_picture(JobFolder(self.job_dir), self.elapsed_s)
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [

@@ -94,6 +94,7 @@ class _RareOptions(TypedDict, total=False):
     profiling_module: Literal["cProfile", "profile"] | None
     metrics_file: str | PathLike[str] | None
     shared: bool
+    report: Literal["auto", "always", "never"]
 
 
 class MoreOptions(_RareOptions, total=False):

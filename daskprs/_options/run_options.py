@@ -471,6 +471,10 @@ class RunOptions:
         Make the job folder with the permissions that the umask allows. Without this option, only
         the owner may enter a new job folder. An `output_dir` outside of the job folder always has
         the permissions that the umask allows.
+    report
+        When the job writes the page `report.html` into the job folder, by a process of its own
+        after its end. ``"auto"``: after ten seconds of work, or a failure. ``"always"`` and
+        ``"never"``. ``daskprs report FOLDER`` writes it at any time.
     progress
         Show progress. Default: a live display in a terminal or a notebook, otherwise a line from
         time to time.
@@ -686,6 +690,7 @@ class RunOptions:
         None, THE_JOB, check_metrics_file, changes_results=False, is_site_default=False
     )
     shared: bool = option(False, THE_JOB, changes_results=False)
+    report: Literal["auto", "always", "never"] = option("auto", THE_JOB, changes_results=False)
     progress: bool | None = option(
         None, THE_JOB, is_generated=False, changes_results=False, is_of_one_run=True
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 import threading
 import time
 from datetime import UTC, datetime
@@ -96,7 +98,8 @@ class JobLogs(LogWriter):
         match event:
             case JobStarted():
                 self._folder.readme.write_text(README, encoding="utf-8")
-                self._folder.job_result.unlink(missing_ok=True)  # of the run that this one resumes
+                for path in (self._folder.job_result, self._folder.report):
+                    path.unlink(missing_ok=True)  # of the run that this one resumes
             case JobEnded():
                 with whole_file(self._folder.job_result) as file:
                     text = f"{end_message(event, self._folder)}\n"
@@ -138,6 +141,17 @@ def driver_messages(event: Event) -> Iterator[tuple[str, str]]:
         case JobEnded(ending=ending):
             level = "info" if not ending.reason else "error"
             yield level, f"job {ending.status}: {ending.reason}".rstrip(": ")
+
+
+NAMED = ("daskprs", "dask", "distributed", "numpy", "pandas", "pyarrow", "polars", "torch")
+"""Packages whose versions are logged where the driver has imported them."""
+
+
+def versions_text() -> str:
+    """Return Python and the packages of the driver with their versions."""
+    known = {name: getattr(sys.modules.get(name), "__version__", None) for name in NAMED}
+    each = [f"{name} {version}" for name, version in known.items() if version is not None]
+    return ", ".join([f"Python {platform.python_version()}", *each])
 
 
 class Overview(LogWriter):

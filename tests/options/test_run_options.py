@@ -57,6 +57,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("postprocess", 3),
     ("preprocess_processes", 0),
     ("concurrency_per_process", 0),
+    ("report", "sometimes"),
     ("concurrency_per_process", 1001),
     ("rate_limit", {"requests_per_second": 3}),
     ("rate_limit", 600),
@@ -641,7 +642,7 @@ independent_rows on_error
     first_task_creation_timeout progress_update_timeout no_workers_timeout deadline
     output_file_size overwrite
     resume accept_changes trust retain usage_limits metrics_file shared progress show_output
-    profiling_module resource_monitor_interval
+    profiling_module report resource_monitor_interval
 """
 
 

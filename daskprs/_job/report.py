@@ -1,0 +1,130 @@
+"""The report of a job: made from its folder alone, at any time, on any machine."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+from daskprs._core.ending import JobStatus
+from daskprs._core.spending import plain
+from daskprs._job.frontend import command_to_replay, command_to_resume
+from daskprs._job.result import RUNNING
+from daskprs._job.status import DIED, state_of
+from daskprs._job.way_on import way_elsewhere, way_on_mended
+from daskprs._output.journal.history import History
+from daskprs._page.contents import Contents, Standing
+from daskprs._page.figures import RecordedFigures
+from daskprs._page.html_page import page_of
+from daskprs._report.humanize import counted, duration
+from daskprs._report.progress_text import now_text
+from daskprs._system.atomic_file import whole_file
+from daskprs._system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._job.status import JobState
+
+TAIL_BYTES = 4_096
+
+
+def report_of(folder: JobFolder) -> Contents:
+    """Return what there is to be said of a job; reject a folder in which none has begun."""
+    state = state_of(folder)
+    figures = RecordedFigures.of(folder, is_running=state.status == RUNNING)
+    return Contents.of(folder, _standing(folder, state, figures), figures)
+
+
+def write_report(folder: JobFolder, path: Path | None = None) -> Path:
+    """Write the page of a job into its folder, or elsewhere, and return its path."""
+    page = page_of(report_of(folder))
+    path = path or folder.report
+    with whole_file(path, durable=False) as file:
+        file.write(page.encode(errors="backslashreplace"))
+    return path
+
+
+def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> Standing:
+    result = state.result
+    planned = _planned(folder, state)
+    error = (History(folder).ended or {}).get("error") or ("", "")
+    return Standing(
+        state.status,
+        _verdict(state, planned, figures),
+        state.mini_batches,
+        planned,
+        state.items,
+        "row" if result is None else result.unit,
+        tuple(_recorded(state)),
+        () if result is None else result.advice,
+        _way_on(folder, state),
+        command_to_replay(folder.path),
+        (error[0], error[1]),
+    )
+
+
+def _verdict(state: JobState, planned: int | None, figures: RecordedFigures) -> str:
+    """Return the state of a job in a sentence or two."""
+    counts = state.mini_batches
+    total = "an unknown number" if planned is None else f"{planned:,}"
+    done = f"{counts.succeeded:,} of {total} mini-batches are done"
+    failed = f", {counts.failed:,} failed" if counts.failed else ""
+    took = duration(figures.work.length_s)
+    if state.status == RUNNING:
+        now = "" if state.now is None else now_text(state.now)
+        return f"It has run for {took}: {done}{failed}.{now and f' Now: {now}.'}"
+    if state.status == DIED:
+        return (
+            f"Its driver has gone without an end, after {took}: it was killed, or its machine was "
+            f"lost. {done}{failed}; they are kept."
+        )
+    if state.status == JobStatus.COMPLETED:
+        lost = state.items.failed
+        left_out = f" {counted(lost, 'item')} failed, which its limits allow." if lost else ""
+        return f"All that was asked for is done, in {took}.{left_out}"
+    reason = figures.record.reason or "it has said no reason"
+    return f"{reason[:1].upper()}{reason[1:]}. After {took}, {done}{failed}."
+
+
+def _planned(folder: JobFolder, state: JobState) -> int | None:
+    """Return the number of mini-batches of the plan; None while it is unknown."""
+    if state.now is not None and state.now.standing.planned is not None:
+        return state.now.standing.planned
+    if state.status == JobStatus.COMPLETED:
+        return state.mini_batches.total
+    try:
+        with open_regular(folder.progress_table) as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL_BYTES))
+            last = file.read().decode(errors="replace").splitlines()[-1]
+    except (FileNotFoundError, IndexError):
+        return None
+    (row,) = csv.reader([last])
+    return int(row[1]) if len(row) > 1 and row[1].isdecimal() else None
+
+
+def _recorded(state: JobState) -> Iterator[tuple[str, str]]:
+    result = state.result
+    if result is None:
+        return
+    if result.renewals:
+        yield "processes renewed", f"{result.renewals:,}"
+    if result.throttled:
+        yield "refused by an endpoint", f"{result.throttled:,}"
+    if result.left_out:
+        yield "left out for a time", ", ".join(result.left_out)
+    for name, amount in result.usage.spent.items():
+        useful = result.usage.useful.get(name, 0)
+        more = "" if useful == amount else f", {plain(useful):,} of them useful"
+        yield name, f"{amount:,}{more}"
+
+
+def _way_on(folder: JobFolder, state: JobState) -> str:
+    if state.status == RUNNING:
+        return ""
+    if state.status == JobStatus.COMPLETED:
+        failed = folder.failed.exists() or folder.failed_rows.exists()
+        return way_on_mended(folder, "daskprs", None, is_complete=True) if failed else ""
+    return way_elsewhere(folder) or command_to_resume(folder.path)

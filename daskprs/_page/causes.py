@@ -1,0 +1,136 @@
+"""The failures of a job by their cause: errors that differ only by numbers and quotes are one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyarrow import parquet
+
+from daskprs._core.outcomes import Failure
+from daskprs._report.script_errors import KINDS_KEPT, shape
+from daskprs._system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._page.process_lives import Life
+
+
+@dataclass(slots=True)
+class Cause:
+    """Failures of one kind."""
+
+    error: str
+    """The first error of the kind, as the last line of a traceback has it."""
+    status: str
+    where: str
+    """What had it first: a mini-batch with its part of the input, or a process."""
+    mini_batch: int | None = None
+    """The mini-batch that had it first; None for an error of an import or of `init`."""
+    item: int | None = None
+    """The number in it of the item that failed alone; None: it failed as a whole."""
+    log: str = ""
+    """The log with its traceback, below the log folder; empty where `evidence` has it."""
+    evidence: str = ""
+    attempts: int = 0
+    """Number of attempts, items or processes that failed so."""
+    given_up: int = 0
+    """Number of mini-batches, or of items, that were given up by it."""
+
+    def replay(self, command: str) -> str:
+        """Return the command that runs what had it first again; empty if none can."""
+        if not command or self.mini_batch is None:
+            return ""
+        rows = "" if self.item is None else f" --rows {self.item}:{self.item + 1}"
+        return f"{command} --mini-batch {self.mini_batch}{rows}"
+
+
+@dataclass(slots=True)
+class Causes:
+    """Counts failures by their cause."""
+
+    by_shape: dict[tuple[str, str], Cause] = field(default_factory=dict)
+    others: int = 0
+    """Number of failures of more kinds than are kept."""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows of the table of attempts."""
+        names = ("Mini-batch Id", "Status", "Error Category", "Error Message", "Mini-batch Detail")
+        for row in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+            index, status, kind, message, detail = row
+            cause = self.of(_text(kind) or status, _text(message))
+            if cause is None:
+                continue
+            if not cause.attempts:
+                said: dict[str, Any] = json.loads(detail)
+                cause.error, cause.status = said.get("error") or status, status
+                cause.mini_batch, cause.log = index, said.get("log", "")
+                cause.where = f"mini-batch {index} ({said.get('label', '')})"
+            cause.attempts += 1
+            cause.given_up += b'"final": true' in detail
+
+    def of(self, kind: str, message: str) -> Cause | None:
+        """Return the cause of an error; None if it is of more kinds than are kept."""
+        failure = Failure(kind, message)
+        key = shape(failure)
+        if key not in self.by_shape:
+            if len(self.by_shape) == KINDS_KEPT:
+                self.others += 1
+                return None
+            self.by_shape[key] = Cause(str(failure), kind, "")
+        return self.by_shape[key]
+
+    def __iter__(self) -> Iterator[Cause]:
+        """Yield the causes: first those by which most was given up."""
+        yield from sorted(self.by_shape.values(), key=lambda one: (-one.given_up, -one.attempts))
+
+
+def causes_of_items(folder: JobFolder, unit: str) -> Causes:
+    """Return the causes of the items without which mini-batches are done."""
+    causes = Causes()
+    try:
+        file = open_regular(folder.failed_rows)
+    except FileNotFoundError:
+        return causes
+    names = ("_position", "_mini_batch", "_number", "_status", "_kind", "_error", "_traceback")
+    with file, parquet.ParquetFile(file) as table:
+        for batch in table.iter_batches(columns=[*names]):
+            for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
+                position, index, number, status, kind, error, traceback = row
+                cause = causes.of(kind or status, error or "")
+                if cause is not None and not cause.attempts:
+                    cause.mini_batch, cause.item = index, number
+                    cause.status, cause.evidence = status, traceback or ""
+                    cause.where = f"{unit} {number} of mini-batch {index}"
+                    if position is not None:
+                        cause.where = f"{unit} {position} of the input, in mini-batch {index}"
+                if cause is not None:
+                    cause.attempts += 1
+                    cause.given_up += 1
+    return causes
+
+
+def causes_of_starts(lives: list[Life]) -> Causes:
+    """Return the errors of imports and of `init`."""
+    causes = Causes()
+    for life in lives:
+        kind, _, message = life.error.partition(": ")
+        cause = causes.of(kind, message) if life.error else None
+        if cause is not None and not cause.attempts:
+            node, _, process = life.name.partition("/")
+            cause.where, cause.log = (
+                f"import or init(), in {life.name}",
+                f"user/error/{node}/{process}.txt",
+            )
+        if cause is not None:
+            cause.attempts += 1
+    return causes
+
+
+def _text(cell: bytes | None) -> str:
+    return (cell or b"").decode(errors="replace")

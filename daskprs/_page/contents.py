@@ -1,0 +1,153 @@
+"""The contents of a report: all that it says, for a page as for a terminal."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs._core.tracebacks import condensed, deepest_line
+from daskprs._page.causes import causes_of_items, causes_of_starts
+from daskprs._report.log_stream import TracebackLog
+from daskprs._system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from daskprs._core.events import Counts
+    from daskprs._folders.job_folder import JobFolder
+    from daskprs._page.causes import Cause
+    from daskprs._page.figures import RecordedFigures
+
+TAIL_BYTES = 4_000
+TAIL_LINES = 15
+TRACEBACK_CHARS = 8_000
+
+
+class Standing(NamedTuple):
+    """Where a job stands, according to its journals."""
+
+    status: str
+    verdict: str
+    """The state of the job in a sentence."""
+    mini_batches: Counts
+    """Those that are settled: `total` is their number."""
+    planned: int | None
+    """Number of mini-batches of the plan; None where it is not known yet."""
+    items: Counts
+    unit: str
+    recorded: tuple[tuple[str, str], ...] = ()
+    """More names and texts that the job has recorded, such as what it has used."""
+    advice: tuple[str, ...] = ()
+    way_on: str = ""
+    """The command, or the words, that go on with the job; empty where nothing is left to do."""
+    replay: str = ""
+    """The command that runs a failed mini-batch again, without its number."""
+    headline: tuple[str, str] = ("", "")
+    """Class and message of the error that the job ended by."""
+
+
+class Headline(NamedTuple):
+    """The first cause."""
+
+    error: str
+    line: str
+    """The deepest line of the script; empty where there is none."""
+    where: str
+    """What had it first."""
+    evidence: str
+    """The traceback, or the last lines that the process has written to stderr."""
+    replay: str
+    """The command that runs it again; empty if none can."""
+
+
+class Contents(NamedTuple):
+    """What a report says."""
+
+    folder: JobFolder
+    standing: Standing
+    figures: RecordedFigures
+    causes: list[Cause]
+    """What attempts failed by, the most important first."""
+    headline: Headline | None
+
+    @classmethod
+    def of(cls, folder: JobFolder, standing: Standing, figures: RecordedFigures) -> Contents:
+        """Put together what is to be said of a job."""
+        causes = [
+            *causes_of_starts(figures.lives),
+            *causes_of_items(folder, standing.unit),
+            *figures.table.causes,
+        ]
+        first = _first(causes, standing)
+        headline = None if first is None else _headline(folder, standing, first)
+        return cls(folder, standing, figures, causes, headline)
+
+    # ---- counts ----
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds in which drivers have worked on the job."""
+        return self.figures.work.length_s
+
+    @property
+    def waiting(self) -> int | None:
+        """Number of mini-batches that are not settled; None where the plan is not known yet."""
+        standing = self.standing
+        if standing.planned is None:
+            return None
+        return max(0, standing.planned - standing.mini_batches.total)
+
+    @property
+    def attempts_failed(self) -> int:
+        """Number of attempts that failed, those of mini-batches that were done later included."""
+        return int((~self.figures.table.attempts.is_done).sum())
+
+    @property
+    def deaths(self) -> int:
+        """Number of processes that ended though nobody had asked them to."""
+        return sum(bool(life.reason) for life in self.figures.lives)
+
+    def run_seconds(self) -> np.ndarray:
+        """Return the seconds in `run` of each attempt that succeeded."""
+        attempts = self.figures.table.attempts
+        run_s: np.ndarray = attempts.run_s[attempts.is_done]
+        return run_s
+
+
+def _first(causes: list[Cause], standing: Standing) -> Cause | None:
+    """Return the cause that the job ended by, or else the most important one."""
+    error = standing.headline[1].partition("\n")[0]
+    for cause in causes:
+        if error and error in cause.error:
+            return cause
+    return causes[0] if causes else None
+
+
+def _headline(folder: JobFolder, standing: Standing, cause: Cause) -> Headline:
+    evidence = cause.evidence or _evidence(folder, cause)
+    return Headline(
+        cause.error, deepest_line(evidence), cause.where, evidence, cause.replay(standing.replay)
+    )
+
+
+def _evidence(folder: JobFolder, cause: Cause) -> str:
+    """Return what the log of a failure has of it: its traceback, or the last lines on stderr."""
+    log = folder.logs / cause.log
+    if not cause.log or not log.is_file():
+        return ""
+    if folder.tracebacks_of_all not in log.parents:
+        return _tail(log)
+    for entry in TracebackLog(log, "", "error").new(is_last=True):
+        if cause.mini_batch in (None, entry.mini_batch):
+            return condensed(entry.text.partition("\n")[2])[-TRACEBACK_CHARS:]
+    return ""
+
+
+def _tail(log: Path) -> str:
+    with open_regular(log) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(lines[-TAIL_LINES:])

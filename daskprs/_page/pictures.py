@@ -1,0 +1,181 @@
+"""The pictures of a report: what came when, what each process did, how long `run` took."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskprs._page.chart import (
+    BLUE,
+    GREEN,
+    GREY,
+    HEIGHT_PX,
+    ORANGE,
+    RED,
+    Sign,
+    Tick,
+    axis,
+    figure,
+    legend,
+    plot,
+    round_top,
+    row,
+    steps,
+    time_ticks,
+)
+from daskprs._page.working_time import BINS
+from daskprs._report.humanize import counted, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daskprs._page.contents import Contents
+    from daskprs._page.figures import RecordedFigures, Row
+
+UNITS = 64
+"""Height of a plot in units of its own."""
+ROW_PX, ROW_UNITS = 14, 14
+LOW_PX = 40
+MOST_DEATHS = 20
+"""Most deaths that a row marks: a process that dies a thousand times is red anyway."""
+CLASSES_OF_TEN = 6
+"""Into how many classes each power of ten of the run times is cut."""
+
+
+def throughput(contents: Contents) -> str:
+    """Return what was done over time, with what failed, and when runs and workers changed."""
+    figures, unit = contents.figures, contents.standing.unit
+    per_s, failed = figures.per_s()
+    top, top_failed = round_top(float(per_s.max())), round_top(float(failed.max()))
+    parts = [row(f"{top:,g} {unit}s/s", _area(per_s, top, GREEN, HEIGHT_PX), _joints(figures))]
+    if failed.any():
+        name = f"{top_failed:,.3g} failed/s"
+        parts.append(row(name, _area(failed, top_failed, RED, LOW_PX)))
+    parts += [_slots(figures), axis([*time_ticks(figures.work.length_s)])]
+    mean = float(per_s.mean())
+    return figure(
+        "Throughput",
+        f"{mean:,.3g} {unit}s per second in the mean, {per_s.max():,.3g} at most.",
+        parts,
+    )
+
+
+def _slots(figures: RecordedFigures) -> str:
+    """Return how many slots the cluster had, where that has changed."""
+    workers = figures.record.workers
+    if len({one.slots for one in workers}) <= 1:
+        return ""
+    at = figures.work.at(np.array([one.time_s for one in workers]))
+    which = np.searchsorted(at, figures.work.edges[1:], side="right") - 1
+    slots = np.array([one.slots for one in workers], float)
+    values = np.where(which < 0, 0.0, slots[np.clip(which, 0, None)])
+    top = float(slots.max())
+    return row(f"{top:,.0f} slots", _area(values, top, GREY, LOW_PX))
+
+
+def processes(figures: RecordedFigures) -> str:
+    """Return what each process did over time: the main picture of a job."""
+    rows = figures.rows()
+    parts = [_process(one, figures) for one in rows]
+    colors = {"run()": BLUE, "loading and formatting": ORANGE, "starting and init()": GREY}
+    names = [*colors.items()]
+    if any(one.deaths for one in rows):
+        names.append(("a process died", RED))
+    shares = ", ".join(f"{one.share:.0%} {one.name}" for one in figures.shares())
+    parts += [axis([*time_ticks(figures.work.length_s)]), legend(names)]
+    return figure("What the processes did", shares, parts)
+
+
+def _process(one: Row, figures: RecordedFigures) -> str:
+    spent, width = one.spent, figures.work.length_s / BINS
+    # Several calls at a time are more than the time of their process.
+    room = np.maximum(spent.init + spent.run + spent.other, one.size * width)
+    run, other = spent.run / room, (spent.run + spent.other) / room
+    layers = (other + spent.init / room, GREY), (other, ORANGE), (run, BLUE)
+    shapes = [(steps(values, 1.0, ROW_UNITS), color) for values, color in layers]
+    marks = [
+        Sign(at / figures.work.length_s, 0.5, "✕", RED, f"a process died {duration(at)} in")
+        for at in one.deaths[:MOST_DEATHS]
+    ]
+    total = max(float(spent.alive.sum()), 0.001)
+    said = ", ".join(
+        f"{float(each.sum()) / total:.0%} {name}"
+        for name, each in (("run()", spent.run), ("init()", spent.init), ("other", spent.other))
+    )
+    who = one.name if one.size == 1 else f"{counted(one.size, 'process')}, {one.name}"
+    return row(one.name, plot(shapes, BINS, ROW_UNITS, ROW_PX), marks, f"{who}: {said}")
+
+
+def run_times(contents: Contents) -> str:
+    """Return how many attempts took how long in `run`."""
+    run_s = contents.run_seconds()
+    if not len(run_s):
+        return ""
+    logs = np.log10(np.maximum(run_s, 1e-6))
+    low, high = np.floor(logs.min()), max(np.ceil(logs.max()), np.floor(logs.min()) + 1)
+    classes = int(high - low) * CLASSES_OF_TEN
+    counts, _ = np.histogram(logs, classes, (low, high))
+    top = round_top(float(counts.max()))
+    drawing = plot([(steps(counts, top, UNITS), BLUE)], classes, UNITS, HEIGHT_PX)
+    ticks = [
+        Tick((power - low) / (high - low), _seconds(10.0**power))
+        for power in np.arange(low, high + 1)
+    ]
+    half, most, longest = np.quantile(run_s, [0.5, 0.95, 1.0])
+    told = (
+        f"Half of them took {_seconds(half)} or less, 95 % {_seconds(most)}, and the longest "
+        f"{_seconds(longest)}."
+    )
+    name = f"{top:,.0f} mini-batches"
+    return figure("Seconds in run()", told, [row(name, drawing), axis(ticks)])
+
+
+def loads(contents: Contents) -> str:
+    """Return memory, and the load of cores and GPUs, as far as they were measured."""
+    figures = contents.figures
+    parts = [*_loads(figures)]
+    if not parts:
+        return ""
+    parts.append(axis([*time_ticks(figures.work.length_s)]))
+    peaks = figures.peaks_mb()
+    most = "" if np.isnan(peaks).all() else f"A process had {np.nanmax(peaks):,.0f} MB at most."
+    return figure("Load", most, parts)
+
+
+def _loads(figures: RecordedFigures) -> Iterator[str]:
+    peaks = figures.peaks_mb()
+    if not np.isnan(peaks).all():
+        top = round_top(float(np.nanmax(peaks)))
+        yield row(f"{top:,.0f} MB, a process", _area(_held(peaks), top, ORANGE, LOW_PX))
+    names = {"cpu": "100 % of cores", "memory": "100 % of memory", "gpu": "100 % of GPUs"}
+    for name, values in figures.load._asdict().items():
+        if not np.isnan(values).all():
+            yield row(names[name], _area(_held(values), 100.0, BLUE, LOW_PX))
+
+
+def _held(values: np.ndarray) -> np.ndarray:
+    """Return values of which each holds until the next one is known."""
+    known = ~np.isnan(values)
+    last = np.maximum.accumulate(np.where(known, np.arange(len(values)), -1))
+    return np.where(last < 0, np.nan, values[np.clip(last, 0, None)])
+
+
+def _area(values: np.ndarray, top: float, color: str, height_px: int) -> str:
+    return plot([(steps(values, top, UNITS), color)], len(values), UNITS, height_px)
+
+
+def _joints(figures: RecordedFigures) -> list[Sign]:
+    return [
+        Sign(at / figures.work.length_s, 0.1, "▾", GREY, f"run {number} begins")
+        for number, at in enumerate(figures.work.joints.tolist(), 2)
+    ]
+
+
+def _seconds(seconds: float) -> str:
+    """Return short times in the unit that fits."""
+    if seconds < 0.001:  # noqa: PLR2004 - a millisecond
+        return f"{seconds * 1e6:.3g} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 1_000 else f"{seconds:,.0f} s"  # noqa: PLR2004

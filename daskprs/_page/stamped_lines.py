@@ -1,0 +1,39 @@
+"""The lines of a log that begin with a time."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from daskprs._system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3})\|")
+
+
+def stamped_lines(path: Path) -> Iterator[tuple[float, str]]:
+    """Yield seconds since the epoch and the text behind them, for each line that has a time.
+
+    Lines without one go on with an entry, such as a traceback, and are left out. A log that is not
+    there has none.
+    """
+    try:
+        file = open_regular(path)
+    except FileNotFoundError:
+        return
+    with file:
+        for line in file:
+            if found := STAMP.match(line):
+                yield (
+                    seconds_of(found[1].decode()),
+                    line[found.end() :].decode(errors="replace").rstrip(),
+                )
+
+
+def seconds_of(stamp: str) -> float:
+    """Return a time in UTC as seconds since the epoch."""
+    return datetime.fromisoformat(stamp.replace(",", ".")).replace(tzinfo=UTC).timestamp()

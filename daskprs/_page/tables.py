@@ -1,0 +1,118 @@
+"""The tables of a report, whose rows do not grow in number with the job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from daskprs._report.humanize import counted, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from daskprs._page.contents import Contents
+
+MOST_ROWS = 20
+MOST_CHARS = 300
+
+Value = str | int | float | None
+
+
+class Table(NamedTuple):
+    """A table: its values are texts and numbers, those of one column of one kind."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Value, ...]]
+    note: str = ""
+
+
+class Tables(NamedTuple):
+    """All tables of a report; one without rows has nothing to say."""
+
+    causes: Table
+    slowest: Table
+    processes: Table
+    nodes: Table
+    runs: Table
+    call: Table
+
+
+def tables_of(contents: Contents) -> Tables:
+    """Return the tables of a report."""
+    record = contents.figures.record
+    call = [(name, _short(value)) for name, value in record.options.items()]
+    call += [("versions", record.versions)] if record.versions else []
+    return Tables(
+        causes(contents),
+        slowest(contents),
+        _processes(contents),
+        nodes(contents),
+        Table("Runs", ("run", "began (UTC)", "took"), [*_runs(contents)]),
+        Table("The call", ("option", "value"), [*call]),
+    )
+
+
+def causes(contents: Contents) -> Table:
+    """Return what attempts, processes and rows failed by."""
+    rows: list[tuple[Value, ...]] = [
+        (
+            _short(one.error),
+            one.attempts,
+            one.given_up,
+            _short(one.where),
+            one.replay(contents.standing.replay),
+        )
+        for one in contents.causes[:MOST_ROWS]
+    ]
+    columns = ("error", "times", "given up", "first in", "to run it again")
+    left = len(contents.causes) - MOST_ROWS
+    note = f"and {counted(left, 'cause')} more" if left > 0 else ""
+    return Table("Failures by cause", columns, rows, note)
+
+
+def slowest(contents: Contents) -> Table:
+    """Return the mini-batches that were longest in `run`."""
+    rows: list[tuple[Value, ...]] = [
+        (one.mini_batch, one.run_s, one.items, _short(one.label), one.process)
+        for one in contents.figures.table.slowest
+    ]
+    unit = f"{contents.standing.unit}s"
+    return Table("Slowest", ("mini-batch", "seconds", unit, "input", "process"), rows)
+
+
+def _processes(contents: Contents) -> Table:
+    rows: list[tuple[Value, ...]] = []
+    for one in contents.figures.rows():
+        spent = one.spent.run, one.spent.other, one.spent.init, one.spent.alive
+        seconds = (round(float(np.sum(each)), 3) for each in spent)
+        rows.append((one.name, *seconds, len(one.deaths)))
+    names = ("process", "run() s", "loading, formatting s", "init() s", "alive s", "died")
+    return Table("The same as a table", names, rows)
+
+
+def nodes(contents: Contents) -> Table:
+    """Return the attempts on each node, where there are several."""
+    found = contents.figures.nodes()
+    # Those with the most failures first: one node that lacks what others have is to be seen.
+    found.sort(key=lambda one: (-one.failed / max(1, one.attempts), -np.nan_to_num(one.middle_s)))
+    rows = [(f"node {one.node}", *one[1:]) for one in found[:MOST_ROWS]] if len(found) > 1 else []
+    columns = ("node", "processes", "attempts", "failed", "median seconds in run()")
+    left = len(found) - MOST_ROWS
+    return Table("Nodes", columns, rows, f"and {counted(left, 'node')} more" if left > 0 else "")
+
+
+def _runs(contents: Contents) -> Iterator[tuple[Value, ...]]:
+    work = contents.figures.work
+    first = max(0, len(work.begins) - MOST_ROWS)
+    for number in range(first, len(work.begins)):
+        begun = datetime.fromtimestamp(float(work.begins[number]), UTC)
+        took = duration(float(work.ends[number] - work.begins[number]))
+        yield number + 1, f"{begun:%Y-%m-%d %H:%M:%S}", took
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_CHARS else f"{line[: MOST_CHARS - 1]}…"

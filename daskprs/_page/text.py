@@ -1,0 +1,92 @@
+"""The report as text, for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskprs._page.html_page import figures_of, shown
+from daskprs._page.tables import causes, nodes, slowest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daskprs._page.contents import Contents
+    from daskprs._page.tables import Table
+
+MOST_CAUSES = 5
+MOST_SLOW = 5
+MOST_LINES = 12
+WIDTH = 100
+
+
+def text_of(contents: Contents) -> str:
+    """Return a report as text: the verdict first, then the cause, then where the time went."""
+    return "\n".join(_lines(contents))
+
+
+def _lines(contents: Contents) -> Iterator[str]:
+    standing = contents.standing
+    yield f"{contents.figures.record.script or contents.folder.path.name}: {standing.status}"
+    yield standing.verdict
+    if standing.way_on:
+        yield f"To go on: {standing.way_on}"
+    yield from _headline(contents)
+    for text in standing.advice:
+        yield f"Advice: {text}"
+    table = causes(contents)
+    if len(table.rows) > 1:
+        yield from _table(table, MOST_CAUSES)
+    yield ""
+    yield ", ".join(f"{name}: {text}" for name, text in figures_of(contents))
+    shares = [f"{one.share:.0%} {one.name}" for one in contents.figures.shares()]
+    if shares:
+        yield f"Time of the processes: {', '.join(shares)}"
+    run_s = contents.run_seconds()
+    if len(run_s):
+        half, most, longest = np.quantile(run_s, [0.5, 0.95, 1.0])
+        yield f"Seconds in run(): median {half:.3g}, 95 % within {most:.3g}, at most {longest:.3g}"
+    yield from _table(nodes(contents), MOST_SLOW)
+    yield from _table(slowest(contents), MOST_SLOW)
+    yield from _messages(contents)
+
+
+def _headline(contents: Contents) -> Iterator[str]:
+    headline = contents.headline
+    if headline is None:
+        return
+    yield ""
+    yield f"First cause: {headline.error}"
+    yield f"  in {headline.where}"
+    yield from (f"  {line}" for line in headline.evidence.splitlines()[-MOST_LINES:])
+    if headline.replay:
+        yield f"To run it again: {headline.replay}"
+
+
+def _messages(contents: Contents) -> Iterator[str]:
+    record = contents.figures.record
+    told = [*record.first, *record.last][-MOST_CAUSES:]
+    if told:
+        yield ""
+        yield "Messages:"
+        yield from (f"  {one.level}: {_cut(one.text)}" for one in told)
+
+
+def _table(table: Table, most: int) -> Iterator[str]:
+    """Yield the first rows of a table, with columns as wide as what is in them."""
+    if not table.rows:
+        return
+    cells = [[*table.columns]]
+    cells += [[*map(shown, row)] for row in table.rows[:most]]
+    widths = [min(WIDTH // 2, max(map(len, column))) for column in zip(*cells, strict=True)]
+    yield ""
+    yield f"{table.title}:"
+    for row in cells:
+        yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
+    if len(table.rows) > most or table.note:
+        yield "  …"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 2 * WIDTH else f"{text[: 2 * WIDTH]}…"

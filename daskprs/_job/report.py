@@ -11,7 +11,6 @@ from daskprs._job.frontend import command_to_replay, command_to_resume
 from daskprs._job.result import RUNNING
 from daskprs._job.status import DIED, state_of
 from daskprs._job.way_on import way_elsewhere, way_on_mended
-from daskprs._output.journal.history import History
 from daskprs._page.contents import Contents, Standing
 from daskprs._page.figures import RecordedFigures
 from daskprs._page.html_page import page_of
@@ -49,7 +48,6 @@ def write_report(folder: JobFolder, path: Path | None = None) -> Path:
 def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> Standing:
     result = state.result
     planned = _planned(folder, state)
-    error = (History(folder).ended or {}).get("error") or ("", "")
     return Standing(
         state.status,
         _verdict(state, planned, figures),
@@ -61,7 +59,7 @@ def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> S
         () if result is None else result.advice,
         _way_on(folder, state),
         command_to_replay(folder.path),
-        (error[0], error[1]),
+        state.error,
     )
 
 

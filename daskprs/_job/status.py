@@ -45,6 +45,8 @@ class JobState(NamedTuple):
     """The present view of the driver at work; None without one, or before its first mini-batch."""
     not_returned: int = 0
     """Failed items of mini-batches that succeeded: `run` returned fewer than it was given."""
+    error: tuple[str, str] = ("", "")
+    """Class and message of the error by which the last driver ended the job; empty without one."""
 
     @property
     def may_go_on(self) -> bool:
@@ -89,7 +91,13 @@ def state_of(folder: JobFolder) -> JobState:
         result,
         now,
         not_returned,
+        _error(history),
     )
+
+
+def _error(history: History) -> tuple[str, str]:
+    kind, message = (history.ended or {}).get("error", ("", ""))
+    return str(kind), str(message)
 
 
 def refuse_no_job(folder: JobFolder) -> None:

@@ -11,6 +11,7 @@ from daskprs._page.stamped_lines import stamped_lines
 if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
 
+LINE = re.compile(r"[A-Z]+\|\d+\|")
 BEGUN = re.compile(r"INFO\|\d+\|[^|]*\|job (\S+) (?:starts|resumes): (.*)")
 OPTION = re.compile(r"INFO\|\d+\|[^|]*\|option (\w+)=(.*)")
 WORKERS = re.compile(r"INFO\|\d+\|[^|]*\|([\d,]+) nodes?, ([\d,]+) slots?$")
@@ -54,6 +55,9 @@ class DriverRecord:
     last: list[Message] = field(default_factory=list)
     left_out: int = 0
     """Number of the messages between the first and the last that are kept."""
+    _pid: str = ""
+    """The process of the last run."""
+    _is_over: bool = False
 
     @classmethod
     def of(cls, folder: JobFolder) -> Self:
@@ -63,22 +67,35 @@ class DriverRecord:
             record._take(time_s, text)
         return record
 
-    def _take(self, time_s: float, text: str) -> None:
-        if found := BEGUN.match(text):
+    def _take(self, time_s: float, line: str) -> None:
+        pid = line.split("|", 2)[1]
+        # A driver in another process begins with its first line, as it prepares its input. In one
+        # process, lines after the end may be of this run as of the next one.
+        if pid != self._pid:
+            self._open(time_s, pid)
+        if found := BEGUN.match(line):
+            if self._is_over:
+                self._open(time_s, pid)
             self.script, self.options, self.reason = found[2], {}, ""
-            self.runs.append((time_s, time_s))
-        if self.runs:
+        if not self._is_over:
             self.runs[-1] = (self.runs[-1][0], time_s)
-        if found := OPTION.match(text):
+        self._read(time_s, line)
+
+    def _open(self, time_s: float, pid: str) -> None:
+        self.runs.append((time_s, time_s))
+        self._pid, self._is_over = pid, False
+
+    def _read(self, time_s: float, line: str) -> None:
+        if found := OPTION.match(line):
             self.options[found[1]] = found[2]
-        elif found := ENDED.match(text):
-            self.reason = found[1] or ""
-        elif found := VERSIONS.match(text):
+        elif found := ENDED.match(line):
+            self.reason, self._is_over = found[1] or "", True
+        elif found := VERSIONS.match(line):
             self.versions = found[1]
-        elif found := WORKERS.match(text):
+        elif found := WORKERS.match(line):
             numbers = (int(number.replace(",", "")) for number in found.groups())
             self.workers.append(Workers(time_s, *numbers))
-        elif found := MESSAGE.match(text):
+        elif found := MESSAGE.match(line):
             self._keep(Message(time_s, found[1].lower(), found[2]))
 
     def _keep(self, message: Message) -> None:

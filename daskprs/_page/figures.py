@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -12,50 +11,15 @@ from daskprs._page.attempt_table import AttemptTable
 from daskprs._page.driver_record import DriverRecord
 from daskprs._page.machine_load import MachineLoad
 from daskprs._page.process_lives import lives_of
-from daskprs._page.working_time import BINS, WorkingTime, covered
+from daskprs._page.process_rows import process_rows
+from daskprs._page.working_time import BINS, WorkingTime
 
 if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
     from daskprs._page.process_lives import Life
-
-MOST_ROWS = 40
-"""Most rows of the picture of processes; each is of several processes where there are more."""
-
+    from daskprs._page.process_rows import Row
 
 FEWEST_PARTS, ATTEMPTS_IN_A_PART = 10, 5
-
-
-class Spent(NamedTuple):
-    """Seconds of processes, by what they did: all of them, or those in each part of the time."""
-
-    init: np.ndarray
-    """Starting, and in `init`."""
-    run: np.ndarray
-    """In `run`."""
-    other: np.ndarray
-    """Loading the input of a mini-batch, or formatting what `run` returned."""
-    alive: np.ndarray
-    """All of it, with the time in which they had nothing to do."""
-
-
-class Row(NamedTuple):
-    """A row of the picture of processes."""
-
-    name: str
-    """The process, or the first and the last of several."""
-    size: int
-    """Number of processes."""
-    spent: Spent
-    deaths: list[float]
-    """When processes died, in seconds of work."""
-
-
-class Share(NamedTuple):
-    """A share of the time of all processes."""
-
-    name: str
-    seconds: float
-    share: float
 
 
 class OfNode(NamedTuple):
@@ -77,6 +41,7 @@ class RecordedFigures(NamedTuple):
     lives: list[Life]
     work: WorkingTime
     load: MachineLoad
+    rows: list[Row]
 
     @classmethod
     def of(cls, folder: JobFolder, *, is_running: bool) -> Self:
@@ -85,9 +50,8 @@ class RecordedFigures(NamedTuple):
         heard = [time_s for life in lives for time_s in life.times]
         events = np.concatenate([table.attempts.ended, np.array(heard, float)])
         work = WorkingTime.of(record.runs, events, time.time() if is_running else None)
-        return cls(table, record, lives, work, MachineLoad.of(folder, work))
-
-    # ---- over time ----
+        rows = process_rows(lives, table, work)
+        return cls(table, record, lives, work, MachineLoad.of(folder, work), rows)
 
     def per_s(self) -> tuple[np.ndarray, np.ndarray]:
         """Return items that succeeded, and attempts that failed, per second.
@@ -113,56 +77,6 @@ class RecordedFigures(NamedTuple):
         np.maximum.at(peaks, np.clip(part, 0, BINS - 1), attempts.peak_mb[known])
         return np.where(np.isfinite(peaks), peaks, np.nan)
 
-    # ---- processes ----
-
-    def rows(self) -> list[Row]:
-        """Return what each process did in each part of the time, or several processes together."""
-        by_name: dict[str, list[Life]] = defaultdict(list)
-        for life in self.lives:
-            by_name[life.name].append(life)
-        names = sorted(by_name, key=_order)
-        size = max(1, -(-len(names) // MOST_ROWS))
-        numbers = {name: number for number, name in enumerate(self.table.processes)}
-        groups = [names[at : at + size] for at in range(0, len(names), size)]
-        return [self._row(group, by_name, numbers) for group in groups]
-
-    def shares(self) -> list[Share]:
-        """Return what all processes have spent their time with."""
-        spent = [row.spent for row in self.rows()]
-        if not spent:
-            return []
-        sums = [float(np.sum(each)) for each in zip(*spent, strict=True)]
-        init, run, other, alive = sums
-        alive = max(alive, init + run + other) or 1.0  # several calls at a time are more
-        names = ("run()", "loading and formatting", "starting and init()", "nothing to do")
-        seconds = (run, other, init, alive - init - run - other)
-        return [Share(*each, each[1] / alive) for each in zip(names, seconds, strict=True)]
-
-    def _row(self, names: list[str], lives: dict[str, list[Life]], numbers: dict[str, int]) -> Row:
-        attempts = self.table.attempts
-        of_these = np.isin(attempts.process, [numbers[one] for one in names if one in numbers])
-        started, ended = attempts.started[of_these], attempts.ended[of_these]
-        ran_from = ended - attempts.run_s[of_these]
-        own = [life for name in names for life in lives[name]]
-        begun = [life.begun for life in own]
-        ready = [life.begun + life.init_s for life in own]
-        gone = [
-            self.work.end_of_run(life.heard) if life.ended is None else life.ended for life in own
-        ]
-        spent = Spent(
-            self._covered(begun, ready),
-            self._covered(ran_from, ended),
-            self._covered(started, ran_from),
-            self._covered(begun, gone),
-        )
-        deaths = [life.ended for life in own if life.reason and life.ended is not None]
-        name = names[0] if len(names) == 1 else f"{names[0]} – {names[-1]}"
-        return Row(name, len(names), spent, [*self.work.at(np.array(deaths, float))])
-
-    def _covered(self, starts: object, stops: object) -> np.ndarray:
-        first, last = (self.work.at(np.asarray(each, float)) for each in (starts, stops))
-        return covered(first, np.maximum(first, last), self.work.edges)
-
     def nodes(self) -> list[OfNode]:
         """Return the attempts on each node."""
         attempts = self.table.attempts
@@ -180,8 +94,3 @@ class RecordedFigures(NamedTuple):
             processes = int((node_of == number).sum())
             found.append(OfNode(str(number), processes, int(own.sum()), failed, middle_s))
         return found
-
-
-def _order(name: str) -> tuple[int, str]:
-    node, _, process = name.partition("/")
-    return int(node), process

@@ -24,6 +24,7 @@ from daskprs._page.chart import (
     steps,
     time_ticks,
 )
+from daskprs._page.process_rows import shares_of
 from daskprs._page.working_time import BINS
 from daskprs._report.humanize import counted, duration
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs._page.contents import Contents
-    from daskprs._page.figures import RecordedFigures, Row
+    from daskprs._page.figures import RecordedFigures
+    from daskprs._page.process_rows import Row
 
 UNITS = 64
 """Height of a plot in units of its own."""
@@ -76,13 +78,12 @@ def _slots(figures: RecordedFigures) -> str:
 
 def processes(figures: RecordedFigures) -> str:
     """Return what each process did over time: the main picture of a job."""
-    rows = figures.rows()
-    parts = [_process(one, figures) for one in rows]
+    parts = [_process(one, figures) for one in figures.rows]
     colors = {"run()": BLUE, "loading and formatting": ORANGE, "starting and init()": GREY}
     names = [*colors.items()]
-    if any(one.deaths for one in rows):
+    if any(one.deaths for one in figures.rows):
         names.append(("a process died", RED))
-    shares = ", ".join(f"{one.share:.0%} {one.name}" for one in figures.shares())
+    shares = ", ".join(f"{one.share:.0%} {one.name}" for one in shares_of(figures.rows))
     parts += [axis([*time_ticks(figures.work.length_s)]), legend(names)]
     return figure("What the processes did", shares, parts)
 

@@ -85,7 +85,7 @@ def slowest(contents: Contents) -> Table:
 
 def _processes(contents: Contents) -> Table:
     rows: list[tuple[Value, ...]] = []
-    for one in contents.figures.rows():
+    for one in contents.figures.rows:
         spent = one.spent.run, one.spent.other, one.spent.init, one.spent.alive
         seconds = (round(float(np.sum(each)), 3) for each in spent)
         rows.append((one.name, *seconds, len(one.deaths)))

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daskprs._page.html_page import figures_of, shown
+from daskprs._page.process_rows import shares_of
 from daskprs._page.tables import causes, nodes, slowest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs._page.contents import Contents
-    from daskprs._page.tables import Table
+from daskprs._page.tables import Table
 
 MOST_CAUSES = 5
 MOST_SLOW = 5
@@ -40,7 +41,7 @@ def _lines(contents: Contents) -> Iterator[str]:
         yield from _table(table, MOST_CAUSES)
     yield ""
     yield ", ".join(f"{name}: {text}" for name, text in figures_of(contents))
-    shares = [f"{one.share:.0%} {one.name}" for one in contents.figures.shares()]
+    shares = [f"{one.share:.0%} {one.name}" for one in shares_of(contents.figures.rows)]
     if shares:
         yield f"Time of the processes: {', '.join(shares)}"
     run_s = contents.run_seconds()

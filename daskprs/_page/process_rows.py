@@ -1,0 +1,111 @@
+"""What the processes of a job did over time, from their lives and their attempts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from daskprs._page.working_time import covered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs._page.attempt_table import AttemptTable
+    from daskprs._page.process_lives import Life
+    from daskprs._page.working_time import WorkingTime
+
+MOST_ROWS = 40
+"""Most rows of the picture of processes; each is of several processes where there are more."""
+
+
+class Spent(NamedTuple):
+    """Seconds of processes, by what they did: all of them, or those in each part of the time."""
+
+    init: np.ndarray
+    """Starting, and in `init`."""
+    run: np.ndarray
+    """In `run`."""
+    other: np.ndarray
+    """Loading the input of a mini-batch, or formatting what `run` returned."""
+    alive: np.ndarray
+    """All of it, with the time in which they had nothing to do."""
+
+
+class Row(NamedTuple):
+    """A row of the picture of processes."""
+
+    name: str
+    """The process, or the first of several and the number of the others."""
+    size: int
+    """Number of processes."""
+    spent: Spent
+    deaths: list[float]
+    """When processes died, in seconds of work."""
+
+
+class Share(NamedTuple):
+    """A share of the time of all processes."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+def process_rows(lives: Sequence[Life], table: AttemptTable, work: WorkingTime) -> list[Row]:
+    """Return what each process did in each part of the time, or several processes together."""
+    by_name: dict[str, list[Life]] = defaultdict(list)
+    for life in lives:
+        by_name[life.name].append(life)
+    names = sorted(by_name, key=_order)
+    size = max(1, -(-len(names) // MOST_ROWS))
+    numbers = {name: number for number, name in enumerate(table.processes)}
+    return [
+        _row(names[at : at + size], by_name, numbers, table, work)
+        for at in range(0, len(names), size)
+    ]
+
+
+def shares_of(rows: Sequence[Row]) -> list[Share]:
+    """Return what all processes have spent their time with."""
+    if not rows:
+        return []
+    sums = [float(np.sum(each)) for each in zip(*(row.spent for row in rows), strict=True)]
+    init, run, other, alive = sums
+    alive = max(alive, init + run + other) or 1.0  # several calls at a time are more
+    names = ("run()", "loading and formatting", "starting and init()", "nothing to do")
+    seconds = (run, other, init, alive - init - run - other)
+    return [Share(*each, each[1] / alive) for each in zip(names, seconds, strict=True)]
+
+
+def _row(
+    names: list[str],
+    lives: dict[str, list[Life]],
+    numbers: dict[str, int],
+    table: AttemptTable,
+    work: WorkingTime,
+) -> Row:
+    attempts = table.attempts
+    of_these = np.isin(attempts.process, [numbers[one] for one in names if one in numbers])
+    started, ended = attempts.started[of_these], attempts.ended[of_these]
+    ran_from = ended - attempts.run_s[of_these]
+    own = [life for name in names for life in lives[name]]
+    begun = [life.begun for life in own]
+    ready = [life.begun + life.init_s for life in own]
+    gone = [work.end_of_run(life.heard) if life.ended is None else life.ended for life in own]
+    times = (begun, ready), (ran_from, ended), (started, ran_from), (begun, gone)
+    spent = Spent(*(_covered(work, *each) for each in times))
+    deaths = [life.ended for life in own if life.reason and life.ended is not None]
+    name = names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1}"
+    return Row(name, len(names), spent, work.at(np.array(deaths, float)).tolist())
+
+
+def _covered(work: WorkingTime, starts: object, stops: object) -> np.ndarray:
+    first, last = (work.at(np.asarray(each, float)) for each in (starts, stops))
+    return covered(first, np.maximum(first, last), work.edges)
+
+
+def _order(name: str) -> tuple[int, str]:
+    node, _, process = name.partition("/")
+    return int(node), process

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import click
 
 from daskprs._job.flags import flag_of, flagged
-from daskprs._job.frontend import Surface, command_to_replay, command_to_resume
+from daskprs._job.frontend import Surface, command_to_report, command_to_resume
 from daskprs._options.run_options import GROUPS, INPUT, TABLE, RunOptions
 
 if TYPE_CHECKING:
@@ -230,5 +230,5 @@ def command_line(ctx: click.Context) -> Surface:
     return Surface(
         flagged,
         partial(command_to_resume, program=program),
-        partial(command_to_replay, program=program),
+        partial(command_to_report, program=program),
     )

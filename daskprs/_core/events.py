@@ -212,8 +212,8 @@ class JobEnded(NamedTuple):
     """The command or arguments that resume the job, as its caller would write them."""
     go_on_mended_by: str = ""
     """The same for a script that was mended; empty if the script has no part in the end."""
-    replay_by: str = ""
-    """The command that runs the first failed mini-batch again; empty if none can do so."""
+    why_by: str = ""
+    """The command that shows what failed, and why."""
 
 
 Event = (

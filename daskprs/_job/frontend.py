@@ -26,9 +26,9 @@ def command_to_resume(job_dir: Path, accept: str = "", *, program: str = "daskpr
     return shlex.join([*program.split(), "resume", str(job_dir), *accepting(accept)])
 
 
-def command_to_replay(job_dir: Path, *, program: str = "daskprs") -> str:
-    """Return the command that runs the mini-batch of a job again that failed first."""
-    return shlex.join([*program.split(), "replay", str(job_dir)])
+def command_to_report(job_dir: Path, *, program: str = "daskprs") -> str:
+    """Return the command that says how the job in a folder went, and why."""
+    return shlex.join([*program.split(), "report", str(job_dir), "--text"])
 
 
 def accepting(part: str) -> list[str]:
@@ -44,7 +44,7 @@ class Surface:
     """Returns an option that a message names."""
     resume: Callable[..., str] = arguments_to_resume
     """Returns the words that resume the job in a folder and accept a changed part of the job."""
-    replay: Callable[[Path], str] = command_to_replay
-    """Returns the command that runs the first failed mini-batch of the job in a folder again."""
+    report: Callable[[Path], str] = command_to_report
+    """Returns the command that says how the job in a folder went, and why."""
     has_shown: bool = False
     """Whether the output of the steps of a pipeline was shown, so that no message repeats it."""

@@ -400,7 +400,7 @@ class Job:
         """Determine the end of the job, and then report it."""
         if ending.status is not JobStatus.COMPLETED:
             Publisher(self._call, store, listeners).write_failed()
-        replay_by = self._way_to_replay(ending, store, listeners)
+        self._keep_for_replay(ending, store, listeners)
         with held_back():
             standing = ledger.standing()
             done, items = standing.mini_batches, standing.items
@@ -419,9 +419,8 @@ class Job:
                 store.note_usage(of_run)
             self._headline = ending.failure
             ways = self._ways_to_go_on(ending)
-            ended = JobEnded(
-                ending, standing, result.elapsed_s, str(output or ""), *ways, replay_by
-            )
+            why_by = self._surface.report(self._call.folder.path)
+            ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways, why_by)
             end = self._end = JobEnd(result, end_message(ended, self._call.folder))
             failure = ending.failure
             error = None if failure is None else [failure.kind, failure.message]
@@ -445,12 +444,12 @@ class Job:
             drop_and_tell(self._call.folder, tell)
         return end
 
-    def _way_to_replay(self, ending: Ending, store: ResultStore, listeners: Listeners) -> str:
-        """Return the command that repeats the first failure; keep what it needs of the caller."""
+    def _keep_for_replay(self, ending: Ending, store: ResultStore, listeners: Listeners) -> None:
+        """Keep what repeating the first failure needs of the caller."""
         call, failed = self._call, store.failed
         nothing = ending.failure is None and not failed
         if call.script.cost or ending.of_changed_input or nothing:
-            return ""
+            return
         try:
             why = keep_objects(call, failed)
         except OSError as error:
@@ -458,8 +457,6 @@ class Job:
         if why:
             told = f"the objects of the call are not kept for a replay: {call.mask.text(why)}"
             listeners.tell(MessageLogged("info", told))
-            return ""
-        return self._surface.replay(call.folder.path)
 
     def _output_file(self, store: ResultStore) -> Path | str | None:
         """Return the path of the output; None until it exists."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from typing import TYPE_CHECKING
 
 from daskprs._core.ending import JobStatus
 from daskprs._core.spending import plain
-from daskprs._job.frontend import command_to_replay, command_to_resume
+from daskprs._job.frontend import command_to_resume
 from daskprs._job.result import RUNNING
 from daskprs._job.status import DIED, state_of
 from daskprs._job.way_on import way_elsewhere, way_on_mended
@@ -58,7 +59,7 @@ def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> S
         tuple(_recorded(state)),
         () if result is None else result.advice,
         _way_on(folder, state),
-        command_to_replay(folder.path),
+        shlex.join(["daskprs", "replay", str(folder)]),
         state.error,
     )
 

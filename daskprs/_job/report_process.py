@@ -30,7 +30,7 @@ def start_report(folder: JobFolder, when: str, result: ParallelRunResult) -> Non
 
     The process goes on when this one ends. Nothing waits for it, and nothing fails with it.
     """
-    went_well = result.status == JobStatus.COMPLETED and not result.items.failed
+    went_well = result.status == JobStatus.COMPLETED and result.items.failed == result.not_returned
     is_quick = went_well and result.elapsed_s < LONG_S
     if when == "never" or (when == "auto" and is_quick) or not has_begun(folder):
         return

@@ -243,24 +243,19 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
     if ended.output:
         of_before = "" if ending.status is JobStatus.COMPLETED else " of an earlier run, unchanged"
         lines.append(f"Output{of_before}: {ended.output}")
-    of_script = ending.failure is not None and not ending.of_changed_input
-    if of_script or standing.mini_batches.failed:
-        lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
-    if standing.mini_batches.failed:
-        lines.append(f"What failed, with every attempt: {folder.failed}")
-    lines += _bad_places(standing, folder)
+    lines += _bad_places(standing)
+    some_failed = standing.mini_batches.failed or standing.items.failed > standing.not_returned
+    if ending.status is JobStatus.FAILED or ending.failure is not None or some_failed:
+        lines.append(f"What failed, why, and how to run it again: {ended.why_by}")
     if ending.status is not JobStatus.COMPLETED:
-        lines += [f"Logs: {folder.logs}", *_replay(ended), *_next_steps(ended, folder)]
+        lines += _next_steps(ended, folder)
     return "\n".join(lines)
 
 
-def _bad_places(standing: Progress, folder: JobFolder) -> Iterator[str]:
+def _bad_places(standing: Progress) -> Iterator[str]:
     """Yield lines on places in which mini-batches failed that may not be to blame."""
     if standing.renewals:
-        yield (
-            f"Processes renewed, since a mini-batch may have broken them: {standing.renewals:,}. "
-            f"See {folder.master_log}"
-        )
+        yield f"Processes renewed, since a mini-batch may have broken them: {standing.renewals:,}."
     if standing.throttled:
         yield (
             f"Attempts that an endpoint has refused, since there were too many requests: "
@@ -268,13 +263,7 @@ def _bad_places(standing: Progress, folder: JobFolder) -> Iterator[str]:
         )
     if standing.left_out:
         bad = ", ".join(standing.left_out)
-        yield f"Everything failed there that worked elsewhere: {bad}. See {folder.master_log}"
-
-
-def _replay(ended: JobEnded) -> Iterator[str]:
-    """Yield a line on how to see the first failure again, where that can be."""
-    if ended.replay_by:
-        yield f"To run the first that failed again, and only that: {ended.replay_by}"
+        yield f"Everything failed there that worked elsewhere: {bad}."
 
 
 def _next_steps(ended: JobEnded, folder: JobFolder) -> Iterator[str]:

@@ -230,7 +230,8 @@ def test_the_result_of_a_completed_job_says_where_the_output_is(folder: JobFolde
 def test_the_result_of_a_job_that_allowed_failures_says_where_they_are(folder: JobFolder) -> None:
     """Completed is not all there is to say."""
     job(folder, job_ended(failed=2))
-    assert f"Errors and tracebacks: {folder.job_error}" in folder.job_result.read_text()
+    why = "What failed, why, and how to run it again: daskprs report /job --text\n"
+    assert folder.job_result.read_text().endswith(why)
 
 
 def test_the_result_of_a_failed_job_has_the_cause_first_and_then_where_to_look(
@@ -240,7 +241,7 @@ def test_the_result_of_a_failed_job_has_the_cause_first_and_then_where_to_look(
     job(folder, job_ended(JobStatus.FAILED, "3 items failed", BAD))
     lines = folder.job_result.read_text().splitlines()
     assert lines[:2] == ["ValueError: bad", "The job is Failed: 3 items failed."]
-    assert str(folder.job_error) in lines[3]
+    assert lines[3] == "What failed, why, and how to run it again: daskprs report /job --text"
     again = "resume=True, job_dir='/job'"
     assert lines[-2].endswith(f"published. To go on, with the same script and input: {again}")
     assert lines[-1] == f"To go on with a mended script: {again}, accept_changes='script'"

@@ -98,4 +98,5 @@ def job_ended(
     output = more.pop("output", "")
     resume = Surface().resume
     ways = resume(Path("/job")), resume(Path("/job"), "script") if failure else ""
-    return JobEnded(Ending(status, reason, failure), standing(10, **more), 12.0, output, *ways)
+    why = Surface().report(Path("/job"))
+    return JobEnded(Ending(status, reason, failure), standing(10, **more), 12.0, output, *ways, why)

@@ -156,12 +156,16 @@ class LeftOut:
 def _together(number: int, count: int, failed: dict[int, FailedItems]) -> int:
     """Return how many items a call had that has made the row of an item.
 
-    A search checks pieces of two items and more, so it goes on only where none of them passes.
+    A search checks pieces of two items and more that return rows, so it goes on only where none of
+    them passes. In the end, a call gets all items between two bad ones; the script itself names
+    some among them, and has no row for these.
     """
-    is_searched = any(one.status != "NAMED" for one in failed.values())
+    bad = {one for one in failed if failed[one].status != "NAMED"}
     beside = {number - 1, number + 1} & {*range(count)} - {*failed}
-    demand(not (is_searched and beside), f"items {beside} and {number} were not compared")
-    return 1 if is_searched else count
+    demand(not (bad and beside), f"items {beside} and {number} were not compared")
+    first = max((one for one in bad if one < number), default=-1)
+    last = min((one for one in bad if one > number), default=count)
+    return last - first - 1
 
 
 def _failed(row: dict[str, Any]) -> FailedItems:

@@ -29,3 +29,23 @@ def test_a_call_that_waits_with_little_time_left_is_seldom_looked_at() -> None:
     with closing(Coroutines()) as coroutines, suppress(TimeoutError):
         coroutines.result(coroutines.call(run(), 0, 0.2, lambda: None, waited_s))
     assert looks < 50
+
+
+def test_each_of_the_calls_that_are_ready_together_begins_its_request_at_once() -> None:
+    """If each waited for the others, all requests would begin, and be answered, together."""
+    steps = []
+
+    async def request(number: int) -> None:
+        steps.append(f"begins {number}")
+        await asyncio.sleep(0)
+
+    async def attempt(number: int) -> None:
+        steps.append(f"goes on {number}")
+        await coroutines.call(request(number), number, 60, lambda: None)
+
+    async def both() -> None:
+        await asyncio.gather(attempt(0), attempt(1))
+
+    with closing(Coroutines()) as coroutines:
+        coroutines.result(both())
+    assert steps == ["goes on 0", "begins 0", "goes on 1", "begins 1"]

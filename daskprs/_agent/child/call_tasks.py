@@ -104,15 +104,18 @@ class CallTasks(SeveralCalls):
 
     def _begin(self) -> None:
         """Begin attempts for as many mini-batches as there are, and calls free."""
+        begun = 0
         while self._free:
             with self._turn:
                 claimed = self._claim()
             if claimed is None:
-                return
+                break
+            begun += 1
             coroutine = self._attempt(self._free.popleft(), claimed)
             task = self.coroutines.loop.create_task(coroutine)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        self.coroutines.hasten(begun)
 
     async def _attempt(self, call: Call, claimed: tuple[int, Assigned]) -> None:
         try:

@@ -31,6 +31,7 @@ from daskprs._arrow.arrow_pandas import (
     without_rows,
 )
 from daskprs._arrow.exact_frames import exact_table, exactly
+from daskprs._arrow.frame_block import FrameBlock
 from daskprs._core.mini_batch import MiniBatch, Where
 from daskprs._folders.row_labels import LabelWriter, row_bounds
 from daskprs._inputs.costs import CutTable
@@ -261,16 +262,21 @@ class FrameReader:
         self._form = form
         self._end = end
         self._table: pa.Table | None = None
+        self._block: FrameBlock | None = None
         self._read_bytes = 0
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
         """Return the rows of a slice, with a new index."""
         start, count = mini_batch.piece
         if self._table is None or self._read_bytes > BYTES_IN_A_MAP:
-            self._table = None
+            self._table = self._block = None
             self._table = self._mapped()
+            if isinstance(self._form, ToPandas):
+                self._block = FrameBlock(self._form)
             self._read_bytes = 0
         self._read_bytes += mini_batch.size_bytes or 0
+        if self._block is not None:
+            return self._block.frame(self._table, start, count)
         return self._form.frame(self._table.slice(start, count))
 
     def pack(self, piece: tuple[int, int]) -> bytes:
@@ -290,7 +296,7 @@ class FrameReader:
 
     def close(self) -> None:
         """Unmap the file."""
-        self._table = None
+        self._table = self._block = None
 
     def _mapped(self) -> pa.Table:
         with pa.memory_map(self._path) as file:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from daskprs._agent.child.permits import CallPermits, Permits
-from daskprs._agent.foreign.entry_script import MiniBatchContext
+from daskprs._agent.foreign.entry_script import CallTools, MiniBatchContext
 from daskprs._agent.protocol.shared_page import SharedPage, new_page
 from daskprs._core.governor import ENDLESS
 from daskprs._core.rate_limit import RateLimit
@@ -50,7 +50,7 @@ class Desk:
         self.permits = Permits(page, limit)
         self.attempt = Waits()
         self.call = CallPermits(self.permits, self.attempt)
-        self.context = MiniBatchContext(0, _permits=self.call)
+        self.context = MiniBatchContext(0, _tools=CallTools(permits=self.call))
 
     def grant(self, count: int, tokens: int = ENDLESS, most: int = ENDLESS) -> None:
         """Grant so many permits in all."""

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs._agent.child.main import HOLD_INLINE_S
 from daskprs._agent.child.permits import Permits
+from daskprs._agent.child.script_calls import HOLD_INLINE_S
 from daskprs._core.ending import JobStatus
 from daskprs._core.ledger_state import COMES_BACK_S
 from daskprs._folders.job_folder import JobFolder

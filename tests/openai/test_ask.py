@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from daskprs import MiniBatchContext
+from daskprs._agent.foreign.entry_script import CallTools
 from daskprs._openai import ask
 from daskprs._openai.batch_file import line_of_error
 
@@ -35,7 +36,8 @@ def asked(monkeypatch: MonkeyPatch) -> Asked:
             async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
                 monkeypatch.setattr(ask, "client", client, raising=False)
                 rows = pd.DataFrame({"custom_id": ["a"], "url": ["/v1/x"], "body": [body]})
-                return await ask.run(rows, MiniBatchContext(0, _count=counts.__setitem__))
+                tools = CallTools(count=counts.__setitem__)
+                return await ask.run(rows, MiniBatchContext(0, _tools=tools))
 
         (line,) = asyncio.run(main())
         line.encode()

@@ -213,7 +213,9 @@ class ItemsAttempt:
         if called.what != GOOD:
             self._fail(called.what, index, called.item)
         named = [(item - start, reason(index, item)) for item in called.named]
-        self._run.call(start, stop - start).extend(named)
+        failed = self._run.call(start, stop - start).failed
+        assert failed is not None
+        failed.extend(named)
         self._run.take_named()
         more = DEPENDENT * (stop - start) if self._items.is_dependent else 0
         kept = (item for item in range(start, stop) if item not in called.named)

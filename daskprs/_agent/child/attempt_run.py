@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from daskprs._agent.child.failure import reason_of
 from daskprs._agent.child.handed_on import HandedOn
+from daskprs._agent.foreign.entry_script import CallTools
 from daskprs._agent.protocol.shared_page import CallRecord, Phase
 from daskprs._core.outcomes import Outcome, Status
 from daskprs._core.pieces import FailedItems
@@ -98,7 +99,7 @@ class AttemptRun:
         self.usage: dict[str, float] = {}
         """What the attempt has used by the script's own count."""
         self.permits: CallPermits | None = None
-        """What the context of the call gives."""
+        """Those of its calls; None: nothing limits them."""
         self._phase = Phase.IDLE
         self._since_ns = self._waits_since_ns = self._waited_ns = 0
         self._call = (0, 0)
@@ -179,14 +180,11 @@ class AttemptRun:
         assert self.process_counts is not None, "it was begun"  # noqa: S101 - for the types
         self.process_counts.add(name, amount, self.usage)
 
-    def call(self, first_row: int, count: int) -> list[tuple[int, str]]:
-        """Begin a call with `count` items, of which the first is `first_row`.
-
-        Return a list for the positions and reasons that the script gives to `context.fail`.
-        """
+    def call(self, first_row: int, count: int) -> CallTools:
+        """Begin a call with `count` items, of which the first is `first_row`."""
         self._call = first_row, count
         self._failed = []
-        return self._failed
+        return CallTools(self._failed, self.count, self.permits)
 
     def take_named(self) -> None:
         """Take the items that the script has named in the call.

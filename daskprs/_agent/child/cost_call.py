@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from daskprs._agent.foreign.entry_script import NO_TOOLS, CallTools
 from daskprs._agent.foreign.run_call import RunCall
 from daskprs._inputs.costs import first_wrong, numbers_of
 from daskprs._inputs.source.batch_format import rows_in
@@ -30,12 +31,10 @@ class CostCall(RunCall):
         self,
         data: Any,
         context: tuple[Any, ...],
-        failed: list[tuple[int, str]] | None = None,
-        count: Callable[[str, float], None] | None = None,
-        permits: Any = None,
+        tools: CallTools = NO_TOOLS,
     ) -> pa.Table:
         """Return a table with the cost of each row."""
-        answer, rows = super().__call__(data, context, failed, count, permits), rows_in(data)
+        answer, rows = super().__call__(data, context, tools), rows_in(data)
         costs = numbers_of(answer)
         if costs is None or len(costs) != rows:
             length = len(answer) if hasattr(answer, "__len__") else None

@@ -16,6 +16,8 @@ from daskprs._agent.child.import_cost import ImportCost, measured
 from daskprs._agent.child.package_folders import add_packages
 from daskprs._agent.child.wrapped_functions import name_in_main
 from daskprs._agent.foreign.entry_script import (
+    NO_TOOLS,
+    CallTools,
     EntryScript,
     begin_script,
     do_nothing,
@@ -33,7 +35,6 @@ from daskprs.errors import ScriptError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs._agent.child.permits import CallPermits
     from daskprs._agent.protocol.messages import JobSpec, ProcessSpec, ScriptSpec
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.pieces import Range
@@ -118,18 +119,11 @@ class ScriptFunctions:
         data: Any,
         mini_batch: MiniBatch,
         piece: Range | None = None,
-        failed: list[tuple[int, str]] | None = None,
         stage: str = RUN,
-        count: Callable[[str, float], None] | None = None,
-        permits: CallPermits | None = None,
+        tools: CallTools = NO_TOOLS,
     ) -> Any:
-        """Call the function of a stage, with the mini-batch's context if it asks for one.
-
-        `failed` takes the positions and reasons that the script gives to `context.fail`, and
-        `count` what it gives to `context.count`; `permits` gives it permits.
-        """
-        parts = context_parts(mini_batch, piece)
-        return self._calls[stage](data, parts, failed, count, permits)
+        """Call the function of a stage, with the mini-batch's context if it asks for one."""
+        return self._calls[stage](data, context_parts(mini_batch, piece), tools)
 
     def cpu_s(self) -> float:
         """Return the seconds of processor time that the script has used so far."""

@@ -92,10 +92,8 @@ class ForeignScript:
         data: Any,
         mini_batch: MiniBatch,
         piece: Range | None = None,
-        _failed: object = None,
         _stage: str = RUN,
-        _count: object = None,
-        _permits: object = None,
+        _tools: object = None,
     ) -> Any:
         """Call `run`; a generator that it returns goes on while this one does."""
         word, result = self._ask("run", data, context_parts(mini_batch, piece))

@@ -176,6 +176,21 @@ class FreePermit:
 
 
 @dataclass(frozen=True)
+class CallTools:
+    """What the context of a call works with; outside a job, or elsewhere, it has none of it."""
+
+    failed: list[tuple[int, str]] | None = None
+    """Takes the positions and reasons of `context.fail`."""
+    count: Callable[[str, float], None] | None = None
+    """Takes what `context.count` counts."""
+    permits: Any = None
+    """Gives the permits of the call; None: nothing limits it."""
+
+
+NO_TOOLS = CallTools()
+
+
+@dataclass(frozen=True)
 class MiniBatchContext:
     """The second argument of `run`, if `run` asks for it; it cannot be changed.
 
@@ -203,9 +218,7 @@ class MiniBatchContext:
     global_row_index_lower_bound: int | None = None
     dataset: Slice = Slice("", "")
     piece: tuple[int, int] | None = None
-    _failed: list[tuple[int, str]] | None = field(default=None, repr=False, compare=False)
-    _count: Callable[[str, float], None] | None = field(default=None, repr=False, compare=False)
-    _permits: Any = field(default=None, repr=False, compare=False)
+    _tools: CallTools = field(default=NO_TOOLS, repr=False, compare=False)
 
     def count(self, name: str, amount: float = 1) -> None:
         """Count what the mini-batch uses, such as tokens or calls of a service, under any name.
@@ -229,10 +242,10 @@ class MiniBatchContext:
             Under another interpreter (`python`).
 
         """
-        if self._count is None:
+        if self._tools.count is None:
             msg = "context.count() has no effect under another interpreter, or outside a job."
             raise RuntimeError(msg)
-        self._count(name, amount)
+        self._tools.count(name, amount)
 
     def fail(self, positions: Iterable[int], reason: str) -> None:
         """Name rows or files that have failed, for ``failed_rows.parquet``.
@@ -253,10 +266,10 @@ class MiniBatchContext:
             Under another interpreter (`python`).
 
         """
-        if self._failed is None:
+        if self._tools.failed is None:
             msg = "context.fail() has no effect under another interpreter: raise an error instead."
             raise RuntimeError(msg)
-        self._failed.extend((int(one), str(reason)) for one in positions)
+        self._tools.failed.extend((int(one), str(reason)) for one in positions)
 
     def permit(self, tokens: int = 0) -> Any:
         """Wait until the limits of the job (`rate_limit`) allow a request.
@@ -272,7 +285,8 @@ class MiniBatchContext:
             The tokens that the request costs, as far as they are known.
 
         """
-        return FreePermit() if self._permits is None else self._permits.permit(tokens)
+        permits = self._tools.permits
+        return FreePermit() if permits is None else permits.permit(tokens)
 
     def used(self, tokens: int) -> None:
         """Correct the tokens of the last permit: what the answer says, in place of the guess.
@@ -283,8 +297,8 @@ class MiniBatchContext:
             The tokens that the request has cost.
 
         """
-        if self._permits is not None:
-            self._permits.used(tokens)
+        if self._tools.permits is not None:
+            self._tools.permits.used(tokens)
 
     def throttled(self, after_s: float | None = None) -> None:
         """End this call: an endpoint wants fewer requests. The mini-batch runs again, uncharged.
@@ -317,18 +331,11 @@ def context_of(
     identity: str,
     size_bytes: int | None,
     piece: tuple[int, int] | None,
-    failed: list[tuple[int, str]] | None = None,
-    count: Callable[[str, float], None] | None = None,
-    permits: Any = None,
+    tools: CallTools,
 ) -> MiniBatchContext:
-    """Return the context of a mini-batch, or of a piece of it.
-
-    `failed` takes the items that it names, and `count` what it counts. `permits` gives the permits
-    of its call; None: nothing limits it.
-    """
+    """Return the context of a mini-batch, or of a piece of it."""
     place = Slice(label, identity, size_bytes)
-    of_call = failed, count, permits
-    return MiniBatchContext(index, partition_key, lower_bound, place, piece, *of_call)
+    return MiniBatchContext(index, partition_key, lower_bound, place, piece, tools)
 
 
 def begin_script(

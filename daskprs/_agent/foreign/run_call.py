@@ -6,10 +6,12 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any, Callable
 
-from .entry_script import MiniBatchContext, context_of
+from .entry_script import NO_TOOLS, MiniBatchContext, context_of
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from .entry_script import CallTools
 
 CONTEXT_NAMES = ("context", "mini_batch_context")
 CLASS_NAME = MiniBatchContext.__name__
@@ -39,16 +41,10 @@ class RunCall:
         self,
         data: Any,
         context: tuple[Any, ...],
-        failed: list[tuple[int, str]] | None = None,
-        count: Callable[[str, float], None] | None = None,
-        permits: Any = None,
+        tools: CallTools = NO_TOOLS,
     ) -> Any:
-        """Call `run`; `context` has the arguments of `context_of`.
-
-        `failed` takes the positions and reasons that the script gives to `context.fail`, and
-        `count` what it gives to `context.count`; `permits` gives it permits.
-        """
-        parts = (*context, failed, count, permits)
+        """Call `run`; `context` has the arguments of `context_of` but for the tools."""
+        parts = (*context, tools)
         further = [context_of(*parts)] if self._takes_context else []
         try:
             return self._run(data, *further)

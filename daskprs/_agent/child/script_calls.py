@@ -1,0 +1,352 @@
+"""The calls of an agent's script for attempts: from the loaded mini-batch to outcome and rows."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from daskprs._agent.child.call_tasks import CallTasks
+from daskprs._agent.child.coroutines import CallTimeout, completed
+from daskprs._agent.child.entry_script import profile_of
+from daskprs._agent.child.failure import failure_of
+from daskprs._agent.child.forks import end_fork_of
+from daskprs._agent.child.handed_on import write
+from daskprs._agent.child.included_columns import taken_columns
+from daskprs._agent.child.null_rows import NullRows
+from daskprs._agent.child.permits import CallPermits, Permits
+from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun
+from daskprs._agent.child.process_counts import ProcessCounts
+from daskprs._agent.child.run_form import RunForm
+from daskprs._agent.child.throttling import Throttle, throttle_of
+from daskprs._agent.foreign.run_profile import RunProfile
+from daskprs._agent.protocol.messages import INLINE
+from daskprs._agent.protocol.shared_page import Phase
+from daskprs._core.outcomes import Failure, Outcome, Status, input_changed
+from daskprs._core.stages import RUN
+from daskprs._inputs.source.batch_format import rows_in
+from daskprs._inputs.source.source import PathsReader
+from daskprs._output.rows.blocks import is_small, is_stream
+from daskprs._output.rows.format_result import RowWriter
+from daskprs._output.spool import AgentSpool, UnwritableError
+from daskprs.errors import InputChanged, LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from daskprs._agent.child.attempt_run import AttemptRun
+    from daskprs._agent.child.call_threads import CallThreads
+    from daskprs._agent.child.debugging import Raised
+    from daskprs._agent.child.entry_script import ScriptFunctions
+    from daskprs._agent.child.foreign_script import ForeignScript
+    from daskprs._agent.child.included_columns import IncludedColumns
+    from daskprs._agent.child.outbox import MemoryReserve, Outbox
+    from daskprs._agent.child.peak_memory import PeakMemory
+    from daskprs._agent.protocol.messages import Start
+    from daskprs._agent.protocol.shared_page import SharedPage
+    from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.pieces import Range
+    from daskprs._inputs.source.source import Reader
+
+T = TypeVar("T")
+HOLD_S = 60.0
+"""Seconds without a new call once the quota of an endpoint is spent: the job ends meanwhile …"""
+HOLD_INLINE_S = 3.0
+"""… but not while the caller's own thread waits, which drives the job, too."""
+
+
+class ScriptCalls:
+    """Calls the functions of a script for attempts, one after the other or several at a time.
+
+    Parameters
+    ----------
+    start, page, reserve, peak, outbox, spool, raised
+        Those of the agent.
+    entry
+        The script.
+    reader
+        What loads mini-batches: it says whether their files have changed.
+    several
+        Makes the calls where there are several at a time; None: there is one.
+    in_loop
+        Runs a coroutine to its end, for a thread that waits for it.
+    note
+        Tells people something.
+
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        page: SharedPage,
+        reserve: MemoryReserve,
+        peak: PeakMemory,
+        outbox: Outbox,
+        spool: AgentSpool | None,
+        raised: Raised,
+        entry: ScriptFunctions | ForeignScript,
+        reader: Reader,
+        several: CallTasks | CallThreads | None,
+        in_loop: Callable[[Awaitable[Any]], Any],
+        note: Callable[[str], None],
+    ) -> None:
+        self._job, self._pid = start.job, os.getpid()
+        self._has_process = start.job.start_method != INLINE
+        self._reserve, self._peak, self._outbox, self._spool = reserve, peak, outbox, spool
+        self._raised, self._entry = raised, entry
+        self._calls, self._in_loop = several, in_loop
+        self._permits, self._counts = Permits(page, start.job.rate_limit), ProcessCounts(page)
+        self._check_input = reader.check if isinstance(reader, PathsReader) else None
+        self._form = RunForm(
+            start.job.script.name,
+            note,
+            is_surely_async=entry.is_surely_async,
+            in_loop=isinstance(several, CallTasks),
+        )
+        self._profile: RunProfile | None = None
+        self._attempted = self._call
+        profile = profile_of(start.job, start.process)
+        if profile is not None and start.job.python is None:
+            self._profile = RunProfile(**profile)
+            self._attempted = self._profiled
+
+    def begin(self, attempt: AttemptRun) -> None:
+        """Begin an attempt, which loads its mini-batch next."""
+        self._reserve.renew()
+        self._peak.reset()
+        attempt.process_counts = self._counts
+        attempt.permits = CallPermits(self._permits, attempt)
+        attempt.turn_to(0)
+
+    def end(self) -> None:
+        """Write the profile, if there is one."""
+        if self._profile is not None:
+            self._profile.write()
+
+    async def make(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+        """Make an attempt that is loaded, and return its outcome whatever happens."""
+        if attempt.load_error is not None:
+            return self._not_loaded(attempt, attempt.load_error), b""
+        attempt.begin()
+        attempt.enter(Phase.RUNNING)
+        if attempt.total == 0 and self._job.unit == "row":
+            return attempt.finished(Status.RUN_DONE, empty=True), b""
+        outcome, payload = await self._tried(attempt)
+        # Also after an error of `run`: if its file has changed meanwhile, the mini-batch may have
+        # rows of both states, and no retry mends that. A later stage may read it again.
+        if self._check_input is not None and (attempt.before is None or attempt.target is None):
+            try:
+                await self.apart(partial(self._check_input, attempt.mini_batch), attempt)
+            except InputChanged as error:
+                return attempt.finished(Status.INPUT_CHANGED, failure=input_changed(error)), b""
+        return outcome, payload
+
+    def _not_loaded(self, attempt: AttemptRun, error: BaseException) -> Outcome:
+        if isinstance(error, InputChanged):
+            return attempt.finished(Status.INPUT_CHANGED, failure=input_changed(error))
+        if isinstance(error, MemoryError):
+            self._reserve.release()
+        if isinstance(error, LoadError):
+            attempt.total = error.items or attempt.total
+        return attempt.finished(Status.LOAD_EXCEPTION, failure=failure_of(error, self._job))
+
+    async def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+        """Call `run`, and return an outcome whatever it raises."""
+        try:
+            made = await self._attempted(attempt)
+        except UnwritableError as error:
+            end_fork_of(self._pid)
+            self._outbox.refuse(error)
+            return attempt.finished(Status.RUN_DONE), b""
+        except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+            failure, status = self._ended(attempt, error)
+            if (throttle := throttle_of(error)) is not None:
+                return self._throttled(attempt, throttle, failure), b""
+            return attempt.finished(status, failure=failure), b""
+        else:
+            self._permits.succeed()
+            return made
+        finally:
+            if attempt.permits is not None:
+                attempt.permits.end()
+
+    def _throttled(self, attempt: AttemptRun, throttle: Throttle, failure: Failure) -> Outcome:
+        """Return the outcome of a call whose endpoint wants fewer requests."""
+        hold_s = HOLD_S if self._has_process else HOLD_INLINE_S
+        self._permits.throttle(hold_s if throttle.is_exhausted else throttle.after_s)
+        failure = failure._replace(retryable=not throttle.is_exhausted, fatal=False)
+        return attempt.finished(Status.THROTTLED, failure=failure, wait_s=throttle.after_s)
+
+    def _piece_ended(self, attempt: AttemptRun, error: BaseException) -> tuple[Failure, Status]:
+        """Return how a call for a piece ends; what an endpoint refuses says nothing about it."""
+        if throttle_of(error) is not None:
+            raise error
+        return self._ended(attempt, error)
+
+    def _ended(self, attempt: AttemptRun, error: BaseException) -> tuple[Failure, Status]:
+        """Return an exception of the script as data, and how an attempt ends with it."""
+        if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+            error = error.__cause__  # no coroutine may raise it, and ours are around the script
+        if isinstance(error, MemoryError):
+            self._reserve.release()
+        self._raised(error)
+        failure = self._peak.explained(failure_of(error, self._job, attempt.mini_batch.index))
+        if isinstance(error, CallTimeout):
+            return failure._replace(kind="TimeoutError"), Status.RUN_TIMEOUT
+        return failure, Status.RUN_EXCEPTION
+
+    async def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+        """Call `run` for the whole mini-batch or for pieces of it, and format what it returns."""
+        output, pieces = self._job.output, attempt.pieces
+        included = self._job.included
+        if output.errors:
+            names = () if included is None else included.names
+            known = None
+            if pieces is not None and (output.text or pieces.kept is not None):
+                known = pieces.columns
+            attempt.nulls = NullRows(names, output.schema, known)
+        if pieces is not None:
+            ended = partial(self._piece_ended, attempt)
+            run = PiecesRun(attempt, pieces, output, included, self._write_run, ended)
+            if pieces.is_trial:
+                return await run.tried_out(), b""
+            return await run.made(self._spool, counts_inputs=self._entry.counts_inputs)
+        if attempt.target is not None:
+            return await self._hand_on(attempt, attempt.target), b""
+        with RowWriter(output, self._spool, attempt.mini_batch.index) as writer:
+            if not await self._write_run(writer, attempt, attempt.mini_batch):
+                return self._returned_none(attempt), b""
+            rows = writer.finish()
+        succeeded = attempt.total if self._entry.counts_inputs else rows.succeeded
+        return attempt.done(rows, succeeded), rows.payload
+
+    async def _write_run(
+        self,
+        writer: RowWriter,
+        attempt: AttemptRun,
+        mini_batch: MiniBatch,
+        piece: Range | None = None,
+    ) -> bool:
+        """Call `run` with `attempt.data`, and write what it returns; return False for None.
+
+        Iterating a generator is part of `run`.
+        """
+        result, included = await self._called(attempt, mini_batch, piece)
+        if result is None:
+            return False
+        clock, first_row = attempt.run_clock, 0 if piece is None else piece[0]
+        beside: Callable[[Any], Any] = as_it_is if included is None else included.beside
+
+        def write_rows(rows: Any) -> None:
+            if attempt.nulls is None:
+                writer.take(beside(rows), first_row)
+            else:
+                attempt.nulls.write(writer, beside(rows), first_row)
+
+        def write_stream() -> None:  # which may compute its rows while they are read
+            with clock:
+                write_rows(result)
+
+        if is_stream(result):
+            await self.apart(write_stream, attempt)
+        elif isinstance(result, Iterator) and not isinstance(result, io.IOBase):
+            await self.apart(partial(write_rows, clock.around(result)), attempt)
+        else:
+            attempt.enter(Phase.RETURNING)
+            if is_small(result):
+                write_rows(result)
+            else:
+                await self.apart(partial(write_rows, result), attempt)
+        attempt.take_named()
+        return True
+
+    async def _hand_on(self, attempt: AttemptRun, target: str) -> Outcome:
+        """Call the function of a stage, and write what it returns for the next one."""
+        result, included = await self._called(attempt, attempt.mini_batch, None)
+        if result is None:
+            return self._returned_none(attempt)
+        attempt.take_named()
+        attempt.enter(Phase.RETURNING)
+        write(attempt.handed_on(result, included), target, attempt.stage)
+        return attempt.finished(Status.RUN_DONE)
+
+    def _returned_none(self, attempt: AttemptRun) -> Outcome:
+        """Return the outcome of an attempt at which the function of a stage has returned None."""
+        failure, is_last = NULL_RETURN, attempt.stage == self._entry.stages[-1]
+        if attempt.stage != RUN or not is_last:
+            wanted = "rows" if is_last else "what the next stage is to get"
+            message = f"{attempt.stage}() returned None. Return {wanted}."
+            failure = failure._replace(message=message)
+        return attempt.finished(Status.RUN_NULL_RETURN, failure=failure)
+
+    async def _called(
+        self, attempt: AttemptRun, mini_batch: MiniBatch, piece: Range | None
+    ) -> tuple[Any, IncludedColumns | None]:
+        """Call the function of a stage with `attempt.data`, or those of all stages.
+
+        Return what it returned, and the columns of the input that stand beside its rows.
+        """
+        data, attempt.data = attempt.data, None
+        first_row = 0 if piece is None else piece[0]
+        included, before = None, attempt.before
+        if before is not None:
+            included = before.included
+        elif self._job.included is not None:
+            included, data = taken_columns(self._job.included, data, mini_batch, first_row)
+            attempt.enter(Phase.RUNNING)
+        if attempt.work is None:
+            self._entry.prepare()
+        tools = attempt.call(first_row, rows_in(data) if before is None else attempt.total)
+        for stage in self._entry.stages if attempt.work is None else (attempt.work.stage,):
+            attempt.stage = stage
+            with attempt.run_clock:
+                await self._held(attempt)
+                call = partial(self._entry.run, data, mini_batch, piece, stage, tools)
+                data = await self.apart(call, attempt) if self._form.is_apart else call()
+                awaits = inspect.isawaitable(data)
+                if stage == RUN:
+                    self._form.see(awaits=awaits, alone=self._calls is None)
+                if awaits:
+                    data = await self._awaited(data, attempt)
+            if data is None:
+                break
+        return data, included
+
+    async def _awaited(self, awaitable: Any, attempt: AttemptRun) -> Any:
+        """Return the result of a call that is a coroutine.
+
+        It is canceled after its timeout. Where it has a thread to itself, the supervisor ends the
+        process instead.
+        """
+        if not isinstance(self._calls, CallTasks):
+            return self._in_loop(awaitable)
+        timeout_s = self._job.limits.run_timeout_s
+        if attempt.pieces is not None and attempt.pieces.timeout_s is not None:
+            timeout_s = min(timeout_s, attempt.pieces.timeout_s)
+        return await self._calls.result(awaitable, attempt, timeout_s)
+
+    async def _held(self, attempt: AttemptRun) -> None:
+        """Wait for the end of a pause, before a call begins."""
+        if isinstance(self._calls, CallTasks):
+            await self._permits.hold_in_loop(attempt)
+        else:
+            self._permits.hold(attempt)
+
+    async def apart(self, function: Callable[[], T], attempt: AttemptRun) -> T:
+        """Call a function that may take long; where others share a thread, in another one."""
+        if isinstance(self._calls, CallTasks):
+            return await self._calls.apart(function, attempt)
+        return function()
+
+    async def _profiled(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
+        assert self._profile is not None, "it is there"  # noqa: S101 - for the types
+        made: tuple[Outcome, bytes] = self._profile.call(completed, self._call(attempt))
+        return made
+
+
+def as_it_is(result: Any) -> Any:
+    """Return what `run` returned."""
+    return result

@@ -191,7 +191,7 @@ class Ledger:
             case EndSet():
                 state.end = event
             case Ticked(waits):
-                state.waits = waits
+                state.tick(waits=waits)
                 self._judge_stall()
             case _:
                 assert_never(event)

@@ -21,6 +21,7 @@ from daskprs._core.actions import (
 from daskprs._core.backlog import Backlog
 from daskprs._core.deadline import fitting
 from daskprs._core.lease_sizes import LARGEST, LeaseSizes
+from daskprs._core.limits import NEVER_S
 from daskprs._core.retry_delay import RetryDelay
 from daskprs._core.soundness import Soundness
 from daskprs._core.spending import Spending
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 COMES_BACK_S = 3.0
-"""Seconds in which results come back of calls that have ended, or soon end."""
+"""Seconds in which results come back of calls that have ended."""
 
 
 class StartupError(NamedTuple):
@@ -190,6 +191,10 @@ class LedgerState:
     """Whether it has refused one since anything was settled."""
     waits: bool = False
     """Whether calls wait for permits, and none is under way."""
+    _ends_when_idle: bool = False
+    """Whether the end of the job comes as soon as no call is under way."""
+    _idle_since_s: float | None = None
+    """Since when none is; None: some may be."""
 
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
@@ -288,10 +293,24 @@ class LedgerState:
         self._end(Interrupt(why))
 
     def interrupt_soon(self, why: str) -> None:
-        """Cut the job short once what is under way has had time to come back."""
-        at_s = self.now_s + COMES_BACK_S
+        """Cut the job short once the calls under way have come back, which were paid for.
+
+        It waits for them as long as for an orderly end of their processes.
+        """
+        most_s = self.limits.shutdown_timeout_s
+        # In the process of the caller, the only call has come back.
+        at_s = self.now_s + (COMES_BACK_S if most_s >= NEVER_S else max(COMES_BACK_S, most_s))
         if self.end.at_s is None or at_s < self.end.at_s:
             self.end = EndSet(at_s, why)
+            self._ends_when_idle, self._idle_since_s = True, None
+
+    def tick(self, *, waits: bool) -> None:
+        """Note whether calls wait for permits, and none is under way."""
+        self.waits = waits
+        if self.leases and not waits:
+            self._idle_since_s = None
+        elif self._idle_since_s is None:
+            self._idle_since_s = self.now_s
 
     def interrupt_if_due(self) -> None:
         """Cut the job short if its end has come, or if nothing more fits before it."""
@@ -301,7 +320,9 @@ class LedgerState:
         end_s = self.end.at_s
         if end_s is None or self.over:
             return
-        if self.now_s >= end_s or not (self.leases or self._fitting(end_s)):
+        idle_since_s = self._idle_since_s if self._ends_when_idle else None
+        is_idle = idle_since_s is not None and self.now_s - idle_since_s >= COMES_BACK_S
+        if is_idle or self.now_s >= end_s or not (self.leases or self._fitting(end_s)):
             self._end(Interrupt(self.end.why))
 
     def _end(self, action: Action) -> None:

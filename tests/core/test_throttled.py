@@ -91,18 +91,32 @@ def test_a_spent_quota_ends_the_job_once_what_is_under_way_has_come_back(desk: A
     first, second = it.leases
     refuse(it, first, **SPENT)
     assert not interrupts(it)
+    it.tick(25.0)
+    assert not interrupts(it)
     it.do(second)
-    it.tick(3.0)
+    for _ in range(2):
+        assert not interrupts(it)
+        it.tell(Ticked(waits=True), 3.0)  # what was refused
     (why,) = interrupts(it)
     assert "the quota of the endpoint is spent: RateLimitError" in why
     assert 1 in it.committed
     assert not it.given_up
 
 
+def test_a_call_that_does_not_come_back_keeps_no_job_without_quota(desk: Any) -> None:
+    it = desk(2, slots=2, shutdown_timeout_s=20.0)
+    refuse(it, next(iter(it.leases)), **SPENT)
+    it.tick(19.0)
+    assert not interrupts(it)
+    it.tick(1.0)
+    assert interrupts(it)
+
+
 def test_a_pause_that_is_too_long_ends_the_job(desk: Any) -> None:
     it = desk(1, progress_update_timeout_s=100.0)
     (slot,) = it.leases
     refuse(it, slot, wait_s=101.0)
+    it.tick(1.0)
     it.tick(3.0)
     assert interrupts(it) == [
         "the endpoint wants no request for 101 s, more than progress_update_timeout=100 s"

@@ -20,6 +20,7 @@ from daskprs._cluster.worker_events import (
     Heartbeat,
     LeaseAnswered,
     NodeMeasured,
+    PermitsFailed,
     StagesChanged,
     WorkerLeaving,
     WorkerLost,
@@ -36,6 +37,7 @@ from daskprs._core.events import (
     UsageMeasured,
 )
 from daskprs._core.lease import AgentStarted
+from daskprs._core.rate_limit import NO_PERMITS
 from daskprs._core.watchdog import Watchdog
 from daskprs._report.humanize import counted
 from daskprs.errors import DaskprsError
@@ -385,22 +387,28 @@ class SlotManager:
                 self._lose(news)
                 return True
             case WorkerRefused(worker, why):
-                if worker not in self._refused:  # the scheduler reports it, and the worker itself
-                    self._listeners.tell(MessageLogged("warning", _refusal(worker, why)))
-                    self._refused_s = time.monotonic()
-                self._refused[worker] = why
-                self._worker_registry.wait_no_more([worker])
+                self._refuse(worker, why)
             case WorkerLeaving() | AgentsStopped():
                 pass  # it is lost soon, or has a queue of its own
             case StagesChanged():
                 self._report_stages(news)
             case NodeMeasured(worker, usage):
                 self._report_usage(worker, usage)
+            case PermitsFailed(worker, traceback):
+                raise RuntimeError(NO_PERMITS.format(worker, traceback))
             case LeaseAnswered(lease_id, withdrawn):
                 self._take_answer(lease_id, withdrawn=withdrawn)
             case _:
                 assert_never(news)
         return False
+
+    def _refuse(self, worker: str, why: str) -> None:
+        """Note a worker that cannot run agents of the job."""
+        if worker not in self._refused:  # the scheduler reports it, and the worker itself
+            self._listeners.tell(MessageLogged("warning", _refusal(worker, why)))
+            self._refused_s = time.monotonic()
+        self._refused[worker] = why
+        self._worker_registry.wait_no_more([worker])
 
     def _lose(self, news: WorkerLost) -> None:
         """Take leave of a worker and of its slots, in words where a lease was lost with it."""

@@ -95,6 +95,13 @@ class NodeMeasured(NamedTuple):
     """An error where that failed; then it measures no more."""
 
 
+class PermitsFailed(NamedTuple):
+    """A worker gets its agents no more permits, for an error of daskprs: their calls would wait."""
+
+    worker: str
+    traceback: str
+
+
 class LeaseAnswered(NamedTuple):
     """A worker was asked to give a lease back, and has answered or cannot be reached."""
 
@@ -112,6 +119,7 @@ WorkerEvent = (
     | AgentsStopped
     | StagesChanged
     | NodeMeasured
+    | PermitsFailed
     | LeaseAnswered
 )
 

@@ -8,6 +8,7 @@ import random
 import secrets
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from daskprs._cluster.worker_events import (
     AgentsStopped,
     Heartbeat,
     NodeMeasured,
+    PermitsFailed,
     StagesChanged,
     WorkerLeaving,
     WorkerRefused,
@@ -120,7 +122,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             await self._close(worker)
             return
         self._measuring = asyncio.create_task(self._measure())
-        self._governing = asyncio.create_task(self._govern())
+        self._governing = asyncio.create_task(self._govern_or_tell())
         self._telling = PeriodicCallback(self._tell, TELL_EVERY_MS)
         self._telling.start()
         self._is_set_up = True
@@ -232,6 +234,14 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             worker.log_event(self._topic, packed(NodeMeasured(worker.address, usage)))
             if isinstance(usage, str):
                 return
+
+    async def _govern_or_tell(self) -> None:
+        """Get the agents their permits; an error of ours ends the job, whose calls would wait."""
+        try:
+            await self._govern()
+        except Exception:  # noqa: BLE001 - that of the scheduler, too, which answers with it
+            failed = PermitsFailed(self._worker.address, traceback.format_exc())
+            self._worker.log_event(self._topic, packed(failed))
 
     async def _govern(self) -> None:
         """Get the agents their permits, as long as the job lasts."""

@@ -13,6 +13,10 @@ OPTION = "rate_limit"
 MOST = 1e9
 """The highest number of requests or tokens in a minute."""
 LONGEST_NAME = 100
+NO_PERMITS = (
+    "{} gets its processes no more permits for requests (rate_limit), for an error of daskprs. "
+    "Report it with these lines, and resume the job without rate_limit:\n{}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,9 +85,13 @@ class InlineSlots:
         while self._leases:
             lease = self._leases.popleft()
             try:
-                yield SLOT, self._pool.run(lease)
+                returned = self._pool.run(lease)
             except AgentError as error:
                 yield SLOT, LeaseFailed(lease.id, Failure(type(error).__name__, str(error)))
+                continue
+            if self._governing is not None:
+                self._governing.check()
+            yield SLOT, returned
 
     def settle(self, mini_batches: Iterable[MiniBatch]) -> None:
         """Do nothing: the slot holds nothing of the input."""

@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 import daskprs
 from daskprs import ParallelRunInterrupted, RateLimit
 from daskprs._cluster.governors import Governors
-from daskprs._core.governor import Report
+from daskprs._core.governor import Governor, Report
 from tests.support.api_server import BROKEN, OK, TOO_MANY, api_server
 from tests.support.local_servers import LOCAL_SERVERS
 
@@ -167,6 +167,26 @@ def test_no_timeout_counts_the_wait_for_a_permit(tmp_path: Path, script: str) ->
         limit = RateLimit(requests_per_minute=10)
         result = ask(tmp_path, server, script, 2, rate_limit=limit, **more)
     assert result.mini_batches.succeeded == 2
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("start_method", ["inline", "fork"])
+def test_an_error_of_the_governor_ends_the_job_with_its_traceback(
+    tmp_path: Path, start_method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job would wait for permits for ever."""
+
+    def handle(*_: Any) -> None:
+        injected = 1 / 0
+        raise AssertionError(injected)
+
+    monkeypatch.setattr(Governor, "handle", handle)
+    script = tmp_path / "waits.py"
+    script.write_text("def run(rows, context):\n    context.permit()\n    return rows\n")
+    more: Any = {"start_method": start_method, "job_dir": tmp_path / "job", "progress": False}
+    with pytest.raises(daskprs.ParallelRunFailed) as caught:
+        daskprs.parallel_run(questions(3), script, rate_limit=RateLimit(in_flight=1), **more)
+    assert "injected = 1 / 0" in str(caught.value)
 
 
 @pytest.mark.processes

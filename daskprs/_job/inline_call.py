@@ -23,7 +23,7 @@ OF_PROCESSES = [
     name
     for name, row in TABLE.items()
     if name in ("max_node_losses", "resource_monitor_interval")
-    or (row.group in (PROCESSES, TIMES) and name not in (*OF_THE_DRIVER, *OF_STAGES))
+    or (row.group in (PROCESSES, TIMES) and name not in (*OF_THE_DRIVER, *OF_STAGES, "rate_limit"))
 ]
 """Options of agents that are processes of their own, and can be killed."""
 

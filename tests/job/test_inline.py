@@ -280,7 +280,12 @@ def test_start_and_map_batches_refuse_it(tmp_path: Path) -> None:
 
 def test_options_without_effect_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing ends a mini-batch in time, which is said once."""
-    options = {"run_invocation_timeout": 5, "process_count_per_node": 2}
+    limit = daskprs.RateLimit(in_flight=2)  # it has one
+    options = {
+        "run_invocation_timeout": 5,
+        "process_count_per_node": 2,
+        "rate_limit": limit,
+    }
     _inline(ROWS[:1], lambda rows: rows, job_dir=tmp_path / "job", **options)
     assert "No timeout ends it" in caplog.text
     assert "Without effect: process_count_per_node=" not in caplog.text

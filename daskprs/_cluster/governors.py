@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from daskprs._core.governor import Governor, Grant, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from distributed import Scheduler, Worker
 
@@ -39,16 +39,24 @@ class SharedGovernor:
         self.governor.change(lowest)
 
     def lose(self, job: str, worker: str | None = None) -> None:
-        """Take back what the processes of a job hold, on a worker or on all."""
+        """Forget the processes of a job, on a worker or on all."""
         for key in [*self.members]:
             if key[0] == job and worker in (None, key[1]):
                 self.governor.lose((*key, name) for name in self.members.pop(key))
 
 
 class Governors:
-    """All governors of a scheduler."""
+    """All governors of a scheduler.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    workers
+        The workers that the scheduler has at present.
+
+    """
+
+    def __init__(self, workers: Collection[str]) -> None:
+        self._workers = workers
         self._named: dict[str, SharedGovernor] = {}
         self._of_jobs: dict[str, SharedGovernor] = {}
 
@@ -63,7 +71,7 @@ class Governors:
         self._of_jobs[job] = shared
 
     def leave(self, job: str) -> None:
-        """Take back what a job holds that has ended."""
+        """Take a job off its governor."""
         shared = self._of_jobs.pop(job, None)
         if shared is None:
             return
@@ -75,7 +83,7 @@ class Governors:
             del self._named[limit.name]
 
     def lose_worker(self, job: str, worker: str) -> None:
-        """Take back what the processes of a job hold on a worker that has gone."""
+        """Forget the processes of a job on a worker that has gone."""
         if job in self._of_jobs:
             self._of_jobs[job].lose(job, worker)
 
@@ -84,17 +92,18 @@ class Governors:
         """Whether any job has one."""
         return bool(self._of_jobs)
 
-    def handle(
-        self, job: str, worker: str, reports: Mapping[str, Sequence[Any]], gone: Sequence[str]
-    ) -> dict[str, Any]:
-        """Answer a worker: what each of its processes gets, and when it is to report again."""
+    def handle(self, job: str, worker: str, reports: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Answer a worker: what each of its processes gets, and when it is to report again.
+
+        It reports of all its processes: one that it knows no more has ended.
+        """
         shared = self._of_jobs.get(job)
-        if shared is None:  # the job has ended
+        # A late report of a worker that has gone would bring its processes back for ever.
+        if shared is None or worker not in self._workers:  # or the job has ended
             return {"grants": {}, "after_s": 1.0}
-        known = shared.members.setdefault((job, worker), set())
-        shared.governor.lose((job, worker, name) for name in gone)
-        known.difference_update(gone)
-        known.update(reports)
+        known = shared.members.get((job, worker), set())
+        shared.governor.lose((job, worker, name) for name in known - reports.keys())
+        shared.members[job, worker] = {*reports}
         made = {(job, worker, name): Report(*values) for name, values in reports.items()}
         grants = shared.governor.handle(made, time.monotonic())
         return {
@@ -110,7 +119,7 @@ _governors: WeakKeyDictionary[Any, Governors] = WeakKeyDictionary()
 def governors_of(scheduler: Scheduler) -> Governors:
     """Return the governors of a scheduler, which answers the reports of workers from now on."""
     if scheduler not in _governors:
-        _governors[scheduler] = Governors()
+        _governors[scheduler] = Governors(scheduler.workers)
     governors = _governors[scheduler]
     scheduler.handlers[HANDLER] = governors.handle
     return governors
@@ -128,7 +137,7 @@ def leave_governor(scheduler: Scheduler, job: str) -> None:
 
 
 async def ask_governor(
-    worker: Worker, job: str, reports: Mapping[str, Report], gone: Sequence[str]
+    worker: Worker, job: str, reports: Mapping[str, Report]
 ) -> tuple[dict[str, Grant], float]:
     """Report to the governor; return what each process gets, and the seconds until the next report.
 
@@ -142,7 +151,6 @@ async def ask_governor(
         job=job,
         worker=worker.address,
         reports={name: list(report) for name, report in reports.items()},
-        gone=list(gone),
     )
     if answer is None:  # Dask's answer where no job has a governor: this one is just leaving
         msg = "the scheduler has no governor"

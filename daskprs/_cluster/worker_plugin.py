@@ -245,17 +245,18 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
 
     async def _govern(self) -> None:
         """Get the agents their permits, as long as the job lasts."""
-        desk = self.pool.permits
+        desk, has_told = self.pool.permits, False
         while desk is not None:
-            reports, gone = desk.look()
+            reports = desk.look()
             after_s = LOOK_EVERY_S
-            if reports or gone:
+            if reports or has_told:
                 try:
-                    grants, wanted_s = await ask_governor(self._worker, self.name, reports, gone)
+                    grants, wanted_s = await ask_governor(self._worker, self.name, reports)
                 except OSError:  # the connection was cut: what an answer granted goes back
                     after_s = AGAIN_S
                 else:
-                    desk.apply(grants, gone)
+                    has_told = bool(reports)
+                    desk.apply(grants)
                     after_s = max(after_s, wanted_s)
             # Not at the same time as others: who comes first gets what there is.
             await asyncio.sleep(after_s * random.uniform(0.8, 1.2))  # noqa: S311

@@ -2,7 +2,8 @@
 
 It has no clock, and does no I/O: each call brings the time. Processes report sums that only grow,
 with the permits that they have. So a report that is lost, or comes twice, changes nothing: what a
-process says it has counts, and the rest goes back.
+process says it has counts, and the rest goes back. What is taken back is there for others once its
+process has said that it has it no more.
 
 A process takes a permit by itself, out of those that it has. It gets one for each call that waits,
 and where none waits anywhere, some ahead. What it does not need is taken back.
@@ -19,7 +20,7 @@ than `MOST_THROTTLED` of the answers of a window say so, and rises again window 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -122,8 +123,7 @@ class Bucket:
         """Let time pass; `held` of the permits lie with processes."""
         if self.is_endless:
             return
-        # One at least: what idle processes hold comes back with their next reports.
-        room = max(1.0, self.most(share) - held)
+        room = self.most(share) - held
         self.level = max(self.level, min(room, self.level + seconds * self._per_s(share)))
 
     def has(self, amount: int, share: float) -> bool:
@@ -140,7 +140,9 @@ class Bucket:
 class _Member:
     """What the governor knows of a process."""
 
-    report: Report = field(default_factory=Report)
+    report: Report
+    most_in_flight: int = 0
+    """How many may be in flight there, as it is told next."""
     taken_before: int = 0
     """Permits that had been taken at the report before the last one."""
     tokens_before: int = 0
@@ -168,12 +170,13 @@ class _Member:
     def may_begin(self) -> int:
         """Calls that wait and may be in flight."""
         report = self.report
-        return min(report.waiting, max(0, report.most_in_flight - report.in_flight))
+        return min(report.waiting, max(0, self.most_in_flight - report.in_flight))
 
     @property
     def reserved(self) -> int:
-        """What counts of the limit of requests at the same time."""
-        return max(self.report.most_in_flight, self.report.in_flight)
+        """What counts of the limit of requests at the same time: also what it knows so far."""
+        report = self.report
+        return max(self.most_in_flight, report.most_in_flight, report.in_flight)
 
 
 @dataclass(slots=True)
@@ -252,7 +255,8 @@ class Governor:
         """
         self._pass_time(now_s)
         for key, report in reports.items():
-            self._hear(self._members.setdefault(key, _Member()), report, now_s)
+            # One that was taken for lost has paid for what it has.
+            self._hear(self._members.setdefault(key, _Member(report)), report, now_s)
         self._judge_window(now_s)
         members = {key: self._members[key] for key in reports}
         is_paused = now_s < self._paused_until_s
@@ -269,14 +273,14 @@ class Governor:
         return grants
 
     def lose(self, keys: Iterable[Hashable]) -> None:
-        """Take back what processes hold that have ended."""
+        """Forget processes that have ended: others may have as many requests in flight.
+
+        What they held may be used up, and counts so: a script that ends its process with each
+        request keeps the limits, too.
+        """
         for key in keys:
-            member = self._members.pop(key, None)
-            if member is self._first:
+            if self._members.pop(key, None) is self._first:
                 self._first = None
-            if member is not None:
-                self._requests.take(-member.held)
-                self._tokens.take(-member.tokens_held)
 
     def _pass_time(self, now_s: float) -> None:
         passed_s = 0.0 if self._now_s is None else max(0.0, now_s - self._now_s)
@@ -352,8 +356,9 @@ class Governor:
         return True
 
     def _grant(self, wish: _Wish, requests: int, tokens: int) -> None:
-        self._requests.take(requests)
-        self._tokens.take(tokens)
+        """Grant an amount; a negative one is there for others once its process reports that."""
+        self._requests.take(max(0, requests))
+        self._tokens.take(max(0, tokens))
         wish.granted += requests
         wish.tokens += tokens
         wish.spare += requests
@@ -386,8 +391,11 @@ class Governor:
         member, report = wish.member, wish.member.report
         granted = ENDLESS if self._requests.is_endless else report.granted + wish.granted
         tokens = ENDLESS if self._tokens.is_endless else report.tokens_granted + wish.tokens
-        member.report = report._replace(granted=granted, tokens_granted=tokens)
-        return Grant(granted, tokens, report.most_in_flight, max(0.0, self._paused_until_s - now_s))
+        member.report = report._replace(
+            granted=max(granted, report.granted), tokens_granted=max(tokens, report.tokens_granted)
+        )
+        pause_s = max(0.0, self._paused_until_s - now_s)
+        return Grant(granted, tokens, member.most_in_flight, pause_s)
 
     def _most_in_flight(self, member: _Member, now_s: float) -> int:
         """Return how many requests of a process may be in flight: its share by demand."""
@@ -407,8 +415,7 @@ class Governor:
 
     def _wish(self, member: _Member, now_s: float) -> _Wish:
         """Return what a process wants: permits for calls that may begin."""
-        most = self._most_in_flight(member, now_s)
-        member.report = member.report._replace(most_in_flight=most)
+        member.most_in_flight = self._most_in_flight(member, now_s)
         is_idle = member.report.waiting > 0 and not member.reserved
         member.idle_s = min(member.idle_s, now_s) if is_idle else inf
         return _Wish(member, member.may_begin, member.held, member.tokens_held)

@@ -232,26 +232,28 @@ def test_jobs_of_a_cluster_share_a_limit_by_its_name(tmp_path: Path) -> None:
 
 
 def test_what_a_lost_worker_or_a_job_that_has_ended_holds_goes_to_others() -> None:
-    governors = Governors()
+    governors = Governors(workers := {"a", "b", "c"})
     for job in ("one", "two"):
         governors.join(job, RateLimit(in_flight=4, name="account"))
 
     def most(job: str, worker: str, most_now: int = 0) -> int:
         report = Report(most_in_flight=most_now, waiting=10)
-        answer = governors.handle(job, worker, {"p": list(report)}, [])
-        grant: list[int] = answer["grants"]["p"]
+        answer = governors.handle(job, worker, {"p": list(report)})
+        grant: list[int] = answer["grants"].get("p", [0, 0, 0])
         return grant[2]
 
     assert most("one", "a") == 4
     assert most("two", "b") == 0
+    workers.remove("a")
     governors.lose_worker("one", "a")
+    assert most("one", "a", 4) == 0, "a late report"
     assert most("two", "b") == 4
     assert most("one", "c") == 0
     governors.leave("two")
     assert most("one", "c") == 4
     governors.leave("one")
     assert not governors.are_needed
-    assert governors.handle("one", "c", {"p": list(Report())}, []) == {
+    assert governors.handle("one", "c", {"p": list(Report())}) == {
         "grants": {},
         "after_s": 1.0,
     }

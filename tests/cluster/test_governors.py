@@ -13,7 +13,7 @@ from tests.support.local_servers import LOCAL_SERVERS
 async def asked(dask_worker: Any) -> str:
     """Return what a worker is told."""
     try:
-        await ask_governor(dask_worker, "job", {}, [])
+        await ask_governor(dask_worker, "job", {})
     except OSError as error:
         return str(error)
     return "an answer"

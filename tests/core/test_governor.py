@@ -88,7 +88,7 @@ class Played:
         self.now_s = 0.0
         self.processes = [GovernedProcess(str(number)) for number in range(3)]
         self.numbers = count(3)
-        self.taken = self.tokens_taken = self.lost = self.tokens_lost = 0
+        self.taken = self.tokens_taken = 0
 
     def step(self, what: str, number: int, amount: int) -> None:
         """Do something to a process."""
@@ -119,9 +119,6 @@ class Played:
     def die(self, number: int) -> None:
         """End a process without a word, and begin another."""
         process = self.processes[number]
-        # What it had taken since its last report is not known; it had been granted.
-        self.lost += process.granted
-        self.tokens_lost += process.tokens_granted
         self.governor.lose([process.key])
         self.processes[number] = GovernedProcess(str(next(self.numbers)))
 
@@ -131,9 +128,9 @@ class Played:
             self.taken, self.tokens_taken = self.taken + 1, self.tokens_taken + cost
         most = self.limit.in_flight or ENDLESS
         assert sum(one.taken - one.ended for one in self.processes) <= most
-        assert self.taken <= 1 + self.allowed(self.limit.requests_per_minute) + self.lost
+        assert self.taken <= 1 + self.allowed(self.limit.requests_per_minute)
         allowed = self.allowed(self.limit.tokens_per_minute)
-        assert self.tokens_taken <= allowed + self.tokens_lost + 40  # one call may borrow
+        assert self.tokens_taken <= allowed + 40  # one call may borrow
 
     def allowed(self, per_minute: float | None) -> float:
         """Return what may have been taken by now."""
@@ -195,6 +192,46 @@ def test_permits_of_a_process_that_has_ended_go_to_others() -> None:
     assert living.take(2.0) is not None
 
 
+def test_what_is_taken_back_goes_to_others_once_its_process_has_said_so() -> None:
+    """It may take what it had, until it hears that it has it no more."""
+    governor = Governor(RateLimit(requests_per_minute=600, in_flight=8))
+    idle, busy = GovernedProcess("idle"), GovernedProcess("busy")
+    idle.queue.extend([0] * 4)
+    for now_s in (0.0, 5.0):
+        idle.apply(governor.handle({"idle": idle.report(now_s)}, now_s)["idle"], now_s)
+        idle.take(now_s)
+    idle.queue.clear()
+    idle.ended = idle.taken
+    had = idle.granted - idle.taken
+    assert had > 0
+    busy.queue.extend([0] * 20)
+    governor.handle({"busy": busy.report(5.0)}, 5.0)  # an answer that is lost
+    lower = governor.handle({"idle": idle.report(5.0)}, 5.0)["idle"]
+    assert lower.granted < idle.granted
+    assert lower.most_in_flight < idle.most
+    busy.apply(governor.handle({"busy": busy.report(5.0)}, 5.0)["busy"], 5.0)
+    assert had + busy.granted <= 10
+    assert idle.most + busy.most <= 8
+    before = busy.granted, busy.most
+    idle.apply(lower, 5.0)
+    governor.handle({"idle": idle.report(5.0)}, 5.0)
+    busy.apply(governor.handle({"busy": busy.report(5.0)}, 5.0)["busy"], 5.0)
+    assert busy.granted > before[0]
+    assert busy.most > before[1]
+
+
+def test_the_rate_is_kept_by_processes_that_end_with_each_request() -> None:
+    """What they had taken since their last report is not known."""
+    governor, taken = Governor(RateLimit(requests_per_minute=60)), 0
+    for number in range(100):
+        process, now_s = GovernedProcess(str(number)), 0.1 * number
+        process.queue.append(0)
+        process.apply(governor.handle({number: process.report(now_s)}, now_s)[number], now_s)
+        taken += process.take(now_s) is not None
+        governor.lose([number])
+    assert 5 <= taken <= 11
+
+
 def test_more_processes_than_requests_take_turns() -> None:
     """As those of several jobs that share a limit do; nobody waits for the end of another job."""
     governor = Governor(RateLimit(in_flight=2))
@@ -223,12 +260,12 @@ def test_a_call_with_many_tokens_keeps_nobody_while_it_may_not_begin() -> None:
     small.queue.extend([1] * 5)
     big.queue.extend([500] * 2)
     for turn in range(1200):
-        if turn == 2:
+        if turn == 4:
             assert big.most
             assert len(big.queue) == 2, "it waits for its turn"
             governor.change(RateLimit(tokens_per_minute=600, in_flight=1))
         now_s = 0.1 * turn
-        for process in (small, big) if turn < 2 else (big, small):
+        for process in (small, big) if turn < 4 else (big, small):
             grant = governor.handle({process.key: process.report(now_s)}, now_s)[process.key]
             process.apply(grant, now_s)
             process.take(now_s)

@@ -18,9 +18,11 @@ from daskprs._agent.protocol.messages import (
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentExited, Results
+from daskprs._core.limits import NEVER_S
 from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._output.spool import AgentSpool, Sink, UnwritableError
 from tests.simulation.attempts import ItemsAttempt, formatted, in_steps, spooled
+from tests.simulation.endpoints import TOKENS, tokens_of
 from tests.simulation.far import look_at
 from tests.simulation.items import (
     DIES,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from daskprs._core.mini_batch import Assigned, MiniBatch
     from daskprs._core.spending import Amounts
     from daskprs._output.spec import SpoolSpec
+    from tests.simulation.endpoints import Refusal, Requests, Server
     from tests.simulation.items import Items
     from tests.simulation.world import Process
 
@@ -50,6 +53,8 @@ SEND_EVERY_S = 0.2
 LOAD_S = 0.001
 STATUS = {GOOD: Status.RUN_DONE, STAGE_DIES: Status.PROCESS_DIED}
 """How attempts end that do not raise."""
+NO_ANSWER = (Status.THROTTLED, Status.RUN_TIMEOUT)
+"""How attempts end whose requests have no answer."""
 HEADER = "index row\n"
 """The header of mini-batches with rows, where the output has one."""
 
@@ -74,12 +79,19 @@ class Script:
         Returns what befalls the next start of a process.
     items
         What the items of mini-batches do; None: the mini-batches have one item each.
+    server
+        The endpoint that it calls; None: it calls none.
 
     """
 
     def __init__(
-        self, act: Callable[[int], Act], starts: Callable[[], str], items: Items | None = None
+        self,
+        act: Callable[[int], Act],
+        starts: Callable[[], str],
+        items: Items | None = None,
+        server: Server | None = None,
     ) -> None:
+        self.server = server
         self.act = act
         self.starts = starts
         self._items = items
@@ -117,7 +129,7 @@ class Agent:
     The process works in events of the loop. It ends with its worker.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - what a process has
         self,
         job: JobSpec,
         assignment: AgentAssignment,
@@ -125,11 +137,14 @@ class Agent:
         worker: Process,
         script: Script,
         pid: int,
+        requests: Callable[[Agent], Requests | None] = lambda _: None,
+        node: int = 0,
     ) -> None:
         self.gone = False
         self.pid = pid
         self.spec = SimpleNamespace(
             name=assignment.process,
+            node=node,
             spool=spool,
             far=True,
             stdout="",
@@ -180,6 +195,9 @@ class Agent:
         """Whether the agent waits for a message."""
         self._pending: list[tuple[Outcome, bytes]] = []
         self._pending_s = 0.0
+        self.died_s: float | None = None
+        worker.at_end.append(self._note_death)
+        self.requests = requests(self)
         self._loop = now().loop
         self._steps = self._work_on()
         self._go_on()
@@ -282,7 +300,7 @@ class Agent:
 
     def _run(self, position: int) -> Generator[float | None, None, bool]:
         """Run a mini-batch; return whether the agent has halted."""
-        mini_batch, attempt, *_ = self._work[position]
+        mini_batch = self._work[position].mini_batch
         begun_s = now().now_s
         self.enter(Phase.LOADING, position)
         self.turn_to(0)
@@ -301,6 +319,8 @@ class Agent:
             is_good = outcome.status is Status.RUN_DONE
             return self._has_halted(position, is_good=is_good, is_neutral=outcome.is_neutral)
         self.enter(Phase.RUNNING, position, 1)
+        if self.requests is not None:
+            yield from self.requests.begun(self, position, index)
         if self.is_poisoned and act.what == GOOD:
             act = act._replace(what=RAISES)
         elif act.what != GOOD:
@@ -312,10 +332,21 @@ class Agent:
             self.die(-9)
             yield None
         self._ahead = NOTHING
-        self.is_poisoned |= act.what == POISONS
-        outcome, body = self._outcome(mini_batch, attempt, begun_s, act.what)
+        outcome, body = self._made_request(self._work[position], begun_s, act.what)
         self._report(outcome, body)
-        return self._has_halted(position, is_good=act.what == GOOD, is_neutral=outcome.is_neutral)
+        is_good = outcome.status is Status.RUN_DONE
+        return self._has_halted(position, is_good=is_good, is_neutral=outcome.is_neutral)
+
+    def _made_request(self, assigned: Assigned, begun_s: float, what: str) -> tuple[Outcome, bytes]:
+        """Return the outcome of an attempt that has had its answer, if it calls an endpoint."""
+        mini_batch, attempt, *_ = assigned
+        refusal = None
+        if self.requests is not None:
+            refusal = self.requests.ended(mini_batch.index, what)
+        if refusal is not None:
+            return _refused(mini_batch, attempt, begun_s, refusal), b""
+        self.is_poisoned |= what == POISONS
+        return self._outcome(mini_batch, attempt, begun_s, what)
 
     def _has_halted(self, position: int, *, is_good: bool, is_neutral: bool = False) -> bool:
         """Return whether the agent halts after an attempt, as that of production does."""
@@ -373,7 +404,7 @@ class Agent:
     def _report(self, outcome: Outcome, body: bytes) -> None:
         """Let the outcome of an attempt be sent, now or with others."""
         self._done += 1
-        outcome = outcome._replace(usage=(("calls", 1.0),))
+        outcome = outcome._replace(usage=self._used_by(outcome))
         is_other = any(bool(rows) and _is_aside(outcome) for _, rows in self._pending)
         if is_other or (body and any(_is_aside(one) for one, _ in self._pending)):
             self._send()  # rows are all in the spool, or all in the message
@@ -400,10 +431,25 @@ class Agent:
         results = Results(outcomes, rows, "" if rows else name, unwritten)
         self._outbox.append(Outcomes(self._order, results, halted))
 
+    def _used_by(self, outcome: Outcome) -> Amounts:
+        calls: Amounts = (("calls", 1.0),)
+        if self.requests is None or outcome.status in NO_ANSWER:
+            return calls
+        return (*calls, (TOKENS, float(tokens_of(outcome.index))))
+
     def die(self, returncode: int) -> None:
         """End the process."""
         if self._returncode is None:
             self._returncode = returncode
+            self._note_death()
+
+    def _note_death(self) -> None:
+        self.died_s = now().now_s if self.died_s is None else self.died_s
+
+    @property
+    def lives(self) -> bool:
+        """Whether it and its worker live."""
+        return self.died_s is None
 
     # ---- what the slot sees: the shared page ----
 
@@ -416,7 +462,21 @@ class Agent:
 
     def counted(self) -> Amounts:
         """Return what the script has counted."""
-        return (("calls", float(self._calls)),) if self._calls else ()
+        calls: Amounts = (("calls", float(self._calls)),) if self._calls else ()
+        tokens = 0 if self.requests is None else self.requests.tokens
+        return (*calls, (TOKENS, float(tokens))) if tokens else calls
+
+    def permits(self) -> Any:
+        """Return what it says of its permits."""
+        return self._asked().page.permits()
+
+    def grant(self, *granted: int) -> Any:
+        """Grant permits."""
+        return self._asked().page.grant(*granted)
+
+    def _asked(self) -> Requests:
+        assert self.requests is not None
+        return self.requests
 
     def printed(self) -> Any:
         """Return what it printed."""
@@ -485,6 +545,8 @@ class Agent:
                 return limits.init_timeout_s - age_s
             case Phase.RUNNING:
                 return self.timeout_s(self.timeout_of(activity)) + self.grace_s - age_s
+            case Phase.WAITING:
+                return NEVER_S
             case Phase.SHUTDOWN | Phase.CANCELING:
                 return limits.shutdown_timeout_s - age_s
             case Phase.IDLE | Phase.STARTING:
@@ -530,6 +592,16 @@ class Agent:
     def peak_bytes(self, _: float) -> int:
         """Return no memory."""
         return 0
+
+
+def _refused(mini_batch: MiniBatch, attempt: int, begun_s: float, refusal: Refusal) -> Outcome:
+    """Return the outcome of an attempt that an endpoint has refused."""
+    took_s = now().now_s - begun_s
+    failure = Failure("RateLimitError", "too many requests", retryable=not refusal.is_final)
+    times_s = EPOCH_S + begun_s, took_s, took_s, took_s
+    status = Status.THROTTLED
+    outcome = Outcome(mini_batch.index, attempt, status, 1, 0, *times_s, failure=failure)
+    return outcome._replace(wait_s=refusal.after_s)
 
 
 def _is_aside(outcome: Outcome) -> bool:

@@ -14,7 +14,7 @@ from daskprs._core.soundness import Soundness
 from tests.simulation.agents import LOAD_S, Agent
 from tests.simulation.attempts import ItemsAttempt, in_steps
 from tests.simulation.far import look_at
-from tests.simulation.items import DIES, GOOD, HANGS, POISONS, RAISES
+from tests.simulation.items import DIES, GOOD, HANGS, RAISES
 from tests.simulation.world import EPOCH_S, now
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.agents import Act
 
-URGENCY = {Phase.CANCELING: 2, Phase.RUNNING: 1}
+URGENCY = {Phase.CANCELING: 2, Phase.RUNNING: 1, Phase.WAITING: -1}
 """Which call the supervisor looks at: the highest one, and the oldest of these."""
 
 
@@ -110,6 +110,8 @@ class CallsAgent(Agent):
         mini_batch, attempt, *_ = self._work[call.position]
         begun_s, index = now().now_s, mini_batch.index
         call.enter(Phase.RUNNING, total=1)
+        if self.requests is not None:
+            yield from self.requests.begun(call, call.position, index)
         if act.what != GOOD:
             self.script.caused[index] = self.script.caused.get(index, 0) + 1
         if act.what == HANGS:
@@ -122,14 +124,15 @@ class CallsAgent(Agent):
             self.die(-9)
             yield None
         if act.what == HANGS:
+            if self.requests is not None:
+                self.requests.canceled()
             failure = Failure("TimeoutError", "run() took too long, and was canceled")
             took_s = now().now_s - begun_s
             status = Status.RUN_TIMEOUT
             times_s = EPOCH_S + begun_s, took_s, took_s, took_s
             return Outcome(index, attempt, status, 1, 0, *times_s, failure=failure), b""
         what = RAISES if self.is_poisoned and act.what == GOOD else act.what
-        self.is_poisoned |= what == POISONS
-        return self._outcome(mini_batch, attempt, begun_s, what)
+        return self._made_request(self._work[call.position], begun_s, what)
 
     def _end(self, call: Call, outcome: Outcome, body: bytes) -> None:
         """Report an attempt; take no more work where the process may be broken or is worn."""

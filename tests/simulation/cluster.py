@@ -41,6 +41,8 @@ class Scheduler:
         self.plugins: dict[str, Any] = {}
         self.tasks: dict[Any, Task] = {}
         self.clients: dict[str, Any] = {}
+        self.handlers: dict[str, Any] = {}
+        """What answers requests of workers."""
         self.unrunnable: dict[Task, None] = {}
         self._topics: dict[str, set[str]] = {}
         self._broker = SimpleNamespace(_topics=self._topics)
@@ -290,6 +292,41 @@ class _Stream:
         return self.is_closed
 
 
+class _SchedulerOfWorker:
+    """The scheduler, as a worker asks it."""
+
+    def __init__(self, worker: Worker, cluster: Cluster) -> None:
+        self._worker = worker
+        self._cluster = cluster
+        self._scheduler = cluster.scheduler
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._asked, name)
+
+    async def _asked(self, name: str, **given: Any) -> Any:
+        answer, scheduler = now().loop.create_future(), self._scheduler
+        packed = pickle.dumps(given)
+        there = self._cluster.wire(scheduler.process)
+        back = self._cluster.wire(self._worker.process)
+
+        def serve() -> None:
+            handler = scheduler.handlers.get(name)
+            result = None if handler is None else handler(**pickle.loads(packed))
+            back.send(lambda: answer_with(answer, result, None))
+
+        def look() -> None:
+            if answer.done():
+                return
+            if scheduler.process.is_dead:
+                answer.set_exception(CommClosed(name))
+            else:
+                now().loop.call_later(NOTICED_DEAD_S, look)
+
+        there.send(serve)
+        now().loop.call_later(NOTICED_DEAD_S, look)
+        return await answer
+
+
 class _Task:
     """A task, as its worker knows it."""
 
@@ -336,6 +373,7 @@ class Worker:
         self.to_scheduler = cluster.wire(cluster.scheduler.process)
         self.to_worker = cluster.wire(self.process)
         self._scheduler = cluster.scheduler
+        self.scheduler = _SchedulerOfWorker(self, cluster)
         self.to_scheduler.send(partial(cluster.scheduler.add_worker, self))
 
     def _add_callback(self, call: Any, *given: Any) -> None:

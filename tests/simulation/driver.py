@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
@@ -18,6 +19,7 @@ from daskprs._cluster.partition_feed import PartitionFeed
 from daskprs._cluster.scheduler_plugin import LEAVES_WITHIN_S
 from daskprs._cluster.slot_allocator import SlotAllocator
 from daskprs._core.ending import Ending, JobStatus
+from daskprs._core.spending import Spending
 from daskprs._driver import dispatch
 from daskprs._driver.inline_slots import InlineSlots
 from daskprs._folders.job_lock import locked
@@ -35,17 +37,21 @@ from daskprs._system.interrupts import (
     sigterm_heard_by,
 )
 from tests.simulation.client import Client
+from tests.simulation.endpoints import TOKENS
 from tests.simulation.far import CODE, SCRIPT, SNAPSHOT, Reader
+from tests.simulation.items import REFUSED
 from tests.simulation.left_out import fitting_limits
 from tests.simulation.partitions import know_all, source_of
-from tests.simulation.promises import CheckedLedger, Listener, demand
+from tests.simulation.promises import CheckedLedger, Listener, Ruled, demand
 from tests.simulation.scenario import AT_WORK, ENDING, OPENING, PUBLISHING, Scenario
+from tests.simulation.usage import check_usage
 from tests.simulation.world import EPOCH_S, Process, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from daskprs._cluster.part_writers import PartWriters
+    from daskprs._core.limits import Limits
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._driver.ports import Slots
     from daskprs._folders.job_folder import JobFolder
@@ -54,6 +60,7 @@ if TYPE_CHECKING:
 
 OVER_WITHIN_S = 10.0
 """Seconds from SIGTERM to the kill that follows it in a container."""
+ALL_REFUSED = "the endpoint wanted fewer requests"
 STOPS = {"stop driver", "second driver", "stop worker"}
 """What may delay the end: a driver waits 10 s for a worker that has stopped just now.
 
@@ -139,9 +146,10 @@ class Driver:
                 stage.is_quiet,
                 job_id,
                 self._plan(plan, store, job_id),
-                fitting_limits(stage.folder, scenario.limits),
+                self._limits(stage.folder),
                 expected=None if scenario.partitions else scenario.count,
                 seed=job_id,
+                spending=Spending(store.spent_before, store.useful_before),
             )
             listeners: Any = Listener(stage.books, epoch, stage.disk.record)
             job = spec_of(job_id, stage.folder, epoch, scenario)
@@ -167,6 +175,8 @@ class Driver:
         self.moment = AT_WORK
         with sigterm_heard_by(partial(self._hear, dispatcher, end)):
             ending = dispatcher.run()
+        if stage.server is not None:
+            check_usage(stage, job.job_id, ledger, ending)
         strikes = {*map(itemgetter(1), scenario.strikes)}
         delays = bool(scenario.far) or not STOPS.isdisjoint(strikes)
         if self._asked_s is not None and not delays:
@@ -181,8 +191,31 @@ class Driver:
             stage.has_published = True
             self.moment = ENDING
         elif ending.status is JobStatus.INTERRUPTED:
-            demand(end().at_s is not None, "a job without an end was interrupted")
+            is_right = end().at_s is not None or self._may_be_cut_short(ending.reason, ledger)
+            demand(is_right, f"a job without an end was interrupted: {ending.reason}")
         return ending
+
+    def _may_be_cut_short(self, reason: str, ledger: CheckedLedger) -> bool:
+        """Return whether an endpoint or a limit of usage may end the job; a resume may do more."""
+        stage, scenario = self._stage, self._stage.scenario
+        if stage.server is None:
+            return False
+        stage.books.count("job interrupted", reason.partition(":")[0].partition("=")[0])
+        stage.server.pay()
+        if ALL_REFUSED in reason:
+            refused = {index for index, acts in scenario.bad.items() if REFUSED in acts}
+            demand(refused, f"not all requests were refused: {reason}")
+            if ledger.left_of(range(scenario.count)) <= refused:
+                raise Ruled
+            return True
+        return any(why in reason for why in ("the quota of the endpoint", "usage_limits"))
+
+    def _limits(self, folder: JobFolder) -> Limits:
+        """Return the limits of the ledger, with what a resume was allowed to use more."""
+        limits, server = fitting_limits(folder, self._stage.scenario.limits), self._stage.server
+        if server is None or server.usage_limit is None:
+            return limits
+        return replace(limits, usage_limits=((TOKENS, server.usage_limit),))
 
     def _new_writers(self, attempts: Path) -> PartWriters | None:
         """Return what has parts written on the cluster; None where the driver writes them."""
@@ -296,4 +329,5 @@ def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario) -> J
         start_method="fork",
         limits=scenario.limits,
         calls=scenario.calls,
+        rate_limit=None if scenario.endpoint is None else scenario.endpoint.limit,
     )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 GOOD, RAISES, DIES, HANGS, POISONS = "good", "raises", "dies", "hangs", "poisons"
 STAGE_RAISES, STAGE_DIES = "a stage raises", "a stage dies"
 """In a process of its own, beside that of `run`."""
+REFUSED = "is refused"
+"""The endpoint refuses each request of the mini-batch."""
 NEEDS_MEMORY, SLOW, NAMED = "needs memory", "is slow", "is named"
 """No memory is enough; it takes `SLOW_S`, and passes; the script names it by `context.fail`."""
 ENDS_A_CALL = (RAISES, DIES, HANGS, POISONS, NEEDS_MEMORY)

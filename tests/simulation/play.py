@@ -18,6 +18,7 @@ from tests.simulation.agents import HEADER, Act, Script, numbers_of, rows_of
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import OPEN_TO, Disk
 from tests.simulation.driver import Driver
+from tests.simulation.endpoints import Endpoint, Server
 from tests.simulation.far import Reading
 from tests.simulation.items import GOOD
 from tests.simulation.left_out import FORMS, LeftOut, output_in, typed_in
@@ -81,7 +82,16 @@ class Stage:
         self._target_name = f"out/rows.{scenario.form}"
         self.target = root / self._target_name
         self.folder = JobFolder(root / "job")
-        self.script = Script(self._act, self._starts, scenario.items)
+        self.server: Server | None = None
+        """The endpoint that the script calls."""
+        if scenario.endpoint is not None:
+            endpoint = scenario.endpoint
+            if is_calm:
+                endpoint = Endpoint(endpoint.limit, endpoint.refuses, endpoint.after_s)
+            rng = random.Random(f"server of {scenario.seed}")  # noqa: S311
+            latency_s = 0.0 if is_calm else scenario.latency_s
+            self.server = Server(endpoint, rng, self._has_one_job, latency_s)
+        self.script = Script(self._act, self._starts, scenario.items, self.server)
         self._starts_made = 0
         self._starts_failed = False
         self.root = root
@@ -159,7 +169,7 @@ class Stage:
         scenario = self.scenario
         world = World()
         world.tokens = self.rng.getrandbits(32)
-        Pool.script, Pool.made = self.script, 0
+        Pool.script, Pool.made, Pool.of_job = self.script, 0, {}
         pool.IN_MESSAGE_BYTES = scenario.in_message_bytes
         nodes.CARRIED_BYTES = scenario.carried_bytes
         Reading.rng = random.Random(f"reading of {scenario.seed}")  # noqa: S311
@@ -234,6 +244,10 @@ class Stage:
         """Say whether nothing has befallen the cluster, so that no attempt was in vain."""
         is_damaged = bool(self.scenario.damaged) and not self.is_calm
         return not (self.strikes.has_struck or self._starts_failed or is_damaged)
+
+    def _has_one_job(self) -> bool:
+        """Say whether all agents were of one job, and nothing has befallen it."""
+        return self.is_quiet() and len(Pool.of_job) == 1
 
     # ---- what must hold at the end ----
 

@@ -13,6 +13,7 @@ import daskprs._output.dataset.earlier_parts
 import daskprs._output.dataset.ordered_parts
 import daskprs._output.failures.failed_table  # noqa: F401
 from daskprs._core.usage import NodeUsage
+from tests.simulation.endpoints import LOOK_EVERY_S
 from tests.simulation.far import site_of
 from tests.simulation.partitions import Staging
 from tests.simulation.parts import Helper, in_folder
@@ -21,6 +22,7 @@ from tests.simulation.standard import replaced
 from tests.simulation.world import now
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -42,6 +44,7 @@ class Stage(Protocol):
 
     cluster: Cluster
     disk: Disk
+    rng: random.Random
 
 
 _stages: list[Stage] = []
@@ -59,6 +62,10 @@ def on(stage: Stage) -> Iterator[None]:
 
 def _this_worker() -> Worker:
     return _stages[-1].cluster.this_worker()
+
+
+def _uniform(least: float, most: float) -> float:
+    return _stages[-1].rng.uniform(least, most)
 
 
 def _leave_the_threads() -> None:
@@ -82,6 +89,9 @@ def simulated() -> Iterator[None]:
         (worker, "WorkerSite"): site_of,
         (worker, "PeriodicCallback"): _Periodic,
         (worker, "TELL_EVERY_MS"): TELL_EVERY_MS,
+        (worker, "LOOK_EVERY_S"): LOOK_EVERY_S,
+        (worker, "random"): SimpleNamespace(uniform=_uniform),
+        ("daskprs._agent.inline.governing_thread", "LOOK_EVERY_S"): LOOK_EVERY_S,
         ("daskprs._driver.dispatch", "TICK_S"): TICK_S,
         (worker, "worker_ends_in_s"): _ends_in_s,
         (worker, "visible_devices"): lambda: (),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,11 @@ from daskprs._core.actions import Commit, FailAttempt, Remark, Submit
 from daskprs._core.events import MiniBatchesDone
 from daskprs._core.lease import LeaseReturned
 from daskprs._core.ledger import Ledger
+from daskprs._core.outcomes import Status
+from daskprs._core.settling import MOST_THROTTLED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from daskprs._core.mini_batch import MiniBatch
     from tests.simulation.disk import Operation
@@ -132,6 +135,8 @@ class CheckedLedger(Ledger):
         """Whether so many processes were renewed in vain that all failures count."""
         self._ended = 0
         """Number of attempts that have ended."""
+        self._refused = Counter[int]()
+        """How often an endpoint has refused a mini-batch."""
         self._committed: set[int] = set()
         self.given_up: set[int] = set()
         self.failed_items = 0
@@ -187,6 +192,12 @@ class CheckedLedger(Ledger):
         """Check a failed attempt: whom it is charged to, and why a mini-batch is given up."""
         index, scenario = action.mini_batch.index, self._scenario
         demand(index not in self._committed, f"{index} fails after its commit")
+        self._refused[index] += action.outcome.status is Status.THROTTLED
+        if action.outcome.status is Status.THROTTLED and action.charged:
+            demand(self._refused[index] > MOST_THROTTLED, f"{index} is charged for a refusal")
+            demand(self._state.tally.succeeded, f"{index} is charged where nothing succeeds")
+            if scenario.is_innocent(index):  # by chance it was refused so often
+                raise Ruled
         is_innocent = scenario.is_innocent(index)
         passes_later = scenario.items is None and index not in scenario.settled_bad
         if self._counts_again and action.final and (is_innocent or passes_later):
@@ -199,6 +210,10 @@ class CheckedLedger(Ledger):
             self.failed_items += action.outcome.total
             if self._searches:
                 self._check_given_up(index)
+
+    def left_of(self, indexes: Iterable[int]) -> set[int]:
+        """Return those of some mini-batches that are not settled."""
+        return {*indexes} - self._committed - self.given_up
 
     def _is_searched(self, index: int) -> bool:
         """Return whether a search after the last try tells if its items or a process are to blame.
@@ -233,5 +248,5 @@ class CheckedLedger(Ledger):
     def _check_attempts(self, submit: Submit) -> None:
         """Check that a mini-batch costs few attempts where nothing befalls the job."""
         for index, attempt in submit.lease.work.columns("mini_batch.index", "attempt"):
-            most = self._scenario.most_attempts(index)
+            most = self._scenario.most_attempts(index) + self._refused[index]
             demand(attempt <= most, f"{index} is attempted {attempt} times, and not {most}")

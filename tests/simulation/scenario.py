@@ -9,7 +9,9 @@ from itertools import accumulate
 from daskprs._core.calls import Calls
 from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
+from daskprs._core.rate_limit import RateLimit
 from daskprs._output.spec import OutputSpec
+from tests.simulation.endpoints import Endpoint, tokens_of
 from tests.simulation.items import (
     DIES,
     GOOD,
@@ -18,6 +20,7 @@ from tests.simulation.items import (
     NEEDS_MEMORY,
     POISONS,
     RAISES,
+    REFUSED,
     SLOW,
     STAGE_DIES,
     STAGE_RAISES,
@@ -91,6 +94,8 @@ class Scenario:
     has_stages: bool = False
     calls: Calls | None = None
     """Calls of `run` at a time of a process, where it makes several."""
+    endpoint: Endpoint | None = None
+    """The endpoint that the script calls."""
 
     @property
     def length_s(self) -> float:
@@ -143,6 +148,8 @@ class Scenario:
             "parts by workers": self.small_bytes <= FEW_BYTES,
             "lives of processes": self.limits.agent_max_mini_batches,
             "calls at a time": self.calls,
+            "endpoint": self.endpoint,
+            "rate limit": self.endpoint is not None and self.endpoint.limit,
             "stages": self.has_stages and self.bad and self.items is None,
             "little memory": items is not None and items.most_rows,
         }
@@ -249,6 +256,10 @@ HAVE_PARTS = 0.1
 FEW_BYTES = 1_000
 HAVE_CALLS = 0.1
 """Share of the seeds whose processes make several calls at a time."""
+HAVE_ENDPOINTS = 0.08
+"""Share of the seeds whose script calls an endpoint, unless mini-batches have several items."""
+FORGETS_S = 150.0
+"""Seconds without a settled mini-batch after which such a job ends."""
 HAVE_STAGES = 0.05
 """Share of the other seeds in which stages fail, in processes beside those of `run`."""
 HAVE_SIGNALS = 0.1
@@ -417,6 +428,43 @@ def with_stages(scenario: Scenario, rng: random.Random) -> Scenario:
     return replace(scenario, bad=bad, has_stages=True)
 
 
+def with_endpoint(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Return a scenario whose script calls an endpoint, which refuses requests."""
+    if scenario.items is not None or scenario.has_stages:
+        return scenario
+    limit = None
+    if rng.random() < 0.7:
+        limit = RateLimit(
+            requests_per_minute=rng.choice([None, 30, 120, 600]),
+            tokens_per_minute=rng.choice([None, 120, 1_000]),
+            in_flight=rng.choice([1, 2, 4]),
+            name=rng.choice([None, "account"]),
+        )
+    bursts = []
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        from_s = rng.random() * (scenario.length_s + 5)
+        bursts.append((from_s, from_s + rng.choice([0.5, 3.0, 20.0])))
+    total = sum(map(tokens_of, range(scenario.count)))
+    some = rng.random() < 0.2
+    endpoint = Endpoint(
+        limit,
+        rng.choice([0.0, 0.0, 0.05, 0.3]),
+        rng.choice([None, None, 0.5, 2.0, 10.0]),
+        tuple(bursts),
+        quota=rng.randint(1, scenario.count + 2) if some else None,
+        usage_limit=rng.randint(1, total) if rng.random() < 0.3 else None,
+    )
+    bad = dict(scenario.bad)
+    if rng.random() < 0.1:
+        bad[rng.randrange(scenario.count)] = [REFUSED]
+    limits = replace(
+        scenario.limits,
+        progress_update_timeout_s=FORGETS_S,
+        first_progress_timeout_s=FORGETS_S,
+    )
+    return replace(scenario, bad=bad, limits=limits, endpoint=endpoint)
+
+
 def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
     """Return a scenario whose mini-batches have several items."""
     count = min(scenario.count, MOST_MINI_BATCHES)
@@ -498,5 +546,6 @@ RARE = (
     ("items", HAVE_ITEMS, with_items),
     ("partitions", HAVE_PARTITIONS, with_partitions),
     ("stopped schedulers", HAVE_STOPPED_SCHEDULERS, with_stopped_schedulers),
+    ("endpoints", HAVE_ENDPOINTS, with_endpoint),
 )
 """What only a share of the seeds has, in the order in which it is drawn."""

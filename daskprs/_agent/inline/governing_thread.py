@@ -41,11 +41,13 @@ class GoverningThread:
         self._thread.join()
 
     def _govern(self) -> None:
+        known: set[str] = set()
         while not self._is_over.wait(LOOK_EVERY_S):
-            reports, gone = self._desk.look()
-            self._desk.apply(self._grants(reports, gone), gone)
+            reports = self._desk.look()
+            gone, known = known - reports.keys(), {*reports}
+            self._desk.apply(self._grants(reports, gone))
 
-    def _grants(self, reports: dict[str, Report], gone: list[str]) -> dict[str, Grant]:
+    def _grants(self, reports: dict[str, Report], gone: set[str]) -> dict[str, Grant]:
         """Return what the agent gets: anything after an error of ours, which ends the job.
 
         A call that waits keeps the thread that drives the job, and would never give it back.

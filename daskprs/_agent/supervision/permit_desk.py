@@ -31,8 +31,6 @@ class PermitDesk:
         """The agents that are there, by a name that no other has had."""
         self._granted: dict[str, tuple[int, int, int]] = {}
         """What they have in all: permits, tokens, and how many may be in flight."""
-        self._gone: list[str] = []
-        """The names of those that have ended since the last report was answered."""
 
     def admit(self, agent: Supervisor) -> None:
         """Begin to serve an agent."""
@@ -40,8 +38,8 @@ class PermitDesk:
             self._number += 1
             self._agents[f"{agent.spec.node}-{agent.spec.name}-{self._number}"] = agent
 
-    def look(self) -> tuple[dict[str, Report], list[str]]:
-        """Return the reports of the agents, and the names of those that have ended."""
+    def look(self) -> dict[str, Report]:
+        """Return the reports of the agents that are there."""
         reports = {}
         with self._lock:
             agents = [*self._agents.items()]
@@ -51,14 +49,12 @@ class PermitDesk:
                 with self._lock:
                     self._agents.pop(name, None)
                     self._granted.pop(name, None)
-                    self._gone.append(name)
             else:
                 reports[name] = report
-        return reports, [*self._gone]
+        return reports
 
-    def apply(self, grants: Mapping[str, Grant], gone: list[str]) -> None:
-        """Write what agents get; of those in `gone` it is known that they have ended."""
-        self._gone = [name for name in self._gone if name not in gone]
+    def apply(self, grants: Mapping[str, Grant]) -> None:
+        """Write what agents get."""
         now_ns = time.monotonic_ns()
         for name, grant in grants.items():
             agent = self._agents.get(name)

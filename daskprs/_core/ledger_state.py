@@ -67,6 +67,8 @@ class AgentRecord:
     calls: int = 0
     """Number of these that say something about the process (`Outcome.is_neutral`)."""
     soundness: Soundness = field(default_factory=Soundness)
+    was_sound: bool = False
+    """Whether the process was ended for calls that took too long, and was sound before them."""
     first_failed: tuple[int, Failure | None] = (0, None)
     """The mini-batch that failed first in this row, and its error."""
     others_failed: int = 0

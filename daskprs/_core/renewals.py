@@ -116,6 +116,10 @@ class Renewals:
         """
         is_first = agent.calls == 0
         is_sound = agent.soundness.fail(outcome.failed_before)
+        if outcome.status is Status.RUN_TIMEOUT and outcome.failed_before is None:
+            # Its process was ended for it, and for all that had taken too long by then: each of
+            # them has done so by itself, whatever is settled first.
+            is_sound = agent.was_sound = is_sound or agent.was_sound
         is_charged = self._is_charged(
             agent, entry, outcome, is_sound=is_sound, is_searched=is_searched
         )

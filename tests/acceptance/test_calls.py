@@ -93,6 +93,16 @@ def run(rows):
     return [f"{n} {aside.most}" for n in rows["n"]]
 """
 
+HANGING = """
+import time
+
+thread_safe = True
+
+def run(rows):
+    time.sleep(1000 if rows["what"].iloc[0] == "hangs" else 0.01)
+    return rows
+"""
+
 
 DECORATED = """
 import asyncio, functools
@@ -192,6 +202,18 @@ def test_a_bad_call_costs_no_other(tmp_path: Path, what: str) -> None:
             f'a coroutine keeps all others waiting for more than a second: File "{tmp_path}' in log
         )
         assert told in log
+
+
+def test_an_endpoint_that_answers_nobody_costs_few_processes(tmp_path: Path) -> None:
+    """A kill ends all threads that have exceeded their timeouts, and charges each of them."""
+    bad = dict.fromkeys(range(32), "hangs")
+    given = {"run_invocation_timeout": 1, "concurrency_per_process": 64, "output": None}
+    result = score(tmp_path, bad, HANGING, allowed_failed_count=32, **given)
+    assert result.failed["mini_batch"].tolist() == [*range(32)]
+    assert all("run() exceeded 1 s" in error for error in result.failed["error"])
+    # Two tries of each; more only where the machine is too slow to begin 32 threads in half a
+    # second.
+    assert len(pd.read_csv(JobFolder(result.job_dir).process_summary)) <= 12
 
 
 def test_a_bad_row_of_a_call_is_found_with_its_own_cause(tmp_path: Path) -> None:

@@ -113,9 +113,28 @@ def test_the_most_urgent_call_is_seen_first(page: tuple[Any, Any], run: CallsRun
     assert supervisor.look().position == 4
     assert supervisor.look().since_ns >= excused_ns
     blame = blame_timeout(run, supervisor.look(), WHY)
-    assert blame.outcome is not None
-    assert (blame.outcome.index, blame.outcome.status) == (104, Status.LOAD_TIMEOUT)
+    (outcome,) = blame.outcomes
+    assert (outcome.index, outcome.status) == (104, Status.LOAD_TIMEOUT)
     assert 105 in blame.untouched
+
+
+def test_all_calls_that_are_late_at_a_kill_are_blamed(page: tuple[Any, Any], run: CallsRun) -> None:
+    """But for those that wait for one which keeps the loop, and what is done meanwhile."""
+    agent, supervisor = page
+    agent.beat()
+    for number, call in enumerate(agent.calls_of):
+        call.enter(Phase.RUNNING, number, 1)
+    seen = supervisor.look()
+    beside = supervisor.beside(seen)
+    assert [one.position for one in beside] == [1, 2]
+    run.receive(outcomes(102))
+    blame = blame_timeout(run, seen, WHY, late=beside)
+    assert [one.index for one in blame.outcomes] == [100, 101]
+    assert {one.status for one in blame.outcomes} == {Status.RUN_TIMEOUT}
+    assert not {100, 101} & {*blame.untouched}
+    assert not supervisor.beside(seen._replace(is_mute=True))
+    agent.beat(blocking=0)
+    assert not supervisor.beside(supervisor.look())
 
 
 def test_a_call_that_waits_for_others_of_its_process_is_not_late(page: tuple[Any, Any]) -> None:

@@ -86,15 +86,15 @@ def test_a_death_before_the_lease_was_picked_up_blames_nobody() -> None:
 def test_a_timeout_charges_the_running_one_alone() -> None:
     """Nothing else was under way."""
     blame = blame_timeout(lease_of(2), at(Phase.RUNNING, 0), WHY)
-    assert blame.outcome is not None
-    assert (blame.outcome.index, blame.outcome.status) == (100, Status.RUN_TIMEOUT)
+    (outcome,) = blame.outcomes
+    assert (outcome.index, outcome.status) == (100, Status.RUN_TIMEOUT)
     assert blame.untouched == (101,)
 
 
 def test_a_timeout_while_another_is_loaded_ahead_suspects_both() -> None:
     """What is loaded may keep the GIL, or stop the process: nobody is charged yet."""
     blame = blame_timeout(lease_of(3), at(Phase.RUNNING, 0, loading=1), WHY)
-    assert blame.outcome is None
+    assert not blame.outcomes
     assert blame.death is not None
     suspects = [(suspect.index, suspect.status) for suspect in blame.death.suspects]
     assert suspects == [(100, Status.RUN_TIMEOUT), (101, Status.LOAD_TIMEOUT)]
@@ -105,15 +105,15 @@ def test_a_timeout_of_loading_is_a_load_timeout() -> None:
     """The phase that was judged says which it is."""
     now = at(Phase.LOADING, 0, loading=0)
     blame = blame_timeout(lease_of(1), now, WHY)
-    assert blame.outcome is not None
-    assert blame.outcome.status is Status.LOAD_TIMEOUT
+    (outcome,) = blame.outcomes
+    assert outcome.status is Status.LOAD_TIMEOUT
 
 
 def test_what_waits_to_be_sent_is_not_charged_as_a_long_run() -> None:
     """The script is done with it; a death in that phase is its doing all the same."""
     blame = blame_timeout(lease_of(2), at(Phase.RETURNING, 0), WHY)
-    assert blame.outcome is not None
-    assert blame.outcome.status is Status.LOAD_TIMEOUT
+    (outcome,) = blame.outcomes
+    assert outcome.status is Status.LOAD_TIMEOUT
     blame = blame_death(lease_of(2), at(Phase.RETURNING, 0), WHY)
     assert blame.death is not None
     assert [suspect.index for suspect in blame.death.suspects] == [100]
@@ -128,8 +128,8 @@ def test_a_timeout_stands_even_if_the_attempt_ended_before_the_kill() -> None:
     )
     run.receive(Outcomes(7, Results(ColumnBatch(sent), b"aabb")), below=1)
     blame = blame_timeout(run, at(Phase.RUNNING, 1, done=1), WHY)
-    assert blame.outcome is not None
-    assert (blame.outcome.index, blame.untouched) == (101, (102,))
+    (outcome,) = blame.outcomes
+    assert (outcome.index, blame.untouched) == (101, (102,))
     assert run.share() == (Results(ColumnBatch(sent[:1]), b"aa"),)
 
 

@@ -415,6 +415,10 @@ class Agent:
         if now().now_s - self._pending_s >= SEND_EVERY_S:
             self._send()
 
+    def flush(self) -> None:
+        """Send what has ended, as a thread does while the process waits."""
+        self._send()
+
     def _send(self, halted: str | None = None) -> None:
         if not self._pending and halted is None:
             return
@@ -560,6 +564,10 @@ class Agent:
     def overdue(self) -> Activity | None:
         """Return an activity that takes too long."""
         return None if self._left_s() > 0 else self.look()
+
+    def late_beside(self, judged: Activity) -> list[Activity]:  # noqa: ARG002
+        """Return no other call: there is one at a time."""
+        return []
 
     def timeout(self, activity: Activity) -> Failure:
         """Return the failure of an activity that took too long."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs._agent.child.outbox import OF_CALLS_S
 from daskprs._agent.protocol.messages import ExtendLease, RunLease, Stop, TruncateLease
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
-from daskprs._agent.supervision.supervisor import CANCELS_WITHIN_S
+from daskprs._agent.supervision.supervisor import CANCELS_WITHIN_S, GATHER_S, OF_CALLS
 from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._core.soundness import Soundness
 from tests.simulation.agents import LOAD_S, Agent
@@ -54,7 +54,7 @@ class CallsAgent(Agent):
         super().__init__(*given)
         assert self._job.calls is not None
         self._at_once, self.is_async = self._job.calls
-        self.grace_s = CANCELS_WITHIN_S if self.is_async else 0.0
+        self.grace_s = CANCELS_WITHIN_S if self.is_async else GATHER_S
         self._under_way: dict[int, Call] = {}
         self._soundness = Soundness()
         self._groups = 0
@@ -179,6 +179,26 @@ class CallsAgent(Agent):
             return super().look()
         first = min(calls, key=lambda one: (-URGENCY.get(one.phase, 0), one.since_s))
         beside = tuple(call.position for call in calls if call is not first)
-        since_ns = int(first.since_s * 1e9)
-        at = first.phase, first.position, since_ns, self._order, NOTHING, 0
-        return Activity(*at, first.total, first.piece, beside)
+        return self._activity(first)._replace(beside=beside)
+
+    def _activity(self, call: Call) -> Activity:
+        since_ns = int(call.since_s * 1e9)
+        at = call.phase, call.position, since_ns, self._order, NOTHING, 0
+        return Activity(*at, call.total, call.piece)
+
+    def late_beside(self, judged: Activity) -> list[Activity]:
+        """Return the other calls that have exceeded their timeouts."""
+        beside = [self._activity(call) for call in self._under_way.values()]
+        return [
+            one
+            for one in beside
+            if one.position in judged.beside
+            and one.phase is judged.phase
+            and one.phase in OF_CALLS
+            and now().now_s - one.since_ns / 1e9 > self._own_s(one)
+        ]
+
+    def _own_s(self, call: Activity) -> float:
+        if call.phase is Phase.CANCELING:
+            return self._limits.shutdown_timeout_s
+        return self.timeout_s(self.timeout_of(call))

@@ -27,7 +27,8 @@ HEARD_S = 1.0
 """Seconds in which all processes hear of a pause, beside those of messages."""
 HOLD_S = 60.0
 """Seconds for which a process begins nothing after a quota is spent."""
-PAID_TOKENS = 20
+FIRST_PAID = 10
+"""Half of the requests, or tokens, that somebody pays for before the first resume."""
 TOKENS = "tokens"
 """What the script counts, beside calls."""
 
@@ -50,7 +51,7 @@ class Endpoint:
     bursts: tuple[tuple[float, float], ...] = ()
     """Times in which it refuses all requests, from and until."""
     quota: int | None = None
-    """Requests until the quota is spent; somebody pays for as many more before a resume."""
+    """Requests until the quota is spent; somebody pays for more before a resume."""
     usage_limit: float | None = None
     """The limit of tokens; before a resume it is raised."""
 
@@ -88,6 +89,7 @@ class Server:
         self._is_quiet = is_quiet
         self._heard_s = HEARD_S + 6 * latency_s
         self._left = endpoint.quota
+        self._paid = FIRST_PAID
         self.usage_limit = endpoint.usage_limit
         self.tokens = 0
         """Those of all requests that it has answered."""
@@ -147,9 +149,11 @@ class Server:
 
     def pay(self) -> None:
         """Raise the quota, and the limit of tokens, before a resume."""
-        self._left = self._endpoint.quota
-        if self.usage_limit is not None and self._endpoint.usage_limit is not None:
-            self.usage_limit = max(self.usage_limit, self.tokens) + PAID_TOKENS
+        # Each time more: a resume makes the tries of what has failed anew.
+        self._paid *= 2
+        self._left = None if self._left is None else self._paid
+        if self.usage_limit is not None:
+            self.usage_limit = max(self.usage_limit, self.tokens) + self._paid
 
 
 class _Level:
@@ -209,6 +213,8 @@ class Requests:
         """Wait until a call may begin, and then for the permit of its request."""
         permits, tokens = self._permits, tokens_of(index)
         call.enter(Phase.WAITING, position, 1)
+        if permits._paused_s() > 0:
+            self._agent.flush()
         while (left_s := permits._paused_s()) > 0:
             yield min(LOOK_EVERY_S, left_s)
         if not permits.take(tokens):

@@ -363,7 +363,7 @@ class SharedPage:
         activity = self._look(_SEQUENCE, _RECORDS, _RANGE)
         if not self.calls or activity.phase is not Phase.IDLE:
             return activity
-        calls = [call for number in range(self.calls) if (call := self._call(number)).position >= 0]
+        calls = self._under_way()
         if not calls:
             return activity
         blocking, beat_ns = self._cells[_BLOCKING], self._cells[_BEAT_NS]
@@ -375,6 +375,16 @@ class SharedPage:
         age_s = (time.monotonic_ns() - beat_ns) / 1e9 if beat_ns else 0.0
         is_mute = blocking == SOMEBODY or age_s > MUTE_AFTER_S
         return first._replace(beside=beside, is_mute=is_mute)
+
+    def beside(self, first: Activity) -> list[Activity]:
+        """Return what the other calls do; nothing where they wait for one that blocks the loop."""
+        if first.is_mute or self._cells[_BLOCKING] == first.position:
+            return []
+        return [call for call in self._under_way() if call.position in first.beside]
+
+    def _under_way(self) -> list[Activity]:
+        calls = map(self._call, range(self.calls))
+        return [call for call in calls if call.position >= 0]
 
     def _call(self, number: int) -> Activity:
         first = _CALLS + number * _CALL_WORDS

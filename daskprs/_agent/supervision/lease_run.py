@@ -17,6 +17,8 @@ from daskprs._core.outcomes import Failure, Outcome, Printed, Status
 from daskprs._core.pieces import PiecesEnd
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daskprs._agent.protocol.messages import Outcomes
     from daskprs._core.mini_batch import Assigned
 
@@ -141,9 +143,9 @@ class LeaseRun:
         self.recalled = True
         return given_back
 
-    def charge(self, outcome: Outcome) -> None:
-        """Add the outcome of an attempt that the supervisor has ended."""
-        self._results.append(Results(ColumnBatch((outcome,))))
+    def charge(self, outcomes: Iterable[Outcome]) -> None:
+        """Add the outcomes of attempts that the supervisor has ended."""
+        self._results.append(Results(ColumnBatch(outcomes)))
 
     def share(self) -> tuple[Results, ...]:
         """Remove and return the results that have not been handed over yet."""
@@ -207,19 +209,19 @@ class LeaseRun:
 
 
 class Blame(NamedTuple):
-    """Mini-batches to blame for the end of an agent: `outcome`, `death` or neither is set."""
+    """Mini-batches to blame for the end of an agent: `outcomes`, `death` or neither is set."""
 
-    outcome: Outcome | None
-    """The attempt that exceeded a timeout by itself."""
+    outcomes: tuple[Outcome, ...]
+    """The attempts that exceeded a timeout by themselves."""
     death: Death | None
     """The attempts that may have ended the agent or held it up."""
     untouched: tuple[int, ...]
 
     def with_peak(self, peak_bytes: int) -> Blame:
         """Return the same with the highest memory of the agent."""
-        outcome, death = self.outcome, self.death
+        death = self.death
         return self._replace(
-            outcome=outcome and outcome._replace(peak_bytes=peak_bytes),
+            outcomes=tuple(one._replace(peak_bytes=peak_bytes) for one in self.outcomes),
             death=death
             and death._replace(
                 suspects=tuple(one._replace(peak_bytes=peak_bytes) for one in death.suspects)
@@ -228,18 +230,22 @@ class Blame(NamedTuple):
 
 
 def blame_timeout(
-    run: LeaseRun, judged: Activity, failure: Failure, printed: Printed | None = None
+    run: LeaseRun,
+    judged: Activity,
+    failure: Failure,
+    printed: Printed | None = None,
+    late: Iterable[Activity] = (),
 ) -> Blame:
     """Charge the attempt that exceeded its timeout, unless another may have held it up.
 
     It is charged even if it ended between the verdict and the kill (a signal wakes many a
-    sleeper): it had taken too long by then. While another mini-batch is being loaded ahead, the
-    culprit is unknown: loading code that keeps the GIL, or stops the process, holds up `run`.
-    Then both run again alone, as after a death. So do all calls at the same time whose process
-    could run none of its threads.
+    sleeper): it had taken too long by then, and so had those in `late`, calls at the same time.
+    While another mini-batch is being loaded ahead, the culprit is unknown: loading code that keeps
+    the GIL, or stops the process, holds up `run`. Then both run again alone, as after a death. So
+    do all calls at the same time whose process could run none of its threads.
     """
     if judged.lease_id != run.order or not run.has(judged.position):
-        return Blame(None, None, run.left)
+        return Blame((), None, run.left)
     if judged.is_mute:
         return _blame_all(run, judged, Status.RUN_TIMEOUT, failure)
     running = judged.phase in (Phase.RUNNING, Phase.CANCELING)
@@ -247,8 +253,11 @@ def blame_timeout(
     outcome = _outcome(run, judged, judged.position, status, failure, printed)
     if judged.phase is not Phase.LOADING and judged.position < judged.loading <= run.kept:
         ahead = _outcome(run, judged, judged.loading, Status.LOAD_TIMEOUT, failure)
-        return Blame(None, Death((outcome, ahead)), _others(run, outcome, ahead))
-    return Blame(outcome, None, _others(run, outcome))
+        return Blame((), Death((outcome, ahead)), _others(run, outcome, ahead))
+    beside = [
+        _outcome(run, one, one.position, status, failure) for one in late if run.has(one.position)
+    ]
+    return Blame((outcome, *beside), None, _others(run, outcome, *beside))
 
 
 def blame_death(
@@ -259,26 +268,26 @@ def blame_death(
     They are the running one and the one loading, or all of several calls at the same time.
     """
     if last.lease_id != run.order:
-        return Blame(None, None, run.left)
+        return Blame((), None, run.left)
     if last.beside:
         return _blame_all(run, last, Status.PROCESS_DIED, failure)
     lost = list(range(run.received, min(last.done, run.kept + 1)))
     suspects = _at_hand(run, last) or lost[-1:]
     alone = () if not lost or lost[-1] in suspects else run.indexes(lost[-1], lost[-1] + 1)
     if not suspects:
-        return Blame(None, None, run.left)
+        return Blame((), None, run.left)
     outcomes = tuple(
         _outcome(run, last, position, Status.PROCESS_DIED, failure, printed)
         for position in suspects
     )
-    return Blame(None, Death(outcomes, alone), _others(run, *outcomes))
+    return Blame((), Death(outcomes, alone), _others(run, *outcomes))
 
 
 def _blame_all(run: LeaseRun, last: Activity, status: Status, failure: Failure) -> Blame:
     """Return all calls at the same time as suspects."""
     positions = [one for one in (last.position, *last.beside) if run.has(one)]
     outcomes = tuple(_outcome(run, last, one, status, failure) for one in positions)
-    return Blame(None, Death(outcomes) if outcomes else None, _others(run, *outcomes))
+    return Blame((), Death(outcomes) if outcomes else None, _others(run, *outcomes))
 
 
 def _others(run: LeaseRun, *blamed: Outcome) -> tuple[int, ...]:

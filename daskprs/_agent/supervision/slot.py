@@ -361,7 +361,7 @@ class Slot:
         reason = failure.message
         # The end of the zygote takes all its agents along, so no mini-batch is to blame.
         if agent.process.orphaned:
-            blame = Blame(None, None, run.left)
+            blame = Blame((), None, run.left)
             reason = "the process that it was forked from ended, and all its forks ended with it"
         self._lose(agent, returncode, reason)
         return self._blamed(lease, run, blame)
@@ -369,20 +369,21 @@ class Slot:
     def _timed_out(
         self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Activity
     ) -> LeaseReturned:
+        late = agent.late_beside(overdue)
         returncode = agent.end(dump=True)
         # The timeout stands once it is judged: an outcome that the agent has sent since does not
         # count.
         self._receive(agent, agent.drain(), run, below=overdue.position)
         seconds = overdue.age_s()
         failure = agent.timeout(overdue)
-        blame = blame_timeout(run, overdue, failure, agent.printed())
+        blame = blame_timeout(run, overdue, failure, agent.printed(), late)
         blame = blame.with_peak(agent.peak_bytes(seconds))
         self._lose(agent, returncode, failure.message)
         return self._blamed(lease, run, blame)
 
     def _blamed(self, lease: Lease, run: LeaseRun, blame: Blame) -> LeaseReturned:
-        if blame.outcome is not None:
-            run.charge(blame.outcome)
+        if blame.outcomes:
+            run.charge(blame.outcomes)
         return self._returned(lease, untouched=blame.untouched, death=blame.death)
 
     def _returned(

@@ -67,6 +67,9 @@ NOT_YOURS = (
     "The script, or a process that it has started, writes to descriptors that it has not opened. "
     "Let it close or write only to its own."
 )
+GATHER_S = 0.5
+"""Seconds for which a call that has exceeded its timeout waits for others that soon will: where an
+endpoint answers nobody, one kill ends them all."""
 CANCELS_WITHIN_S = 5.0
 """Seconds in which an agent cancels a coroutine after its timeout; one that cannot is ended."""
 TAIL_CHARS = 2000
@@ -76,6 +79,10 @@ CRASHES = {
     for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 }
 """Return codes of processes that Python has left a dump of."""
+
+
+OF_CALLS = (Phase.RUNNING, Phase.CANCELING)
+"""The phases in which each of several calls has its own timeout."""
 
 
 class _Deadline(NamedTuple):
@@ -230,6 +237,15 @@ class Supervisor:
         """Return the activity with which the agent has exceeded a timeout, or None."""
         activity = self.page.look()
         return None if self._seconds_left(activity) > 0 else activity
+
+    def late_beside(self, judged: Activity) -> list[Activity]:
+        """Return the other calls that have exceeded their timeouts, when one is ended for that."""
+        late = []
+        for call in self.page.beside(judged):
+            seconds = self._deadline(call).seconds
+            if call.phase is judged.phase and call.phase in OF_CALLS and call.age_s() > seconds:
+                late.append(call)
+        return late
 
     def timeout(self, activity: Activity) -> Failure:
         """Return the failure of an agent that was ended for an activity that took too long."""
@@ -415,7 +431,8 @@ class Supervisor:
 
 def _deadlines(limits: Limits, calls: Calls | None = None) -> dict[Phase, _Deadline]:
     run_s = limits.run_timeout_s
-    grace_s = CANCELS_WITHIN_S if calls is not None and calls.is_async else 0.0
+    gather_s = 0.0 if calls is None else GATHER_S
+    grace_s = CANCELS_WITHIN_S if calls is not None and calls.is_async else gather_s
     load = _Deadline(limits.load_timeout_s, "loading", "task_overhead_timeout")
     smaller = ", or lower mini_batch_size"
     return {
@@ -429,6 +446,7 @@ def _deadlines(limits: Limits, calls: Calls | None = None) -> dict[Phase, _Deadl
             limits.shutdown_timeout_s,
             f"run() exceeded {limits.run_timeout_s:g} s and did not end when it was canceled: that",
             "shutdown_timeout",
+            grace_s=gather_s,
         ),
         Phase.WAITING: _Deadline(NEVER_S, "waiting for a permit", ""),
         Phase.SHUTDOWN: _Deadline(limits.shutdown_timeout_s, "shutdown()", "shutdown_timeout"),

@@ -135,9 +135,9 @@ class ClusterSlots:
         lease, staged = self._staged.loaded(lease)
         self._manager.submit(lease, slot, staged)
 
-    def withdraw(self, lease_id: int) -> None:
-        """Ask the worker of a lease to give it back."""
-        self._manager.withdraw(lease_id)
+    def withdraw(self, lease_id: int, *, rest: bool = False) -> None:
+        """Ask the worker of a lease to give it back, or the rest of it."""
+        self._manager.withdraw(lease_id, rest=rest)
 
     def ended(
         self, within_s: float

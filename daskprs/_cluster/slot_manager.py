@@ -226,12 +226,13 @@ class SlotManager:
         self._leases[lease.id] = (slot, future)
         future.add_done_callback(partial(self._deliver, worker, lease.id))
 
-    def withdraw(self, lease_id: int) -> None:
+    def withdraw(self, lease_id: int, *, rest: bool = False) -> None:
         """Ask the worker of a lease to give it back; the answer is a `LeaseAnswered` event."""
         slot, _ = self._leases.get(lease_id, (None, None))
         if slot is not None:
             answered = partial(self._answered, self._news, lease_id)
-            self._calls.ask([slot.worker], "withdraw", slot.number, lease_id, answered=answered)
+            given = slot.number, lease_id, rest
+            self._calls.ask([slot.worker], "withdraw", *given, answered=answered)
 
     def _answered(
         self, queue: SimpleQueue[WorkerEvent], lease_id: int, _: str, answer: object

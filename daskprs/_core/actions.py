@@ -120,6 +120,8 @@ class Withdraw(NamedTuple):
     """Ask a worker to give a lease back, unless it has begun."""
 
     lease_id: int
+    rest: bool = False
+    """Whether one that has begun gives back what of it has not."""
 
 
 class Commit(NamedTuple):

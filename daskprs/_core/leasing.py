@@ -67,6 +67,8 @@ class Leasing:
         """Leases that have waited too long for a thread."""
         self._asked: set[int] = set()
         """Waiting leases that their workers were asked to give back."""
+        self._recalled: set[int] = set()
+        """Leases that were asked for what of them had not begun."""
         self._retries = RetryPlacement(state)
         self._idle_since_s: dict[SlotId, float] = {}
         """Slots for which there is only work that waits for other workers, and since when."""
@@ -146,6 +148,8 @@ class Leasing:
             home = max(homes, key=homes.__getitem__)
             size = state.sizes.next(slots_of[home] + 1, homes[home])
             room = state.room(slot)
+            if room == 0:  # another slot got the last that fits
+                continue
             size = size if room is None else min(size, room)
             reason = f"{home} holds its data, and this slot was idle for {MOVE_AFTER_S:g} s"
             self._submit(slot, {}, state.backlog.move(home, size), reason=reason)
@@ -211,6 +215,20 @@ class Leasing:
             ):
                 self._asked.add(lease_id)
                 self._state.actions.append(Withdraw(lease_id))
+
+    def recall(self) -> None:
+        """Ask for what agents have not begun where the limits of usage have no room for it."""
+        state, at_once = self._state, self._state.limits.calls
+        if state.over or not state.limits.usage_limits:
+            return
+        running = sum(min(at_once, len(flight.entries)) for flight in state.leases.values())
+        if state.affordable(running):
+            return
+        self._recalled.intersection_update(state.leases)
+        for lease_id, flight in state.leases.items():
+            if lease_id not in self._recalled and len(flight.entries) > at_once:
+                self._recalled.add(lease_id)
+                state.actions.append(Withdraw(lease_id, rest=True))
 
     def _would_take(self, slot: SlotRecord, entry: Entry) -> bool:
         return not self._retries.skips(entry, slot.id, ROUNDS - 1)

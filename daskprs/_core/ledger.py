@@ -362,6 +362,7 @@ class Ledger:
             self._renewals.judge(self._placement.usable)
             self._leasing.feed()
         self._leasing.withdraw()
+        self._leasing.recall()
         if not state.leases and not state.over:
             state.backlog.look_ahead()
             if state.backlog.empty:

@@ -234,12 +234,16 @@ class LedgerState:
         if self.end.at_s is None and slot.ends_s is None and not limits:
             return None
         of_job, of_slot = self._fitting(self.end.at_s), self._fitting(slot.ends_s)
-        of_job = min(of_job, self._affordable()) if limits else of_job
+        of_job = min(of_job, self.affordable()) if limits else of_job
         return min(of_job, of_slot if slot.had_work else max(1, of_slot))
 
-    def _affordable(self) -> int:
-        """Return how many more mini-batches the limits of what is used have room for."""
-        in_flight = sum(len(flight.entries) for flight in self.leases.values())
+    def affordable(self, in_flight: int | None = None) -> int:
+        """Return how many more mini-batches the limits of what is used have room for.
+
+        `in_flight` of them are under way; None: all that are leased.
+        """
+        if in_flight is None:
+            in_flight = sum(len(flight.entries) for flight in self.leases.values())
         return self.spending.room(self.limits.usage_limits, in_flight, self.limits.calls)
 
     def _fitting(self, end_s: float | None) -> int:
@@ -317,7 +321,7 @@ class LedgerState:
     def interrupt_if_due(self) -> None:
         """Cut the job short if its end has come, or if nothing more fits before it."""
         limits = self.limits.usage_limits
-        if limits and not self.leases and not self._affordable():
+        if limits and not self.leases and not self.affordable():
             self._end(Interrupt(self.spending.why_none(limits)))
         end_s = self.end.at_s
         if end_s is None or self.over:

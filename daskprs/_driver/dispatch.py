@@ -234,8 +234,8 @@ class Dispatcher:
         match action:
             case Submit(lease, slot):
                 self._slots.submit(lease, slot)
-            case Withdraw(lease_id):
-                self._slots.withdraw(lease_id)
+            case Withdraw(lease_id, rest):
+                self._slots.withdraw(lease_id, rest=rest)
             case Commit(mini_batches):
                 made = action.made
                 self._files.commit(mini_batches, made)

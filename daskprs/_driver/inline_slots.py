@@ -69,8 +69,8 @@ class InlineSlots:
         # Not now: the other actions of the event come first.
         self._leases.append(lease)
 
-    def withdraw(self, lease_id: int) -> None:
-        """Give back a lease that has not begun."""
+    def withdraw(self, lease_id: int, *, rest: bool = False) -> None:  # noqa: ARG002
+        """Give back a lease that has not begun: none is under way meanwhile."""
         left = [lease for lease in self._leases if lease.id != lease_id]
         is_back = len(left) < len(self._leases)
         self._leases = deque(left)

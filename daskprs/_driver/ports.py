@@ -39,8 +39,11 @@ class Slots(Protocol):
     def submit(self, lease: Lease, slot: SlotId) -> None:
         """Send a lease to its slot."""
 
-    def withdraw(self, lease_id: int) -> None:
-        """Ask a lease back that has not begun; the answer is an event."""
+    def withdraw(self, lease_id: int, *, rest: bool = False) -> None:
+        """Ask a lease back that has not begun; the answer is an event.
+
+        With `rest`, one that has begun returns soon with what of it has not.
+        """
 
     def ended(
         self, within_s: float

@@ -73,6 +73,17 @@ def test_what_is_not_begun_is_given_back_behind_calls_that_take_long(run: CallsR
     assert run.index_at(5) == 200
 
 
+def test_what_the_driver_wants_back_is_given_back_at_once(run: CallsRun) -> None:
+    """Nothing need take long for that, and it is asked for once."""
+    assert not run.stuck
+    run.is_wanted = True
+    assert run.stuck
+    assert run.due_in_s() == 0.0
+    assert run.keep(2) == tuple(range(103, 110))
+    assert not run.stuck
+    assert not run.is_wanted
+
+
 def test_results_are_handed_back_soon_where_the_agent_may_have_nothing_to_do(run: CallsRun) -> None:
     """Else they wait for others, and with the agent's own wait no longer than a second."""
     run.receive(outcomes(100))

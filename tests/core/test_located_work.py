@@ -63,6 +63,18 @@ def test_an_idle_slot_waits_before_it_gets_work_of_another_worker(desk: Any, pla
         it.do_all()
 
 
+def test_an_idle_slot_gets_none_where_another_got_the_last_that_fits(desk: Any, plan: Any) -> None:
+    """Both were free for it a moment before."""
+    it = desk(plan(*[A] * 20), slots=0, usage_limits=(("tokens", 30.0),))
+    at_home, one, other = it.add(0, 0), it.add(0, 1), it.add(0, 2)
+    it.ledger.spending.take(0, "process000", (("tokens", 10.0),))
+    it.do(at_home, seconds_each=0.1, usage=(("tokens", 10.0),))
+    it.tick(0.0)
+    it.tick(0.5)
+    assert len(it.indexes(at_home)) == len(it.indexes(one)) == 1
+    assert other not in it.leases
+
+
 def test_a_slot_that_was_idle_before_there_was_work_waits_as_long(desk: Any, plan: Any) -> None:
     """Partitions of all workers are ready at about the same time."""
     it = desk(plan(None, None, A, A, A, None, B), slots=0)

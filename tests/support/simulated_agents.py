@@ -144,7 +144,7 @@ class SimulatedPool:
         """Return what each slot is doing."""
         return {number: slot.state() for number, slot in list(self._slots.items())}
 
-    def withdraw(self, slot: int, lease_id: int) -> bool:  # noqa: ARG002
+    def withdraw(self, slot: int, lease_id: int, *, rest: bool = False) -> bool:  # noqa: ARG002
         """Keep every lease: each begins at once."""
         return False
 

@@ -88,7 +88,8 @@ class CallsRun(LeaseRun):
     def due_in_s(self) -> float | None:
         """Return the seconds until results or work must be handed back; None without a deadline."""
         now = time.monotonic()
-        if self._payload_bytes >= RETURN_BYTES or (self._results and not self._at):
+        is_full = self._payload_bytes >= RETURN_BYTES or (self._results and not self._at)
+        if is_full or self.is_wanted:
             return 0.0
         if self._first_s is not None:
             is_short = len(self._at) <= self._calls
@@ -103,10 +104,12 @@ class CallsRun(LeaseRun):
     def stuck(self) -> bool:
         """Whether long mini-batches hold up others that could be taken back."""
         quiet_s = time.monotonic() - self._quiet_since_s
-        return bool(self._at) and not self.recalled and quiet_s >= HOLD_BACK_S
+        is_quiet = bool(self._at) and not self.recalled and quiet_s >= HOLD_BACK_S
+        return self.is_wanted or is_quiet
 
     def keep(self, last: int) -> tuple[int, ...]:
         """Give up the mini-batches beyond a position, and return their indexes."""
+        self.is_wanted = False
         given_back = self.indexes(last + 1, self.kept + 1)
         for index in given_back:
             del self._at[self._position_of.pop(index)]

@@ -53,6 +53,8 @@ class LeaseRun:
         self.recalled = False
         """Whether mini-batches not begun were taken back since the last outcome, or none were left
         to take back."""
+        self.is_wanted = False
+        """Whether the driver wants back what the agent has not begun."""
         self._work: deque[tuple[int, int, ColumnBatch[Assigned]]] = deque()
         """First position, position behind the last, and work of each lease. Done leases and
         work that was taken back are dropped."""
@@ -114,7 +116,7 @@ class LeaseRun:
         """Return the seconds until results or work must be handed back; None without a deadline."""
         now = time.monotonic()
         last = self._results and self.received == self.kept
-        if last or self._payload_bytes >= RETURN_BYTES:
+        if last or self.is_wanted or self._payload_bytes >= RETURN_BYTES:
             return 0.0  # more work may come while the last mini-batch runs
         if self._first_s is not None:
             return max(0.0, self._first_s + self.return_after_s - now)
@@ -126,10 +128,12 @@ class LeaseRun:
     def stuck(self) -> bool:
         """Whether a long mini-batch holds up others that could be taken back."""
         quiet_s = time.monotonic() - self._quiet_since_s
-        return not self.recalled and self.kept > self.received and quiet_s >= HOLD_BACK_S
+        is_quiet = not self.recalled and self.kept > self.received and quiet_s >= HOLD_BACK_S
+        return self.is_wanted or is_quiet
 
     def keep(self, last: int) -> tuple[int, ...]:
         """Give up the mini-batches beyond a position, and return their indexes."""
+        self.is_wanted = False
         last = min(self.kept, max(last, self.received - 1))
         given_back = self.indexes(last + 1, self.kept + 1)
         self.kept = last

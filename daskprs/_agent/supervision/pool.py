@@ -135,10 +135,15 @@ class AgentPool:
         with suppress(AgentError):
             self._living_starter(threads)
 
-    def withdraw(self, slot: int, lease_id: int) -> bool:
-        """Withdraw a lease unless it has begun; return whether it was withdrawn."""
+    def withdraw(self, slot: int, lease_id: int, *, rest: bool = False) -> bool:
+        """Withdraw a lease unless it has begun; return whether it was withdrawn.
+
+        With `rest`, one that has begun returns soon with what of it has not.
+        """
         with self._lock:
             if self._begun.get(slot, 0) >= lease_id:
+                if rest and slot in self._slots:
+                    self._slots[slot].recall(lease_id)
                 return False
             self._withdrawn.add(lease_id)
             return True

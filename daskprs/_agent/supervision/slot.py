@@ -61,7 +61,7 @@ def has_run(results: Iterable[Results]) -> bool:
 class Slot:
     """Runs leases one after the other, each in the slot's agent or in a new one.
 
-    All methods but `state` and `kill` are called by the thread of the lease.
+    All methods but `state`, `recall` and `kill` are called by the thread of the lease.
     """
 
     function = "run"
@@ -117,6 +117,12 @@ class Slot:
             agent = self._agent
             if agent is not None and lease_id in (None, self._lease_id):
                 agent.end()
+
+    def recall(self, lease_id: int) -> None:
+        """Let a lease hand back what its agent has not begun, at its next look."""
+        run = self._run
+        if run is not None and lease_id == self._lease_id:
+            run.is_wanted = True
 
     def state(self) -> SlotState:
         """Return the state of the slot; may be called by any thread."""

@@ -101,9 +101,9 @@ class NodeService:
         """Start what agents are forked from."""
         self._pool.prepare(threads)
 
-    def _withdraw(self, slot: int, lease_id: int) -> bool:
-        """Withdraw a lease unless it has begun."""
-        return self._pool.withdraw(slot, lease_id)
+    def _withdraw(self, slot: int, lease_id: int, rest: bool) -> bool:  # noqa: FBT001 - a message
+        """Withdraw a lease unless it has begun; with `rest`, then what of it has not."""
+        return self._pool.withdraw(slot, lease_id, rest=rest)
 
     def _preprocess(self, host: StageHost, assigned: Assigned) -> Preprocessed:
         """Run `preprocess` for a slot of another node."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from daskprs._cluster.governors import Governors
 from daskprs._core.governor import Governor, Report
 from tests.support.api_server import BROKEN, OK, TOO_MANY, api_server
 from tests.support.local_servers import LOCAL_SERVERS
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +66,18 @@ def run(rows, context):
 THREADS = f"{PLAIN}\nthread_safe = True\n"
 
 
+COUNTED = ASYNC.replace("    context.used(", "    context.count('answers')\n    context.used(")
+MORTAL = COUNTED.replace(
+    "    return rows.assign(",
+    "    if text == 'question 30' and not os.path.exists(os.environ['MARK']):\n"
+    "        os.mkdir(os.environ['MARK'])\n"
+    "        os.kill(os.getpid(), 9)\n"
+    "    return rows.assign(",
+)
+CALLS = 4
+"""Calls at a time of a process, in jobs whose usage is compared with the server's count."""
+
+
 def questions(count: int) -> pd.DataFrame:
     return pd.DataFrame({"question": [f"question {number}" for number in range(count)]})
 
@@ -86,6 +101,43 @@ def ask(
 
 def answers(result: daskprs.ParallelRunResult) -> list[str]:
     return list(result.to_pandas()["answer"])
+
+
+@pytest.mark.processes
+def test_usage_is_the_count_of_the_server_but_for_what_a_killed_process_had_in_flight(
+    tmp_path: Path,
+) -> None:
+    with api_server(delay_s=0.05) as server:
+        variables = {"API": server.url, "MARK": str(tmp_path / "mark")}
+        given = {"concurrency_per_process": CALLS, "run_max_try": 3}
+        result = ask(tmp_path, server, MORTAL, environment_variables=variables, **given)
+    assert (tmp_path / "mark").exists()
+    assert result.usage.useful == {"answers": 60}
+    spent = result.usage.spent["answers"]
+    assert spent > 60
+    assert 0 <= server.answers[OK] - spent < CALLS
+
+
+@pytest.mark.processes
+def test_usage_is_the_count_of_the_server_but_for_the_last_moments_of_a_lost_node(
+    tmp_path: Path,
+) -> None:
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, **LOCAL_SERVERS)
+    with cluster, Client(cluster) as client, api_server(delay_s=0.5) as server:
+        pid = next(iter(client.run(os.getpid).values()))
+
+        def kill() -> None:
+            poll_for(lambda: server.answers[OK] >= 20, 60)
+            os.kill(pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        more = {"client": client, "process_count_per_node": 1, "concurrency_per_process": CALLS}
+        result = ask(tmp_path, server, COUNTED, **more)
+        killer.join()
+    assert result.usage.useful == {"answers": 60}
+    # In flight, and counted since the last heartbeat, which is half a second old or a bit more.
+    assert 0 <= server.answers[OK] - result.usage.spent["answers"] <= 4 * CALLS
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,12 @@ class Entry(NamedTuple):
     retry prefers another node or slot."""
     throttled: int = 0
     """Number of attempts that an endpoint has refused, since there were too many requests."""
-    settled_before: int = 0
-    """Number of mini-batches that had succeeded at the first of them."""
+    singled_out: int = 0
+    """Number of these between which more others had succeeded than were refused."""
+    succeeded_before: int = 0
+    """Number of mini-batches that had succeeded at the last of them, and …"""
+    refused_before: int = 0
+    """… of attempts at any that had been refused."""
     elsewhere_until_s: float = 0.0
     """Time on the ledger's clock until which a retry waits for another node, if there is one."""
     bisection: Bisection | None = None
@@ -137,10 +141,19 @@ class Entry(NamedTuple):
         """Return the entry for another attempt after one that was interrupted without a fault."""
         return self._replace(attempt=self.attempt + 1)
 
-    def refused_by_endpoint(self, settled: int) -> Entry:
-        """Return the entry for another attempt after an endpoint has refused one."""
-        before = self.settled_before if self.throttled else settled
-        return self.again()._replace(throttled=self.throttled + 1, settled_before=before)
+    def refused_by_endpoint(self, succeeded: int, refused: int) -> Entry:
+        """Return the entry for another attempt after an endpoint has refused one.
+
+        So many mini-batches have succeeded by now, and so many attempts were refused, with this.
+        """
+        others = refused - 1 - self.refused_before
+        is_alone = self.throttled > 0 and succeeded - self.succeeded_before > others
+        return self.again()._replace(
+            throttled=self.throttled + 1,
+            singled_out=self.singled_out + is_alone,
+            succeeded_before=succeeded,
+            refused_before=refused,
+        )
 
     def first(self) -> Entry:
         """Return the entry to run as the first one of a process, in a lease of its own."""

@@ -171,8 +171,9 @@ class Settling:
                 f"progress_update_timeout={most_s:g} s"
             )
         succeeded = state.tally.succeeded - state.tally.recovered
-        again = entry.refused_by_endpoint(succeeded)
-        if again.throttled > MOST_THROTTLED and succeeded > again.settled_before:
+        again = entry.refused_by_endpoint(succeeded, state.throttled)
+        # Not where an endpoint refuses most requests: some are refused ten times by chance.
+        if again.singled_out >= MOST_THROTTLED:
             counted = again._replace(attempt=entry.attempt)
             self._charge(counted, outcome, flight.slot.id, alone=False)
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
 from typing import Any
 
 from daskprs._core.actions import Interrupt, Ticked
@@ -75,6 +77,22 @@ def test_one_that_is_refused_while_others_succeed_is_charged_in_the_end(desk: An
         it.do(slot)
     refuse(it, slot)
     assert it.given_up == [0]
+
+
+def test_where_most_are_refused_by_chance_nobody_is_charged(desk: Any) -> None:
+    """Others succeed all the while."""
+    it = desk(200, slots=8, run_max_try=1, progress_update_timeout_s=1e6)
+    chance = Random(5)  # noqa: S311
+    while not it.finished:
+        for slot in [*it.leases]:
+            if chance.random() < 0.7:
+                refuse(it, slot, wait_s=1.0)
+            else:
+                it.do(slot)
+        it.tick(1.0)
+    refused = Counter(one.mini_batch.index for one in it.failures)
+    assert max(refused.values()) > MOST_THROTTLED + 2
+    assert not any(one.charged for one in it.failures)
 
 
 def test_one_that_is_refused_as_all_are_is_never_charged(desk: Any) -> None:

@@ -48,6 +48,7 @@ PLAIN: dict[str, Any] = {
     "typed": "",
     "damaged": 0.0,
     "has_stages": False,
+    "endpoint": None,
 }
 PLAIN_LIMITS: dict[str, Any] = {
     "agent_max_mini_batches": None,

@@ -8,6 +8,7 @@ import hmac
 import secrets
 import threading
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Self
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 EVERY_S = 2.0
 """Seconds for which a page is kept."""
+LONGEST_S = 60.0
+"""Seconds after which a browser that says or takes nothing is given up."""
 PAUSE = 10
 """Smallest ratio of this time to that of making a page: a job may have a million attempts."""
 SCRIPT = """
@@ -102,13 +105,20 @@ class LivePage:
         class Handler(BaseHTTPRequestHandler):
             """Answers with the page, or with an error."""
 
+            timeout = LONGEST_S
+
+            def handle(self) -> None:
+                """Answer a browser, which may go away at any time."""
+                with suppress(ConnectionError):
+                    super().handle()
+
             def do_GET(self) -> None:
                 if not page.is_known(self.path):
                     self.send_error(HTTPStatus.NOT_FOUND)
                     return
                 try:
                     body = page.page()
-                except DaskprsError as error:  # the folder is gone
+                except (DaskprsError, OSError) as error:  # the folder is gone, or goes
                     self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, explain=str(error))
                     return
                 self.send_response(HTTPStatus.OK)

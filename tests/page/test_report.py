@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import struct
 import threading
 import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pandas as pd
 import pytest
@@ -98,6 +101,14 @@ def got(address: str) -> tuple[Any, str]:
     """Return the headers and the text of an answer."""
     with urllib.request.urlopen(address) as answer:  # noqa: S310 - a server of this test
         return answer.headers, answer.read().decode()
+
+
+def _break_off(address: str) -> None:
+    """Ask for a page, and reset the connection instead of reading it."""
+    parts = urlsplit(address)
+    with socket.create_connection((parts.hostname, parts.port)) as browser:
+        browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        browser.sendall(f"GET {parts.path} HTTP/1.1\r\n\r\n".encode())
 
 
 def call(*words: str) -> Result:
@@ -306,8 +317,10 @@ def test_the_option_says_which_jobs_have_a_page(
     assert bool(started) == is_written
 
 
-def test_the_page_of_status_keeps_up_with_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only who knows the token sees it."""
+def test_the_page_of_status_keeps_up_with_the_job(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Only who knows the token sees it, and a browser that goes away is no error."""
     monkeypatch.setattr("daskprs._cli.live_page.EVERY_S", 0.0)
     monkeypatch.setattr("daskprs._cli.live_page.PAUSE", 0)
     with pytest.raises(JobFolderError):
@@ -348,3 +361,5 @@ def test_versions_are_in_the_log_and_in_the_report() -> None:
     failed_job()
     assert f"daskprs {daskprs.__version__}" in report_of(job()).figures.record.versions
     assert json.loads(job().call.read_text())["options"]["run_max_try"] == 2
+            _break_off(page.address)
+    assert "Traceback" not in capfd.readouterr().err

@@ -17,6 +17,7 @@ from daskprs._page.causes import Causes
 from daskprs._report.attempts import COLUMNS
 from daskprs._report.evidence import NO_PROCESS
 from daskprs._system.regular_files import open_regular
+from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,7 @@ BLOCK_BYTES = 4 << 20
 MOST_SLOW = 10
 TAIL_BYTES = 1 << 20
 """Bytes in which the end of the last whole row lies: a driver that writes may have half of one."""
+IS_FINAL = rb'^\{"run": \d+, "final": true'
 READ = {
     "Mini-batch Id": pa.int64(),
     "Node Id": pa.int32(),
@@ -37,7 +39,6 @@ READ = {
     "Run Method Seconds": pa.float32(),
     "Status": pa.string(),
     "Error Category": pa.binary(),
-    "Error Message": pa.binary(),
     "Mini-batch Detail": pa.binary(),
 }
 """The columns that are read. Text that a script has made may be no UTF-8."""
@@ -98,7 +99,8 @@ class AttemptTable(NamedTuple):
         causes, slowest, pieces = Causes(), list[Slow](), []
         for block in _blocks(folder):
             piece = _piece(block, names)
-            causes.add(block.filter(pa.array(~piece.is_done)))
+            failed = ~piece.is_done
+            causes.add(block.filter(pa.array(failed)), piece.is_final[failed])
             slowest = heapq.nlargest(MOST_SLOW, [*slowest, *_slow(block, piece, names)])
             pieces.append(piece)
         columns = zip(*(pieces or [_nothing()]), strict=True)
@@ -115,17 +117,24 @@ def _blocks(folder: JobFolder) -> Iterator[pa.RecordBatch]:
         file = open_regular(folder.attempts)
     except FileNotFoundError:
         return
-    with file:
-        size = _whole_rows(file)
-        if not size:
-            return
-        with csv.open_csv(
-            pa.PythonFile(_Beginning(file, size), mode="r"),
-            csv.ReadOptions(block_size=BLOCK_BYTES),
-            csv.ParseOptions(invalid_row_handler=lambda _: "skip"),
-            csv.ConvertOptions(column_types=READ, include_columns=[*READ]),
-        ) as blocks:
-            yield from blocks
+    try:
+        with file:
+            size = _whole_rows(file)
+            if not size:
+                return
+            with csv.open_csv(
+                pa.PythonFile(_Beginning(file, size), mode="r"),
+                csv.ReadOptions(block_size=BLOCK_BYTES),
+                csv.ParseOptions(invalid_row_handler=lambda _: "skip"),
+                csv.ConvertOptions(column_types=READ, include_columns=[*READ]),
+            ) as blocks:
+                yield from blocks
+    except pa.ArrowInvalid as error:
+        msg = (
+            f"{folder.attempts}: it has what daskprs does not write: {error}. Restore the table, "
+            "or move it away: the report is made without it then."
+        )
+        raise JobFolderError(msg) from error
 
 
 def _whole_rows(file: IO[bytes]) -> int:
@@ -171,7 +180,7 @@ def _piece(block: pa.RecordBatch, names: dict[str, int]) -> Attempts:
     """Return a block of the table as numbers."""
     status, detail = block.column("Status"), block.column("Mini-batch Detail")
     is_done = pc.equal(status, Status.RUN_DONE.value)
-    is_final = pc.match_substring(detail, b'"final": true')
+    is_final = pc.match_substring_regex(detail, IS_FINAL)
     peak = pc.struct_field(pc.extract_regex(detail, PEAK), "peak")
     started = block.column("Process Start Time").cast(pa.int64())
     return Attempts(

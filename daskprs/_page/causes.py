@@ -13,7 +13,7 @@ from daskprs._report.script_errors import KINDS_KEPT, shape
 from daskprs._system.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -58,21 +58,23 @@ class Causes:
     others: int = 0
     """Number of failures of more kinds than are kept."""
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Add rows of the table of attempts."""
-        names = ("Mini-batch Id", "Status", "Error Category", "Error Message", "Mini-batch Detail")
-        for row in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
-            index, status, kind, message, detail = row
-            cause = self.of(_text(kind) or status, _text(message))
+    def add(self, rows: pa.RecordBatch, is_final: Sequence[bool]) -> None:
+        """Add rows of the table of attempts, and whether their mini-batches were given up."""
+        names = ("Mini-batch Id", "Status", "Error Category", "Mini-batch Detail")
+        columns = (rows.column(name).to_pylist() for name in names)
+        for index, status, category, detail, final in zip(*columns, is_final, strict=True):
+            said: dict[str, Any] = json.loads(detail)
+            kind = (category or b"").decode(errors="replace") or status
+            # The column of the message has all of its lines as one.
+            cause = self.of(kind, said.get("error", "").removeprefix(f"{kind}: "))
             if cause is None:
                 continue
             if not cause.attempts:
-                said: dict[str, Any] = json.loads(detail)
                 cause.error, cause.status = said.get("error") or status, status
                 cause.mini_batch, cause.log = index, said.get("log", "")
                 cause.where = f"mini-batch {index} ({said.get('label', '')})"
             cause.attempts += 1
-            cause.given_up += b'"final": true' in detail
+            cause.given_up += bool(final)
 
     def of(self, kind: str, message: str) -> Cause | None:
         """Return the cause of an error; None if it is of more kinds than are kept."""
@@ -130,7 +132,3 @@ def causes_of_starts(lives: list[Life]) -> Causes:
         if cause is not None:
             cause.attempts += 1
     return causes
-
-
-def _text(cell: bytes | None) -> str:
-    return (cell or b"").decode(errors="replace")

@@ -70,19 +70,23 @@ class Contents(NamedTuple):
     figures: RecordedFigures
     causes: list[Cause]
     """What attempts failed by, the most important first."""
+    others: int
+    """Number of failures by causes that are too many to be kept."""
     headline: Headline | None
 
     @classmethod
     def of(cls, folder: JobFolder, standing: Standing, figures: RecordedFigures) -> Contents:
         """Put together what is to be said of a job."""
-        causes = [
-            *causes_of_starts(figures.lives),
-            *causes_of_items(folder, standing.unit),
-            *figures.table.causes,
-        ]
+        kinds = (
+            causes_of_starts(figures.lives),
+            causes_of_items(folder, standing.unit),
+            figures.table.causes,
+        )
+        causes = [cause for each in kinds for cause in each]
+        others = sum(each.others for each in kinds)
         first = _first(causes, standing)
         headline = None if first is None else _headline(folder, standing, first)
-        return cls(folder, standing, figures, causes, headline)
+        return cls(folder, standing, figures, causes, others, headline)
 
     # ---- counts ----
 

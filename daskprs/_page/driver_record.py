@@ -11,7 +11,7 @@ from daskprs._page.stamped_lines import stamped_lines
 if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
 
-LINE = re.compile(r"[A-Z]+\|\d+\|")
+LINE = re.compile(r"[A-Z]+\|(\d+)\|")
 BEGUN = re.compile(r"INFO\|\d+\|[^|]*\|job (\S+) (?:starts|resumes): (.*)")
 OPTION = re.compile(r"INFO\|\d+\|[^|]*\|option (\w+)=(.*)")
 WORKERS = re.compile(r"INFO\|\d+\|[^|]*\|([\d,]+) nodes?, ([\d,]+) slots?$")
@@ -68,7 +68,10 @@ class DriverRecord:
         return record
 
     def _take(self, time_s: float, line: str) -> None:
-        pid = line.split("|", 2)[1]
+        begin = LINE.match(line)
+        if begin is None:  # a line of a message, which begins with a time
+            return
+        pid = begin[1]
         # A driver in another process begins with its first line, as it prepares its input. In one
         # process, lines after the end may be of this run as of the next one.
         if pid != self._pid:

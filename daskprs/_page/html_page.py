@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from daskprs._page import pictures
-from daskprs._page.tables import Table, tables_of
+from daskprs._page.tables import Table, short, tables_of
 from daskprs._report.humanize import counted, duration
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ pre,code{font:13px/1.45 ui-monospace,Menlo,Consolas,monospace}
 pre{background:var(--soft);border-radius:6px;padding:10px 12px;margin:8px 0;overflow:auto}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:14px}
 th,td{border-bottom:1px solid var(--line);padding:4px 18px 4px 0;text-align:left;
-vertical-align:top}td.number,th.number{text-align:right}td{overflow-wrap:break-word;max-width:36em}
+vertical-align:top}td.number,th.number{text-align:right}td{overflow-wrap:anywhere;max-width:36em}td:not(.number){min-width:8em}
 td code{white-space:nowrap}summary{cursor:pointer;font-weight:600;margin:8px 0}
 :focus-visible{outline:2px solid #3d7fc4;outline-offset:2px}
 @media print{body{max-width:none;padding:0}pre{white-space:pre-wrap}h2{break-after:avoid}
@@ -115,7 +115,7 @@ def figures_of(contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield the figures of a job, each with its name."""
     standing, planned = contents.standing, contents.standing.planned
     counts = standing.mini_batches
-    yield "mini-batches", "planned while it runs" if planned is None else f"{planned:,}"
+    yield "mini-batches", "not all known yet" if planned is None else f"{planned:,}"
     yield "of them done", f"{counts.succeeded:,}"
     yield "failed", f"{counts.failed:,}"
     if contents.waiting:
@@ -135,7 +135,7 @@ def figures_of(contents: Contents) -> Iterator[tuple[str, str]]:
 
 
 def _headline(headline: Headline) -> Iterator[str]:
-    yield f"<h2>First cause</h2><p class='path'><strong>{_text(headline.error)}</strong>"
+    yield f"<h2>First cause</h2><p class='path'><strong>{_text(short(headline.error))}</strong>"
     place = f", at <code>{_text(headline.line)}</code>" if headline.line else ""
     yield f" in {_text(headline.where)}{place}.</p>"
     if headline.evidence:

@@ -106,6 +106,6 @@ def _covered(work: WorkingTime, starts: object, stops: object) -> np.ndarray:
     return covered(first, np.maximum(first, last), work.edges)
 
 
-def _order(name: str) -> tuple[int, str]:
+def _order(name: str) -> tuple[int, int, str]:
     node, _, process = name.partition("/")
-    return int(node), process
+    return int(node), len(process), process  # process1000 comes after process999

@@ -18,8 +18,8 @@ STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3})\|")
 def stamped_lines(path: Path) -> Iterator[tuple[float, str]]:
     """Yield seconds since the epoch and the text behind them, for each line that has a time.
 
-    Lines without one go on with an entry, such as a traceback, and are left out. A log that is not
-    there has none.
+    Lines without one go on with an entry, such as a traceback, and are left out; so is the last
+    line of a driver that was killed as it wrote it. A log that is not there has none.
     """
     try:
         file = open_regular(path)
@@ -27,11 +27,14 @@ def stamped_lines(path: Path) -> Iterator[tuple[float, str]]:
         return
     with file:
         for line in file:
-            if found := STAMP.match(line):
-                yield (
-                    seconds_of(found[1].decode()),
-                    line[found.end() :].decode(errors="replace").rstrip(),
-                )
+            found = STAMP.match(line)
+            if found is None or not line.endswith(b"\n"):
+                continue
+            try:
+                time_s = seconds_of(found[1].decode())
+            except ValueError:  # a script has written it
+                continue
+            yield time_s, line[found.end() :].decode(errors="replace").rstrip()
 
 
 def seconds_of(stamp: str) -> float:

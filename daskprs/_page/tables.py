@@ -43,7 +43,7 @@ class Tables(NamedTuple):
 def tables_of(contents: Contents) -> Tables:
     """Return the tables of a report."""
     record = contents.figures.record
-    call = [(name, _short(value)) for name, value in record.options.items()]
+    call = [(name, short(value)) for name, value in record.options.items()]
     call += [("versions", record.versions)] if record.versions else []
     return Tables(
         causes(contents),
@@ -59,24 +59,26 @@ def causes(contents: Contents) -> Table:
     """Return what attempts, processes and rows failed by."""
     rows: list[tuple[Value, ...]] = [
         (
-            _short(one.error),
+            short(one.error),
             one.attempts,
             one.given_up,
-            _short(one.where),
+            short(one.where),
             one.replay(contents.standing.replay),
         )
         for one in contents.causes[:MOST_ROWS]
     ]
     columns = ("error", "times", "given up", "first in", "to run it again")
     left = len(contents.causes) - MOST_ROWS
-    note = f"and {counted(left, 'cause')} more" if left > 0 else ""
-    return Table("Failures by cause", columns, rows, note)
+    notes = [f"and {counted(left, 'cause')} more"] if left > 0 else []
+    if contents.others:
+        notes.append(f"and {counted(contents.others, 'failure')} by still other causes")
+    return Table("Failures by cause", columns, rows, ", ".join(notes))
 
 
 def slowest(contents: Contents) -> Table:
     """Return the mini-batches that were longest in `run`."""
     rows: list[tuple[Value, ...]] = [
-        (one.mini_batch, one.run_s, one.items, _short(one.label), one.process)
+        (one.mini_batch, one.run_s, one.items, short(one.label), one.process)
         for one in contents.figures.table.slowest
     ]
     unit = f"{contents.standing.unit}s"
@@ -113,6 +115,7 @@ def _runs(contents: Contents) -> Iterator[tuple[Value, ...]]:
         yield number + 1, f"{begun:%Y-%m-%d %H:%M:%S}", took
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return a text as one line, cut where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= MOST_CHARS else f"{line[: MOST_CHARS - 1]}…"

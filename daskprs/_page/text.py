@@ -8,13 +8,13 @@ import numpy as np
 
 from daskprs._page.html_page import figures_of, shown
 from daskprs._page.process_rows import shares_of
-from daskprs._page.tables import causes, nodes, slowest
+from daskprs._page.tables import causes, nodes, short, slowest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs._page.contents import Contents
-from daskprs._page.tables import Table
+    from daskprs._page.tables import Table
 
 MOST_CAUSES = 5
 MOST_SLOW = 5
@@ -58,7 +58,7 @@ def _headline(contents: Contents) -> Iterator[str]:
     if headline is None:
         return
     yield ""
-    yield f"First cause: {headline.error}"
+    yield f"First cause: {short(headline.error)}"
     yield f"  in {headline.where}"
     yield from (f"  {line}" for line in headline.evidence.splitlines()[-MOST_LINES:])
     if headline.replay:
@@ -71,7 +71,7 @@ def _messages(contents: Contents) -> Iterator[str]:
     if told:
         yield ""
         yield "Messages:"
-        yield from (f"  {one.level}: {_cut(one.text)}" for one in told)
+        yield from (f"  {one.level}: {_cut(one.text, 2 * WIDTH)}" for one in told)
 
 
 def _table(table: Table, most: int) -> Iterator[str]:
@@ -83,11 +83,14 @@ def _table(table: Table, most: int) -> Iterator[str]:
     widths = [min(WIDTH // 2, max(map(len, column))) for column in zip(*cells, strict=True)]
     yield ""
     yield f"{table.title}:"
-    for row in cells:
-        yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
-    if len(table.rows) > most or table.note:
+    for *row, last in cells:  # the last column may be a command, which is never cut
+        before = [_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=False)]
+        yield f"  {'  '.join([*before, last])}".rstrip()
+    if len(table.rows) > most:
         yield "  …"
+    if table.note:
+        yield f"  {table.note}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= 2 * WIDTH else f"{text[: 2 * WIDTH]}…"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -15,10 +15,14 @@ from daskprs._core.outcomes import Failure
 from daskprs._folders.job_folder import JobFolder
 from daskprs._page.attempt_table import AttemptTable
 from daskprs._page.chart import round_top, steps, time_ticks
+from daskprs._page.driver_record import DriverRecord
 from daskprs._page.process_lives import lives_of
+from daskprs._page.process_rows import process_rows
 from daskprs._page.working_time import BINS, WorkingTime, covered
 from daskprs._report.attempts import AttemptLogs
 from daskprs._report.log_files import LogFiles
+from daskprs._report.script_errors import KINDS_KEPT
+from daskprs.errors import JobFolderError
 from tests.support.job_events import attempt
 
 if TYPE_CHECKING:
@@ -108,6 +112,71 @@ def test_errors_that_differ_by_numbers_are_one_cause(folder: JobFolder) -> None:
     ]
     assert table.attempts.is_done.tolist() == [False] * 32 + [True]
     assert [one.mini_batch for one in table.slowest] == [42]
+
+
+def test_only_the_first_line_and_the_end_of_the_job_count(folder: JobFolder) -> None:
+    """A partition key may be named as a mark of the table is, and a message may have more lines."""
+    files = LogFiles()
+    logs = AttemptLogs(folder, files)
+    for number, more in enumerate(("one", "another")):
+        failure = Failure("ValueError", f"bad\n{more} line")
+        logs.tell(attempt(number, failure, partition_key=(("final", True),)))
+    files.flush()
+    table = AttemptTable.of(folder)
+    assert [(one.attempts, one.given_up) for one in table.causes] == [(2, 0)]
+    assert not table.attempts.is_final.any()
+
+
+def test_failures_of_too_many_kinds_are_counted(folder: JobFolder) -> None:
+    """What is kept of them does not grow with the job."""
+    files = LogFiles()
+    logs = AttemptLogs(folder, files)
+    for number in range(KINDS_KEPT + 3):
+        logs.tell(attempt(number, Failure("ValueError", "x" * number)))
+    files.flush()
+    causes = AttemptTable.of(folder).causes
+    assert len([*causes]) == KINDS_KEPT
+    assert causes.others == 3
+
+
+def test_a_table_that_was_damaged_is_named(folder: JobFolder) -> None:
+    """The report without it is told of."""
+    files = LogFiles()
+    AttemptLogs(folder, files).tell(attempt(0))
+    files.flush()
+    rows = folder.attempts.read_text().splitlines(keepends=True)
+    folder.attempts.write_text(f"{rows[0]}x{rows[1]}")
+    with pytest.raises(JobFolderError, match=r"processed_mini-batches\.csv.*move it away"):
+        AttemptTable.of(folder)
+
+
+def test_a_torn_line_of_the_driver_is_left_out(folder: JobFolder) -> None:
+    """It was killed as it wrote it; lines of a message may look like lines of the log."""
+    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
+    folder.master_log.write_text(
+        "2026-01-01 00:00:00.000|INFO|7|MainThread|job a starts: score.py\n"
+        "2026-01-01 00:00:01.000|WARNING|7|MainThread|odd:\n"
+        "2026-01-01 00:00:01.000|text of a script\n"
+        "2026-99-01 00:00:01.000|INFO|7|MainThread|no time\n"
+        "2026-01-01 00:00:09.000|INF"
+    )
+    record = DriverRecord.of(folder)
+    (run,) = record.runs
+    assert run[1] - run[0] == 1.0
+    assert [one.text for one in record.first] == ["odd:"]
+
+
+def test_the_rows_of_processes_are_in_their_order(folder: JobFolder) -> None:
+    """Names have three digits or more."""
+    log = folder.node_log(0)
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "2026-01-01 00:00:05.000|process1000 started, pid 7\n"
+        "2026-01-01 00:00:05.000|process101 started, pid 8\n"
+    )
+    work = WorkingTime.of([], np.empty(0), None)
+    rows = process_rows(lives_of(folder), AttemptTable.of(folder), work)
+    assert [one.name for one in rows] == ["0/process101", "0/process1000"]
 
 
 def test_attempts_without_a_process_are_of_none(folder: JobFolder) -> None:

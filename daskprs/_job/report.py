@@ -39,11 +39,16 @@ def report_of(folder: JobFolder) -> Contents:
 
 def write_report(folder: JobFolder, path: Path | None = None) -> Path:
     """Write the page of a job into its folder, or elsewhere, and return its path."""
-    page = page_of(report_of(folder))
     path = path or folder.report
+    write_page(report_of(folder), path)
+    return path
+
+
+def write_page(contents: Contents, path: Path) -> None:
+    """Write what there is to be said of a job as a page."""
+    page = page_of(contents)
     with whole_file(path, durable=False) as file:
         file.write(page.encode(errors="backslashreplace"))
-    return path
 
 
 def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> Standing:
@@ -55,7 +60,7 @@ def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> S
         state.mini_batches,
         planned,
         state.items,
-        "row" if result is None else result.unit,
+        state.unit,
         tuple(_recorded(state)),
         () if result is None else result.advice,
         _way_on(folder, state),
@@ -67,8 +72,8 @@ def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> S
 def _verdict(state: JobState, planned: int | None, figures: RecordedFigures) -> str:
     """Return the state of a job in a sentence or two."""
     counts = state.mini_batches
-    total = "an unknown number" if planned is None else f"{planned:,}"
-    done = f"{counts.succeeded:,} of {total} mini-batches are done"
+    total = "" if planned is None else f" of {planned:,}"
+    done = f"{counts.succeeded:,}{total} mini-batches are done"
     failed = f", {counts.failed:,} failed" if counts.failed else ""
     took = duration(figures.work.length_s)
     if state.status == RUNNING:
@@ -97,8 +102,9 @@ def _planned(folder: JobFolder, state: JobState) -> int | None:
         with open_regular(folder.progress_table) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL_BYTES))
-            last = file.read().decode(errors="replace").splitlines()[-1]
-    except (FileNotFoundError, IndexError):
+            whole, _, _ = file.read().rpartition(b"\n")  # the rest is half of a row
+            last = whole.decode(errors="replace").rpartition("\n")[2]
+    except FileNotFoundError:
         return None
     (row,) = csv.reader([last])
     return int(row[1]) if len(row) > 1 and row[1].isdecimal() else None

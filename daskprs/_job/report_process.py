@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._core.ending import JobStatus
 from daskprs._folders.job_folder import JobFolder
-from daskprs._folders.job_lock import has_begun
+from daskprs._folders.job_lock import has_begun, latest_epoch
 from daskprs._system.regular_files import append_regular
 from daskprs.errors import DaskprsError
 
@@ -49,11 +49,15 @@ def start_report(folder: JobFolder, when: str, result: ParallelRunResult) -> Non
 
 def _write(folder: JobFolder) -> None:
     """Write the report; an error is written where the errors of daskprs itself are."""
-    from daskprs._job.report import write_report
+    from daskprs._job.report import report_of, write_page
+    from daskprs._job.result import RUNNING
 
     try:
-        write_report(folder)
-    except (DaskprsError, FileNotFoundError):  # the folder is gone, or another run is at work
+        run, contents = latest_epoch(folder), report_of(folder)
+        # Another run may be at work by now, or over: the page would tell of what was before.
+        if contents.standing.status != RUNNING and latest_epoch(folder) == run:
+            write_page(contents, folder.report)
+    except (DaskprsError, FileNotFoundError):  # the folder is gone
         return
     except Exception:  # noqa: BLE001 - there is nobody to raise it to
         log = folder.own_error("report")

@@ -47,6 +47,8 @@ class JobState(NamedTuple):
     """Failed items of mini-batches that succeeded: `run` returned fewer than it was given."""
     error: tuple[str, str] = ("", "")
     """Class and message of the error by which the last driver ended the job; empty without one."""
+    unit: str = "row"
+    """What an item is: a row, or a file."""
 
     @property
     def may_go_on(self) -> bool:
@@ -92,7 +94,14 @@ def state_of(folder: JobFolder) -> JobState:
         now,
         not_returned,
         _error(history),
+        _unit(history) if result is None else result.unit,
     )
+
+
+def _unit(history: History) -> str:
+    recorded = history.fingerprint_of(None).get("input")
+    is_files = isinstance(recorded, dict) and recorded.get("kind") == "files"
+    return "file" if is_files else "row"
 
 
 def _error(history: History) -> tuple[str, str]:

@@ -272,6 +272,38 @@ def test_a_new_run_removes_the_page_of_the_last() -> None:
     assert not job().report.exists()
 
 
+def test_a_page_of_an_earlier_run_is_not_written() -> None:
+    """Another run has begun since, whose page would say that it runs for ever."""
+    failed_job()
+    with locked(job()):
+        report_process._write(job())
+    assert not job().report.exists()
+    report_process._write(job())
+    assert job().report.exists()
+
+
+def test_a_table_in_the_terminal_keeps_its_columns(work: Path) -> None:
+    """A long error is cut, the command is not."""
+    (work / "score.py").write_text(SCRIPT.replace("<b>four</b>", "y" * 500))
+    daskprs.parallel_run("in.csv", "score.py", on_error="isolate", **OPTIONS)
+    lines = text_of(report_of(job())).splitlines()
+    table = lines[lines.index("Failures by cause:") + 1 :]
+    place = table[0].index("times")
+    assert table[1][place - 1] == " "
+    assert table[1][place].isdecimal()
+    assert table[1].endswith("--rows 0:1")
+
+
+def test_a_job_that_runs_over_files_counts_files(work: Path) -> None:
+    """Before it has a result."""
+    (work / "score.py").write_text("def run(files):\n    return files\n")
+    (work / "files").mkdir()
+    (work / "files" / "a.txt").write_text("a")
+    daskprs.parallel_run("files", "score.py", job_dir="job", mini_batch_size=1)
+    with locked(job()):
+        assert "files done: 1" in text_of(report_of(job()))
+
+
 def test_a_job_writes_its_page_after_its_end() -> None:
     """By a process of its own: the result does not wait for it."""
     failed_job(report="auto")
@@ -341,9 +373,11 @@ def test_the_page_of_status_keeps_up_with_the_job(
             for path in ("/", "/nothing/", "/../"):
                 with pytest.raises(HTTPError, match="404"):
                     got(root + path)
+            _break_off(page.address)
         finally:
             page.stop()
             thread.join()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_result_in_a_notebook_has_its_main_picture(work: Path) -> None:
@@ -361,5 +395,3 @@ def test_versions_are_in_the_log_and_in_the_report() -> None:
     failed_job()
     assert f"daskprs {daskprs.__version__}" in report_of(job()).figures.record.versions
     assert json.loads(job().call.read_text())["options"]["run_max_try"] == 2
-            _break_off(page.address)
-    assert "Traceback" not in capfd.readouterr().err

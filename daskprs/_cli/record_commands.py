@@ -244,6 +244,8 @@ def report(folder: str, *, text: bool, output: Path | None) -> None:
         if text:
             echo_result(text_of(report_of(job)))
         else:
+            if output is not None and not output.parent.is_dir():
+                raise OptionError(Option("output", str(output)), ": there is no such folder.")
             echo_result(str(write_report(job, output)))
 
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from daskprs._page.process_lives import Life
 
 
+BATCH_ROWS = 4_096
+"""Rows that are read at a time: each may have a traceback."""
+
+
 @dataclass(slots=True)
 class Cause:
     """Failures of one kind."""
@@ -101,7 +105,7 @@ def causes_of_items(folder: JobFolder, unit: str) -> Causes:
         return causes
     names = ("_position", "_mini_batch", "_number", "_status", "_kind", "_error", "_traceback")
     with file, parquet.ParquetFile(file) as table:
-        for batch in table.iter_batches(columns=[*names]):
+        for batch in table.iter_batches(BATCH_ROWS, columns=[*names]):
             for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
                 position, index, number, status, kind, error, traceback = row
                 cause = causes.of(kind or status, error or "")

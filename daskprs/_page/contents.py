@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs._core.outcomes import Failure
 from daskprs._core.tracebacks import condensed, deepest_line
 from daskprs._page.causes import causes_of_items, causes_of_starts
 from daskprs._report.log_stream import TracebackLog
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from daskprs._page.causes import Cause
     from daskprs._page.figures import RecordedFigures
 
+COMPARED_CHARS = 1_000
+"""Beginning of an error by which it is found again: the logs cut long ones."""
 TAIL_BYTES = 4_000
 TAIL_LINES = 15
 TRACEBACK_CHARS = 8_000
@@ -122,9 +125,9 @@ class Contents(NamedTuple):
 
 def _first(causes: list[Cause], standing: Standing) -> Cause | None:
     """Return the cause that the job ended by, or else the most important one."""
-    error = standing.headline[1].partition("\n")[0]
+    error = str(Failure(*standing.headline)).partition("\n")[0][:COMPARED_CHARS]
     for cause in causes:
-        if error and error in cause.error:
+        if error and cause.error.startswith(error):
             return cause
     return causes[0] if causes else None
 

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import urllib.request
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from daskprs._folders.job_lock import locked
 from daskprs._job import report_process
 from daskprs._job.report import report_of, write_report
 from daskprs._job.status import state_of
+from daskprs._page.contents import Contents
 from daskprs._page.html_page import page_of
 from daskprs._page.main_picture import main_picture
 from daskprs._page.text import text_of
@@ -280,6 +282,28 @@ def test_a_page_of_an_earlier_run_is_not_written() -> None:
     assert not job().report.exists()
     report_process._write(job())
     assert job().report.exists()
+
+
+def test_the_first_cause_is_the_error_that_ended_the_job() -> None:
+    """Another error may have the text of it within its own."""
+    failed_job()
+    found = report_of(job())
+    other = replace(found.causes[0], error="KeyError: 'no <b>four</b>'", given_up=9)
+    found.figures.table.causes.by_shape["KeyError", "another"] = other
+    contents = Contents.of(job(), found.standing, found.figures)
+    assert contents.causes[0].error == other.error
+    assert contents.headline is not None
+    assert contents.headline.error == "ValueError: <b>four</b>"
+
+
+def test_a_page_that_cannot_be_written_names_its_path() -> None:
+    """And not a part of it."""
+    failed_job()
+    refused = call("report", "job", "--output", "nowhere/page.html")
+    assert refused.exit_code == 2
+    assert "--output" in refused.stderr
+    assert "nowhere/page.html" in refused.stderr
+    assert ".part" not in refused.stderr
 
 
 def test_a_table_in_the_terminal_keeps_its_columns(work: Path) -> None:

@@ -35,6 +35,7 @@ READ = {
     "Process": pa.string(),
     "Process Start Time": pa.timestamp("ms", "UTC"),
     "Total": pa.int64(),
+    "Succeeded": pa.int64(),
     "Elapsed Seconds": pa.float32(),
     "Run Method Seconds": pa.float32(),
     "Status": pa.string(),
@@ -55,6 +56,7 @@ class Attempts(NamedTuple):
     started: np.ndarray
     """Seconds since the epoch."""
     items: np.ndarray
+    """How many items succeeded."""
     elapsed_s: np.ndarray
     run_s: np.ndarray
     peak_mb: np.ndarray
@@ -172,7 +174,7 @@ def _slow(block: pa.RecordBatch, piece: Attempts, names: dict[str, int]) -> Iter
     for at in np.argsort(run_s)[-MOST_SLOW:].tolist():
         if piece.is_done[at]:
             label = json.loads(block.column("Mini-batch Detail")[at].as_py()).get("label", "")
-            numbers = int(piece.mini_batch[at]), int(piece.items[at])
+            numbers = int(piece.mini_batch[at]), block.column("Total")[at].as_py()
             yield Slow(float(run_s[at]), *numbers, label, processes[piece.process[at]])
 
 
@@ -187,7 +189,7 @@ def _piece(block: pa.RecordBatch, names: dict[str, int]) -> Attempts:
         block.column("Mini-batch Id").to_numpy(),
         _processes(block.column("Node Id"), block.column("Process"), names),
         started.to_numpy() / 1000,
-        block.column("Total").to_numpy(),
+        block.column("Succeeded").to_numpy(),
         block.column("Elapsed Seconds").to_numpy(),
         block.column("Run Method Seconds").to_numpy(),
         peak.cast(pa.string()).cast(pa.float32()).to_numpy(zero_copy_only=False),

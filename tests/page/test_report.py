@@ -162,11 +162,15 @@ def test_the_totals_are_those_of_the_journal(work: Path) -> None:
 def test_a_bad_row_is_named_with_the_command_that_runs_it_alone() -> None:
     """It is a cause of its own, beside the attempts that it has cost."""
     daskprs.parallel_run("in.csv", "score.py", on_error="isolate", **OPTIONS)
-    first = report_of(job()).causes[0]
+    contents = report_of(job())
+    first = contents.causes[0]
     assert (first.error, first.given_up) == ("ValueError: <b>four</b>", 1)
     assert first.where == "row 4 of the input, in mini-batch 2"
     assert first.replay("daskprs replay job") == "daskprs replay job --mini-batch 2 --rows 0:1"
     assert "raise ValueError" in first.evidence
+    # What is drawn over time is what was done.
+    attempts = contents.figures.table.attempts
+    assert attempts.items[attempts.is_done].sum() == contents.standing.items.succeeded == 9
 
 
 @pytest.mark.processes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from daskprs._core.ending import JobStatus
 from daskprs._core.spending import plain
 from daskprs._job.frontend import command_to_resume
+from daskprs._job.request import read_call
 from daskprs._job.result import RUNNING
 from daskprs._job.status import DIED, state_of
 from daskprs._job.way_on import way_elsewhere, way_on_mended
@@ -19,6 +20,7 @@ from daskprs._report.humanize import counted, duration
 from daskprs._report.progress_text import now_text
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import open_regular
+from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +62,11 @@ def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> S
         state.mini_batches,
         planned,
         state.items,
+        state.not_returned,
         state.unit,
         tuple(_recorded(state)),
         () if result is None else result.advice,
+        _input(folder),
         _way_on(folder, state),
         shlex.join(["daskprs", "replay", str(folder)]),
         state.error,
@@ -85,10 +89,10 @@ def _verdict(state: JobState, planned: int | None, figures: RecordedFigures) -> 
             f"lost. {done}{failed}; they are kept."
         )
     if state.status == JobStatus.COMPLETED:
-        lost = state.items.failed
+        lost = state.items.failed - state.not_returned
         left_out = f" {counted(lost, 'item')} failed, which its limits allow." if lost else ""
         return f"All that was asked for is done, in {took}.{left_out}"
-    reason = figures.record.reason or "it has said no reason"
+    reason = figures.record.reason.rstrip(".") or "it has said no reason"
     return f"{reason[:1].upper()}{reason[1:]}. After {took}, {done}{failed}."
 
 
@@ -108,6 +112,18 @@ def _planned(folder: JobFolder, state: JobState) -> int | None:
         return None
     (row,) = csv.reader([last])
     return int(row[1]) if len(row) > 1 and row[1].isdecimal() else None
+
+
+def _input(folder: JobFolder) -> str:
+    """Return where the input of a job is: its first place, and the number of all."""
+    try:
+        data = read_call(folder)["data"]
+    except (JobFolderError, KeyError):  # it was made by another version
+        data = None
+    places = [*map(str, data)] if isinstance(data, list) else [str(data)] if data else []
+    if not places:
+        return "the memory of its caller"
+    return places[0] + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
 
 
 def _recorded(state: JobState) -> Iterator[tuple[str, str]]:

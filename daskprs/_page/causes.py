@@ -45,6 +45,8 @@ class Cause:
     """Number of attempts, items or processes that failed so."""
     given_up: int = 0
     """Number of mini-batches, or of items, that were given up by it."""
+    nodes: set[int] = field(default_factory=set)
+    """The nodes on which it came."""
 
     def replay(self, command: str) -> str:
         """Return the command that runs what had it first again; empty if none can."""
@@ -64,9 +66,10 @@ class Causes:
 
     def add(self, rows: pa.RecordBatch, is_final: Sequence[bool]) -> None:
         """Add rows of the table of attempts, and whether their mini-batches were given up."""
-        names = ("Mini-batch Id", "Status", "Error Category", "Mini-batch Detail")
+        names = ("Mini-batch Id", "Node Id", "Status", "Error Category", "Mini-batch Detail")
         columns = (rows.column(name).to_pylist() for name in names)
-        for index, status, category, detail, final in zip(*columns, is_final, strict=True):
+        for *row, final in zip(*columns, is_final, strict=True):
+            index, node, status, category, detail = row
             said: dict[str, Any] = json.loads(detail)
             kind = (category or b"").decode(errors="replace") or status
             # The column of the message has all of its lines as one.
@@ -78,6 +81,7 @@ class Causes:
                 cause.mini_batch, cause.log = index, said.get("log", "")
                 cause.where = f"mini-batch {index} ({said.get('label', '')})"
             cause.attempts += 1
+            cause.nodes.add(node)
             cause.given_up += bool(final)
 
     def of(self, kind: str, message: str) -> Cause | None:
@@ -121,6 +125,19 @@ def causes_of_items(folder: JobFolder, unit: str) -> Causes:
     return causes
 
 
+def paths_of(folder: JobFolder, mini_batch: int) -> list[str]:
+    """Return the files of a mini-batch that was given up, as the table of those has them."""
+    try:
+        file = open_regular(folder.failed)
+    except FileNotFoundError:
+        return []
+    with file:
+        table = parquet.read_table(
+            file, columns=["paths"], filters=[("mini_batch", "=", mini_batch)]
+        )
+    return [path for paths in table.column("paths").to_pylist() for path in paths]
+
+
 def causes_of_starts(lives: list[Life]) -> Causes:
     """Return the errors of imports and of `init`."""
     causes = Causes()
@@ -135,4 +152,5 @@ def causes_of_starts(lives: list[Life]) -> Causes:
             )
         if cause is not None:
             cause.attempts += 1
+            cause.nodes.add(int(life.name.partition("/")[0]))
     return causes

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.outcomes import Failure
 from daskprs._core.tracebacks import condensed, deepest_line
-from daskprs._page.causes import causes_of_items, causes_of_starts
+from daskprs._page.causes import causes_of_items, causes_of_starts, paths_of
+from daskprs._page.hints import hints_of
 from daskprs._report.log_stream import TracebackLog
 from daskprs._system.regular_files import open_regular
 
@@ -39,10 +40,14 @@ class Standing(NamedTuple):
     planned: int | None
     """Number of mini-batches of the plan; None where it is not known yet."""
     items: Counts
+    not_returned: int
+    """Failed items of mini-batches that succeeded: `run` returned fewer than it was given."""
     unit: str
     recorded: tuple[tuple[str, str], ...] = ()
     """More names and texts that the job has recorded, such as what it has used."""
     advice: tuple[str, ...] = ()
+    input: str = "the input"
+    """Where the input is."""
     way_on: str = ""
     """The command, or the words, that go on with the job; empty where nothing is left to do."""
     replay: str = ""
@@ -59,6 +64,8 @@ class Headline(NamedTuple):
     """The deepest line of the script; empty where there is none."""
     where: str
     """What had it first."""
+    paths: list[str]
+    """The files of the mini-batch that had it first, where it was given up."""
     evidence: str
     """The traceback, or the last lines that the process has written to stderr."""
     replay: str
@@ -71,6 +78,8 @@ class Contents(NamedTuple):
     folder: JobFolder
     standing: Standing
     figures: RecordedFigures
+    hints: list[str]
+    """What the figures show of its trouble."""
     causes: list[Cause]
     """What attempts failed by, the most important first."""
     others: int
@@ -89,7 +98,8 @@ class Contents(NamedTuple):
         others = sum(each.others for each in kinds)
         first = _first(causes, standing)
         headline = None if first is None else _headline(folder, standing, first)
-        return cls(folder, standing, figures, causes, others, headline)
+        hints = hints_of(figures, standing.input)
+        return cls(folder, standing, figures, hints, causes, others, headline)
 
     # ---- counts ----
 
@@ -134,9 +144,9 @@ def _first(causes: list[Cause], standing: Standing) -> Cause | None:
 
 def _headline(folder: JobFolder, standing: Standing, cause: Cause) -> Headline:
     evidence = cause.evidence or _evidence(folder, cause)
-    return Headline(
-        cause.error, deepest_line(evidence), cause.where, evidence, cause.replay(standing.replay)
-    )
+    paths = [] if cause.mini_batch is None else paths_of(folder, cause.mini_batch)
+    again = cause.replay(standing.replay)
+    return Headline(cause.error, deepest_line(evidence), cause.where, paths, evidence, again)
 
 
 def _evidence(folder: JobFolder, cause: Cause) -> str:

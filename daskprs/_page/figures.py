@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -13,6 +14,7 @@ from daskprs._page.machine_load import MachineLoad
 from daskprs._page.process_lives import lives_of
 from daskprs._page.process_rows import process_rows
 from daskprs._page.working_time import BINS, WorkingTime
+from daskprs._system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
@@ -23,14 +25,19 @@ FEWEST_PARTS, ATTEMPTS_IN_A_PART = 10, 5
 
 
 class OfNode(NamedTuple):
-    """The attempts on a node."""
+    """What came of a node."""
 
-    node: str
+    node: int
+    host: str
+    """Its name; empty where that is unknown."""
     processes: int
+    not_ready: int
+    """Number of its processes that failed in an import or in `init`."""
     attempts: int
     failed: int
+    """Number of its attempts that failed."""
     middle_s: float
-    """Median of the seconds in `run`."""
+    """Median of the seconds in `run`; NaN where nothing succeeded."""
 
 
 class RecordedFigures(NamedTuple):
@@ -42,6 +49,7 @@ class RecordedFigures(NamedTuple):
     work: WorkingTime
     load: MachineLoad
     rows: list[Row]
+    nodes: list[OfNode]
 
     @classmethod
     def of(cls, folder: JobFolder, *, is_running: bool) -> Self:
@@ -51,7 +59,8 @@ class RecordedFigures(NamedTuple):
         events = np.concatenate([table.attempts.ended, np.array(heard, float)])
         work = WorkingTime.of(record.runs, events, time.time() if is_running else None)
         rows = process_rows(lives, table, work)
-        return cls(table, record, lives, work, MachineLoad.of(folder, work), rows)
+        nodes = _nodes(lives, table, _hosts(folder))
+        return cls(table, record, lives, work, MachineLoad.of(folder, work), rows, nodes)
 
     def per_s(self) -> tuple[np.ndarray, np.ndarray]:
         """Return items that succeeded, and attempts that failed, per second.
@@ -77,20 +86,41 @@ class RecordedFigures(NamedTuple):
         np.maximum.at(peaks, np.clip(part, 0, BINS - 1), attempts.peak_mb[known])
         return np.where(np.isfinite(peaks), peaks, np.nan)
 
-    def nodes(self) -> list[OfNode]:
-        """Return the attempts on each node."""
-        attempts = self.table.attempts
-        node_of = np.array([int(name.partition("/")[0]) for name in self.table.processes], int)
-        if not len(node_of):
-            return []
-        known = attempts.process >= 0
-        node = np.where(known, node_of[attempts.process], -1)
-        found = []
-        for number in np.unique(node_of):
-            own = node == number
-            done = own & attempts.is_done
-            middle_s = float(np.median(attempts.run_s[done])) if done.any() else np.nan
-            failed = int((own & ~attempts.is_done).sum())
-            processes = int((node_of == number).sum())
-            found.append(OfNode(str(number), processes, int(own.sum()), failed, middle_s))
-        return found
+
+def _nodes(lives: list[Life], table: AttemptTable, hosts: dict[int, str]) -> list[OfNode]:
+    """Return what came of each node: attempts, and processes that were not ready."""
+    attempts = table.attempts
+    node_of = np.array([_node(name) for name in table.processes] or [-1], int)
+    node = np.where(attempts.process >= 0, node_of[attempts.process], -1)
+    found = []
+    for number in sorted({*(_node(life.name) for life in lives), *node_of.tolist()} - {-1}):
+        own = node == number
+        done = own & attempts.is_done
+        of_it = [life for life in lives if _node(life.name) == number]
+        found.append(
+            OfNode(
+                number,
+                hosts.get(number, ""),
+                len(of_it),
+                sum(bool(life.error) for life in of_it),
+                int(own.sum()),
+                int((own & ~attempts.is_done).sum()),
+                float(np.median(attempts.run_s[done])) if done.any() else np.nan,
+            )
+        )
+    return found
+
+
+def _hosts(folder: JobFolder) -> dict[int, str]:
+    """Return the hosts of the nodes of the last run, where it has recorded its end."""
+    try:
+        file = open_regular(folder.node_summary)
+    except FileNotFoundError:
+        return {}
+    with file:
+        rows = csv.DictReader(line.decode(errors="replace") for line in file)
+        return {int(row["Node Id"]): row["Host"] for row in rows}
+
+
+def _node(name: str) -> int:
+    return int(name.partition("/")[0])

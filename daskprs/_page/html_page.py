@@ -21,6 +21,7 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "script-src "
 )
+MOST_FILES = 10
 STYLE = """
 :root{color-scheme:light dark;--text:#1f2328;--page:#fff;--soft:#f4f6f8;--line:#d0d7de;
 --quiet:#57606a;--good:#1a7f37;--bad:#c1281f}
@@ -121,8 +122,10 @@ def figures_of(contents: Contents) -> Iterator[tuple[str, str]]:
     if contents.waiting:
         yield "not done yet", f"{contents.waiting:,}"
     yield f"{standing.unit}s done", f"{standing.items.succeeded:,}"
-    if standing.items.failed:
-        yield f"{standing.unit}s failed", f"{standing.items.failed:,}"
+    if failed := standing.items.failed - standing.not_returned:
+        yield f"{standing.unit}s failed", f"{failed:,}"
+    if standing.not_returned:
+        yield f"fewer {standing.unit}s returned", f"{standing.not_returned:,}"
     yield "time", duration(contents.elapsed_s)
     rate = standing.items.succeeded / contents.elapsed_s
     yield f"{standing.unit}s per second", f"{rate:,.3g}" if rate < 1_000 else f"{rate:,.0f}"  # noqa: PLR2004
@@ -138,17 +141,33 @@ def _headline(headline: Headline) -> Iterator[str]:
     yield f"<h2>First cause</h2><p class='path'><strong>{_text(short(headline.error))}</strong>"
     place = f", at <code>{_text(headline.line)}</code>" if headline.line else ""
     yield f" in {_text(headline.where)}{place}.</p>"
+    if headline.paths:
+        yield f"<p class='path'>{_text(files_text(headline))}</p>"
     if headline.evidence:
         yield f"<pre tabindex='0'>{_text(headline.evidence)}</pre>"
     if headline.replay:
         yield f"<p>To run it again: <code class='path'>{_text(headline.replay)}</code></p>"
 
 
+def files_text(headline: Headline) -> str:
+    """Return the files of the mini-batch that had the first cause, and how to find the one."""
+    paths = headline.paths
+    shown = ", ".join(paths[:MOST_FILES])
+    more = f" and {len(paths) - MOST_FILES:,} more" if len(paths) > MOST_FILES else ""
+    if len(paths) == 1:
+        return f"Its file: {shown}."
+    return (
+        f"Its {len(paths):,} files: {shown}{more}. To find out which of them it is, run the first "
+        "alone by --rows 0:1, the next by --rows 1:2, or let a resume search: on_error='isolate'."
+    )
+
+
 def _messages(contents: Contents) -> Iterator[str]:
     record = contents.figures.record
-    advice = "".join(f"<li>{_text(text)}</li>" for text in contents.standing.advice)
-    if advice:
-        yield f"<h2>Advice</h2><ul>{advice}</ul>"
+    told = (*contents.hints, *contents.standing.advice)
+    if told:
+        points = "".join(f"<li>{_text(text)}</li>" for text in told)
+        yield f"<h2>What the figures show</h2><ul>{points}</ul>"
     first, last = record.first, record.last
     if not first:
         return

@@ -12,9 +12,12 @@ from daskprs._report.humanize import counted, duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from daskprs._page.causes import Cause
     from daskprs._page.contents import Contents
 
 MOST_ROWS = 20
+FEW_TIMES = 2
+"""Times from which on it says something that a cause comes on one node only."""
 MOST_CHARS = 300
 
 Value = str | int | float | None
@@ -62,7 +65,7 @@ def causes(contents: Contents) -> Table:
             short(one.error),
             one.attempts,
             one.given_up,
-            short(one.where),
+            short(one.where + _only_on(one, contents)),
             one.replay(contents.standing.replay),
         )
         for one in contents.causes[:MOST_ROWS]
@@ -73,6 +76,13 @@ def causes(contents: Contents) -> Table:
     if contents.others:
         notes.append(f"and {counted(contents.others, 'failure')} by still other causes")
     return Table("Failures by cause", columns, rows, ", ".join(notes))
+
+
+def _only_on(cause: Cause, contents: Contents) -> str:
+    """Return the node of a cause that has come several times, and on one of several nodes only."""
+    if cause.attempts < FEW_TIMES or len(cause.nodes) != 1 or len(contents.figures.nodes) == 1:
+        return ""
+    return f"; only on node {next(iter(cause.nodes))}"
 
 
 def slowest(contents: Contents) -> Table:
@@ -97,11 +107,16 @@ def _processes(contents: Contents) -> Table:
 
 def nodes(contents: Contents) -> Table:
     """Return the attempts on each node, where there are several."""
-    found = contents.figures.nodes()
+    found = [*contents.figures.nodes]
     # Those with the most failures first: one node that lacks what others have is to be seen.
-    found.sort(key=lambda one: (-one.failed / max(1, one.attempts), -np.nan_to_num(one.middle_s)))
+    found.sort(
+        key=lambda one: (-(one.failed + one.not_ready) / max(1, one.attempts), -one.not_ready)
+    )
     rows = [(f"node {one.node}", *one[1:]) for one in found[:MOST_ROWS]] if len(found) > 1 else []
-    columns = ("node", "processes", "attempts", "failed", "median seconds in run()")
+    columns = (
+        *("node", "host", "processes", "not ready", "attempts", "failed"),
+        "median seconds in run()",
+    )
     left = len(found) - MOST_ROWS
     return Table("Nodes", columns, rows, f"and {counted(left, 'node')} more" if left > 0 else "")
 

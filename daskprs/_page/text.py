@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daskprs._page.html_page import figures_of, shown
+from daskprs._page.html_page import figures_of, files_text, shown
 from daskprs._page.process_rows import shares_of
 from daskprs._page.tables import causes, nodes, short, slowest
 
@@ -34,8 +34,11 @@ def _lines(contents: Contents) -> Iterator[str]:
     if standing.way_on:
         yield f"To go on: {standing.way_on}"
     yield from _headline(contents)
-    for text in standing.advice:
-        yield f"Advice: {text}"
+    told = (*contents.hints, *standing.advice)
+    if told:
+        yield ""
+        yield "What the figures show:"
+        yield from (f"  - {text}" for text in told)
     table = causes(contents)
     if len(table.rows) > 1:
         yield from _table(table, MOST_CAUSES)
@@ -60,6 +63,8 @@ def _headline(contents: Contents) -> Iterator[str]:
     yield ""
     yield f"First cause: {short(headline.error)}"
     yield f"  in {headline.where}"
+    if headline.paths:
+        yield f"  {files_text(headline)}"
     yield from (f"  {line}" for line in headline.evidence.splitlines()[-MOST_LINES:])
     if headline.replay:
         yield f"To run it again: {headline.replay}"

@@ -1,0 +1,97 @@
+"""Hints: what the figures of a job show of its trouble, in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskprs._page.process_rows import shares_of
+from daskprs._report.humanize import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daskprs._page.attempt_table import Attempts
+    from daskprs._page.figures import OfNode, RecordedFigures
+
+MOST = 0.5
+"""Share of the time from which on something takes most of it."""
+FEW = 0.1
+"""Share of all mini-batches that are few, and of attempts that fail anywhere."""
+FEWEST_ATTEMPTS = 20
+SLOW_TIMES = 5.0
+"""Times the median from which on a mini-batch is slow, …"""
+SKEW = 0.2
+"""… and the share of the time in `run` from which on slow ones are worth a word."""
+LEAK_MB = 5.0
+"""Growth from one mini-batch to the next that is more than what comes and goes."""
+
+
+def hints_of(figures: RecordedFigures, place: str) -> list[str]:
+    """Return what the figures of a job show of its trouble; `place` is that of its input."""
+    return [
+        *_of_loading(figures, place),
+        *_of_skew(figures.table.attempts),
+        *_of_nodes(figures.nodes),
+        *_of_memory(figures),
+    ]
+
+
+def _of_loading(figures: RecordedFigures, place: str) -> Iterator[str]:
+    shares = {one.name: one.share for one in shares_of(figures.rows)}
+    share, run = (shares.get(name, 0.0) for name in ("loading and formatting", "run()"))
+    if share > MOST and len(figures.table.attempts.started) >= FEWEST_ATTEMPTS:
+        yield (
+            f"Loading the input and formatting rows took {share:.0%} of the time of the processes, "
+            f"and run() {run:.0%}. The input is read from {place}: a faster store, or more "
+            "processes if the store answers slowly, would help, and a faster script would not."
+        )
+
+
+def _of_skew(attempts: Attempts) -> Iterator[str]:
+    run_s = attempts.run_s[attempts.is_done]
+    if len(run_s) < FEWEST_ATTEMPTS:
+        return
+    long = run_s[run_s > SLOW_TIMES * np.median(run_s)]
+    share = float(long.sum() / max(run_s.sum(), 1e-9))
+    if share > SKEW and len(long) <= FEW * len(run_s):
+        yield (
+            f"{len(long):,} of {len(run_s):,} mini-batches took {share:.0%} of the time in run(): "
+            "the slowest are listed, with their input. Where a key or a file has far more work "
+            "than others, smaller mini-batches let other processes share it."
+        )
+
+
+def _of_nodes(nodes: list[OfNode]) -> Iterator[str]:
+    """Yield hints on nodes that have failed where others have not."""
+    good = [one for one in nodes if one.attempts > one.failed]
+    share = sum(one.failed for one in good) / max(1, sum(one.attempts for one in good))
+    if not good or share > FEW:
+        return
+    for one in nodes:
+        if one not in good and (one.attempts or one.not_ready):
+            what = f"all {counted(one.attempts, 'attempt')} failed"
+            if not one.attempts:
+                what = f"no process was ready: {one.not_ready:,} of them failed as they started"
+            yield (
+                f"On node {one.node}{one.host and f' ({one.host})'} {what}, and "
+                f"{share:.0%} of the attempts on other nodes. Compare its packages, drivers, "
+                "environment variables and mounts with those of the others."
+            )
+
+
+def _of_memory(figures: RecordedFigures) -> Iterator[str]:
+    """Yield a hint where processes died for want of memory, and grew with each mini-batch."""
+    lacking = [life for life in figures.lives if "memory" in life.reason.lower()]
+    attempts = figures.table.attempts
+    order = np.lexsort((attempts.started, attempts.process))
+    grown = np.diff(attempts.peak_mb[order])
+    grown = grown[np.diff(attempts.process[order]) == 0]
+    grown = grown[~np.isnan(grown)]
+    if lacking and len(grown) and (middle := float(np.median(grown))) > LEAK_MB:
+        yield (
+            f"{counted(len(lacking), 'process')} died for want of memory, and a process grew by "
+            f"{middle:,.0f} MB from one mini-batch to the next: the script may keep what it has "
+            "read or made. agent_max_mini_batches ends a process after so many mini-batches."
+        )

@@ -1,0 +1,111 @@
+"""Hints: what the figures of a job show of its trouble."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daskprs._core.columnar import ColumnBatch
+from daskprs._core.events import MiniBatchesDone, Place
+from daskprs._core.outcomes import Failure
+from daskprs._folders.job_folder import JobFolder
+from daskprs._page.figures import RecordedFigures
+from daskprs._page.hints import hints_of
+from daskprs._report.attempts import AttemptLogs
+from daskprs._report.log_files import LogFiles
+from tests.support.job_events import attempt
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daskprs._core.events import Event
+
+STARTED_AND_READY = (
+    "2027-01-15 08:00:00.000|process000 started, pid 41\n"
+    "2027-01-15 08:00:00.000|process000 ready after 0.001 s\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    """Return an empty job folder."""
+    made = JobFolder(tmp_path / "job")
+    made.create()
+    return made
+
+
+def figures_of(folder: JobFolder, lines: str = "") -> RecordedFigures:
+    """Return the figures of a folder whose node 0 has these lines in its log."""
+    if lines:
+        folder.node_log(0).parent.mkdir(parents=True, exist_ok=True)
+        folder.node_log(0).write_text(lines)
+    return RecordedFigures.of(folder, is_running=False)
+
+
+def told(folder: JobFolder, *events: Event) -> None:
+    """Write attempts."""
+    files = LogFiles()
+    logs = AttemptLogs(folder, files)
+    for event in events:
+        logs.tell(event)
+    files.flush()
+
+
+def timed(index: int, run_s: float, elapsed_s: float, **more: Any) -> MiniBatchesDone:
+    """Return an attempt that succeeded and took so long."""
+    done = attempt(index, **more)
+    assert isinstance(done, MiniBatchesDone)
+    outcome = done.outcomes[0]._replace(run_s=run_s, elapsed_s=elapsed_s)
+    return done._replace(outcomes=ColumnBatch([outcome]))
+
+
+def test_a_job_that_goes_well_has_no_hints(folder: JobFolder) -> None:
+    """Twenty attempts that take the same time, in run()."""
+    told(folder, *(timed(index, 0.9, 1.0) for index in range(20)))
+    assert hints_of(figures_of(folder, STARTED_AND_READY), "in.csv") == []
+
+
+def test_a_slow_store_is_named(folder: JobFolder) -> None:
+    """All the time goes into loading."""
+    told(folder, *(timed(index, 0.01, 1.0) for index in range(20)))
+    (hint,) = hints_of(figures_of(folder, STARTED_AND_READY), "http://far/a.csv")
+    assert "Loading the input and formatting rows took 99%" in hint
+    assert "read from http://far/a.csv" in hint
+
+
+def test_a_few_large_mini_batches_are_named(folder: JobFolder) -> None:
+    """One of twenty takes as long as all others."""
+    times = [1.0] * 19 + [19.0]
+    told(folder, *(timed(index, run_s, run_s) for index, run_s in enumerate(times)))
+    (hint,) = hints_of(figures_of(folder, STARTED_AND_READY), "in.csv")
+    assert "1 of 20 mini-batches took 50% of the time in run()" in hint
+
+
+def test_a_node_on_which_all_fails_is_named(folder: JobFolder) -> None:
+    """Also one on which no process was ready."""
+    here, there = Place(0, "process000"), Place(1, "process000")
+    bad = [attempt(index, Failure("OSError", "no lib"), place=here) for index in range(3)]
+    told(folder, *bad, *(timed(index, 1.0, 1.0, place=there) for index in range(9)))
+    (hint,) = hints_of(figures_of(folder, STARTED_AND_READY), "in.csv")
+    assert hint.startswith("On node 0 all 3 attempts failed, and 0% of the attempts on other")
+    assert next(iter(figures_of(folder, STARTED_AND_READY).table.causes)).nodes == {0}
+
+
+def test_a_node_without_a_ready_process_is_named(folder: JobFolder) -> None:
+    """It has made no attempt."""
+    told(folder, *(timed(index, 1.0, 1.0, place=Place(1, "process000")) for index in range(9)))
+    line = "2026-01-01 00:00:05.000|process000 failed in import or init() after 1.0 s: OSError\n"
+    (hint,) = hints_of(figures_of(folder, line), "in.csv")
+    assert hint.startswith("On node 0 no process was ready: 1 of them failed as they started")
+
+
+def test_a_leak_is_named_where_processes_die_of_it(folder: JobFolder) -> None:
+    """Each mini-batch leaves 100 MB."""
+    peaks = [(100 + 100 * index) << 20 for index in range(9)]
+    told(folder, *(timed(index, 1.0, 1.0, peak_bytes=peak) for index, peak in enumerate(peaks)))
+    killed = "process000 exits with returncode -9 (SIGKILL): it held more than the memory limit"
+    end = f"{STARTED_AND_READY}2027-01-15 08:00:30.000|{killed}\n"
+    (hint,) = hints_of(figures_of(folder, end), "in.csv")
+    assert hint.startswith("1 process died for want of memory, and a process grew by 100 MB")
+    assert hints_of(figures_of(folder, STARTED_AND_READY), "in.csv") == []

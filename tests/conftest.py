@@ -52,6 +52,9 @@ dask.config.set({"daskprs.report": "never"})
 # Arrow keeps a pipe for signals from the first CSV on that a main thread reads.
 csv.read_csv(io.BytesIO(b"a\n1\n"))
 
+# It may freeze this process: `daskprs._cluster.connect.QUIET` says why.
+dask.config.set({"distributed.worker.profile.enabled": False})
+
 # Workers that are processes of their own are forked from one that has imported Dask.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 

@@ -53,6 +53,10 @@ QUIET = {
     # Dask keeps its last messages for debugging, and with them every lease that they carried: a
     # kilobyte for each mini-batch.
     "distributed.admin.low-level-log-length": 10,
+    # The profiler of a worker asks for the stacks of all threads, a hundred times a second. Under
+    # Python 3.11, a garbage collection in the middle of that may freeze the whole process for ever
+    # where another thread starts a thread (CPython issue 106883). That was seen here, with 3.11.7.
+    "distributed.worker.profile.enabled": False,
 }
 
 ADDRESS = (

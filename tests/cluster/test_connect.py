@@ -24,6 +24,7 @@ from daskprs._agent.node.site import DriverInfo, ProbeFile
 from daskprs._cluster.connect import (
     IN_PROCESS,
     QUIET,
+    _in_process,
     check_scheduler,
     connected,
     scheduler_address,
@@ -278,3 +279,10 @@ def test_a_program_that_ends_and_can_start_no_thread_still_cancels_its_job(
         with pytest.raises(KeyboardInterrupt), connected(client, 1):
             raise KeyboardInterrupt
         monkeypatch.undo()
+
+
+def test_the_worker_of_a_job_without_a_cluster_has_no_profiler() -> None:
+    """It may freeze the process of the caller under Python 3.11."""
+    with dask.config.set({"distributed.worker.profile.enabled": True}), _in_process(1) as client:
+        (worker,) = client.cluster.workers.values()
+        assert "profile" not in worker.periodic_callbacks

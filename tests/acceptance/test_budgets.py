@@ -49,7 +49,7 @@ def test_by_default_one_failed_mini_batch_fails_the_job(tmp_path: Path) -> None:
         run(every_fifth_fails, tmp_path)
     message = str(caught.value)
     assert "1 mini-batch failed, more than allowed_failed_count=0" in message
-    assert "job_error.txt" in message
+    assert f"daskprs report {tmp_path / 'job'} --text" in message
     assert f"resume=True, job_dir={str(tmp_path / 'job')!r}" in message
     result = caught.value.result
     assert result is not None

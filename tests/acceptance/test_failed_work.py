@@ -23,7 +23,9 @@ def test_what_failed_is_a_table_with_every_attempt(place: Place) -> None:
     """With the items, where each attempt was made, and its traceback; the message names it."""
     place.add("a.jpg", "b.jpg", "c.jpg")
     place.spoil("b.jpg")
-    with pytest.raises(daskprs.ParallelRunFailed, match=r"every attempt: .*failed\.parquet"):
+    with pytest.raises(
+        daskprs.ParallelRunFailed, match=r"why, and how .*: daskprs report .* --text"
+    ):
         place.run(allowed_failed_count=0)
     (row,) = pq.read_table(place.failed).to_pylist()
     assert row["mini_batch"] == 1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "inside-path.md"
 THERE, BACK = "### From the plan to `run`", "### From a row to the file"
-MOST_THERE, MOST_BACK = 18, 17
+MOST_THERE, MOST_BACK = 19, 18
 BELOW = {
     "daskprs._api",
     "daskprs._job.job",

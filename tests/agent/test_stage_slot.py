@@ -176,6 +176,7 @@ class Agent:
     def __getattr__(self, name: str) -> Any:
         """Return what else a supervisor knows of its agent."""
         known = {"death": WHY, "timeout": WHY, "too_big": None, "excuse": None, "printed": None}
+        known["late_beside"] = []
         return lambda *_: (known | {"peak_bytes": 0})[name]
 
 

@@ -59,7 +59,7 @@ def test_a_step_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run = runner.invoke(main, ["run", "pipeline.yml", "--job-dir", "joint", "--quiet"])
     assert run.exit_code == 42, run.output
     step = tmp_path / "joint" / "score"
-    assert f"daskprs replay {step}" in run.output
+    assert f"daskprs report {step} --text" in run.output
     done = runner.invoke(main, ["replay", str(step)])
     assert "ValueError: 1 of 3\ndaskprs: the same error as in the job" in done.stderr, done.output
     (tmp_path / "mended.py").write_text(SCRIPT.replace('"b"', '"z"'))

@@ -77,7 +77,7 @@ def show(folder: Path, name: str) -> None:
     with output.open() as file:
         lines = list(islice(file, LINES_SHOWN))
     print(f"\nThe first lines of {output}:\n\n  {'  '.join(lines)}  …")
-    print(f"\nWhat happened, and when: {folder / 'job' / 'logs'}; start with readme.txt there.")
+    print(f"\nHow it went, and where the time went: daskprs report {folder / 'job'} --text")
 
 
 def compare(folder: Path) -> None:

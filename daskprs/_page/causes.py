@@ -76,7 +76,7 @@ class Causes:
             cause = self.of(kind, said.get("error", "").removeprefix(f"{kind}: "))
             if cause is None:
                 continue
-            if not cause.attempts:
+            if not cause.attempts or (final and not cause.given_up):  # what decides is shown
                 cause.error, cause.status = said.get("error") or status, status
                 cause.mini_batch, cause.log = index, said.get("log", "")
                 cause.where = f"mini-batch {index} ({said.get('label', '')})"
@@ -131,11 +131,14 @@ def paths_of(folder: JobFolder, mini_batch: int) -> list[str]:
         file = open_regular(folder.failed)
     except FileNotFoundError:
         return []
-    with file:
-        table = parquet.read_table(
-            file, columns=["paths"], filters=[("mini_batch", "=", mini_batch)]
-        )
-    return [path for paths in table.column("paths").to_pylist() for path in paths]
+    # Not by filters: the threads that Arrow has for them abort some processes at their end.
+    with file, parquet.ParquetFile(file) as table:
+        for batch in table.iter_batches(columns=["mini_batch", "paths"], use_threads=False):
+            numbers, paths = batch.columns
+            for number, files in zip(numbers.to_pylist(), paths.to_pylist(), strict=True):
+                if number == mini_batch:
+                    return [*map(str, files)]
+    return []
 
 
 def causes_of_starts(lives: list[Life]) -> Causes:

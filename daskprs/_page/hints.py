@@ -75,9 +75,9 @@ def _of_nodes(nodes: list[OfNode]) -> Iterator[str]:
             if not one.attempts:
                 what = f"no process was ready: {one.not_ready:,} of them failed as they started"
             yield (
-                f"On node {one.node}{one.host and f' ({one.host})'} {what}, and "
-                f"{share:.0%} of the attempts on other nodes. Compare its packages, drivers, "
-                "environment variables and mounts with those of the others."
+                f"On node {one.node}{one.host and f' ({one.host})'} {what}. On the other nodes, "
+                f"{share:.0%} of the attempts failed. Compare its packages, drivers, environment "
+                "variables and mounts with those of the others."
             )
 
 

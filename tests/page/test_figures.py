@@ -108,7 +108,7 @@ def test_errors_that_differ_by_numbers_are_one_cause(folder: JobFolder) -> None:
     found = [(one.error, one.attempts, one.given_up, one.mini_batch) for one in table.causes]
     assert found == [
         ('ValueError: a "quoted", odd\ntext', 2, 2, 40),
-        ("KeyError: '0'", 30, 1, 0),
+        ("KeyError: '7'", 30, 1, 7),
     ]
     assert table.attempts.is_done.tolist() == [False] * 32 + [True]
     assert [one.mini_batch for one in table.slowest] == [42]

@@ -88,7 +88,7 @@ def test_a_node_on_which_all_fails_is_named(folder: JobFolder) -> None:
     bad = [attempt(index, Failure("OSError", "no lib"), place=here) for index in range(3)]
     told(folder, *bad, *(timed(index, 1.0, 1.0, place=there) for index in range(9)))
     (hint,) = hints_of(figures_of(folder, STARTED_AND_READY), "in.csv")
-    assert hint.startswith("On node 0 all 3 attempts failed, and 0% of the attempts on other")
+    assert hint.startswith("On node 0 all 3 attempts failed. On the other nodes, 0% of the")
     assert next(iter(figures_of(folder, STARTED_AND_READY).table.causes)).nodes == {0}
 
 

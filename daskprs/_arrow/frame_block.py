@@ -25,8 +25,9 @@ MOST_BYTES = 1 << 18
 class FrameBlock:
     """Makes frames of slices of one table, several small ones at a time.
 
-    Each is the same as that of the slice alone: types that do not go by the rows are checked, and
-    where a value is of a type that can be changed in place, or does not fit, there is no block.
+    Each frame is the same as one that is made of its slice alone. So there is no block where the
+    types of its columns are not those of an empty frame, where a value can be changed in place, as
+    a list can, or where the rows beside a slice cannot be made a frame.
     """
 
     def __init__(self, form: ToPandas) -> None:

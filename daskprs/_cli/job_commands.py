@@ -6,7 +6,7 @@ import inspect
 import json
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -220,7 +220,7 @@ def _serve_page(folder: JobFolder) -> None:
     """Serve the report of a job until an interrupt, by an address that only this terminal knows."""
     from daskprs._cli.live_page import LivePage
 
-    with LivePage(folder) as page:
+    with closing(LivePage(folder)) as page:
         click.echo(f"{page.address}\nOpen this address on this machine. Ctrl-C ends the page.")
         with suppress(KeyboardInterrupt):
             page.serve()

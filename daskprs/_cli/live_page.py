@@ -11,15 +11,13 @@ import time
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from daskprs._job.report import report_of
 from daskprs._page.html_page import page_of
 from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from daskprs._folders.job_folder import JobFolder
 
 LOOPBACK = "127.0.0.1"
@@ -71,16 +69,7 @@ class LivePage:
         """End `serve`, which another thread has called."""
         self._server.shutdown()
 
-    def __enter__(self) -> Self:
-        """Return the page, which can be served."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Close the socket."""
         self._server.server_close()
 

@@ -20,6 +20,7 @@ from daskprs._report.humanize import counted, duration
 from daskprs._report.progress_text import now_text
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import open_regular
+from daskprs._system.stores import plain_address
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _input(folder: JobFolder) -> str:
     places = [*map(str, data)] if isinstance(data, list) else [str(data)] if data else []
     if not places:
         return "the memory of its caller"
-    return places[0] + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
+    return plain_address(places[0]) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
 
 
 def _recorded(state: JobState) -> Iterator[tuple[str, str]]:
@@ -138,8 +139,8 @@ def _recorded(state: JobState) -> Iterator[tuple[str, str]]:
         yield "left out for a time", ", ".join(result.left_out)
     for name, amount in result.usage.spent.items():
         useful = result.usage.useful.get(name, 0)
-        more = "" if useful == amount else f", {plain(useful):,} of them useful"
-        yield name, f"{amount:,}{more}"
+        more = "" if useful == amount else f", {plain(round(useful, 6)):,} of them useful"
+        yield name, f"{plain(round(amount, 6)):,}{more}"
 
 
 def _way_on(folder: JobFolder, state: JobState) -> str:

@@ -438,7 +438,7 @@ class ParallelRunResult:
 
     def _repr_html_(self) -> str:
         """Return the same as a table, for notebooks, and what the processes of a long job did."""
-        from daskprs._page.main_picture import main_picture
+        from daskprs._page.pictures import main_picture
 
         table = table_of(f"daskprs job {self.status}", self._rows())
         return table + main_picture(JobFolder(self.job_dir), self.elapsed_s)

@@ -31,7 +31,6 @@ class Cause:
 
     error: str
     """The first error of the kind, as the last line of a traceback has it."""
-    status: str
     where: str
     """What had it first: a mini-batch with its part of the input, or a process."""
     mini_batch: int | None = None
@@ -77,7 +76,7 @@ class Causes:
             if cause is None:
                 continue
             if not cause.attempts or (final and not cause.given_up):  # what decides is shown
-                cause.error, cause.status = said.get("error") or status, status
+                cause.error = said.get("error") or status
                 cause.mini_batch, cause.log = index, said.get("log", "")
                 cause.where = f"mini-batch {index} ({said.get('label', '')})"
             cause.attempts += 1
@@ -92,7 +91,7 @@ class Causes:
             if len(self.by_shape) == KINDS_KEPT:
                 self.others += 1
                 return None
-            self.by_shape[key] = Cause(str(failure), kind, "")
+            self.by_shape[key] = Cause(str(failure), "")
         return self.by_shape[key]
 
     def __iter__(self) -> Iterator[Cause]:
@@ -115,7 +114,7 @@ def causes_of_items(folder: JobFolder, unit: str) -> Causes:
                 cause = causes.of(kind or status, error or "")
                 if cause is not None and not cause.attempts:
                     cause.mini_batch, cause.item = index, number
-                    cause.status, cause.evidence = status, traceback or ""
+                    cause.evidence = traceback or ""
                     cause.where = f"{unit} {number} of mini-batch {index}"
                     if position is not None:
                         cause.where = f"{unit} {position} of the input, in mini-batch {index}"

@@ -11,6 +11,7 @@ from daskprs._page.causes import causes_of_items, causes_of_starts, paths_of
 from daskprs._page.hints import hints_of
 from daskprs._report.log_stream import TracebackLog
 from daskprs._system.regular_files import open_regular
+from daskprs._system.stores import plain_address
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,7 @@ COMPARED_CHARS = 1_000
 TAIL_BYTES = 4_000
 TAIL_LINES = 15
 TRACEBACK_CHARS = 8_000
+MOST_FILES = 10
 
 
 class Standing(NamedTuple):
@@ -70,6 +72,20 @@ class Headline(NamedTuple):
     """The traceback, or the last lines that the process has written to stderr."""
     replay: str
     """The command that runs it again; empty if none can."""
+
+    @property
+    def files(self) -> str:
+        """The files of the mini-batch, and how to find the one, in words."""
+        paths = self.paths
+        shown = ", ".join(paths[:MOST_FILES])
+        more = f" and {len(paths) - MOST_FILES:,} more" if len(paths) > MOST_FILES else ""
+        if len(paths) == 1:
+            return f"Its file: {shown}."
+        return (
+            f"Its {len(paths):,} files: {shown}{more}. To find out which of them it is, run the "
+            "first alone by --rows 0:1, the next by --rows 1:2, or let a resume search: "
+            "on_error='isolate'."
+        )
 
 
 class Contents(NamedTuple):
@@ -145,6 +161,7 @@ def _first(causes: list[Cause], standing: Standing) -> Cause | None:
 def _headline(folder: JobFolder, standing: Standing, cause: Cause) -> Headline:
     evidence = cause.evidence or _evidence(folder, cause)
     paths = [] if cause.mini_batch is None else paths_of(folder, cause.mini_batch)
+    paths = [*map(plain_address, paths)]
     again = cause.replay(standing.replay)
     return Headline(cause.error, deepest_line(evidence), cause.where, paths, evidence, again)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LINE = re.compile(r"[A-Z]+\|(\d+)\|")
 BEGUN = re.compile(r"INFO\|\d+\|[^|]*\|job (\S+) (?:starts|resumes): (.*)")
 OPTION = re.compile(r"INFO\|\d+\|[^|]*\|option (\w+)=(.*)")
-WORKERS = re.compile(r"INFO\|\d+\|[^|]*\|([\d,]+) nodes?, ([\d,]+) slots?$")
+WORKERS = re.compile(r"INFO\|\d+\|[^|]*\|[\d,]+ nodes?, ([\d,]+) slots?$")
 MESSAGE = re.compile(r"(NOTICE|WARNING|ERROR)\|\d+\|[^|]*\|(.*)")
 ENDED = re.compile(r"(?:INFO|ERROR)\|\d+\|[^|]*\|job [A-Z][a-z]+(?:$|: (.*))")
 VERSIONS = re.compile(r"INFO\|\d+\|[^|]*\|versions: (.*)")
@@ -26,14 +26,12 @@ class Workers(NamedTuple):
     """How many slots the cluster had from a time on."""
 
     time_s: float
-    nodes: int
     slots: int
 
 
 class Message(NamedTuple):
     """A message for people."""
 
-    time_s: float
     level: str
     text: str
 
@@ -96,10 +94,9 @@ class DriverRecord:
         elif found := VERSIONS.match(line):
             self.versions = found[1]
         elif found := WORKERS.match(line):
-            numbers = (int(number.replace(",", "")) for number in found.groups())
-            self.workers.append(Workers(time_s, *numbers))
+            self.workers.append(Workers(time_s, int(found[1].replace(",", ""))))
         elif found := MESSAGE.match(line):
-            self._keep(Message(time_s, found[1].lower(), found[2]))
+            self._keep(Message(found[1].lower(), found[2]))
 
     def _keep(self, message: Message) -> None:
         if len(self.first) < MOST_MESSAGES // 2:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daskprs._page.process_rows import shares_of
-from daskprs._report.humanize import counted
+from daskprs._report.humanize import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,7 @@ def hints_of(figures: RecordedFigures, place: str) -> list[str]:
         *_of_loading(figures, place),
         *_of_skew(figures.table.attempts),
         *_of_nodes(figures.nodes),
+        *_of_workers(figures),
         *_of_memory(figures),
     ]
 
@@ -58,8 +59,8 @@ def _of_skew(attempts: Attempts) -> Iterator[str]:
     if share > SKEW and len(long) <= FEW * len(run_s):
         yield (
             f"{len(long):,} of {len(run_s):,} mini-batches took {share:.0%} of the time in run(): "
-            "the slowest are listed, with their input. Where a key or a file has far more work "
-            "than others, smaller mini-batches let other processes share it."
+            "the slowest are listed, with their input. If they have more rows or files than "
+            "others, smaller mini-batches let other processes share the work; a key is always one."
         )
 
 
@@ -79,6 +80,21 @@ def _of_nodes(nodes: list[OfNode]) -> Iterator[str]:
                 f"{share:.0%} of the attempts failed. Compare its packages, drivers, environment "
                 "variables and mounts with those of the others."
             )
+
+
+def _of_workers(figures: RecordedFigures) -> Iterator[str]:
+    """Yield a hint where workers went while the job ran, and did not come back."""
+    workers = figures.record.workers
+    most = max((one.slots for one in workers), default=0)
+    if not workers or workers[-1].slots >= most:
+        return
+    last = max(at for at, one in enumerate(workers) if one.slots == most) + 1
+    at_s = float(figures.work.at(np.array([workers[last].time_s]))[0])
+    yield (
+        f"The cluster had {counted(most, 'slot')} until {duration(at_s)} after the start, and "
+        f"{workers[-1].slots:,} at the end: workers were lost, or went. The messages name those "
+        "that fell silent."
+    )
 
 
 def _of_memory(figures: RecordedFigures) -> Iterator[str]:

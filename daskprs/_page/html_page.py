@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import html
-import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from daskprs._page import pictures
-from daskprs._page.tables import Table, short, tables_of
-from daskprs._report.humanize import counted, duration
+from daskprs._page.tables import Table, figures_of, short, shown, tables_of
+from daskprs._report.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +20,6 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "script-src "
 )
-MOST_FILES = 10
 STYLE = """
 :root{color-scheme:light dark;--text:#1f2328;--page:#fff;--soft:#f4f6f8;--line:#d0d7de;
 --quiet:#57606a;--good:#1a7f37;--bad:#c1281f}
@@ -112,54 +110,16 @@ def _figures(contents: Contents) -> Iterator[str]:
         yield f"<div><dt>{_text(name)}</dt><dd>{_text(text)}</dd></div>"
 
 
-def figures_of(contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yield the figures of a job, each with its name."""
-    standing, planned = contents.standing, contents.standing.planned
-    counts = standing.mini_batches
-    yield "mini-batches", "not all known yet" if planned is None else f"{planned:,}"
-    yield "of them done", f"{counts.succeeded:,}"
-    yield "failed", f"{counts.failed:,}"
-    if contents.waiting:
-        yield "not done yet", f"{contents.waiting:,}"
-    yield f"{standing.unit}s done", f"{standing.items.succeeded:,}"
-    if failed := standing.items.failed - standing.not_returned:
-        yield f"{standing.unit}s failed", f"{failed:,}"
-    if standing.not_returned:
-        yield f"fewer {standing.unit}s returned", f"{standing.not_returned:,}"
-    yield "time", duration(contents.elapsed_s)
-    rate = standing.items.succeeded / contents.elapsed_s
-    yield f"{standing.unit}s per second", f"{rate:,.3g}" if rate < 1_000 else f"{rate:,.0f}"  # noqa: PLR2004
-    yield "processes", f"{len(contents.figures.lives):,}"
-    if contents.deaths:
-        yield "of them died", f"{contents.deaths:,}"
-    if contents.attempts_failed:
-        yield "failed attempts", f"{contents.attempts_failed:,}"
-    yield from standing.recorded
-
-
 def _headline(headline: Headline) -> Iterator[str]:
     yield f"<h2>First cause</h2><p class='path'><strong>{_text(short(headline.error))}</strong>"
     place = f", at <code>{_text(headline.line)}</code>" if headline.line else ""
     yield f" in {_text(headline.where)}{place}.</p>"
     if headline.paths:
-        yield f"<p class='path'>{_text(files_text(headline))}</p>"
+        yield f"<p class='path'>{_text(headline.files)}</p>"
     if headline.evidence:
         yield f"<pre tabindex='0'>{_text(headline.evidence)}</pre>"
     if headline.replay:
         yield f"<p>To run it again: <code class='path'>{_text(headline.replay)}</code></p>"
-
-
-def files_text(headline: Headline) -> str:
-    """Return the files of the mini-batch that had the first cause, and how to find the one."""
-    paths = headline.paths
-    shown = ", ".join(paths[:MOST_FILES])
-    more = f" and {len(paths) - MOST_FILES:,} more" if len(paths) > MOST_FILES else ""
-    if len(paths) == 1:
-        return f"Its file: {shown}."
-    return (
-        f"Its {len(paths):,} files: {shown}{more}. To find out which of them it is, run the first "
-        "alone by --rows 0:1, the next by --rows 1:2, or let a resume search: on_error='isolate'."
-    )
 
 
 def _messages(contents: Contents) -> Iterator[str]:
@@ -209,15 +169,6 @@ def _cell(value: Value, is_number: bool, column: str) -> str:  # noqa: FBT001 - 
     text = shown(value)
     inner = f"<code>{_text(text)}</code>" if text and column == "to run it again" else _text(text)
     return f"<td{_class(is_number)}>{inner}</td>"
-
-
-def shown(value: Value) -> str:
-    """Return a value of a table for people; nothing where it is unknown."""
-    if isinstance(value, str):
-        return value
-    if value is None or math.isnan(value):
-        return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
 
 
 def _class(is_number: bool) -> str:  # noqa: FBT001

@@ -32,26 +32,17 @@ class MachineLoad(NamedTuple):
     @classmethod
     def of(cls, folder: JobFolder, work: WorkingTime) -> Self:
         """Read the tables of a job."""
-        times: list[float] = []
-        values: list[list[float]] = []
+        sums, counts = (np.zeros((len(cls._fields), BINS)) for _ in range(2))
         for path in sorted(folder.logs.glob("perf/*/node_resource_usage*.csv")):
-            for row in _rows(path):
-                times.append(row[0])
-                values.append(row[1:])
-        if not times:
-            return cls(*(np.full(BINS, np.nan) for _ in cls._fields))
-        part = np.searchsorted(work.edges, work.at(np.array(times))) - 1
-        part = np.clip(part, 0, BINS - 1)
-        return cls(*(_means(part, column) for column in np.array(values).T))
-
-
-def _means(part: np.ndarray, values: np.ndarray) -> np.ndarray:
-    known = ~np.isnan(values)
-    sums = np.bincount(part[known], values[known], BINS)
-    counts = np.bincount(part[known], minlength=BINS)
-    with np.errstate(invalid="ignore"):
-        means: np.ndarray = sums / counts
-    return means
+            rows = np.array([*_rows(path)]).reshape(-1, 1 + len(cls._fields))
+            part = np.searchsorted(work.edges, work.at(rows[:, 0])) - 1
+            part = np.clip(part, 0, BINS - 1)
+            for number, values in enumerate(rows[:, 1:].T):
+                known = ~np.isnan(values)
+                sums[number] += np.bincount(part[known], values[known], BINS)
+                counts[number] += np.bincount(part[known], minlength=BINS)
+        with np.errstate(invalid="ignore"):
+            return cls(*(sums / counts))
 
 
 def _rows(path: Path) -> Iterator[list[float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,7 @@ from daskprs._page.chart import (
     steps,
     time_ticks,
 )
+from daskprs._page.figures import RecordedFigures
 from daskprs._page.process_rows import shares_of
 from daskprs._page.working_time import BINS
 from daskprs._report.humanize import counted, duration
@@ -31,8 +33,8 @@ from daskprs._report.humanize import counted, duration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daskprs._folders.job_folder import JobFolder
     from daskprs._page.contents import Contents
-    from daskprs._page.figures import RecordedFigures
     from daskprs._page.process_rows import Row
 
 UNITS = 64
@@ -41,6 +43,9 @@ ROW_PX, ROW_UNITS = 14, 14
 LOW_PX = 40
 MOST_DEATHS = 20
 """Most deaths that a row marks: a process that dies a thousand times is red anyway."""
+FROM_S = 10.0
+MOST_BYTES = 32 << 20
+"""Size of the table of attempts up to which a cell of a notebook waits for the picture."""
 CLASSES_OF_TEN = 6
 """Into how many classes each power of ten of the run times is cut."""
 
@@ -180,3 +185,14 @@ def _seconds(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1e3:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 1_000 else f"{seconds:,.0f} s"  # noqa: PLR2004
+
+
+def main_picture(folder: JobFolder, elapsed_s: float) -> str:
+    """Return what the processes of a job did over time; empty for a short or a very large job."""
+    try:
+        if elapsed_s < FROM_S or folder.attempts.stat().st_size > MOST_BYTES:
+            return ""
+        return processes(RecordedFigures.of(folder, is_running=False))
+    except Exception:
+        logging.getLogger("daskprs.driver").debug("no picture of %s", folder, exc_info=True)
+        return ""

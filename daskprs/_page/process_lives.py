@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from daskprs._folders.job_folder import JobFolder
 
-STARTED = re.compile(r"(\S+) started, pid (\d+)")
+STARTED = re.compile(r"(\S+) started, pid \d+")
 READY = re.compile(r"(\S+) ready after ([\d.]+) s")
 NOT_READY = re.compile(r"(\S+) failed in import or init\(\) after ([\d.]+) s: ")
-EXITED = re.compile(r"(\S+) exits with returncode (-?\d+)")
+EXITED = re.compile(r"(\S+) exits with returncode -?\d+")
 CHANGES = (STARTED, READY, NOT_READY, EXITED)
 STOPPED = "exits with returncode 0: stopped"
 """The end of a process that was asked to end, and did so in order."""
@@ -30,7 +30,6 @@ class Life:
     """Node and process, such as ``0/process001``."""
     heard: float
     """When the driver first heard of it."""
-    pid: int = 0
     ready: float | None = None
     """When `init` was done."""
     init_s: float = 0.0
@@ -71,14 +70,11 @@ def lives_of(folder: JobFolder) -> list[Life]:
 
 
 def _change(life: Life, time_s: float, change: re.Match[str]) -> None:
-    match change.re:
-        case _ if change.re is STARTED:
-            life.pid = int(change[2])
-        case _ if change.re is READY:
-            life.ready, life.init_s = time_s, float(change[2])
-        case _ if change.re is NOT_READY:
-            life.init_s, life.error = float(change[2]), change.string[change.end() :]
-        case _:
-            life.ended = time_s
-            if not change.string.endswith(STOPPED):
-                life.reason = change.string
+    if change.re is READY:
+        life.ready, life.init_s = time_s, float(change[2])
+    elif change.re is NOT_READY:
+        life.init_s, life.error = float(change[2]), change.string[change.end() :]
+    elif change.re is EXITED:
+        life.ended = time_s
+        if not change.string.endswith(STOPPED):
+            life.reason = change.string

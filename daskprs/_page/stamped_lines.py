@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from daskprs._report.log_stream import STAMP
 from daskprs._system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3})\|")
 
 
 def stamped_lines(path: Path) -> Iterator[tuple[float, str]]:
@@ -31,7 +29,7 @@ def stamped_lines(path: Path) -> Iterator[tuple[float, str]]:
             if found is None or not line.endswith(b"\n"):
                 continue
             try:
-                time_s = seconds_of(found[1].decode())
+                time_s = seconds_of(f"{found[1].decode()}.{found[2].decode()}")
             except ValueError:  # a script has written it
                 continue
             yield time_s, line[found.end() :].decode(errors="replace").rstrip()
@@ -39,4 +37,4 @@ def stamped_lines(path: Path) -> Iterator[tuple[float, str]]:
 
 def seconds_of(stamp: str) -> float:
     """Return a time in UTC as seconds since the epoch."""
-    return datetime.fromisoformat(stamp.replace(",", ".")).replace(tzinfo=UTC).timestamp()
+    return datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp()

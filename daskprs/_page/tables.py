@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,6 +57,40 @@ def tables_of(contents: Contents) -> Tables:
         Table("Runs", ("run", "began (UTC)", "took"), [*_runs(contents)]),
         Table("The call", ("option", "value"), [*call]),
     )
+
+
+def figures_of(contents: Contents) -> Iterator[tuple[str, str]]:
+    """Yield the figures of a job, each with its name."""
+    standing, planned = contents.standing, contents.standing.planned
+    counts = standing.mini_batches
+    yield "mini-batches", "not all known yet" if planned is None else f"{planned:,}"
+    yield "of them done", f"{counts.succeeded:,}"
+    yield "failed", f"{counts.failed:,}"
+    if contents.waiting:
+        yield "not done yet", f"{contents.waiting:,}"
+    yield f"{standing.unit}s done", f"{standing.items.succeeded:,}"
+    if failed := standing.items.failed - standing.not_returned:
+        yield f"{standing.unit}s failed", f"{failed:,}"
+    if standing.not_returned:
+        yield f"fewer {standing.unit}s returned", f"{standing.not_returned:,}"
+    yield "time", duration(contents.elapsed_s)
+    rate = standing.items.succeeded / contents.elapsed_s
+    yield f"{standing.unit}s per second", f"{rate:,.3g}" if rate < 1_000 else f"{rate:,.0f}"  # noqa: PLR2004
+    yield "processes", f"{len(contents.figures.lives):,}"
+    if contents.deaths:
+        yield "of them died", f"{contents.deaths:,}"
+    if contents.attempts_failed:
+        yield "failed attempts", f"{contents.attempts_failed:,}"
+    yield from standing.recorded
+
+
+def shown(value: Value) -> str:
+    """Return a value of a table for people; nothing where it is unknown."""
+    if isinstance(value, str):
+        return value
+    if value is None or math.isnan(value):
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
 
 
 def causes(contents: Contents) -> Table:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daskprs._page.html_page import figures_of, files_text, shown
 from daskprs._page.process_rows import shares_of
-from daskprs._page.tables import causes, nodes, short, slowest
+from daskprs._page.tables import causes, figures_of, nodes, short, shown, slowest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,8 +63,10 @@ def _headline(contents: Contents) -> Iterator[str]:
     yield f"First cause: {short(headline.error)}"
     yield f"  in {headline.where}"
     if headline.paths:
-        yield f"  {files_text(headline)}"
-    yield from (f"  {line}" for line in headline.evidence.splitlines()[-MOST_LINES:])
+        yield f"  {headline.files}"
+    lines = headline.evidence.splitlines()
+    cut = ["…"] if len(lines) > MOST_LINES else []
+    yield from (f"  {line}" for line in (*cut, *lines[-MOST_LINES:]))
     if headline.replay:
         yield f"To run it again: {headline.replay}"
 

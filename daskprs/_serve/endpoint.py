@@ -41,7 +41,8 @@ from daskprs._serve.job_files import Followers, listed, opened
 from daskprs._serve.job_queue import REQUEST_ID, SentRequest
 from daskprs._serve.sent_file import answer_with
 from daskprs._serve.served_job import CANCELED, FAILED, INTERRUPTED, LIVE, RequestedJob
-from daskprs._serve.web_input import WebFile, WebHosts, shown
+from daskprs._serve.web_input import WebFile, WebHosts
+from daskprs._system.stores import plain_address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -474,7 +475,7 @@ def _shown(values: dict[str, object]) -> dict[str, str]:
     """Return an input for answers: a web address without its query."""
     found = _texts(values)
     is_web = found.get("Uri", "").startswith("https://")
-    return {**found, "Uri": shown(found["Uri"])} if is_web else found
+    return {**found, "Uri": plain_address(found["Uri"])} if is_web else found
 
 
 def _texts(values: dict[str, object]) -> dict[str, str]:

@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 FIRST_FREE_FD = 3
 """The lowest descriptor that is not a standard stream."""
+ALONE = {"DASK_DASKPRS__REPORT": "never"}
+"""Variable by which a job starts no process that would outlive it: the service knows its own."""
 PATIENCE_S = 60.0
 """Seconds after a cancel before a second cancel kills the job's process."""
 TOLD_BYTES = 4000
@@ -346,7 +348,7 @@ class ServedJob:
             program += [str(self.folder), str(self.turn), str(lock)]
             program += [] if user is None else [json.dumps(user)]
             with os.fdopen(opened(self.driver_output, append, 0o600), "ab") as output:
-                process = ChildProcess(program, output, env=os.environ, pass_fds=[lock])
+                process = ChildProcess(program, output, env=os.environ | ALONE, pass_fds=[lock])
             with suppress(OSError):  # the process writes it, too
                 os.pwrite(lock, str(process.pid).encode(), 0)
         finally:

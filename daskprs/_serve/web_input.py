@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from daskprs._serve.http_errors import Refusal
 from daskprs._system.atomic_file import whole_file
+from daskprs._system.stores import plain_address
 from daskprs.errors import OptionError
 
 HTTPS_PORT = 443
@@ -40,7 +41,7 @@ class WebFile(NamedTuple):
     @property
     def shown(self) -> str:
         """The address without its query, which may hold a signature."""
-        return shown(self.url)
+        return plain_address(self.url)
 
     def fetch(self) -> None:
         """Fetch the file, unless it is there; a `FetchError` says why it cannot be had."""
@@ -128,11 +129,13 @@ class WebHosts:
         known = {host, f"{host}:{port}"} if port == HTTPS_PORT else {f"{host}:{port}"}
         is_plain = _PLAIN.fullmatch(url) is not None and "@" not in parts.netloc
         if not is_plain or not host or known.isdisjoint(self.names):
-            names = ", ".join(self.names) or "none"
-            message = f"{shown(url)!r} is not on a host that this service may fetch from: {names}."
+            names, shown = ", ".join(self.names) or "none", plain_address(url)
+            message = f"{shown!r} is not on a host that this service may fetch from: {names}."
             raise Refusal(403, "HostNotAllowed", message, target=target)
         if kind != "UriFile":
-            message = f"{shown(url)!r}: only a UriFile can be fetched; a folder has no listing."
+            message = (
+                f"{plain_address(url)!r}: only a UriFile can be fetched; a folder has no listing."
+            )
             raise Refusal(400, "BadRequest", message, target=target)
         last = re.sub(r"[^\w.-]", "_", unquote(PurePosixPath(parts.path).name), flags=re.ASCII)
         place = Path("fetched", name, last.lstrip(".")[-200:] or "data")
@@ -151,12 +154,6 @@ class _PinnedConnection(http.client.HTTPSConnection):
         """Connect."""
         plain = socket.create_connection((self._address, self.port), SILENCE_S)
         self.sock = self._trust.wrap_socket(plain, server_hostname=self.host)
-
-
-def shown(url: str) -> str:
-    """Return a web address without its query, which may hold a signature."""
-    plain, question, _ = url.partition("?")
-    return f"{plain}?…" if question else plain
 
 
 def _is_address(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -21,6 +22,17 @@ STORE_EXTRAS = (
     StoreExtra("azure", "adlfs", ("az", "abfs", "abfss")),
     StoreExtra("gcs", "gcsfs", ("gs", "gcs")),
 )
+
+
+CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
+
+
+def plain_address(address: str) -> str:
+    """Return an address, or a path, without a name and a query, which may hold secrets."""
+    if "://" not in address:
+        return address
+    plain, question, _ = CREDENTIALS.sub("…@", address).partition("?")
+    return f"{plain}?…" if question else plain
 
 
 def open_store(url: str) -> tuple[Any, str]:

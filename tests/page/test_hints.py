@@ -109,3 +109,22 @@ def test_a_leak_is_named_where_processes_die_of_it(folder: JobFolder) -> None:
     (hint,) = hints_of(figures_of(folder, end), "in.csv")
     assert hint.startswith("1 process died for want of memory, and a process grew by 100 MB")
     assert hints_of(figures_of(folder, STARTED_AND_READY), "in.csv") == []
+
+
+def test_workers_that_went_are_named(folder: JobFolder) -> None:
+    """Those that came back are not."""
+    told(folder, *(timed(index, 1.0, 1.0) for index in range(9)))
+    lines = [
+        "2027-01-15 08:00:00.000|INFO|1|MainThread|job a starts: s.py",
+        "2027-01-15 08:00:00.000|INFO|1|MainThread|1 node, 1 slot",
+        "2027-01-15 08:00:01.000|INFO|1|MainThread|2 nodes, 1,002 slots",
+        "2027-01-15 08:00:07.000|INFO|1|MainThread|1 node, 2 slots",
+    ]
+    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
+    folder.master_log.write_text("\n".join([*lines, ""]))
+    (hint,) = hints_of(figures_of(folder, STARTED_AND_READY), "in.csv")
+    assert hint.startswith("The cluster had 1,002 slots until 7 s after the start, and 2 at the")
+    back = "2027-01-15 08:00:08.000|INFO|1|MainThread|2 nodes, 1,002 slots\n"
+    with folder.master_log.open("a") as file:
+        file.write(back)
+    assert hints_of(figures_of(folder, STARTED_AND_READY), "in.csv") == []

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import urllib.request
+from contextlib import closing
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -29,7 +30,7 @@ from daskprs._job.report import report_of, write_report
 from daskprs._job.status import state_of
 from daskprs._page.contents import Contents
 from daskprs._page.html_page import page_of
-from daskprs._page.main_picture import main_picture
+from daskprs._page.pictures import main_picture
 from daskprs._page.text import text_of
 from daskprs.errors import JobFolderError, ParallelRunFailed
 from tests.support.polling import poll_for
@@ -386,7 +387,7 @@ def test_the_page_of_status_keeps_up_with_the_job(
     with pytest.raises(JobFolderError):
         LivePage(job())
     failed_job()
-    with LivePage(job()) as page:
+    with closing(LivePage(job())) as page:
         thread = threading.Thread(target=page.serve)
         thread.start()
         try:

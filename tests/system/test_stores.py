@@ -12,7 +12,13 @@ from fsspec.registry import _registry, known_implementations
 from packaging.requirements import Requirement
 
 import daskprs
-from daskprs._system.stores import STORE_EXTRAS, StoreExtra, no_bucket, open_store
+from daskprs._system.stores import (
+    STORE_EXTRAS,
+    StoreExtra,
+    no_bucket,
+    open_store,
+    plain_address,
+)
 from daskprs.errors import InputError, OutputError
 
 if TYPE_CHECKING:
@@ -100,3 +106,16 @@ def test_a_bucket_of_which_nothing_may_be_asked_is_not_a_missing_one() -> None:
     told = no_bucket(Buckets(FileNotFoundError("The specified bucket does not exist")), "a/b/c.csv")
     assert told == " There is no bucket 'a' in this store."
     assert no_bucket(Buckets(PermissionError("Access Denied")), "a/b/c.csv") == ""
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://me:word@host/a/b.csv?sig=abc", "https://…@host/a/b.csv?…"),
+        ("s3://bucket/a@b.csv", "s3://bucket/a@b.csv"),
+        ("/data/what?.csv", "/data/what?.csv"),  # a path has no query
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(address: str, shown: str) -> None:
+    """Pages with it are passed on."""
+    assert plain_address(address) == shown

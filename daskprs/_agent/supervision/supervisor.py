@@ -68,8 +68,8 @@ NOT_YOURS = (
     "Let it close or write only to its own."
 )
 GATHER_S = 0.5
-"""Seconds for which a call that has exceeded its timeout waits for others that soon will: where an
-endpoint answers nobody, one kill ends them all."""
+"""Seconds for which a call that has exceeded its timeout waits for others that soon will. So one
+kill ends all calls of an endpoint that does not answer."""
 CANCELS_WITHIN_S = 5.0
 """Seconds in which an agent cancels a coroutine after its timeout; one that cannot is ended."""
 TAIL_CHARS = 2000

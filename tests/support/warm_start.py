@@ -31,6 +31,7 @@ import sys
 import threading
 import time
 import types
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -239,17 +240,26 @@ class Template:
     def fork(self, order: Order, fds: list[int]) -> int:
         """Order a process, and wait until it is a child of this one."""
         with self._lock:
-            if not self._adopts:
-                linux._prctl(linux._PR_SET_CHILD_SUBREAPER, 1)
+            if self._adopts:
+                return self._forked(order, fds)
+            before = _children()
+            linux._prctl(linux._PR_SET_CHILD_SUBREAPER, 1)
             try:
-                socket.send_fds(self._control, [pickle.dumps(tuple(order))], fds)
-                return int(self._control.recv(100) or 0)
-            except TimeoutError:
-                self.close()  # a late answer would be taken for that to the next order
-                raise
+                pid = self._forked(order, fds)
             finally:
-                if not self._adopts:
-                    linux._prctl(linux._PR_SET_CHILD_SUBREAPER, 0)
+                linux._prctl(linux._PR_SET_CHILD_SUBREAPER, 0)
+            # A child that ended meanwhile has left its own children to this process, and they end.
+            for orphan in _children() - before - {pid}:
+                _reaped(orphan)
+            return pid
+
+    def _forked(self, order: Order, fds: list[int]) -> int:
+        try:
+            socket.send_fds(self._control, [pickle.dumps(tuple(order))], fds)
+            return int(self._control.recv(100) or 0)
+        except TimeoutError:
+            self.close()  # a late answer would be taken for that to the next order
+            raise
 
     def close(self) -> None:
         """Let the process end."""
@@ -434,6 +444,26 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
     except OSError:
         return False
+
+
+def _children() -> set[int]:
+    tasks = Path("/proc/self/task").iterdir()
+    return {int(pid) for task in tasks for pid in _text(task / "children").split()}
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # the thread has ended
+        return ""
+
+
+def _reaped(pid: int) -> None:
+    """Wait until a process has ended, but not for long."""
+    until = time.monotonic() + 1
+    with suppress(ChildProcessError):
+        while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < until:
+            time.sleep(0.001)
 
 
 def _take_on(order: Order, fds: list[int]) -> None:

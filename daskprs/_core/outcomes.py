@@ -99,7 +99,7 @@ class Outcome(NamedTuple):
     elapsed_s: float
     """From the start of loading (waiting only) to the end of formatting."""
     run_s: float
-    """Seconds in `run`, iterating what it returned and formatting it included."""
+    """Seconds in `run`, iterating what it returned included, and formatting it not."""
     cpu_s: float
     """CPU seconds of the agent process during `run_s`."""
     text: Extent | None = None
@@ -134,6 +134,8 @@ class Outcome(NamedTuple):
 
     wait_s: float | None = None
     """Seconds after which an endpoint that has refused it wants the next request, if it says so."""
+    load_s: float = 0.0
+    """Those of `elapsed_s` in which the process waited for the input."""
 
     @property
     def failed(self) -> int:

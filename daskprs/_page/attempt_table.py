@@ -31,6 +31,7 @@ TAIL_BYTES = 1 << 20
 IS_FINAL = rb'^\{"run": \d+, "final": true'
 READ = {
     "Mini-batch Id": pa.int64(),
+    "Picked Count": pa.int32(),
     "Node Id": pa.int32(),
     "Process": pa.string(),
     "Process Start Time": pa.timestamp("ms", "UTC"),
@@ -43,7 +44,7 @@ READ = {
     "Mini-batch Detail": pa.binary(),
 }
 """The columns that are read. Text that a script has made may be no UTF-8."""
-PEAK = rb'"peak_memory_mb": (?P<peak>[0-9.]+)'
+MEASURED = rb'"loading_seconds": (?P<load>[0-9.]+), "peak_memory_mb": (?P<peak>[0-9.]+|null)'
 
 
 class Attempts(NamedTuple):
@@ -59,12 +60,16 @@ class Attempts(NamedTuple):
     """How many items succeeded."""
     elapsed_s: np.ndarray
     run_s: np.ndarray
+    load_s: np.ndarray
+    """How long they waited for their input."""
     peak_mb: np.ndarray
     """Highest memory during the attempt; NaN where it is unknown."""
     is_done: np.ndarray
     """Whether they succeeded."""
     is_final: np.ndarray
     """Whether they decided the fate of their mini-batches."""
+    is_retry: np.ndarray
+    """Whether there had been another attempt before."""
 
     @property
     def ended(self) -> np.ndarray:
@@ -76,6 +81,8 @@ class Attempts(NamedTuple):
 class Slow(NamedTuple):
     """An attempt that took long."""
 
+    elapsed_s: float
+    load_s: float
     run_s: float
     mini_batch: int
     items: int
@@ -92,7 +99,7 @@ class AttemptTable(NamedTuple):
     """Node and process, such as ``0/process001``, by the numbers of the attempts."""
     causes: Causes
     slowest: list[Slow]
-    """Those that succeeded and were longest in `run`, the slowest first."""
+    """Those that succeeded and took longest, the slowest first."""
 
     @classmethod
     def of(cls, folder: JobFolder) -> Self:
@@ -111,7 +118,7 @@ class AttemptTable(NamedTuple):
 
 def _nothing() -> Attempts:
     whole, flag, share = np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.float32)
-    return Attempts(whole, whole, np.empty(0), whole, share, share, share, flag, flag)
+    return Attempts(whole, whole, np.empty(0), whole, share, share, share, share, flag, flag, flag)
 
 
 def _blocks(folder: JobFolder) -> Iterator[pa.RecordBatch]:
@@ -169,13 +176,20 @@ class _Beginning:
 
 def _slow(block: pa.RecordBatch, piece: Attempts, names: dict[str, int]) -> Iterator[Slow]:
     """Yield the slowest of some attempts."""
-    run_s = np.where(piece.is_done, piece.run_s, -1.0)
+    elapsed_s = np.where(piece.is_done, piece.elapsed_s, -1.0)
     processes = [*names]
-    for at in np.argsort(run_s)[-MOST_SLOW:].tolist():
+    for at in np.argsort(elapsed_s)[-MOST_SLOW:].tolist():
         if piece.is_done[at]:
             label = json.loads(block.column("Mini-batch Detail")[at].as_py()).get("label", "")
-            numbers = int(piece.mini_batch[at]), block.column("Total")[at].as_py()
-            yield Slow(float(run_s[at]), *numbers, label, processes[piece.process[at]])
+            yield Slow(
+                float(elapsed_s[at]),
+                float(piece.load_s[at]),
+                float(piece.run_s[at]),
+                int(piece.mini_batch[at]),
+                block.column("Total")[at].as_py(),
+                label,
+                processes[piece.process[at]],
+            )
 
 
 def _piece(block: pa.RecordBatch, names: dict[str, int]) -> Attempts:
@@ -183,7 +197,9 @@ def _piece(block: pa.RecordBatch, names: dict[str, int]) -> Attempts:
     status, detail = block.column("Status"), block.column("Mini-batch Detail")
     is_done = pc.equal(status, Status.RUN_DONE.value)
     is_final = pc.match_substring_regex(detail, IS_FINAL)
-    peak = pc.struct_field(pc.extract_regex(detail, PEAK), "peak")
+    measured = pc.extract_regex(detail, MEASURED)
+    peak = pc.struct_field(measured, "peak")
+    peak = pc.if_else(pc.equal(peak, b"null"), pa.scalar(None, pa.binary()), peak)
     started = block.column("Process Start Time").cast(pa.int64())
     return Attempts(
         block.column("Mini-batch Id").to_numpy(),
@@ -192,10 +208,18 @@ def _piece(block: pa.RecordBatch, names: dict[str, int]) -> Attempts:
         block.column("Succeeded").to_numpy(),
         block.column("Elapsed Seconds").to_numpy(),
         block.column("Run Method Seconds").to_numpy(),
-        peak.cast(pa.string()).cast(pa.float32()).to_numpy(zero_copy_only=False),
+        np.nan_to_num(_numbers(pc.struct_field(measured, "load"))),
+        _numbers(peak),
         is_done.to_numpy(zero_copy_only=False),
         is_final.to_numpy(zero_copy_only=False),
+        block.column("Picked Count").to_numpy() > 1,
     )
+
+
+def _numbers(texts: pa.Array) -> np.ndarray:
+    """Return numbers from text; NaN where there is none."""
+    numbers: np.ndarray = texts.cast(pa.string()).cast(pa.float32()).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _processes(nodes: pa.Array, processes: pa.Array, names: dict[str, int]) -> np.ndarray:

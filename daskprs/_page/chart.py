@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 BLUE, ORANGE, RED, GREY, GREEN = "#3d7fc4", "#c9731b", "#d0453c", "#82868c", "#3c8f48"
+VIOLET = "#9a62c4"
 SMALL = "font-size:12px;line-height:16px"
 NAME_PX = 132
 """Width of the column of names, left of a plot."""
@@ -67,6 +68,12 @@ def steps(values: np.ndarray, top: float, height: int) -> str:
             level, width = here, 0
         width += 1
     return "".join([*path, f"h{width}", f"V{height}Z"])
+
+
+def line(share: float, width: int, height: int) -> str:
+    """Return the path of a line at a share of the height."""
+    down = min(height - 2, round(height * (1 - share)))
+    return f"M0 {down}h{width}v2h-{width}Z"
 
 
 def plot(shapes: Iterable[tuple[str, str]], width: int, height: int, height_px: int) -> str:

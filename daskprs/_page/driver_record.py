@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from daskprs._inputs.source.sizes import parse_bytes
 from daskprs._page.stamped_lines import stamped_lines
+from daskprs._report.humanize import MB
 
 if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
@@ -17,6 +21,7 @@ OPTION = re.compile(r"INFO\|\d+\|[^|]*\|option (\w+)=(.*)")
 WORKERS = re.compile(r"INFO\|\d+\|[^|]*\|[\d,]+ nodes?, ([\d,]+) slots?$")
 MESSAGE = re.compile(r"(NOTICE|WARNING|ERROR)\|\d+\|[^|]*\|(.*)")
 ENDED = re.compile(r"(?:INFO|ERROR)\|\d+\|[^|]*\|job [A-Z][a-z]+(?:$|: (.*))")
+RENEWED = re.compile(r"[A-Z]+\|\d+\|[^|]*\|\S+ on node \d+ is renewed: ")
 VERSIONS = re.compile(r"INFO\|\d+\|[^|]*\|versions: (.*)")
 MOST_MESSAGES = 40
 """Most messages that are kept: the first half, and the last half."""
@@ -49,6 +54,8 @@ class DriverRecord:
     reason: str = ""
     """Why the last run ended as it did; empty where it was completed, or has not ended."""
     workers: list[Workers] = field(default_factory=list)
+    renewed: list[float] = field(default_factory=list)
+    """When processes were renewed that a mini-batch may have broken."""
     first: list[Message] = field(default_factory=list)
     last: list[Message] = field(default_factory=list)
     left_out: int = 0
@@ -56,6 +63,14 @@ class DriverRecord:
     _pid: str = ""
     """The process of the last run."""
     _is_over: bool = False
+
+    @property
+    def memory_limit_mb(self) -> float | None:
+        """The limit of a process, if the call has set one."""
+        with suppress(ValueError, SyntaxError):
+            if limit := ast.literal_eval(self.options.get("agent_memory_limit", "None")):
+                return parse_bytes(limit, "agent_memory_limit") / MB
+        return None
 
     @classmethod
     def of(cls, folder: JobFolder) -> Self:
@@ -87,6 +102,8 @@ class DriverRecord:
         self._pid, self._is_over = pid, False
 
     def _read(self, time_s: float, line: str) -> None:
+        if RENEWED.match(line):
+            self.renewed.append(time_s)
         if found := OPTION.match(line):
             self.options[found[1]] = found[2]
         elif found := ENDED.match(line):

@@ -12,7 +12,7 @@ from daskprs._page.attempt_table import AttemptTable
 from daskprs._page.driver_record import DriverRecord
 from daskprs._page.machine_load import MachineLoad
 from daskprs._page.process_lives import lives_of
-from daskprs._page.process_rows import process_rows
+from daskprs._page.process_rows import begin_before_calls, process_rows
 from daskprs._page.working_time import BINS, WorkingTime
 from daskprs._system.regular_files import open_regular
 
@@ -55,6 +55,7 @@ class RecordedFigures(NamedTuple):
     def of(cls, folder: JobFolder, *, is_running: bool) -> Self:
         """Read the figures of a job from its folder."""
         table, record, lives = AttemptTable.of(folder), DriverRecord.of(folder), lives_of(folder)
+        begin_before_calls(lives, table)
         heard = [time_s for life in lives for time_s in life.times]
         events = np.concatenate([table.attempts.ended, np.array(heard, float)])
         work = WorkingTime.of(record.runs, events, time.time() if is_running else None)
@@ -62,10 +63,10 @@ class RecordedFigures(NamedTuple):
         nodes = _nodes(lives, table, _hosts(folder))
         return cls(table, record, lives, work, MachineLoad.of(folder, work), rows, nodes)
 
-    def per_s(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return items that succeeded, and attempts that failed, per second.
+    def per_s(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return items that succeeded, attempts that failed, and retries, per second.
 
-        Both are means over parts of the time that are so long that some attempts end in each.
+        All are means over parts of the time that are so long that some attempts end in each.
         """
         attempts, length_s = self.table.attempts, self.work.length_s
         ended, is_done = self.work.at(attempts.ended), attempts.is_done
@@ -73,7 +74,8 @@ class RecordedFigures(NamedTuple):
         span = (0.0, length_s)
         done, _ = np.histogram(ended[is_done], parts, span, weights=attempts.items[is_done])
         failed, _ = np.histogram(ended[~is_done], parts, span)
-        return done * parts / length_s, failed * parts / length_s
+        retried, _ = np.histogram(ended[attempts.is_retry], parts, span)
+        return done * parts / length_s, failed * parts / length_s, retried * parts / length_s
 
     def peaks_mb(self) -> np.ndarray:
         """Return the highest memory of a process in each part of the time; NaN where unknown."""

@@ -31,7 +31,7 @@ LEAK_MB = 5.0
 def hints_of(figures: RecordedFigures, place: str) -> list[str]:
     """Return what the figures of a job show of its trouble; `place` is that of its input."""
     return [
-        *_of_loading(figures, place),
+        *_of_time(figures, place),
         *_of_skew(figures.table.attempts),
         *_of_nodes(figures.nodes),
         *_of_workers(figures),
@@ -39,14 +39,23 @@ def hints_of(figures: RecordedFigures, place: str) -> list[str]:
     ]
 
 
-def _of_loading(figures: RecordedFigures, place: str) -> Iterator[str]:
+def _of_time(figures: RecordedFigures, place: str) -> Iterator[str]:
+    """Yield a hint where processes had more to do than the script."""
+    if len(figures.table.attempts.started) < FEWEST_ATTEMPTS:
+        return
     shares = {one.name: one.share for one in shares_of(figures.rows)}
-    share, run = (shares.get(name, 0.0) for name in ("loading and formatting", "run()"))
-    if share > MOST and len(figures.table.attempts.started) >= FEWEST_ATTEMPTS:
+    load, run, form = (shares.get(name, 0.0) for name in ("loading", "run()", "formatting"))
+    if load > MOST:
         yield (
-            f"Loading the input and formatting rows took {share:.0%} of the time of the processes, "
-            f"and run() {run:.0%}. The input is read from {place}: a faster store, or more "
-            "processes if the store answers slowly, would help, and a faster script would not."
+            f"The processes waited for their input for {load:.0%} of the time, and were in run() "
+            f"for {run:.0%}. The input is read from {place}: a faster store, or more processes if "
+            "the store answers slowly, would help, and a faster script would not."
+        )
+    elif form > MOST:
+        yield (
+            f"Formatting what run() returned took {form:.0%} of the time of the processes, and "
+            f"run() {run:.0%}. Return fewer or shorter rows, or write Parquet, which takes less "
+            "time than text."
         )
 
 

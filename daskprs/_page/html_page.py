@@ -84,16 +84,16 @@ def _parts(contents: Contents, name: str) -> Iterator[str]:
     if contents.headline is not None:
         yield from _headline(contents.headline)
     yield from _messages(contents)
-    tables = tables_of(contents)
+    tables, figures = tables_of(contents), contents.figures
     yield from _table(tables.causes)
     yield "<h2>Over time</h2>"
-    yield pictures.throughput(contents) + pictures.processes(contents.figures)
+    yield pictures.throughput(figures, contents.standing.unit) + pictures.processes(figures)
     yield from _table(tables.processes, is_open=False)
     yield from _table(tables.nodes)
     yield "<h2>Mini-batches</h2>"
     yield pictures.run_times(contents)
     yield from _table(tables.slowest)
-    if loads := pictures.loads(contents):
+    if loads := pictures.loads(figures):
         yield f"<h2>Machines</h2>{loads}"
     yield from _table(tables.call)
     if len(tables.runs.rows) > 1:

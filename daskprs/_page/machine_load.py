@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from daskprs._page.working_time import WorkingTime
 
 CPU, MEMORY, GPU = "Cpu Percent", "Memory Used Percent", "Gpu Percent"
+GPU_USED, GPU_TOTAL = "Gpu Memory Used (MB)", "Gpu Memory Total (MB)"
 
 
 class MachineLoad(NamedTuple):
@@ -28,6 +29,7 @@ class MachineLoad(NamedTuple):
     cpu: np.ndarray
     memory: np.ndarray
     gpu: np.ndarray
+    gpu_memory: np.ndarray
 
     @classmethod
     def of(cls, folder: JobFolder, work: WorkingTime) -> Self:
@@ -50,7 +52,9 @@ def _rows(path: Path) -> Iterator[list[float]]:
     with open_regular(path) as file:
         lines = (line.decode(errors="replace") for line in file if line.endswith(b"\n"))
         for row in csv.DictReader(lines):
-            yield [seconds_of(row[TIME]), *(_number(row.get(name)) for name in (CPU, MEMORY, GPU))]
+            shares = (_number(row.get(name)) for name in (CPU, MEMORY, GPU))
+            used, total = (_number(row.get(name)) for name in (GPU_USED, GPU_TOTAL))
+            yield [seconds_of(row[TIME]), *shares, 100 * used / (total or np.nan)]
 
 
 def _number(cell: str | None) -> float:

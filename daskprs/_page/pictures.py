@@ -14,11 +14,13 @@ from daskprs._page.chart import (
     HEIGHT_PX,
     ORANGE,
     RED,
+    VIOLET,
     Sign,
     Tick,
     axis,
     figure,
     legend,
+    line,
     plot,
     round_top,
     row,
@@ -26,7 +28,7 @@ from daskprs._page.chart import (
     time_ticks,
 )
 from daskprs._page.figures import RecordedFigures
-from daskprs._page.process_rows import shares_of
+from daskprs._page.process_rows import NAMES, shares_of
 from daskprs._page.working_time import BINS
 from daskprs._report.humanize import counted, duration
 
@@ -39,10 +41,15 @@ if TYPE_CHECKING:
 
 UNITS = 64
 """Height of a plot in units of its own."""
+OF_MACHINES = ("cores", "memory", "GPUs", "GPU memory")
 ROW_PX, ROW_UNITS = 14, 14
+COLORS = (BLUE, ORANGE, VIOLET, GREY)
+"""Those of what a process spends its time with: the first four of `NAMES`."""
 LOW_PX = 40
 MOST_DEATHS = 20
 """Most deaths that a row marks: a process that dies a thousand times is red anyway."""
+MOST_SIGNS = 60
+"""Most signs in a row of the throughput: each stands for all that happened in its time."""
 FROM_S = 10.0
 MOST_BYTES = 32 << 20
 """Size of the table of attempts up to which a cell of a notebook waits for the picture."""
@@ -50,22 +57,48 @@ CLASSES_OF_TEN = 6
 """Into how many classes each power of ten of the run times is cut."""
 
 
-def throughput(contents: Contents) -> str:
-    """Return what was done over time, with what failed, and when runs and workers changed."""
-    figures, unit = contents.figures, contents.standing.unit
-    per_s, failed = figures.per_s()
-    top, top_failed = round_top(float(per_s.max())), round_top(float(failed.max()))
+def throughput(figures: RecordedFigures, unit: str) -> str:
+    """Return what was done over time, what failed, and when processes and workers changed."""
+    per_s, failed, retried = figures.per_s()
+    top = round_top(float(per_s.max()))
     parts = [row(f"{top:,g} {unit}s/s", _area(per_s, top, GREEN, HEIGHT_PX), _joints(figures))]
-    if failed.any():
-        name = f"{top_failed:,.3g} failed/s"
-        parts.append(row(name, _area(failed, top_failed, RED, LOW_PX)))
-    parts += [_slots(figures), axis([*time_ticks(figures.work.length_s)])]
+    for values, name, color in (failed, "failed", RED), (retried, "retried", ORANGE):
+        if values.any():
+            most = round_top(float(values.max()))
+            parts.append(row(f"{most:,.3g} {name}/s", _area(values, most, color, LOW_PX)))
+    deaths = [at for each in figures.rows for at in each.deaths]
+    renewed = figures.work.at(np.array(figures.record.renewed)).tolist()
+    parts += [
+        _events("died", deaths, "✕", RED, figures),
+        _events("renewed", renewed, "↻", BLUE, figures),
+        _slots(figures),
+        axis([*time_ticks(figures.work.length_s)]),
+    ]
     mean = float(per_s.mean())
     return figure(
         "Throughput",
         f"{mean:,.3g} {unit}s per second in the mean, {per_s.max():,.3g} at most.",
         parts,
     )
+
+
+def _events(name: str, times: list[float], sign: str, color: str, figures: RecordedFigures) -> str:
+    """Return a row with a sign wherever something has happened to processes, if it has."""
+    if not times:
+        return ""
+    length_s = figures.work.length_s
+    counts, edges = np.histogram(times, MOST_SIGNS, (0.0, length_s))
+    marks = [
+        Sign(
+            float(edges[at] / length_s) + 0.5 / MOST_SIGNS,
+            0.5,
+            sign,
+            color,
+            f"{counted(int(counts[at]), 'process')} {name} {duration(float(edges[at]))} in",
+        )
+        for at in np.flatnonzero(counts).tolist()
+    ]
+    return row(f"{len(times):,} {name}", plot([], BINS, ROW_UNITS, ROW_PX), marks)
 
 
 def _slots(figures: RecordedFigures) -> str:
@@ -84,8 +117,7 @@ def _slots(figures: RecordedFigures) -> str:
 def processes(figures: RecordedFigures) -> str:
     """Return what each process did over time: the main picture of a job."""
     parts = [_process(one, figures) for one in figures.rows]
-    colors = {"run()": BLUE, "loading and formatting": ORANGE, "starting and init()": GREY}
-    names = [*colors.items()]
+    names = [*zip(NAMES, COLORS, strict=False)]
     if any(one.deaths for one in figures.rows):
         names.append(("a process died", RED))
     shares = ", ".join(f"{one.share:.0%} {one.name}" for one in shares_of(figures.rows))
@@ -96,18 +128,19 @@ def processes(figures: RecordedFigures) -> str:
 def _process(one: Row, figures: RecordedFigures) -> str:
     spent, width = one.spent, figures.work.length_s / BINS
     # Several calls at a time are more than the time of their process.
-    room = np.maximum(spent.init + spent.run + spent.other, one.size * width)
-    run, other = spent.run / room, (spent.run + spent.other) / room
-    layers = (other + spent.init / room, GREY), (other, ORANGE), (run, BLUE)
-    shapes = [(steps(values, 1.0, ROW_UNITS), color) for values, color in layers]
+    bands = np.array(spent[:-1])
+    layers = bands.cumsum(0) / np.maximum(bands.sum(0), one.size * width)
+    shapes = [
+        (steps(values, 1.0, ROW_UNITS), color)
+        for values, color in zip(layers[::-1], COLORS[::-1], strict=True)
+    ]
     marks = [
         Sign(at / figures.work.length_s, 0.5, "✕", RED, f"a process died {duration(at)} in")
         for at in one.deaths[:MOST_DEATHS]
     ]
     total = max(float(spent.alive.sum()), 0.001)
     said = ", ".join(
-        f"{float(each.sum()) / total:.0%} {name}"
-        for name, each in (("run()", spent.run), ("init()", spent.init), ("other", spent.other))
+        f"{float(each.sum()) / total:.0%} {name}" for name, each in zip(NAMES, bands, strict=False)
     )
     who = one.name if one.size == 1 else f"{counted(one.size, 'process')}, {one.name}"
     return row(one.name, plot(shapes, BINS, ROW_UNITS, ROW_PX), marks, f"{who}: {said}")
@@ -137,27 +170,31 @@ def run_times(contents: Contents) -> str:
     return figure("Seconds in run()", told, [row(name, drawing), axis(ticks)])
 
 
-def loads(contents: Contents) -> str:
+def loads(figures: RecordedFigures) -> str:
     """Return memory, and the load of cores and GPUs, as far as they were measured."""
-    figures = contents.figures
     parts = [*_loads(figures)]
     if not parts:
         return ""
     parts.append(axis([*time_ticks(figures.work.length_s)]))
     peaks = figures.peaks_mb()
     most = "" if np.isnan(peaks).all() else f"A process had {np.nanmax(peaks):,.0f} MB at most."
+    if most and (limit := figures.record.memory_limit_mb) is not None:
+        most += f" The line is agent_memory_limit: {limit:,.0f} MB."
+        parts.append(legend([("agent_memory_limit", RED)]))
     return figure("Load", most, parts)
 
 
 def _loads(figures: RecordedFigures) -> Iterator[str]:
     peaks = figures.peaks_mb()
     if not np.isnan(peaks).all():
-        top = round_top(float(np.nanmax(peaks)))
-        yield row(f"{top:,.0f} MB, a process", _area(_held(peaks), top, ORANGE, LOW_PX))
-    names = {"cpu": "100 % of cores", "memory": "100 % of memory", "gpu": "100 % of GPUs"}
-    for name, values in figures.load._asdict().items():
+        limit = figures.record.memory_limit_mb
+        top = round_top(max(float(np.nanmax(peaks)), limit or 0.0))
+        shapes = [(steps(_held(peaks), top, UNITS), ORANGE)]
+        shapes += [] if limit is None else [(line(limit / top, BINS, UNITS), RED)]
+        yield row(f"{top:,.0f} MB, a process", plot(shapes, BINS, UNITS, LOW_PX))
+    for name, values in zip(OF_MACHINES, figures.load, strict=True):
         if not np.isnan(values).all():
-            yield row(names[name], _area(_held(values), 100.0, BLUE, LOW_PX))
+            yield row(f"100 % of {name}", _area(_held(values), 100.0, BLUE, LOW_PX))
 
 
 def _held(values: np.ndarray) -> np.ndarray:

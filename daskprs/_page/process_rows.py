@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 """Most rows of the picture of processes; each is of several processes where there are more."""
+NAMES = ("run()", "loading", "formatting", "starting and init()", "nothing to do")
+"""What a process spends its time with."""
 
 
 class Spent(NamedTuple):
     """Seconds of processes, by what they did: all of them, or those in each part of the time."""
 
-    init: np.ndarray
-    """Starting, and in `init`."""
     run: np.ndarray
     """In `run`."""
-    other: np.ndarray
-    """Loading the input of a mini-batch, or formatting what `run` returned."""
+    load: np.ndarray
+    """Waiting for the input of a mini-batch."""
+    format: np.ndarray
+    """Formatting what `run` returned."""
+    init: np.ndarray
+    """Starting, and in `init`."""
     alive: np.ndarray
     """All of it, with the time in which they had nothing to do."""
 
@@ -67,16 +71,35 @@ def process_rows(lives: Sequence[Life], table: AttemptTable, work: WorkingTime) 
     ]
 
 
+def begin_before_calls(lives: list[Life], table: AttemptTable) -> None:
+    """Let processes be ready before their first calls.
+
+    The driver hears that a process is ready as late as of its first results. What an attempt took
+    was measured by the process itself.
+    """
+    numbers = {name: number for number, name in enumerate(table.processes)}
+    attempts = table.attempts
+    order = np.lexsort((attempts.started, attempts.process))
+    started, process = attempts.started[order], attempts.process[order]
+    ended: dict[str, float] = {}
+    for life in lives:
+        number, since = numbers.get(life.name, -1), ended.get(life.name, -np.inf)
+        at = int(np.searchsorted(process, number))
+        at += int(np.searchsorted(started[at : np.searchsorted(process, number + 1)], since))
+        if life.ready is not None and at < len(process) and process[at] == number >= 0:
+            life.ready = min(life.ready, float(started[at]))
+        ended[life.name] = life.heard if life.ended is None else life.ended
+
+
 def shares_of(rows: Sequence[Row]) -> list[Share]:
     """Return what all processes have spent their time with."""
     if not rows:
         return []
     sums = [float(np.sum(each)) for each in zip(*(row.spent for row in rows), strict=True)]
-    init, run, other, alive = sums
-    alive = max(alive, init + run + other) or 1.0  # several calls at a time are more
-    names = ("run()", "loading and formatting", "starting and init()", "nothing to do")
-    seconds = (run, other, init, alive - init - run - other)
-    return [Share(*each, each[1] / alive) for each in zip(names, seconds, strict=True)]
+    *sums, alive = sums
+    alive = max(alive, sum(sums)) or 1.0  # several calls at a time are more
+    seconds = (*sums, alive - sum(sums))
+    return [Share(*each, each[1] / alive) for each in zip(NAMES, seconds, strict=True)]
 
 
 def _row(
@@ -89,12 +112,14 @@ def _row(
     attempts = table.attempts
     of_these = np.isin(attempts.process, [numbers[one] for one in names if one in numbers])
     started, ended = attempts.started[of_these], attempts.ended[of_these]
-    ran_from = ended - attempts.run_s[of_these]
+    loaded = started + attempts.load_s[of_these]
+    returned = np.minimum(loaded + attempts.run_s[of_these], ended)
     own = [life for name in names for life in lives[name]]
     begun = [life.begun for life in own]
     ready = [life.begun + life.init_s for life in own]
     gone = [work.end_of_run(life.heard) if life.ended is None else life.ended for life in own]
-    times = (begun, ready), (ran_from, ended), (started, ran_from), (begun, gone)
+    of_calls = (loaded, returned), (started, loaded), (returned, ended)
+    times = *of_calls, (begun, ready), (begun, gone)
     spent = Spent(*(_covered(work, *each) for each in times))
     deaths = [life.ended for life in own if life.reason and life.ended is not None]
     name = names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1}"

@@ -123,20 +123,23 @@ def _only_on(cause: Cause, contents: Contents) -> str:
 def slowest(contents: Contents) -> Table:
     """Return the mini-batches that were longest in `run`."""
     rows: list[tuple[Value, ...]] = [
-        (one.mini_batch, one.run_s, one.items, short(one.label), one.process)
+        (
+            *(one.mini_batch, one.elapsed_s, one.load_s, one.run_s),
+            *(one.items, short(one.label), one.process),
+        )
         for one in contents.figures.table.slowest
     ]
     unit = f"{contents.standing.unit}s"
-    return Table("Slowest", ("mini-batch", "seconds", unit, "input", "process"), rows)
+    columns = ("mini-batch", "seconds", "loading", "run()", unit, "input", "process")
+    return Table("Slowest", columns, rows)
 
 
 def _processes(contents: Contents) -> Table:
     rows: list[tuple[Value, ...]] = []
     for one in contents.figures.rows:
-        spent = one.spent.run, one.spent.other, one.spent.init, one.spent.alive
-        seconds = (round(float(np.sum(each)), 3) for each in spent)
+        seconds = (round(float(np.sum(each)), 3) for each in one.spent)
         rows.append((one.name, *seconds, len(one.deaths)))
-    names = ("process", "run() s", "loading, formatting s", "init() s", "alive s", "died")
+    names = ("process", "run() s", "loading s", "formatting s", "init() s", "alive s", "died")
     return Table("The same as a table", names, rows)
 
 

@@ -97,10 +97,11 @@ class AttemptLogs(LogWriter):
         rows, lines = [], []
         for cells, detail in zip(_cells(outcomes), details, strict=True):
             index, attempt, started, total, done, failed, *seconds, status, peak = cells
-            elapsed_s, cpu_s, run_s = seconds
+            elapsed_s, cpu_s, run_s, load_s = seconds
             rows.append(
                 f"{index},{attempt},{where},{stamp(started)},{total},{done},{failed},"
-                f'{elapsed_s},{cpu_s},{run_s},{status},{end}""peak_memory_mb"": {peak}, '
+                f'{elapsed_s},{cpu_s},{run_s},{status},{end}""loading_seconds"": {load_s}, '
+                f'""peak_memory_mb"": {peak}, '
                 f'{detail}}}"\n'
             )
             lines.append(
@@ -153,11 +154,11 @@ class AttemptLogs(LogWriter):
 
 def _cells(
     outcomes: ColumnBatch[Outcome],
-) -> Iterator[tuple[int, int, float, int, int, int, str, str, str, str, str]]:
+) -> Iterator[tuple[int, int, float, int, int, int, str, str, str, str, str, str]]:
     """Return index, attempt, start, items, seconds with six places, status and peak of attempts.
 
-    Items: total, succeeded, failed. Seconds: elapsed, of the processor, in `run`. The peak is the
-    highest memory in MB, ``null`` where it is unknown.
+    Items: total, succeeded, failed. Seconds: elapsed, of the processor, in `run`, loading. The peak
+    is the highest memory in MB, ``null`` where it is unknown.
     """
     totals, succeeded = outcomes.column("total"), outcomes.column("succeeded")
     statuses = outcomes.column("status")
@@ -171,6 +172,7 @@ def _cells(
         _seconds(outcomes.column("elapsed_s")),
         _seconds(outcomes.column("cpu_s")),
         _seconds(outcomes.column("run_s")),
+        _seconds(outcomes.column("load_s")),
         [status.value for status in statuses],
         [f"{peak / MB:.1f}" if peak else "null" for peak in outcomes.column("peak_bytes")],
         strict=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from daskprs._core.columnar import ColumnBatch
@@ -12,6 +13,7 @@ from daskprs._core.outcomes import Failure
 from daskprs._folders.job_folder import JobFolder
 from daskprs._page.figures import RecordedFigures
 from daskprs._page.hints import hints_of
+from daskprs._page.pictures import loads, throughput
 from daskprs._report.attempts import AttemptLogs
 from daskprs._report.log_files import LogFiles
 from tests.support.job_events import attempt
@@ -52,11 +54,13 @@ def told(folder: JobFolder, *events: Event) -> None:
     files.flush()
 
 
-def timed(index: int, run_s: float, elapsed_s: float, **more: Any) -> MiniBatchesDone:
+def timed(
+    index: int, run_s: float, elapsed_s: float, load_s: float = 0.0, **more: Any
+) -> MiniBatchesDone:
     """Return an attempt that succeeded and took so long."""
     done = attempt(index, **more)
     assert isinstance(done, MiniBatchesDone)
-    outcome = done.outcomes[0]._replace(run_s=run_s, elapsed_s=elapsed_s)
+    outcome = done.outcomes[0]._replace(run_s=run_s, elapsed_s=elapsed_s, load_s=load_s)
     return done._replace(outcomes=ColumnBatch([outcome]))
 
 
@@ -68,10 +72,17 @@ def test_a_job_that_goes_well_has_no_hints(folder: JobFolder) -> None:
 
 def test_a_slow_store_is_named(folder: JobFolder) -> None:
     """All the time goes into loading."""
-    told(folder, *(timed(index, 0.01, 1.0) for index in range(20)))
+    told(folder, *(timed(index, 0.01, 1.0, 0.99) for index in range(20)))
     (hint,) = hints_of(figures_of(folder, STARTED_AND_READY), "http://far/a.csv")
-    assert "Loading the input and formatting rows took 99%" in hint
+    assert "waited for their input for 99% of the time, and were in run() for 1%" in hint
     assert "read from http://far/a.csv" in hint
+
+
+def test_slow_formatting_is_named(folder: JobFolder) -> None:
+    """All the time goes into what comes after run()."""
+    told(folder, *(timed(index, 0.01, 1.0) for index in range(20)))
+    (hint,) = hints_of(figures_of(folder, STARTED_AND_READY), "in.csv")
+    assert hint.startswith("Formatting what run() returned took 99% of the time")
 
 
 def test_a_few_large_mini_batches_are_named(folder: JobFolder) -> None:
@@ -128,3 +139,51 @@ def test_workers_that_went_are_named(folder: JobFolder) -> None:
     with folder.master_log.open("a") as file:
         file.write(back)
     assert hints_of(figures_of(folder, STARTED_AND_READY), "in.csv") == []
+
+
+def test_time_is_told_apart_by_what_a_process_did(folder: JobFolder) -> None:
+    """A process that is ready when the driver hears of its first call was ready before that."""
+    ready = "00.000|process000 ready after 0.001"
+    late = STARTED_AND_READY.replace(ready, "04.000|process000 ready after 0.25")
+    told(folder, timed(0, 2.0, 4.0, 1.5))
+    (row,) = figures_of(folder, late).rows
+    run_s, load_s, format_s, init_s, alive_s = (float(each.sum()) for each in row.spent)
+    assert (run_s, load_s, format_s, init_s) == pytest.approx((2.0, 1.5, 0.5, 0.25), abs=1e-3)
+    assert alive_s == pytest.approx(4.25, abs=1e-3)
+
+
+def test_retries_deaths_renewals_and_the_limit_of_memory_are_drawn(folder: JobFolder) -> None:
+    """A row of the throughput for each that there is, and a line in the load."""
+    told(folder, *(timed(index, 1.0, 1.0) for index in range(9)))
+    plain = figures_of(folder, STARTED_AND_READY)
+    assert "renewed" not in throughput(plain, "row")
+    assert "agent_memory_limit" not in loads(plain)
+    told(folder, attempt(9, Failure("OSError", "gone")), timed(9, 1.0, 1.0, attempt=2))
+    lines = [
+        "2027-01-15 08:00:00.000|INFO|1|MainThread|job a starts: s.py",
+        "2027-01-15 08:00:00.000|INFO|1|MainThread|option agent_memory_limit='500 MB'",
+        "2027-01-15 08:00:00.500|INFO|1|MainThread|process000 on node 0 is renewed: mini-batch 9",
+        "2027-01-15 08:00:01.000|INFO|1|MainThread|option script='process000 is renewed: not'",
+    ]
+    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
+    folder.master_log.write_text("\n".join([*lines, ""]))
+    died = "2027-01-15 08:00:01.000|process000 exits with returncode -9 (SIGKILL): killed\n"
+    figures = figures_of(folder, STARTED_AND_READY + died)
+    drawn = throughput(figures, "row")
+    for said in ("failed/s", "retried/s", "1 died", "1 renewed", "1 process renewed 0 s in"):
+        assert said in drawn, said
+    assert "The line is agent_memory_limit: 500 MB." in loads(figures)
+
+
+def test_the_memory_of_gpus_is_a_share_of_what_they_have(folder: JobFolder) -> None:
+    """Nodes without one have no such columns."""
+    table = folder.node_usage(0)
+    table.parent.mkdir(parents=True)
+    table.write_text(
+        "Utc Time,Cpu Percent,Memory Used Percent,Gpu Percent,Gpu Memory Used (MB),"
+        "Gpu Memory Total (MB)\n2027-01-15 08:00:00.000,50,20,10,300,1200\n"
+    )
+    told(folder, *(timed(index, 1.0, 1.0) for index in range(9)))
+    figures = figures_of(folder, STARTED_AND_READY)
+    assert [float(np.nanmax(each)) for each in figures.load] == [50.0, 20.0, 10.0, 25.0]
+    assert "100 % of GPU memory" in loads(figures)

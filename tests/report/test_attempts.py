@@ -58,6 +58,7 @@ def test_the_columns_are_those_of_the_contract(folder: JobFolder) -> None:
     ]
     assert json.loads(cells[-1]) == {
         "label": "rows 7-8",
+        "loading_seconds": 0.0,
         "partition_key": {"year": 2024, "who": None},
         "final": True,
         "charged": True,

@@ -93,6 +93,7 @@ class AttemptRun:
         """Its position in the order."""
         self._wall = time.time()
         self._begun = time.perf_counter()
+        self._load_s: float | None = None
         self._cpu_before_s = cpu_s()
         self.process_counts: ProcessCounts | None = None
         """The sums of the process; None: the script cannot count."""
@@ -151,6 +152,7 @@ class AttemptRun:
 
     def begin(self) -> None:
         """Take what was loaded, and count its items."""
+        self._load_s = time.perf_counter() - self._begun
         if isinstance(self.data, HandedOn):
             self.before = self.data
             self.data, self.total, self.named = self.data.value, self.data.total, self.data.named
@@ -172,6 +174,7 @@ class AttemptRun:
             self._cpu_s() - self._cpu_before_s + (0.0 if before is None else before.cpu_s),
             self.run_clock.seconds + (0.0 if before is None else before.run_s),
             elapsed_s=now - self._begun if is_run else 0.0,
+            load_s=(self._load_s or 0.0) if is_run else 0.0,
             usage=self.usage,
         )
 
@@ -214,18 +217,19 @@ class AttemptRun:
 
     def finished(self, status: Status, **fields: Any) -> Outcome:
         """Return the outcome of an attempt that ends now."""
-        now, before = time.perf_counter(), self.before
+        elapsed_s, before = time.perf_counter() - self._begun, self.before
         outcome = Outcome(
             index=self.mini_batch.index,
             attempt=self.number,
             status=status,
             total=self.total,
             started=self._wall,
-            elapsed_s=now - self._begun,
+            elapsed_s=elapsed_s,
             run_s=self.run_clock.seconds,
             cpu_s=self._cpu_s() - self._cpu_before_s,
             peak_bytes=self._peak.taken(),
             usage=tuple(self.usage.items()) or None,
+            load_s=elapsed_s if self._load_s is None else self._load_s,
             **({"succeeded": 0} | fields),
         )
         if before is None or status is not Status.RUN_DONE:
@@ -234,5 +238,5 @@ class AttemptRun:
         outcome = outcome._replace(started=before.started, cpu_s=cpu_s, run_s=run_s)
         if self.stage == POSTPROCESS:
             # Others wait for the process of `run`, so that its seconds are those of the mini-batch.
-            return outcome._replace(elapsed_s=before.elapsed_s)
+            return outcome._replace(elapsed_s=before.elapsed_s, load_s=before.load_s)
         return outcome

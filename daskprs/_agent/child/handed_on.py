@@ -55,6 +55,8 @@ class HandedOn(NamedTuple):
     """Seconds in the functions of the stages so far."""
     elapsed_s: float
     """Seconds that the mini-batch occupied the process of `run`; 0 before it."""
+    load_s: float
+    """Those of them in which the process waited for the value of the stage before."""
     usage: dict[str, float]
     """What the stages so far have used by the script's own count."""
 

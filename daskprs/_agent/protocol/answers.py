@@ -310,7 +310,7 @@ def _amounts(name: str, column: tuple[Any, ...]) -> tuple[Any, ...]:
 
 _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     **dict.fromkeys(("index", "attempt", "total", "succeeded", "peak_bytes"), _ints),
-    **dict.fromkeys(("started", "elapsed_s", "run_s", "cpu_s"), _seconds),
+    **dict.fromkeys(("started", "elapsed_s", "run_s", "cpu_s", "load_s"), _seconds),
     "status": _statuses,
     "text": _extents,
     "typed": _extents,

@@ -336,6 +336,7 @@ def _outcome(
         elapsed_s=seconds,
         run_s=seconds if at_hand and last.phase is Phase.RUNNING else 0.0,
         cpu_s=0.0,
+        load_s=seconds if at_hand and last.phase is Phase.LOADING else 0.0,
         failure=failure,
         printed=printed if at_hand else None,
         pieces=end if pieces is not None and at_hand and is_running else None,

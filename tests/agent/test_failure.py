@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import socket
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +17,10 @@ import pytest
 
 from daskprs._agent.child.failure import may_pass
 from daskprs._agent.child.fatal_errors import is_fatal
+from daskprs._agent.child.file_at_hand import hint_at_file
 from daskprs._agent.child.forked_contexts import hint_at_spawn
 from daskprs._agent.child.missing_columns import hint_at_columns
+from daskprs._agent.child.missing_variables import hint_at_variable
 from daskprs._agent.child.pandas_changes import hint_at_pandas
 from daskprs._agent.foreign.raised import RaisedElsewhere, message_of, record_of
 from daskprs._agent.protocol.messages import ScriptSpec, SourceText
@@ -206,6 +210,52 @@ def test_a_missing_column_is_answered_with_the_columns(ask: Callable[[], Any], h
     found = hint_at_columns(raised.value)
     assert hint in found
     assert bool(found) == bool(hint)
+
+
+FILES = ["/in/a.jpg", "/in/b.jpg", "/in/c.jpg"]
+
+
+def _looked_at(path: Any) -> float:
+    width, height = len(str(path)), 0
+    return width / height
+
+
+@pytest.mark.parametrize(
+    ("run", "hint"),
+    [
+        (lambda files: [_looked_at(one) for one in files], "'/in/a.jpg' (variable path)."),
+        (lambda files: _looked_at(Path(files[1])), "'/in/b.jpg' (variable path)."),
+        (lambda files: [one / 2 for one in files], "'/in/a.jpg' (variable one)."),
+        (lambda files: len(files) / 0, ""),
+        (lambda files: {}[f"no entry for {Path(files[2]).name}"], ""),  # the error names it
+        (lambda files: _looked_at(files[0] + ".gz"), ""),
+    ],
+)
+def test_the_file_at_hand_is_named(run: Callable[[Any], Any], hint: str) -> None:
+    """By a variable of the innermost call that has one of the files of the mini-batch."""
+    with pytest.raises((ZeroDivisionError, TypeError, KeyError)) as raised:
+        run(FILES)
+    assert hint_at_file(raised.value, FILES) == (hint and f"The file at hand was {hint}")
+    assert not hint_at_file(raised.value, FILES[:1])
+
+
+@pytest.mark.parametrize(
+    ("ask", "is_told"),
+    [
+        (lambda: os.environ["API_KEY"], True),
+        (lambda: {}["API_KEY"], False),
+        (lambda: os.environ[7], False),  # type: ignore[index]
+    ],
+)
+def test_a_missing_variable_is_answered_with_the_option(
+    ask: Callable[[], Any], *, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other dictionaries have other names."""
+    monkeypatch.delenv("API_KEY", raising=False)
+    with pytest.raises((KeyError, TypeError)) as raised:
+        ask()
+    assert hint_at_variable(raised.value).endswith("secrets=['API_KEY']") == is_told
+    assert bool(hint_at_variable(raised.value)) == is_told
 
 
 LOADS_IN_FORKS = """import torch

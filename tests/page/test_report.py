@@ -174,6 +174,27 @@ def test_a_bad_row_is_named_with_the_command_that_runs_it_alone() -> None:
     assert attempts.items[attempts.is_done].sum() == contents.standing.items.succeeded == 9
 
 
+def test_the_file_that_the_script_had_in_hand_is_named(work: Path) -> None:
+    """Where its error does not say which of several it was."""
+    names = ["a.json", "b.json", "c.json"]
+    for name in names:
+        (work / name).write_text("{" if name == "b.json" else "{}")
+    text = (
+        "import json\n"
+        "from pathlib import Path\n"
+        "def run(paths):\n"
+        "    return [str(json.loads(Path(p).read_text())) for p in paths]\n"
+    )
+    (work / "read.py").write_text(text)
+    with pytest.raises(ParallelRunFailed):
+        daskprs.parallel_run(names, "read.py", mini_batch_size=3, job_dir="job")
+    headline = report_of(job()).headline
+    assert headline is not None
+    assert headline.error.endswith(f". The file at hand was '{work}/b.json' (variable p).")
+    assert headline.files.startswith("Its 3 files: ")
+    assert "To find out" not in headline.files
+
+
 @pytest.mark.processes
 def test_an_error_of_init_is_the_first_cause(work: Path) -> None:
     """No attempt has failed by it, and no mini-batch can be run again for it."""

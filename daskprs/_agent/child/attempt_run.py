@@ -79,6 +79,8 @@ class AttemptRun:
         self.stage = RUN if self.work is None else self.work.stage
         """The stage that runs."""
         self.data: Any = None
+        self.files: list[Any] = []
+        """The files that the first stage gets; empty where it gets rows."""
         self.load_error: BaseException | None = None
         self.before: HandedOn | None = None
         """What the stage before has handed on; `data` is its value."""
@@ -157,8 +159,11 @@ class AttemptRun:
             self.before = self.data
             self.data, self.total, self.named = self.data.value, self.data.total, self.data.named
             self.usage = dict(self.before.usage)
-        elif self.mini_batch.items is None:
+            return
+        if self.mini_batch.items is None:
             self.total = rows_in(self.data)
+        if isinstance(self.data, list):
+            self.files = self.data
 
     def handed_on(self, value: Any, included: IncludedColumns | None) -> HandedOn:
         """Return what the next stage gets."""

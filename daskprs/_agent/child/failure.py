@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import re
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.child.beside_script import hint_at_script
 from daskprs._agent.child.debugging import has_quit, hint_at_terminal
 from daskprs._agent.child.fatal_errors import is_fatal
+from daskprs._agent.child.file_at_hand import hint_at_file
 from daskprs._agent.child.forked_contexts import hint_at_spawn
 from daskprs._agent.child.missing_columns import hint_at_columns
+from daskprs._agent.child.missing_variables import hint_at_variable
 from daskprs._agent.child.package_folders import hint_at_packages
 from daskprs._agent.child.pandas_changes import hint_at_pandas
 from daskprs._agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
@@ -21,6 +23,8 @@ from daskprs._system.scarcity import explain
 from daskprs.errors import OURS, AgentError, LoadError, ReturnTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daskprs._agent.protocol.messages import JobSpec
 
 MESSAGE_CHARS = 10_000
@@ -53,8 +57,13 @@ PASSING_ERRNOS = {
 """System errors that the next try may not meet."""
 
 
-def failure_of(error: BaseException, job: JobSpec, mini_batch: int | None = None) -> Failure:
-    """Return an exception as data.
+def failure_of(
+    error: BaseException,
+    job: JobSpec,
+    mini_batch: int | None = None,
+    files: Sequence[Any] = (),
+) -> Failure:
+    """Return an exception as data; `files` are those of the mini-batch.
 
     Frames of daskprs above the script's own are cut away, and paths in the snapshot are shown as
     the paths that it was taken from. Secrets are masked before a long text is cut.
@@ -76,7 +85,8 @@ def failure_of(error: BaseException, job: JobSpec, mini_batch: int | None = None
         hint(error, job.script) for hint in (hint_at_script, hint_at_packages, hint_at_spawn)
     )
     here = _limit(error), hint_at_terminal(error, job, mini_batch)
-    hints = (*here, hint_at_columns(error), hint_at_pandas(error), *of_script)
+    of_data = hint_at_columns(error), hint_at_file(error, files), hint_at_variable(error)
+    hints = (*here, *of_data, hint_at_pandas(error), *of_script)
     more = "".join(f". {mask(one)}" for one in hints if one)
     message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
     text = _shortened(mask(text), most)

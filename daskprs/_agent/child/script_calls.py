@@ -193,7 +193,8 @@ class ScriptCalls:
         if isinstance(error, MemoryError):
             self._reserve.release()
         self._raised(error)
-        failure = self._peak.explained(failure_of(error, self._job, attempt.mini_batch.index))
+        failure = failure_of(error, self._job, attempt.mini_batch.index, attempt.files)
+        failure = self._peak.explained(failure)
         if isinstance(error, CallTimeout):
             return failure._replace(kind="TimeoutError"), Status.RUN_TIMEOUT
         return failure, Status.RUN_EXCEPTION

@@ -228,7 +228,9 @@ class Scheduler:
     # ---- workers ----
 
     def add_worker(self, worker: Worker) -> None:
-        """Take a worker."""
+        """Take a worker, unless it has died and another one has its address by now."""
+        if worker.process.is_dead and worker.address in self.workers:
+            return
         self.workers[worker.address] = worker
         for plugin in list(self.plugins.values()):
             plugin.add_worker(self, worker.address)

@@ -94,6 +94,20 @@ def test_results_are_handed_back_soon_where_the_agent_may_have_nothing_to_do(run
     assert run.due_in_s() == 0.0
 
 
+@pytest.mark.parametrize(("done", "due_s"), [(200, 0.0), (9, 1.0 - OF_CALLS_S - 0.1)])
+def test_quick_calls_get_more_work_before_they_have_none(
+    done: int, due_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits may be done before more can be there."""
+    clock_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
+    run = CallsRun(7, work(100, 300), 1.0, 3)
+    run.receive(outcomes(100))
+    clock_s[0] += 0.1
+    run.receive(outcomes(*range(101, 100 + done)))
+    assert run.due_in_s() == pytest.approx(due_s)
+
+
 @pytest.fixture
 def page() -> Iterator[tuple[Any, Any]]:
     """Return both sides of a page of an agent with three calls, which is at work on order 7."""

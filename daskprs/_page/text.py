@@ -8,6 +8,7 @@ import numpy as np
 
 from daskprs._page.process_rows import shares_of
 from daskprs._page.tables import causes, figures_of, nodes, short, shown, slowest
+from daskprs._report.humanize import without_escapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ WIDTH = 100
 
 def text_of(contents: Contents) -> str:
     """Return a report as text: the verdict first, then the cause, then where the time went."""
-    return "\n".join(_lines(contents))
+    return without_escapes("\n".join(_lines(contents)))
 
 
 def _lines(contents: Contents) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -16,6 +15,7 @@ from daskprs._core.events import (
 from daskprs._core.lease import AgentExited, AgentReady
 from daskprs._core.outcomes import PRINTED_SOMEWHERE
 from daskprs._report.evidence import NO_PROCESS
+from daskprs._report.humanize import without_escapes
 from daskprs._system.log_cap import read_part
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ READ_BYTES = 256 << 10
 PATIENCE_LOOKS = 4
 """Looks for which output waits until its mini-batch is known."""
 REMIND_S = 10.0
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[^\[]?|[\x00-\x08\x0b-\x1f\x7f]")
-"""Sequences that would move the cursor of a terminal, or change its colors."""
 
 
 class OutputScreen(Protocol):
@@ -243,5 +241,5 @@ class ShownOutput:
 def _cleaned(line: bytes) -> str:
     """Return a line as it stands in the end: a progress bar writes over itself."""
     text = line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
-    text = _ESCAPES.sub("", text).rstrip()
+    text = without_escapes(text).rstrip()
     return text if len(text) <= LINE_CHARS else f"{text[:LINE_CHARS]}…"

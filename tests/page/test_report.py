@@ -160,6 +160,15 @@ def test_the_totals_are_those_of_the_journal(work: Path) -> None:
     assert "retry-failed" in contents.standing.way_on
 
 
+def test_the_text_moves_no_cursor(work: Path) -> None:
+    """An error of a script has any characters."""
+    (work / "score.py").write_text("def run(rows):\n    raise ValueError('\\x1b[2Jfour\\x07')")
+    failed_job()
+    text = text_of(report_of(job()))
+    assert "ValueError: four" in text
+    assert not {"\x1b", "\x07"} & {*text}
+
+
 def test_a_bad_row_is_named_with_the_command_that_runs_it_alone() -> None:
     """It is a cause of its own, beside the attempts that it has cost."""
     daskprs.parallel_run("in.csv", "score.py", on_error="isolate", **OPTIONS)

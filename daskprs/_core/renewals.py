@@ -24,6 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs._core.actions import FailAttempt
+from daskprs._core.memory_sizes import is_of_memory
 from daskprs._core.outcomes import Status
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ class Renewals:
         if outcome.is_fatal:
             is_alone = outcome.failed_before is None or entry.runs_first
             return agent.attempts == 0 and is_alone
+        if agent.attempts and not entry.is_searched and _died_of_memory(outcome):
+            return False  # what the script has kept of others may have filled the memory
         if is_sound:
             return True
         # A row that is found is blamed for good, and renewals may see no success where bad rows
@@ -257,3 +260,9 @@ class Renewals:
             f"mini-batch {index} failed in it{kind}, and then {next_ones}. Mini-batch {index} may "
             f"have broken the process. What failed after it {again}"
         )
+
+
+def _died_of_memory(outcome: Outcome) -> bool:
+    """Return whether a process was killed for want of memory."""
+    is_death = outcome.status is Status.PROCESS_DIED
+    return is_death and outcome.failure is not None and is_of_memory(outcome.failure)

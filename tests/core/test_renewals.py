@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BOOM = Failure("ValueError", "boom", "Traceback …")
 ASSERT = Failure("AcceleratorError", "CUDA error: device-side assert triggered", fatal=True)
+FULL = Failure("MemoryError", "the kernel killed it for lack of memory")
 LASTING = Failure("LoadError", "not a number", retryable=False)
 
 
@@ -53,6 +54,7 @@ class Script:
         self.asserts: set[int] = set()
         """Mini-batches that end with a fatal error of a device."""
         self.kills: set[int] = set()
+        self.death = BOOM
         self.processes: dict[SlotId, Process] = {}
         self.starts = 0
         self.calls = 0
@@ -116,7 +118,8 @@ class Script:
             error = ASSERT
         process.is_broken |= index in self.poisons
         if index in self.kills:
-            return self._outcome(index, attempt, status=Status.PROCESS_DIED, failure=BOOM)
+            died = {"status": Status.PROCESS_DIED, "failure": self.death}
+            return self._outcome(index, attempt, **died)
         if error is None:
             process.in_a_row = 0
             return self._outcome(index, attempt)
@@ -288,6 +291,38 @@ def test_a_fatal_error_that_another_mini_batch_caused_is_not_charged(
     assert it.it.given_up == []
     assert sorted(it.it.committed) == list(range(8))
     assert not any(one.charged for one in it.it.failures)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_memory_that_a_script_keeps_of_others_is_charged_to_none(
+    script: Callable[..., Script], slots: int
+) -> None:
+    """Each process has room for two mini-batches, and is killed in the third."""
+    it = script(9, slots, run_max_try=1)
+    it.death, ended = FULL, it.ended
+
+    def kept(process: Process, index: int, attempt: int) -> Outcome:
+        it.kills = {index} if process.calls == 2 else set()
+        return ended(process, index, attempt)
+
+    it.ended = kept  # type: ignore[method-assign]
+    it.run()
+    assert it.it.given_up == []
+    assert sorted(it.it.committed) == list(range(9))
+    assert not any(one.charged for one in it.it.failures)
+
+
+@pytest.mark.parametrize("run_max_try", [1, 3])
+def test_a_mini_batch_too_large_for_the_memory_is_charged_as_the_first_of_a_process(
+    script: Callable[..., Script], run_max_try: int
+) -> None:
+    """It costs one death more, and no other mini-batch anything."""
+    it = script(9, 2, run_max_try=run_max_try)
+    it.death, it.kills = FULL, {4}
+    it.run()
+    assert it.it.given_up == [4]
+    assert it.tries(4) == run_max_try
+    assert len(it.it.failures) == run_max_try + 1
 
 
 def test_a_fatal_error_while_loading_is_no_other_than_one_in_run(

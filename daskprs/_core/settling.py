@@ -102,17 +102,17 @@ class Settling:
         self._host, self._process = returned.host, returned.process
         count, seconds = 0, 0.0
         for results in returned.results:
+            if self._isolation.is_on:  # it unpacks columns
+                # A resume that finds these commits knows the columns, too: they are noted before.
+                self._isolation.learn_columns(results.outcomes.column("columns"))
             # Most groups are settled as one, which saves a seventh of the driver's calls for a
             # mini-batch.
             if self._commit_all(results, flight):
                 count += len(results.outcomes)
                 seconds += sum(results.outcomes.column("elapsed_s"))
-                if self._isolation.is_on:  # it unpacks columns
+                if self._isolation.is_on:
                     self._isolation.learn(results.outcomes.column("run_s"))
-                    self._isolation.learn_columns(results.outcomes.column("columns"))
                 continue
-            if self._isolation.is_on:
-                self._isolation.learn_columns(results.outcomes.column("columns"))
             commit = Commit([], [], results)
             outcomes = results.outcomes.columns(*SETTLING)
             for position, (index, attempt, status, elapsed_s, *items, failed_before) in enumerate(

@@ -92,8 +92,6 @@ class JobFolder:
     cancel = Below("cancel")
     """The request to cancel a detached job; it exists until the next submission."""
     fitting_size = Below("fitting-size")
-    returned_columns = Below("returned-columns")
-    """The columns of what `run` returns, as JSON, where rows of nulls have them, too."""
     """The largest number of rows or files of a call of `run` that fits the memory, as text."""
     gpus_hidden = Below("gpus-hidden")
     """Exists once the first mini-batch has shown that the script uses no GPU."""

@@ -266,7 +266,8 @@ class Job:
 
     def _run(self, store: ResultStore, listeners: Listeners) -> JobEnd:
         call = self._call
-        expected, limits = call.source.count(), limits_of(call)
+        expected = call.source.count()
+        limits = replace(limits_of(call), columns=store.columns_before)
         listeners.tell(
             JobStarted(
                 call.job_id,

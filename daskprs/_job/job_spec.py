@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,9 +31,6 @@ def limits_of(call: CheckedCall) -> Limits:
     limits = with_known_size(call, options.limits())
     if call.calls is not None:
         limits = replace(limits, calls=call.calls.at_once)
-    with suppress(OSError, ValueError):
-        columns = json.loads(folder.returned_columns.read_text())
-        limits = replace(limits, columns=tuple(map(str, columns)))
     if options.start_method == INLINE:
         return limits.without_kills()
     if options.finds_gpu_use and folder.gpus_hidden.exists():

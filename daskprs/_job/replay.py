@@ -50,7 +50,7 @@ NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d[\d,._]*")
 PLACE = re.compile(r"(?<=killed after # s) in .*", re.DOTALL)
 """Where the script was when its time was over, which is another line each time."""
 UNITS = re.compile(r"# (bytes|[kKMG]i?B)\b")
-OF_EARLIER_RUNS = ("cost_plan", "gpus_hidden", "returned_columns")
+OF_EARLIER_RUNS = ("cost_plan", "gpus_hidden")
 """Files of a job folder with what its runs have found out about its input and its script."""
 
 

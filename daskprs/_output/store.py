@@ -8,7 +8,6 @@ made since the last sync, about a second before.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
@@ -126,6 +125,8 @@ class ResultStore:
         """Whether all output is in place: the job is then Completed, whatever happens later."""
         self.complaint = ""
         """The problem, if any, after the output was in place."""
+        self.columns_before: tuple[str, ...] | None = None
+        """The columns of what `run` has returned in earlier runs, where rows of nulls need them."""
         self.spent_before: dict[str, float] = {}
         """What earlier runs have used by the script's own count."""
         self.useful_before: dict[str, float] = {}
@@ -252,8 +253,7 @@ class ResultStore:
 
     def note_columns(self, columns: tuple[str, ...]) -> None:
         """Note for a resume which columns `run` returns."""
-        with reported(self._folder.path), whole_file(self._folder.returned_columns) as file:
-            file.write(json.dumps(columns).encode())
+        self._journal.add("columns", list(columns))
 
     def note_size(self, at_most: int) -> None:
         """Note for a resume how many items of a call of `run` fit the memory."""
@@ -443,6 +443,7 @@ class ResultStore:
     def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:
         found = recover(self._folder, self._spec, fingerprint, self._target, resumption)
         self._commits = found.commits
+        self.columns_before = found.columns
         self.spent_before = dict(found.spent)
         self.useful_before = found.commits.usage(np.arange(len(found.commits)))
         self._headers.take_over(found.commits)

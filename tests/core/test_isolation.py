@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daskprs._core.actions import Commit, FailAttempt, KeepCommit, Remark
+from daskprs._core.actions import Commit, FailAttempt, KeepCommit, KeepRowColumns, Remark
 from daskprs._core.lease import AgentExited, AgentStarted, Death
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
@@ -345,3 +345,11 @@ def test_what_cannot_run_again_stays_as_it_was(desk: Any, an_outcome: Any) -> No
     assert not it.given_up
     assert [one.mini_batch.index for one in it.said if isinstance(one, KeepCommit)] == [0]
     assert it.ledger.standing().items == (32, 31, 1)
+
+
+def test_the_columns_are_noted_before_the_commit_that_has_told_them(desk: Any) -> None:
+    """A driver that dies between the two leaves a commit to a resume, which needs them then."""
+    it = desk(3, isolates=True, independent_rows=True)
+    (slot,) = it.leases
+    said = [type(one) for one in it.do(slot, columns=("n", "double"))]
+    assert said.index(KeepRowColumns) < said.index(Commit)

@@ -146,7 +146,7 @@ class Driver:
                 stage.is_quiet,
                 job_id,
                 self._plan(plan, store, job_id),
-                self._limits(stage.folder),
+                replace(self._limits(stage.folder), columns=store.columns_before),
                 expected=None if scenario.partitions else scenario.count,
                 seed=job_id,
                 spending=Spending(store.spent_before, store.useful_before),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -33,9 +32,6 @@ Row = tuple[Any, ...]
 
 def fitting_limits(folder: JobFolder, limits: Limits) -> Limits:
     """Return limits with what earlier drivers have found out, as a job does."""
-    with suppress(OSError, ValueError):
-        columns = tuple(json.loads(folder.returned_columns.read_text()))
-        limits = replace(limits, columns=columns)
     if limits.independent_rows or limits.isolates:
         with suppress(OSError, ValueError):
             at_most = max(1, int(folder.fitting_size.read_text()))

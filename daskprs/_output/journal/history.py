@@ -162,6 +162,8 @@ class History:
         """Whether an epoch was allowed to replace the output file."""
         self.spent: dict[int, dict[str, float]] = {}
         """What each epoch has used by the script's own count."""
+        self.columns: tuple[str, ...] | None = None
+        """The columns of what `run` returns, where an epoch needed them for rows of nulls."""
         self.ended: dict[str, Any] | None = None
         """The result of the last epoch, if it lived to record one."""
         self.is_done = False
@@ -356,12 +358,6 @@ class History:
                 self._fingerprints[epoch] = fingerprint
                 self.may_overwrite |= overwrite
                 self.labels = self.unlabelled = None
-            case ["labels"]:
-                self.labels = epoch
-            case ["usage", dict(spent)]:
-                self.spent[epoch] = {str(name): float(amount) for name, amount in spent.items()}
-            case ["unlabelled", int(rows)]:
-                self.unlabelled = rows
             case ["dropped", int(of_epoch), int(index)]:
                 self._dropped.append((epoch, _key(of_epoch, index)))
                 self.failed_rows = {
@@ -378,6 +374,20 @@ class History:
                 self.run_again = {*self.failed_rows}
             case ["again"]:
                 self._bear(borne=False)
+            case _:
+                self._read_finding(record, epoch)
+
+    def _read_finding(self, record: list[Any], epoch: int) -> None:
+        """Read a record of what an epoch has found out."""
+        match record:
+            case ["labels"]:
+                self.labels = epoch
+            case ["unlabelled", int(rows)]:
+                self.unlabelled = rows
+            case ["usage", dict(spent)]:
+                self.spent[epoch] = {str(name): float(amount) for name, amount in spent.items()}
+            case ["columns", list(names)]:
+                self.columns = tuple(map(str, names))
 
     def _bear(self, *, borne: bool) -> None:
         for index, one in self.given_up.items():

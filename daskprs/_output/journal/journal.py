@@ -13,6 +13,8 @@ whole was being written when its writer died, and is cut off. The records of an 
                                             the spool that they are in; `usage` is what the script
                                             has counted, and left out where it has counted nothing
     ["usage", {name: amount}]               what all attempts of the epoch have used so far
+    ["columns", names]                      of what `run` returns, before the commit that has told
+                                            them: rows of nulls have them, too
     ["failed rows", identity, index, first, items, rows, returned]    before a commit without these:
                                             `FailedItems`, and the rest of `FailedRows`
     ["failed rows again"]                   just the failed items of commits run in this epoch

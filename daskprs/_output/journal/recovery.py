@@ -127,6 +127,8 @@ class Found(NamedTuple):
     """Whether of those whose commits lack items just these are run again."""
     spent: Mapping[str, float] = {}
     """What earlier runs have used by the script's own count."""
+    columns: tuple[str, ...] | None = None
+    """The columns of what `run` returns, where rows of nulls need them."""
     whole_again: str = ""
     """A sentence on mini-batches that run again as a whole, though few items failed in them."""
 
@@ -230,6 +232,7 @@ def recover(
         bool(history.given_up) and resumption.runs == "all that is left",
         resumption.runs == "what failed",
         sum(map(Counter, history.spent.values()), Counter()),
+        history.columns,
         told,
     )
 

@@ -43,9 +43,9 @@ class Entry(NamedTuple):
     """Whether this mini-batch was in a lease of a lost worker. Only one such mini-batch or lease
     runs on a worker at a time: else a culprit beside it would end each of its attempts."""
     runs_first: bool = False
-    """Whether this mini-batch runs only as the first one of a process, alone in its lease. A device
-    reported a fatal error while it ran, which another mini-batch may have caused before. Or a part
-    of it failed in a process that may have been broken."""
+    """Whether this mini-batch runs only as the first one of a process, alone in its lease. While it
+    ran, a device reported a fatal error, or the memory was full: another mini-batch may have caused
+    that before. Or a part of it failed in a process that may have been broken."""
     failed_on: tuple[SlotId, ...] = ()
     """Slots where this mini-batch failed, was lost with its worker, or was not begun, in order; a
     retry prefers another node or slot."""

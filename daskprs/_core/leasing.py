@@ -371,7 +371,7 @@ class Leasing:
             index = work[0].mini_batch.index
             why = f"mini-batch {index} runs as the first one of a process"
             if work[0].bisection is None:
-                why += " after a fatal error"
+                why += ", as it may be innocent of how the last one has ended"
             else:
                 why += ", since something had failed before it in the last one"
             self._renewals.replace(slot, old, why)

@@ -14,6 +14,10 @@ many. If five renewals help nowhere, the script fails everywhere: failures are c
 Where a process makes several calls at the same time, a success shows that what had failed when it
 began has not broken the process, and nothing about what failed meanwhile (`core.soundness`).
 
+A device may report late, by a fatal error, what an earlier attempt has broken. A process that is
+killed for want of memory may be full of what the script has kept of others. Only the first attempt
+of a process is charged then; any other one runs again as the first of a new process.
+
 A search blames nothing that fails in a broken process (`core.isolation`). Where one follows, and
 processes have succeeded after failures, failures are charged at once, too: with a bad row in each
 mini-batch, what is held would fail again in each new process, as long as any is not searched.
@@ -108,21 +112,27 @@ class Renewals:
         return charged
 
     def fail(
-        self, agent: AgentRecord, entry: Entry, outcome: Outcome, *, is_searched: bool = False
+        self,
+        agent: AgentRecord,
+        entry: Entry,
+        outcome: Outcome,
+        *,
+        is_first: bool,
+        is_searched: bool = False,
     ) -> bool:
         """Record a failure that is not neutral; return whether it is charged, not held.
 
-        That of a bisection is not held: it runs again in a new process. `is_searched` says that a
-        bisection follows the last try.
+        That of a bisection is not held: it runs again in a new process. `is_first` says that no
+        other attempt has ended in the process, `is_searched` that a bisection follows the last try.
         """
-        is_first = agent.calls == 0
+        is_new = agent.calls == 0
         is_sound = agent.soundness.fail(outcome.failed_before)
         if outcome.status is Status.RUN_TIMEOUT and outcome.failed_before is None:
             # Its process was ended for it, and for all that had taken too long by then: each of
             # them has done so by itself, whatever is settled first.
             is_sound = agent.was_sound = is_sound or agent.was_sound
         is_charged = self._is_charged(
-            agent, entry, outcome, is_sound=is_sound, is_searched=is_searched
+            entry, outcome, is_first=is_first, is_sound=is_sound, is_searched=is_searched
         )
         agent.calls += 1
         if is_sound:
@@ -135,7 +145,7 @@ class Renewals:
             if not is_charged and not entry.is_searched:
                 agent.held.append((entry.first(), outcome, agent.soundness.failures))
             return is_charged
-        if is_first and agent.epoch is not None:
+        if is_new and agent.epoch is not None:
             self._enough = min(2 * self._enough, MOST_IN_A_ROW)
         if not is_charged and not entry.is_searched:
             # One that has ended its process would end the next one, too, after another one that
@@ -150,17 +160,18 @@ class Renewals:
 
     def _is_charged(
         self,
-        agent: AgentRecord,
         entry: Entry,
         outcome: Outcome,
         *,
+        is_first: bool,
         is_sound: bool,
         is_searched: bool,
     ) -> bool:
         if outcome.is_fatal:
             is_alone = outcome.failed_before is None or entry.runs_first
-            return agent.attempts == 0 and is_alone
-        if agent.attempts and not entry.is_searched and _died_of_memory(outcome):
+            return is_first and is_alone
+        may_be_innocent = not (is_first or entry.runs_first or entry.is_searched)
+        if may_be_innocent and _died_of_memory(outcome):
             return False  # what the script has kept of others may have filled the memory
         if is_sound:
             return True

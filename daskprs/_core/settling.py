@@ -296,6 +296,7 @@ class Settling:
     ) -> None:
         """Charge a failed attempt, unless its process or its location may have caused it."""
         slot, agent = flight.slot.id, flight.agent
+        is_first = agent.attempts == 0  # whatever pieces of this mini-batch have passed before
         if outcome.pieces is not None and outcome.pieces.passed_before:
             entry_there, before = entry._replace(failed_on=()), outcome.failed_before
             self._succeed(entry_there, flight, locations, empty=False, failed_before=before)
@@ -307,7 +308,9 @@ class Settling:
             self._record(entry, outcome)
             self._next.append(smaller)
             return
-        is_charged = self._is_charged(entry, outcome, flight, locations, alone=alone)
+        is_charged = self._is_charged(
+            entry, outcome, flight, locations, alone=alone, is_first=is_first
+        )
         agent.attempts += 1
         if outcome.pieces is not None and outcome.pieces.passed_after:
             is_charged = True  # the process is whole
@@ -331,17 +334,23 @@ class Settling:
         locations: tuple[Location, ...],
         *,
         alone: bool,
+        is_first: bool,
     ) -> bool:
-        """Return whether a failure is charged at once; else the process holds it."""
+        """Return whether a failure is charged at once; else the process holds it.
+
+        `is_first` says that no other attempt has ended in the process.
+        """
         agent, index = flight.agent, entry.mini_batch.index
-        is_first = agent.calls == 0
+        is_new = agent.calls == 0
         if outcome.is_neutral and not outcome.is_fatal:
             if outcome.failure is None or outcome.failure.retryable:  # it could not be loaded here
                 self._quarantine.fail(index, locations)
             return True
         is_searched = self._isolation.is_to_tell(entry, outcome)
         held = entry.alone() if alone else entry
-        is_charged = self._renewals.fail(agent, held, outcome, is_searched=is_searched)
+        is_charged = self._renewals.fail(
+            agent, held, outcome, is_first=is_first, is_searched=is_searched
+        )
         if outcome.failure is not None and outcome.is_fatal:
             self._renewals.replace(
                 flight.slot,
@@ -350,7 +359,7 @@ class Settling:
                 "use its device no more",
             )
         # The place is not to blame for an item that fails wherever it runs.
-        if is_charged and is_first and entry.bisection is None:
+        if is_charged and is_new and entry.bisection is None:
             self._quarantine.fail(index, locations)
         return is_charged
 

@@ -81,8 +81,6 @@ class Headline(NamedTuple):
         more = f" and {len(paths) - MOST_FILES:,} more" if len(paths) > MOST_FILES else ""
         if len(paths) == 1:
             return f"Its file: {shown}."
-        if any(path in self.error for path in paths):
-            return f"Its {len(paths):,} files: {shown}{more}."
         return (
             f"Its {len(paths):,} files: {shown}{more}. To find out which of them it is, run the "
             "first alone by --rows 0:1, the next by --rows 1:2, or let a resume search: "

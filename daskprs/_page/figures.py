@@ -55,10 +55,10 @@ class RecordedFigures(NamedTuple):
     def of(cls, folder: JobFolder, *, is_running: bool) -> Self:
         """Read the figures of a job from its folder."""
         table, record, lives = AttemptTable.of(folder), DriverRecord.of(folder), lives_of(folder)
-        begin_before_calls(lives, table)
         heard = [time_s for life in lives for time_s in life.times]
         events = np.concatenate([table.attempts.ended, np.array(heard, float)])
         work = WorkingTime.of(record.runs, events, time.time() if is_running else None)
+        begin_before_calls(lives, table, work)
         rows = process_rows(lives, table, work)
         nodes = _nodes(lives, table, _hosts(folder))
         return cls(table, record, lives, work, MachineLoad.of(folder, work), rows, nodes)

@@ -68,8 +68,9 @@ def _of_skew(attempts: Attempts) -> Iterator[str]:
     if share > SKEW and len(long) <= FEW * len(run_s):
         yield (
             f"{len(long):,} of {len(run_s):,} mini-batches took {share:.0%} of the time in run(): "
-            "the slowest are listed, with their input. If they have more rows or files than "
-            "others, smaller mini-batches let other processes share the work; a key is always one."
+            "the slowest mini-batches are listed, with their input. If they have more rows or "
+            "files than others, smaller mini-batches let other processes share the work; a key is "
+            "always one."
         )
 
 
@@ -93,7 +94,8 @@ def _of_nodes(nodes: list[OfNode]) -> Iterator[str]:
 
 def _of_workers(figures: RecordedFigures) -> Iterator[str]:
     """Yield a hint where workers went while the job ran, and did not come back."""
-    workers = figures.record.workers
+    begun = figures.work.begins[-1]  # a later run may have a smaller cluster
+    workers = [one for one in figures.record.workers if one.time_s >= begun]
     most = max((one.slots for one in workers), default=0)
     if not workers or workers[-1].slots >= most:
         return
@@ -101,8 +103,8 @@ def _of_workers(figures: RecordedFigures) -> Iterator[str]:
     at_s = float(figures.work.at(np.array([workers[last].time_s]))[0])
     yield (
         f"The cluster had {counted(most, 'slot')} until {duration(at_s)} after the start, and "
-        f"{workers[-1].slots:,} at the end: workers were lost, or went. The messages name those "
-        "that fell silent."
+        f"{workers[-1].slots:,} at the end: workers were lost, or the cluster let them go. The "
+        "messages name those that fell silent."
     )
 
 

@@ -38,7 +38,7 @@ pre,code{font:13px/1.45 ui-monospace,Menlo,Consolas,monospace}
 pre{background:var(--soft);border-radius:6px;padding:10px 12px;margin:8px 0;overflow:auto}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:14px}
 th,td{border-bottom:1px solid var(--line);padding:4px 18px 4px 0;text-align:left;
-vertical-align:top}td.number,th.number{text-align:right}td{overflow-wrap:anywhere;max-width:36em}td:not(.number){min-width:8em}
+vertical-align:top}td.number,th.number{text-align:right}td{overflow-wrap:anywhere;max-width:36em}td.number{white-space:nowrap}td:not(.number){min-width:8em}
 td code{white-space:nowrap}summary{cursor:pointer;font-weight:600;margin:8px 0}
 :focus-visible{outline:2px solid #3d7fc4;outline-offset:2px}
 @media print{body{max-width:none;padding:0}pre{white-space:pre-wrap}h2{break-after:avoid}

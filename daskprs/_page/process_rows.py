@@ -71,7 +71,7 @@ def process_rows(lives: Sequence[Life], table: AttemptTable, work: WorkingTime) 
     ]
 
 
-def begin_before_calls(lives: list[Life], table: AttemptTable) -> None:
+def begin_before_calls(lives: list[Life], table: AttemptTable, work: WorkingTime) -> None:
     """Let processes be ready before their first calls.
 
     The driver hears that a process is ready as late as of its first results. What an attempt took
@@ -83,7 +83,9 @@ def begin_before_calls(lives: list[Life], table: AttemptTable) -> None:
     started, process = attempts.started[order], attempts.process[order]
     ended: dict[str, float] = {}
     for life in lives:
-        number, since = numbers.get(life.name, -1), ended.get(life.name, -np.inf)
+        number = numbers.get(life.name, -1)
+        # A later run may begin with the names of one whose driver was killed.
+        since = max(work.begin_of_run(life.heard), ended.get(life.name, 0.0))
         at = int(np.searchsorted(process, number))
         at += int(np.searchsorted(started[at : np.searchsorted(process, number + 1)], since))
         if life.ready is not None and at < len(process) and process[at] == number >= 0:

@@ -121,7 +121,7 @@ def _only_on(cause: Cause, contents: Contents) -> str:
 
 
 def slowest(contents: Contents) -> Table:
-    """Return the mini-batches that were longest in `run`."""
+    """Return the mini-batches that took longest."""
     rows: list[tuple[Value, ...]] = [
         (
             *(one.mini_batch, one.elapsed_s, one.load_s, one.run_s),

@@ -68,10 +68,16 @@ class WorkingTime(NamedTuple):
         worked: np.ndarray = before[run] + within
         return worked
 
+    def begin_of_run(self, time_s: float) -> float:
+        """Return when the run began in which a time lies."""
+        return float(self.begins[self._run_of(time_s)])
+
     def end_of_run(self, time_s: float) -> float:
         """Return when the run ended in which a time lies."""
-        run = max(0, int(np.searchsorted(self.begins, time_s, side="right")) - 1)
-        return float(self.ends[run])
+        return float(self.ends[self._run_of(time_s)])
+
+    def _run_of(self, time_s: float) -> int:
+        return max(0, int(np.searchsorted(self.begins, time_s, side="right")) - 1)
 
 
 def covered(starts: np.ndarray, stops: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 KB, MB = 1 << 10, 1 << 20
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[^\[]?|[\x00-\x08\x0b-\x1f\x7f]")
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[^\[]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def used(amounts: Amounts) -> str:

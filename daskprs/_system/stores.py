@@ -24,15 +24,23 @@ STORE_EXTRAS = (
 )
 
 
-CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
+BESIDE_ACCOUNT = ("abfs", "abfss", "wasb", "wasbs")
+"""Protocols of Azure whose URLs name a container before the ``@``, and no secret."""
 
 
 def plain_address(address: str) -> str:
     """Return an address, or a path, without a name and a query, which may hold secrets."""
-    if "://" not in address:
+    protocol, mark, place = address.partition("://")
+    if not mark:
         return address
-    plain, question, _ = CREDENTIALS.sub("…@", address).partition("?")
-    return f"{plain}?…" if question else plain
+    by, more = protocol.rpartition("::")[2], ""
+    if by in ("http", "https"):
+        place, *queries = re.split(r"(?=[?#])", place, maxsplit=1)
+        more = f"{queries[0][0]}…" if queries else ""
+    host, slash, path = place.partition("/")
+    if "@" in host and by not in BESIDE_ACCOUNT:
+        host = f"…@{host.rpartition('@')[2]}"
+    return f"{protocol}://{host}{slash}{path}{more}"
 
 
 def open_store(url: str) -> tuple[Any, str]:

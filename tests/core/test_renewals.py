@@ -10,6 +10,7 @@ from daskprs._core import lease_sizes
 from daskprs._core.actions import SlotAdded, SlotId, ThreadsCounted, Withdraw
 from daskprs._core.lease import AgentExited, AgentStarted, Death
 from daskprs._core.outcomes import Failure, Status
+from daskprs._core.pieces import PiecesEnd
 from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
@@ -323,6 +324,25 @@ def test_a_mini_batch_too_large_for_the_memory_is_charged_as_the_first_of_a_proc
     assert it.it.given_up == [4]
     assert it.tries(4) == run_max_try
     assert len(it.it.failures) == run_max_try + 1
+
+
+@pytest.mark.parametrize("failure", [FULL, ASSERT], ids=["memory", "device"])
+def test_a_mini_batch_is_not_excused_by_its_own_pieces(
+    desk: Any, an_outcome: Callable[..., Outcome], failure: Failure
+) -> None:
+    """One piece of it passed before the other ended the process, whose first attempt it was."""
+    it = desk(1, run_max_try=1)
+    (slot,) = it.leases
+    end = PiecesEnd(1, passed_before=True)
+    failed = {"succeeded": 0, "failure": failure, "pieces": end}
+    ended = AgentExited(it.processes[slot], -9, "ended", expected=False)
+    if failure is FULL:
+        last = an_outcome(0, status=Status.PROCESS_DIED, **failed)
+        it.give(slot, death=Death((last,)), agent_events=(ended,))
+    else:
+        last = an_outcome(0, status=Status.RUN_EXCEPTION, **failed)
+        it.give(slot, last, agent_events=(ended,))
+    assert it.given_up == [0]
 
 
 def test_a_fatal_error_while_loading_is_no_other_than_one_in_run(

@@ -17,13 +17,13 @@ from daskprs._page.attempt_table import AttemptTable
 from daskprs._page.chart import round_top, steps, time_ticks
 from daskprs._page.driver_record import DriverRecord
 from daskprs._page.process_lives import lives_of
-from daskprs._page.process_rows import process_rows
+from daskprs._page.process_rows import begin_before_calls, process_rows
 from daskprs._page.working_time import BINS, WorkingTime, covered
 from daskprs._report.attempts import AttemptLogs
 from daskprs._report.log_files import LogFiles
 from daskprs._report.script_errors import KINDS_KEPT
 from daskprs.errors import JobFolderError
-from tests.support.job_events import attempt
+from tests.support.job_events import STARTED, attempt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -209,6 +209,29 @@ def test_a_process_that_begins_again_in_a_later_run_is_another_life(folder: JobF
     assert second.error == "KeyError: 'A'"
     assert second.reason == "process000 exits with returncode -9: killed"
     assert (third.name, third.reason) == ("0/process001", "")
+
+
+def test_a_later_life_begins_with_its_own_calls(folder: JobFolder) -> None:
+    """The driver of the first one was killed, so that no line says when it ended."""
+    files = LogFiles()
+    AttemptLogs(folder, files).tell(attempt(0))  # in the first life
+    files.flush()
+    log = folder.node_log(0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(
+        "2027-01-15 08:00:05.000|process000 started, pid 7\n"
+        "2027-01-15 08:00:05.000|process000 ready after 2.500 s\n"
+        "2027-01-15 09:00:05.000|process000 started, pid 8\n"
+        "2027-01-15 09:00:05.000|process000 ready after 2.500 s\n"
+    )
+    lives = lives_of(folder)
+    work = WorkingTime.of(
+        [(STARTED - 5, STARTED), (STARTED + 3600, STARTED + 3605)], np.empty(0), None
+    )
+    begin_before_calls(lives, AttemptTable.of(folder), work)
+    first, second = (life.ready or 0.0 for life in lives)
+    assert first == pytest.approx(STARTED)
+    assert second == pytest.approx(STARTED + 3604.75)
 
 
 def test_the_picture_has_so_many_parts_however_long_a_job_is() -> None:

@@ -141,6 +141,20 @@ def test_workers_that_went_are_named(folder: JobFolder) -> None:
     assert hints_of(figures_of(folder, STARTED_AND_READY), "in.csv") == []
 
 
+def test_a_smaller_cluster_of_a_later_run_has_lost_no_workers(folder: JobFolder) -> None:
+    """Each run has what its cluster has."""
+    told(folder, *(timed(index, 1.0, 1.0) for index in range(9)))
+    lines = [
+        "2027-01-15 08:00:00.000|INFO|1|MainThread|job a starts: s.py",
+        "2027-01-15 08:00:00.000|INFO|1|MainThread|2 nodes, 8 slots",
+        "2027-01-15 09:00:00.000|INFO|2|MainThread|job a resumes: s.py",
+        "2027-01-15 09:00:00.000|INFO|2|MainThread|1 node, 4 slots",
+    ]
+    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
+    folder.master_log.write_text("\n".join([*lines, ""]))
+    assert hints_of(figures_of(folder, STARTED_AND_READY), "in.csv") == []
+
+
 def test_time_is_told_apart_by_what_a_process_did(folder: JobFolder) -> None:
     """A process that is ready when the driver hears of its first call was ready before that."""
     ready = "00.000|process000 ready after 0.001"

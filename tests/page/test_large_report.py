@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS, TOGETHER = 1_000_000, 100
 PLACES = [Place(node, f"process{n:03d}", "host", n) for node in range(8) for n in range(16)]
-MOST_BYTES, MOST_PAGE_BYTES = 500 << 20, 3_000_000
+MOST_BYTES, MOST_PAGE_BYTES = 500 << 20, 100_000
 REPORT = """
 import json, resource, sys
 from daskprs._folders.job_folder import JobFolder

@@ -162,11 +162,11 @@ def test_the_totals_are_those_of_the_journal(work: Path) -> None:
 
 def test_the_text_moves_no_cursor(work: Path) -> None:
     """An error of a script has any characters."""
-    (work / "score.py").write_text("def run(rows):\n    raise ValueError('\\x1b[2Jfour\\x07')")
+    (work / "score.py").write_text("def run(rows):\n    raise ValueError('\\x1b[2Jfour\\x07\\x9b')")
     failed_job()
     text = text_of(report_of(job()))
     assert "ValueError: four" in text
-    assert not {"\x1b", "\x07"} & {*text}
+    assert not {"\x1b", "\x07", "\x9b"} & {*text}
 
 
 def test_a_bad_row_is_named_with_the_command_that_runs_it_alone() -> None:
@@ -199,9 +199,7 @@ def test_the_file_that_the_script_had_in_hand_is_named(work: Path) -> None:
         daskprs.parallel_run(names, "read.py", mini_batch_size=3, job_dir="job")
     headline = report_of(job()).headline
     assert headline is not None
-    assert headline.error.endswith(f". The file at hand was '{work}/b.json' (variable p).")
-    assert headline.files.startswith("Its 3 files: ")
-    assert "To find out" not in headline.files
+    assert headline.error.endswith(f". When it failed, p was '{work}/b.json'")
 
 
 @pytest.mark.processes

@@ -97,6 +97,8 @@ PLAIN = {
     "shell": False,
 }
 """What a start may not ask for, but as here."""
+STARTED = set[int]()
+"""Processes that others start meanwhile."""
 ROLES = zygote_main.boot_command("")[3]
 CODE = (
     ROLES[: ROLES.index("from daskprs")]
@@ -156,6 +158,7 @@ class WarmStart:
         def execute(popen: Any, *given: Any) -> None:
             if not self._taken(popen, dict(zip(PARAMETERS, given, strict=True))):
                 REAL(popen, *given)
+                STARTED.add(popen.pid)
 
         subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
 
@@ -249,7 +252,7 @@ class Template:
             finally:
                 linux._prctl(linux._PR_SET_CHILD_SUBREAPER, 0)
             # A child that ended meanwhile has left its own children to this process, and they end.
-            for orphan in _children() - before - {pid}:
+            for orphan in _children() - before - STARTED - {pid}:
                 _reaped(orphan)
             return pid
 

@@ -112,7 +112,15 @@ def test_a_bucket_of_which_nothing_may_be_asked_is_not_a_missing_one() -> None:
     ("address", "shown"),
     [
         ("https://me:word@host/a/b.csv?sig=abc", "https://…@host/a/b.csv?…"),
+        ("https://me:p@ss@host/a", "https://…@host/a"),
+        ("https://host?sig=a/b@c#d", "https://host?…"),
+        ("simplecache::https://host/a#token", "simplecache::https://host/a#…"),
         ("s3://bucket/a@b.csv", "s3://bucket/a@b.csv"),
+        ("s3://bucket/what?.csv", "s3://bucket/what?.csv"),
+        (
+            "abfss://data@account.dfs.core.windows.net/a",
+            "abfss://data@account.dfs.core.windows.net/a",
+        ),
         ("/data/what?.csv", "/data/what?.csv"),  # a path has no query
     ],
 )

@@ -87,7 +87,7 @@ def failure_of(
     here = _limit(error), hint_at_terminal(error, job, mini_batch)
     of_data = hint_at_columns(error), hint_at_file(error, files), hint_at_variable(error)
     hints = (*here, *of_data, hint_at_pandas(error), *of_script)
-    more = "".join(f". {mask(one)}" for one in hints if one)
+    more = "".join(f". {mask(one)}" for one in hints if one).replace(".. ", ". ")
     message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
     text = _shortened(mask(text), most)
     return Failure(kind, message, text, retryable, fatal=retryable and is_fatal(error))

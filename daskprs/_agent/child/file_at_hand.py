@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
-from pathlib import PurePath
+from pathlib import PosixPath, PurePath
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.foreign.raised import message_of
 from daskprs.errors import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from types import FrameType
+
+STDLIB = sysconfig.get_paths()["stdlib"]
 
 
 def hint_at_file(error: BaseException, files: Sequence[Any]) -> str:
-    """Return a sentence with the file that a variable of the failed calls names; else empty.
+    """Return a sentence with the file that a variable of the script held; else empty.
 
     `files` are those of the mini-batch. If it has one, or the error names one of them, the sentence
-    would say nothing new.
+    would say nothing new. It says nothing, either, where variables of a call held several: a loop
+    may be over that has left its last file there.
     """
     known = {one for one in files if type(one) is str}
     if len(known) < 2:  # noqa: PLR2004 - several
@@ -26,15 +30,24 @@ def hint_at_file(error: BaseException, files: Sequence[Any]) -> str:
     message = message_of(error)
     if any(one in message or PurePath(one).name in message for one in known):
         return ""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return next((one for frame in reversed(frames) for one in _named(frame, known)), "")
+    for frame in reversed([frame for frame, _ in traceback.walk_tb(error.__traceback__)]):
+        held = _held(frame, known)
+        if len({*held.values()}) == 1:
+            name, file = next(iter(held.items()))
+            return f"When it failed, {name} was {file!r}"
+        if held:
+            break
+    return ""
 
 
-def _named(frame: FrameType, known: set[str]) -> Iterator[str]:
-    if frame.f_code.co_filename.startswith(OURS):
-        return
-    for name, value in frame.f_locals.items():
-        # Other objects may be slow to compare, or raise.
-        text = str(value) if type(value) is str or isinstance(value, PurePath) else ""
-        if text in known:
-            yield f"The file at hand was {text!r} (variable {name})."
+def _held(frame: FrameType, known: set[str]) -> dict[str, str]:
+    """Return the variables of a frame, by name, that hold a file; none of Python's or of ours."""
+    if frame.f_code.co_filename.startswith((OURS, STDLIB)):
+        return {}
+    texts = {
+        name: str(value)
+        for name, value in frame.f_locals.items()
+        # By its type alone: a proxy of a library may fail when it is asked for its class.
+        if type(value) is str or type(value) in (PurePath, PosixPath)
+    }
+    return {name: text for name, text in texts.items() if text in known}

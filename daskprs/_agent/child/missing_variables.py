@@ -13,9 +13,9 @@ def hint_at_variable(error: BaseException) -> str:
     if not isinstance(error, KeyError):
         return ""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if not frames or frames[-1].f_code is not LOOKS_UP:
+    if not frames or frames[-1].f_code is not LOOKS_UP or not error.args:
         return ""
     return (
-        f"The processes of the script do not have this environment variable. Set it where the job "
-        f"is started, and name it: secrets=[{error.args[0]!r}]"
+        "The processes of the script do not have this environment variable. Set it where the job "
+        f"is started, and name it: secrets=[{os.fsdecode(error.args[0])!r}]"
     )

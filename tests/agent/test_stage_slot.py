@@ -113,7 +113,7 @@ class Agent:
 
     def __init__(self, draw: Random) -> None:
         self.spec = SimpleNamespace(name="process000", far=True, working_dir="/none/of", spool=None)
-        self.process = SimpleNamespace(orphaned=draw.random() < 0.2, close=lambda: None)
+        self.process = SimpleNamespace(orphaned=draw.random() < 0.2)
         self.usage = SimpleNamespace(samples=())
         self.page = SimpleNamespace(look=self._look, counted=lambda: ())
         self.order, self.done = 0, 0
@@ -176,7 +176,7 @@ class Agent:
     def __getattr__(self, name: str) -> Any:
         """Return what else a supervisor knows of its agent."""
         known = {"death": WHY, "timeout": WHY, "too_big": None, "excuse": None, "printed": None}
-        known["late_beside"] = []
+        known |= {"late_beside": [], "close": None}
         return lambda *_: (known | {"peak_bytes": 0})[name]
 
 

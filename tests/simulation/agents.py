@@ -152,7 +152,7 @@ class Agent:
             working_dir="/nowhere/work",
         )
         self.ready = InitDone(0.0)
-        self.process = SimpleNamespace(close=lambda: None, orphaned=False, apart=())
+        self.process = SimpleNamespace(orphaned=False, apart=())
         self.usage = SimpleNamespace(samples=())
         self.page = self
         self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
@@ -174,6 +174,9 @@ class Agent:
         """The position that is being loaded while another one runs."""
         self._loads_ahead = False
         self._in_a_row = self._most_in_a_row = 0
+        self.at_close: Callable[[], None] = lambda: None
+        self._is_closed = False
+        """Whether what it says of its permits can be read no more."""
         self.is_async = False
         """Whether a call that takes too long is canceled."""
         self.grace_s = 0.0
@@ -474,12 +477,20 @@ class Agent:
         """Return what it says of its permits."""
         return self._asked().page.permits()
 
+    def close(self) -> None:
+        """Close the shared page."""
+        self.at_close()
+        self._is_closed = True
+
     def grant(self, *granted: int) -> Any:
         """Grant permits."""
         return self._asked().page.grant(*granted)
 
     def _asked(self) -> Requests:
         assert self.requests is not None
+        if self._is_closed:
+            msg = "the page is closed"
+            raise ValueError(msg)
         return self.requests
 
     def printed(self) -> Any:

@@ -245,7 +245,7 @@ class Slot:
         if self._agent is None:
             return
         self._events.append(exited)
-        self._agent.process.close()
+        self._agent.close()
         spec = self._agent.spec
         # The driver cuts its copies of the logs of a far node: here, the offsets have to stay until
         # it has fetched them.

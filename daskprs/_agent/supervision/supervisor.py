@@ -137,6 +137,8 @@ class Supervisor:
         """Returns the mini-batch of an activity; the slot knows it."""
         self.timeout_of: Callable[[Activity], float | None] = lambda _: None
         """Returns the seconds that the running call may take, where they are its own."""
+        self.at_close: Callable[[], None] = lambda: None
+        """Called while the page can be read for the last time."""
         self.function = "run"
         """The function that a mini-batch is given to: another stage has its own."""
         self.also_wakes: tuple[int, ...] = ()
@@ -361,6 +363,11 @@ class Supervisor:
         if grace_s:
             self.process.returncode(grace_s)
         return self.process.kill()
+
+    def close(self) -> None:
+        """Close the descriptors and the page of the agent, which has ended."""
+        self.at_close()
+        self.process.close()
 
     def death(self, returncode: int, when: str) -> Failure:
         """Return the failure for a dead agent, with the end of its stderr log."""

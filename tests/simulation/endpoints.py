@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs._agent.child.permits import Permits
+from daskprs._agent.child.permits import LONGEST_S, Permits
 from daskprs._agent.protocol.shared_page import PermitSums, Phase
 from daskprs._core.governor import BURST_S, SHARE
 from tests.simulation.items import GOOD, REFUSED
@@ -25,6 +26,10 @@ LOOK_EVERY_S = 0.25
 production, to save time."""
 HEARD_S = 1.0
 """Seconds in which all processes hear of a pause, beside those of messages."""
+TOLD_S = 10.0
+"""Seconds in which the driver of a job has heard of an answer."""
+SILENT_S = LONGEST_S + 30.0
+"""Seconds in which a job sends some request, whatever it was asked to wait."""
 HOLD_S = 60.0
 """Seconds for which a process begins nothing after a quota is spent."""
 FIRST_PAID = 10
@@ -94,6 +99,10 @@ class Server:
         self.tokens = 0
         """Those of all requests that it has answered."""
         self.refused = 0
+        self._refused_s = -inf
+        """When it has last refused a request."""
+        self._succeeded_s: list[float] = []
+        """When calls have succeeded."""
         self._under_way: list[Agent] = []
         """The agent of each request."""
         self._pauses: list[tuple[float, float, Agent]] = []
@@ -143,9 +152,28 @@ class Server:
             self._left = None if self._left is None else self._left - 1
             return None
         self.refused += 1
+        self._refused_s = now_s
         if refusal.after_s is not None:
             self._pauses.append((now_s, now_s + refusal.after_s - 1e-6, agent))
         return refusal
+
+    def succeed(self) -> None:
+        """Note a call that has succeeded."""
+        self._succeeded_s.append(now().now_s)
+
+    def check_refusals(self, timeout_s: float) -> None:
+        """Check that a job may end since all its requests were refused for so long.
+
+        A process that was refused a few times in a row sends one request in a minute. So one that
+        refuses some of them by chance may refuse all for that long.
+        """
+        if not self._is_quiet():
+            return
+        now_s = now().now_s
+        heard = [at_s for at_s in self._succeeded_s if -timeout_s < at_s - now_s < -TOLD_S]
+        demand(not heard, f"not all requests were refused: calls have succeeded at {heard} s")
+        silent_s = now_s - self._refused_s
+        demand(silent_s < SILENT_S, f"a job that was refused sends nothing for {silent_s:.0f} s")
 
     def pay(self) -> None:
         """Raise the quota, and the limit of tokens, before a resume."""
@@ -221,6 +249,7 @@ class Requests:
             waiter = permits.ask(tokens, _nothing)
             while not waiter.is_served:
                 yield LOOK_EVERY_S
+                self._agent.flush()
                 permits.pump()
         self._server.begin(self._agent, tokens)
         call.enter(Phase.RUNNING, position, 1)
@@ -241,6 +270,7 @@ class Requests:
         self._end()
         if refusal is None and what == GOOD:
             self._permits.succeed()
+            self._server.succeed()
         return refusal
 
     def _end(self) -> None:

@@ -25,9 +25,9 @@ MOST_BYTES = 1 << 18
 class FrameBlock:
     """Makes frames of slices of one table, several small ones at a time.
 
-    Each frame is the same as one that is made of its slice alone. So there is no block where the
-    types of its columns are not those of an empty frame, where a value can be changed in place, as
-    a list can, or where the rows beside a slice cannot be made a frame.
+    Each frame is the same as one that is made of its slice alone. A table gets no block if its
+    columns would have other types than those of an empty frame, if a value can be changed in place
+    (a list), or if the rows beside a slice cannot be made a frame.
     """
 
     def __init__(self, form: ToPandas) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
-from daskprs._agent.child.missing_columns import delimiter_in
+from daskprs._agent.child.missing_keys import delimiter_in
 from daskprs._agent.protocol.messages import INLINE
 from daskprs._core.events import MessageLogged
 from daskprs._inputs.source.sizes import bare_bytes

@@ -66,7 +66,7 @@ class RecordedFigures(NamedTuple):
     def per_s(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return items that succeeded, attempts that failed, and retries, per second.
 
-        All are means over parts of the time that are so long that some attempts end in each.
+        Each is a mean over parts of the time. They are so long that some attempts end in each.
         """
         attempts, length_s = self.table.attempts, self.work.length_s
         ended, is_done = self.work.at(attempts.ended), attempts.is_done

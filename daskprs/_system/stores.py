@@ -29,7 +29,7 @@ BESIDE_ACCOUNT = ("abfs", "abfss", "wasb", "wasbs")
 
 
 def plain_address(address: str) -> str:
-    """Return an address, or a path, without a name and a query, which may hold secrets."""
+    """Return an address, or a path, without its user and its query, which may hold secrets."""
     protocol, mark, place = address.partition("://")
     if not mark:
         return address

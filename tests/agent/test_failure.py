@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,7 @@ from daskprs._agent.child.failure import may_pass
 from daskprs._agent.child.fatal_errors import is_fatal
 from daskprs._agent.child.file_at_hand import hint_at_file
 from daskprs._agent.child.forked_contexts import hint_at_spawn
-from daskprs._agent.child.missing_columns import hint_at_columns
-from daskprs._agent.child.missing_variables import hint_at_variable
+from daskprs._agent.child.missing_keys import hint_at_columns, hint_at_variable
 from daskprs._agent.child.pandas_changes import hint_at_pandas
 from daskprs._agent.foreign.raised import RaisedElsewhere, message_of, record_of
 from daskprs._agent.protocol.messages import ScriptSpec, SourceText
@@ -234,6 +233,11 @@ def _with_proxy(files: Any) -> None:
     _looked_at(str(request is path))
 
 
+def _with_pure(files: Any) -> None:
+    path = PurePath(files[2])
+    raise ValueError(len(path.parts))
+
+
 def _with_two(files: Any) -> None:
     first, last = files[0], files[-1]
     raise ValueError(len(first) + len(last))
@@ -247,6 +251,7 @@ def _with_two(files: Any) -> None:
         (lambda files: [one / 2 for one in files], "one was '/in/a.jpg'"),
         (lambda files: [Path(one).read_text(1) for one in files], "one was '/in/a.jpg'"),
         (_with_proxy, "path was '/in/c.jpg'"),
+        (_with_pure, "path was '/in/c.jpg'"),
         (_with_two, ""),
         (lambda files: len(files) / 0, ""),
         (lambda files: {}[f"no entry for {Path(files[2]).name}"], ""),  # so does this

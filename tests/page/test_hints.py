@@ -45,6 +45,12 @@ def figures_of(folder: JobFolder, lines: str = "") -> RecordedFigures:
     return RecordedFigures.of(folder, is_running=False)
 
 
+def logged(folder: JobFolder, *lines: str) -> None:
+    """Write the log of the driver."""
+    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
+    folder.master_log.write_text("".join(f"{line}\n" for line in lines))
+
+
 def told(folder: JobFolder, *events: Event) -> None:
     """Write attempts."""
     files = LogFiles()
@@ -131,8 +137,7 @@ def test_workers_that_went_are_named(folder: JobFolder) -> None:
         "2027-01-15 08:00:01.000|INFO|1|MainThread|2 nodes, 1,002 slots",
         "2027-01-15 08:00:07.000|INFO|1|MainThread|1 node, 2 slots",
     ]
-    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
-    folder.master_log.write_text("\n".join([*lines, ""]))
+    logged(folder, *lines)
     (hint,) = hints_of(figures_of(folder, STARTED_AND_READY), "in.csv")
     assert hint.startswith("The cluster had 1,002 slots until 7 s after the start, and 2 at the")
     back = "2027-01-15 08:00:08.000|INFO|1|MainThread|2 nodes, 1,002 slots\n"
@@ -150,8 +155,7 @@ def test_a_smaller_cluster_of_a_later_run_has_lost_no_workers(folder: JobFolder)
         "2027-01-15 09:00:00.000|INFO|2|MainThread|job a resumes: s.py",
         "2027-01-15 09:00:00.000|INFO|2|MainThread|1 node, 4 slots",
     ]
-    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
-    folder.master_log.write_text("\n".join([*lines, ""]))
+    logged(folder, *lines)
     assert hints_of(figures_of(folder, STARTED_AND_READY), "in.csv") == []
 
 
@@ -179,8 +183,7 @@ def test_retries_deaths_renewals_and_the_limit_of_memory_are_drawn(folder: JobFo
         "2027-01-15 08:00:00.500|INFO|1|MainThread|process000 on node 0 is renewed: mini-batch 9",
         "2027-01-15 08:00:01.000|INFO|1|MainThread|option script='process000 is renewed: not'",
     ]
-    folder.master_log.parent.mkdir(parents=True, exist_ok=True)
-    folder.master_log.write_text("\n".join([*lines, ""]))
+    logged(folder, *lines)
     died = "2027-01-15 08:00:01.000|process000 exits with returncode -9 (SIGKILL): killed\n"
     figures = figures_of(folder, STARTED_AND_READY + died)
     drawn = throughput(figures, "row")

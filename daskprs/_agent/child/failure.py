@@ -12,8 +12,7 @@ from daskprs._agent.child.debugging import has_quit, hint_at_terminal
 from daskprs._agent.child.fatal_errors import is_fatal
 from daskprs._agent.child.file_at_hand import hint_at_file
 from daskprs._agent.child.forked_contexts import hint_at_spawn
-from daskprs._agent.child.missing_columns import hint_at_columns
-from daskprs._agent.child.missing_variables import hint_at_variable
+from daskprs._agent.child.missing_keys import hint_at_columns, hint_at_variable
 from daskprs._agent.child.package_folders import hint_at_packages
 from daskprs._agent.child.pandas_changes import hint_at_pandas
 from daskprs._agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
@@ -87,8 +86,9 @@ def failure_of(
     here = _limit(error), hint_at_terminal(error, job, mini_batch)
     of_data = hint_at_columns(error), hint_at_file(error, files), hint_at_variable(error)
     hints = (*here, *of_data, hint_at_pandas(error), *of_script)
-    more = "".join(f". {mask(one)}" for one in hints if one).replace(".. ", ". ")
-    message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
+    message = _shortened(mask(message_of(error)), MESSAGE_CHARS)
+    for one in filter(None, hints):
+        message += f"{'' if message.endswith('.') else '.'} {mask(one)}"
     text = _shortened(mask(text), most)
     return Failure(kind, message, text, retryable, fatal=retryable and is_fatal(error))
 

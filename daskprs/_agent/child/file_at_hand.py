@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from pathlib import PosixPath, PurePath
+from pathlib import PosixPath, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.foreign.raised import message_of
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-STDLIB = sysconfig.get_paths()["stdlib"]
+NOT_OF_SCRIPT = (OURS, f"{sysconfig.get_paths()['stdlib']}/", "<frozen ")
 
 
 def hint_at_file(error: BaseException, files: Sequence[Any]) -> str:
@@ -42,12 +42,12 @@ def hint_at_file(error: BaseException, files: Sequence[Any]) -> str:
 
 def _held(frame: FrameType, known: set[str]) -> dict[str, str]:
     """Return the variables of a frame, by name, that hold a file; none of Python's or of ours."""
-    if frame.f_code.co_filename.startswith((OURS, STDLIB)):
+    if frame.f_code.co_filename.startswith(NOT_OF_SCRIPT):
         return {}
     texts = {
         name: str(value)
         for name, value in frame.f_locals.items()
         # By its type alone: a proxy of a library may fail when it is asked for its class.
-        if type(value) is str or type(value) in (PurePath, PosixPath)
+        if type(value) in (str, PosixPath, PurePosixPath)
     }
     return {name: text for name, text in texts.items() if text in known}

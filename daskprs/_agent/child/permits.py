@@ -338,7 +338,7 @@ class CallPermits:
     def hold(self, permit: Permit) -> None:
         """Keep a permit for its task or thread."""
         permit.owner = owner = _owner()
-        if self._is_over:  # its thread goes on after the call: nobody else would end it
+        if self._is_over:  # its thread outlives the call, so nobody else would end it
             permit.end()
             return
         if owner not in self._last and isinstance(owner, asyncio.Task):

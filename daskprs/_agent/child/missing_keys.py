@@ -1,7 +1,8 @@
-"""A column that a script asks pandas for and that is not there: the columns that there were."""
+"""A key that a script asks for and that is not there: a column, or an environment variable."""
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 MOST_NAMES = 30
 MARKS = {";": ";", "\t": r"\t", "|": "|"}
 """The other delimiters of tables, and how an option writes each."""
+LOOKS_UP = os._Environ.__getitem__.__code__  # noqa: SLF001 - of os.environ, whose class has no other name
 
 
 def hint_at_columns(error: BaseException) -> str:
@@ -21,6 +23,19 @@ def hint_at_columns(error: BaseException) -> str:
         return _of_frame(_names_at(error, pandas), error.args[0])
     except Exception:  # noqa: BLE001 - names may be objects of a person, whose repr() may raise
         return ""
+
+
+def hint_at_variable(error: BaseException) -> str:
+    """Return how a process gets a variable that `os.environ` lacks; empty for other errors."""
+    if not isinstance(error, KeyError):
+        return ""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not frames or frames[-1].f_code is not LOOKS_UP or not error.args:
+        return ""
+    return (
+        "The processes of the script do not have this environment variable. Set it where the job "
+        f"is started, and name it: secrets=[{os.fsdecode(error.args[0])!r}]"
+    )
 
 
 def delimiter_in(name: str) -> str:

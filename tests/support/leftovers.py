@@ -68,7 +68,7 @@ class Leftovers:
             child
             for pid, child in self._children.items()
             if (pid not in before._children or before._children[pid] != child)
-            and not _is_of_another(child)
+            and not _has_ended_elsewhere(child)
         ]
 
 
@@ -129,15 +129,16 @@ def _target(fd: str) -> str:
         return ""
 
 
-def _is_of_another(child: psutil.Process) -> bool:
-    """Say whether a process has ended, and another one has not looked at its end yet.
+def _has_ended_elsewhere(child: psutil.Process) -> bool:
+    """Say whether a process is gone, or has ended, and another one has not looked at its end yet.
 
-    A service that was forked from a template adopts what its jobs were forked from.
+    A service that was forked from a template adopts what its jobs were forked from. It may look
+    while this process compares: then what was of another is gone a moment later.
     """
     try:
         return child.status() == psutil.STATUS_ZOMBIE and child.ppid() != os.getpid()
     except psutil.NoSuchProcess:
-        return False
+        return True
 
 
 def _told(child: psutil.Process) -> str:

@@ -270,6 +270,8 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             self._governing.cancel()
             call_aside(self.pool.close)
             return
+        if self.pool.is_unwatched():
+            call_aside(self.pool.watch)
         now_s = time.monotonic()
         told = Heartbeat(
             worker=worker.address,

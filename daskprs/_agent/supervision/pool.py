@@ -152,6 +152,16 @@ class AgentPool:
         """Return the state of each slot, by its number; may be called by any thread."""
         return {number: slot.state() for number, slot in list(self._slots.items())}
 
+    def is_unwatched(self) -> bool:
+        """Say whether an agent is at work while no lease looks at it."""
+        return any(slot.is_unwatched for slot in list(self._slots.values()))
+
+    def watch(self) -> None:
+        """Judge the agents that are at work between two leases."""
+        for slot in list(self._slots.values()):
+            if slot.is_unwatched:
+                slot.watch()
+
     def usage(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
         """Return the usage of each agent, given the memory on devices by process id."""
         slots = *self._slots.values(), *self._hosted.slots()

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ def has_run(results: Iterable[Results]) -> bool:
 class Slot:
     """Runs leases one after the other, each in the slot's agent or in a new one.
 
-    All methods but `state`, `recall` and `kill` are called by the thread of the lease.
+    All methods but `state`, `recall`, `kill` and `watch` are called by the thread of the lease.
     """
 
     function = "run"
@@ -77,6 +78,10 @@ class Slot:
         self._agent: Supervisor | None = None
         self._node = 0
         self._run: LeaseRun | None = None
+        self._lease: Lease | None = None
+        """The lease that runs, or the last one."""
+        self._ended_between: LeaseReturned | None = None
+        """What the next lease returns, if the agent was ended between two of them."""
         self._orders = 0
         self._busy = threading.Lock()
         """Held by the running lease; a cancelled lease may still hold it when the next comes."""
@@ -92,14 +97,43 @@ class Slot:
         with self._busy:
             with self._turning:
                 self._lease_id = lease.id
+            self._lease = lease
             if lease.continues is None:
                 return self._begin(lease)
+            before, self._ended_between = self._ended_between, None
+            if before is not None:
+                untouched = (*before.untouched, *lease.work.column("mini_batch.index"))
+                return replace(before, lease_id=lease.id, untouched=untouched)
             if lease.work and self._run is not None and self._agent is not None:
                 self._run.extend(lease.work)
                 self._run.return_after_s = lease.return_after_s
                 if work := self._work_at_once(lease):
                     self._agent.send(ExtendLease(self._run.order, work))
             return self._watch(lease)
+
+    @property
+    def is_unwatched(self) -> bool:
+        """Whether the agent is at work, and no lease looks at it."""
+        return self._run is not None and not self._busy.locked()
+
+    def watch(self) -> None:
+        """Judge the agent once between two leases, in any thread; the next one returns the end.
+
+        A driver may be stopped for hours. Meanwhile its agents go on: one that hangs would keep
+        permits that other jobs wait for, and one that leaks would fill the memory of its node.
+        """
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            lease, agent, run = self._lease, self._agent, self._run
+            if lease is None or agent is None or run is None:
+                return
+            self._receive(agent, agent.receive(0.0), run)
+            # All else can wait for the next lease.
+            if not (run.finished or run.halted is not None or agent.gone):
+                self._ended_between = self._judged(lease, agent, run)
+        finally:
+            self._busy.release()
 
     def stop(self) -> tuple[AgentEvent, ...]:
         """Shut down the agent, and return the agent events."""
@@ -256,7 +290,8 @@ class Slot:
         self._agent = None
 
     def _taken_events(self) -> tuple[AgentEvent, ...]:
-        events = tuple(self._events)
+        before, self._ended_between = self._ended_between, None
+        events = (*(() if before is None else before.agent_events), *self._events)
         self._events.clear()
         return events
 
@@ -304,14 +339,18 @@ class Slot:
                 return self._ended(lease, agent, run)
             if agent.gone:
                 return self._died(lease, agent, run)
-            overdue = agent.overdue()
-            if overdue is not None:
-                return self._timed_out(lease, agent, run, overdue)
-            too_big = agent.too_big()
-            if too_big is not None:
-                return self._died(lease, agent, run, too_big)
+            if (returned := self._judged(lease, agent, run)) is not None:
+                return returned
             if run.due_in_s() == 0.0 and (returned := self._hand_back(lease, agent, run)):
                 return returned
+
+    def _judged(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
+        """End an agent that has exceeded a limit; return what the lease returns of it then."""
+        overdue = agent.overdue()
+        if overdue is not None:
+            return self._timed_out(lease, agent, run, overdue)
+        too_big = agent.too_big()
+        return None if too_big is None else self._died(lease, agent, run, too_big)
 
     def _receive(
         self, agent: Supervisor, messages: list[object], run: LeaseRun, below: int | None = None

@@ -63,6 +63,11 @@ class StageSlot(Slot):
         self._ask = ask
         self._workers: StageWorkers | None = None
 
+    @property
+    def is_unwatched(self) -> bool:
+        """Never: between two leases, nothing passes on what the processes wait for."""
+        return False
+
     def stop(self) -> tuple[AgentEvent, ...]:
         """Shut down all processes, and return the events of the agent."""
         workers, self._workers = self._workers, None

@@ -50,6 +50,8 @@ LEAST_SHARE = 0.02
 """The rate does not fall below this share of the limit."""
 IDLE_S = 2.0
 """Seconds without a permit taken after which a process holds none ahead."""
+HEARD_S = 5.0
+"""Seconds without a report after which nobody waits for the turn of a process."""
 TURN_S = 1.0
 """Seconds for which a process may have no request in flight while others have."""
 
@@ -146,10 +148,12 @@ class _Member:
     taken_before: int = 0
     """Permits that had been taken at the report before the last one."""
     tokens_before: int = 0
+    heard_s: float = -inf
+    """When it has last reported."""
     busy_s: float = -inf
     """When it has last taken any."""
-    is_short: bool = False
-    """Whether calls wait there for which there were no permits."""
+    short_s: float = inf
+    """Since when its next call waits, for which there were no permits; infinite if none does."""
     idle_s: float = inf
     """Since when calls wait there and none may be in flight; infinite where any may."""
 
@@ -233,7 +237,8 @@ class Governor:
         """The share of the limits that is used at present."""
         self._turn = 0
         self._first: _Member | None = None
-        """The process whose next call wants more tokens than the bucket holds: it comes first."""
+        """The process whose next call wants more tokens than the bucket holds: it comes first,
+        unless calls of others have waited for longer."""
 
     @property
     def members(self) -> int:
@@ -264,7 +269,7 @@ class Governor:
         if not is_paused:
             self._serve_waiting([*wishes.values()])
         for member, wish in zip(members.values(), wishes.values(), strict=True):
-            member.is_short = wish.left > 0
+            member.short_s = min(member.short_s, now_s) if wish.left else inf
         grants = {}
         for key, wish in wishes.items():
             if not is_paused:
@@ -292,6 +297,7 @@ class Governor:
     def _hear(self, member: _Member, report: Report, now_s: float) -> None:
         """Take a report; what it has not got, or has given back, is there for others."""
         before = member.report
+        member.heard_s = now_s
         self._requests.take(report.granted - before.granted)
         over = max(0, report.tokens_taken - report.tokens_granted)  # corrected after the fact
         self._tokens.take(report.tokens_granted + over - before.tokens_granted)
@@ -329,7 +335,7 @@ class Governor:
         turn = [one for one in wishes[start:] + wishes[:start] if one.left]
         if self._first is not None:
             # What others get meanwhile would keep the bucket from filling, for ever.
-            if not self._first.may_begin:
+            if not (self._first.may_begin and self._is_heard(self._first)):
                 self._first = None
             turn.sort(key=lambda one: one.member is not self._first)
         while turn:
@@ -342,18 +348,35 @@ class Governor:
         """Grant what the next call of a process lacks; return False where there is not enough."""
         needed = wish.needed()
         more, tokens = max(0, 1 - wish.spare), max(0, needed - wish.tokens_spare)
+        is_large = tokens > self._tokens.most(self.share)
+        if is_large and not self._waits_longest(wish.member):
+            return False
         if not (self._requests.has(more, self.share) and self._tokens.has(tokens, self.share)):
-            if tokens > self._tokens.most(self.share):
+            if is_large:
                 self._first = wish.member
             return False
         if self._first is wish.member:
             self._first = None
         self._grant(wish, more, tokens)
+        wish.member.short_s = inf  # its next call begins to wait
         wish.spare -= 1
         wish.tokens_spare -= needed
         wish.left -= 1
         wish.is_first = False
         return True
+
+    def _waits_longest(self, member: _Member) -> bool:
+        """Say whether no other has waited for longer.
+
+        A process whose calls are all large would else take all that there is, as soon as the bucket
+        is full, and leave none for smaller calls of others.
+        """
+        others = [one.short_s for one in self._members.values() if self._is_heard(one)]
+        return member.short_s <= min(others)
+
+    def _is_heard(self, member: _Member) -> bool:
+        """Say whether a process reports: its worker may be stopped, and keeps up nobody."""
+        return (self._now_s or 0.0) - member.heard_s < HEARD_S
 
     def _grant(self, wish: _Wish, requests: int, tokens: int) -> None:
         """Grant an amount; a negative one is there for others once its process reports that."""
@@ -369,7 +392,7 @@ class Governor:
         member = wish.member
         ahead = tokens_ahead = 0
         is_busy = now_s - member.busy_s < IDLE_S
-        if is_busy and not any(one.is_short for one in self._members.values()):
+        if is_busy and not any(one.short_s < inf for one in self._members.values()):
             taken = member.report.taken - member.taken_before
             tokens = max(0, member.report.tokens_taken - member.tokens_before)
             ahead = 1 + 2 * taken

@@ -177,6 +177,24 @@ def test_a_call_that_wants_more_than_the_bucket_holds_comes_to_its_turn() -> Non
     assert small.queue
 
 
+def test_a_small_call_comes_to_its_turn_beside_many_that_want_more_than_the_bucket() -> None:
+    governor = Governor(RateLimit(tokens_per_minute=60))
+    small, big = GovernedProcess("small"), GovernedProcess("big")
+    big.queue.extend([2] * 1000)
+    taken = {"small": 0, "big": 0}
+    for tenth in range(600):
+        now_s = tenth / 10
+        if tenth == 50:
+            small.queue.extend([1] * 1000)
+        for process in (big, small):
+            grant = governor.handle({process.key: process.report(now_s)}, now_s)[process.key]
+            process.apply(grant, now_s)
+            taken[process.key] += process.take(now_s) is not None
+    # They take turns: three tokens pay for a call of each.
+    assert taken["small"] >= 15
+    assert taken["big"] >= 15
+
+
 def test_permits_of_a_process_that_has_ended_go_to_others() -> None:
     governor = Governor(RateLimit(in_flight=3))
     dead, living = GovernedProcess("dead"), GovernedProcess("living")

@@ -201,7 +201,7 @@ class Ledger:
     def _judge_stall(self) -> None:
         """End the job if nothing is settled any more; it is not to blame for an endpoint."""
         state, why = self._state, self._timer.verdict()
-        if why is not None and state.is_throttled and state.slots:
+        if why is not None and state.is_throttled and not self._timer.is_deserted:
             state.interrupt(f"{why}, since the endpoint wanted fewer requests")
         else:
             state.abort_if(why)

@@ -55,12 +55,19 @@ class StallTimer:
         """Record a new mini-batch of the plan as progress, however long it took."""
         self._plan_moved = True
 
+    @property
+    def is_deserted(self) -> bool:
+        """Whether there was no worker for too long."""
+        most_s = self._state.limits.no_workers_timeout_s
+        return most_s is not None and self._deserted_s > most_s
+
     def verdict(self) -> str | None:
         """Return the exceeded timeout as a message; None if there is none."""
         limits = self._state.limits
-        deserted_s, stalled_s = limits.no_workers_timeout_s, limits.progress_update_timeout_s
-        if deserted_s is not None and self._deserted_s > deserted_s:
-            return f"there was no worker for more than no_workers_timeout={deserted_s:g} s"
+        if self.is_deserted:
+            most_s = limits.no_workers_timeout_s
+            return f"there was no worker for more than no_workers_timeout={most_s:g} s"
+        stalled_s = limits.progress_update_timeout_s
         if stalled_s < self._stalled_s and not any(
             slot.is_up for slot in self._state.slots.values()
         ):

@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from daskprs._core.actions import Interrupt, Ticked
+from daskprs._core.actions import Interrupt, SlotsLost, Ticked
 from daskprs._core.outcomes import Failure, Status
 from daskprs._core.settling import MOST_THROTTLED
 
@@ -152,6 +152,18 @@ def test_an_endpoint_that_refuses_everything_for_too_long_ends_the_job(desk: Any
     (why,) = interrupts(it)
     assert "the endpoint wanted fewer requests" in why
     assert it.abort is None
+
+
+def test_so_does_it_where_the_worker_has_just_gone(desk: Any) -> None:
+    """Only without workers for too long, the job fails."""
+    for without_s, interrupted in ((1.0, True), (501.0, False)):
+        it = desk(1, progress_update_timeout_s=1000.0, no_workers_timeout_s=500.0)
+        (slot,) = it.leases
+        refuse(it, slot, wait_s=60.0)
+        it.tick(999.0 if interrupted else 10.0)
+        it.tell(SlotsLost((slot,)), 2.0)
+        it.tick(without_s)
+        assert (bool(interrupts(it)), it.abort is None) == (interrupted, interrupted)
 
 
 def test_calls_that_wait_for_permits_stand_still_as_they_should(desk: Any) -> None:

@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite that runs in th
 from tests.support.cases import SUITE_EXAMPLES
 from tests.support.leftovers import Leftovers
 from tests.support.polling import poll_for
-from tests.support.warm_start import warm_start
+from tests.support.warm_start import leave_out_syncs, warm_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +94,7 @@ def pytest_collection_finish() -> None:
 def templates() -> Iterator[None]:
     """Fork what tests start from templates, which end with the tests."""
     if "DASKPRS_TESTS_COLD" not in os.environ:
+        leave_out_syncs()
         warm_start.install()
     yield
     warm_start.close()

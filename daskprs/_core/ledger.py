@@ -225,7 +225,7 @@ class Ledger:
             + len(self._isolation.waiting)
             + sum(len(agent.held) for agent in state.agents()),
         )._replace(
-            left_out=tuple(map(str, self._placement.quarantine.ever)),
+            left_out=self._left_out(),
             renewals=self._renewals.count,
             delayed=state.backlog.delayed,
             retry_in_s=None if due_s is None else max(0.0, due_s - state.now_s),
@@ -233,6 +233,11 @@ class Ledger:
             useful=tuple(self.spending.useful.items()),
             throttled=state.throttled,
         )
+
+    def _left_out(self) -> tuple[str, ...]:
+        """Return the GPUs and nodes that were left out, as people read them."""
+        without = (f"node {node} (no process came up)" for node in self._startup.given_up)
+        return (*map(str, self._placement.quarantine.ever), *without)
 
     # ---- events ----
 

@@ -38,6 +38,8 @@ class StartupFailures:
 
     def __init__(self, state: LedgerState) -> None:
         self._state = state
+        self.given_up: dict[int, None] = {}
+        """All nodes that got no more agents at any time, while there were others."""
         self._last: Failure | None = None
         self._was_idle = False
         """Whether the last `init` that failed was ended since it did nothing."""
@@ -92,6 +94,18 @@ class StartupFailures:
             at = slot.id.node, error
             if self._first.setdefault(at, self._failures) <= slot.failures_before:
                 self._again.add(at)
+        if self._gets_no_more(slot.id.node) and len(self._state.node_slots) > 1:
+            self._give_up(slot.id.node, failure)
+
+    def _give_up(self, node: int, failure: Failure) -> None:
+        """Say that the other nodes do the work of this one: else nobody would see that it rests."""
+        if node not in self.given_up:
+            self.given_up[node] = None
+            self._state.remark(
+                "warning",
+                f"node {node} gets no more processes: {self._in_a_row[node]} in a row did not come "
+                f"up there, the last with {failure}. Other nodes do its work.",
+            )
 
     def record_events(self, returned: LeaseReturned, slot: SlotRecord) -> Failure | None:
         """Record the agents that are up and those that failed; return the first failure."""

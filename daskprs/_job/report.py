@@ -136,7 +136,7 @@ def _recorded(state: JobState) -> Iterator[tuple[str, str]]:
     if result.throttled:
         yield "refused by an endpoint", f"{result.throttled:,}"
     if result.left_out:
-        yield "left out for a time", ", ".join(result.left_out)
+        yield "left out", ", ".join(result.left_out)
     for name, amount in result.usage.spent.items():
         useful = result.usage.useful.get(name, 0)
         more = "" if useful == amount else f", {plain(round(useful, 6)):,} of them useful"

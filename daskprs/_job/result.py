@@ -63,7 +63,8 @@ class ParallelRunResult:
         than it was given, one row for each key, say.
     left_out : tuple of str
         GPUs and nodes that were left out for a time, since mini-batches failed on them that
-        succeeded elsewhere: ``("node 1",)``.
+        succeeded elsewhere: ``("node 1",)``. Also nodes on which the import of the script or `init`
+        failed again and again: ``("node 2 (no process came up)",)``.
     renewals : int
         The number of processes that were renewed, since a mini-batch may have broken them.
     throttled : int

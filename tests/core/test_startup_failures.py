@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from daskprs._core.actions import Remark
 from daskprs._core.lease import AgentExited
 from daskprs._core.outcomes import Failure
 
@@ -26,6 +27,12 @@ def test_a_node_gets_no_more_agents_after_three_failures_a_slot(desk: Any) -> No
     it.do_all()
     assert sorted(it.committed) == list(range(20))
     assert it.failures == []
+    (told,) = (one.message for one in it.said if isinstance(one, Remark))
+    assert told == (
+        "node 0 gets no more processes: 6 in a row did not come up there, the last with ValueError:"
+        " boom. Other nodes do its work."
+    )
+    assert it.ledger.standing().left_out == ("node 0 (no process came up)",)
 
 
 def test_when_no_node_is_left_the_job_fails_and_shows_the_error_of_init(desk: Any) -> None:

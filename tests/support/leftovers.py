@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 from multiprocessing import forkserver, resource_tracker
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -113,18 +112,18 @@ def _descriptors() -> dict[int, str]:
     """Return what each open descriptor leads to."""
     _, kept = _kept()
     found = {}
-    with os.scandir("/proc/self/fd") as entries:
-        for entry in entries:
-            fd = int(entry.name)
-            target = _target(entry.name)
-            if target and target != f"/proc/{os.getpid()}/fd" and fd not in kept:
-                found[fd] = target
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - as below
+        fd = int(name)
+        target = _target(fd)
+        if target and fd not in kept:
+            found[fd] = target
     return found
 
 
-def _target(fd: str) -> str:
+def _target(fd: int) -> str:
+    """Return what a descriptor leads to: empty for that of the listing, which is closed by now."""
     try:
-        return str(Path("/proc/self/fd", fd).readlink())
+        return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - a Path takes thrice the time
     except OSError:
         return ""
 

@@ -64,7 +64,7 @@ OWN_ENVIRONMENTS = {
 LONG = {
     *("demo", "test", "test-long", "test-large", "test-python"),
     *("test-core", "test-azure", "test-serve", "test-gpu", "test-extras", "test-oldest"),
-    *("chaos", "sim", "faults", "bench", "bench-full", "bench-gpu"),
+    *("attack", "chaos", "sim", "faults", "bench", "bench-full", "bench-gpu"),
 }
 """Others play what most of these run: the demo, a cell of the table, a benchmark, some tests."""
 NEEDED = {"docs": "zensical", "style": "mypy"}

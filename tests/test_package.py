@@ -80,6 +80,7 @@ def test_what_is_built_elsewhere_is_the_same(wheel: Path, tmp_path: Path) -> Non
     assert build(again) == {path.name: path.read_bytes() for path in wheel.parent.iterdir()}
 
 
+@pytest.mark.long
 def test_the_sdist_makes_the_wheel_of_the_clone(
     wheel: Path, sdist: tarfile.TarFile, tmp_path: Path
 ) -> None:

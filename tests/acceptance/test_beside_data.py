@@ -91,6 +91,7 @@ def test_processes_of_a_cluster_that_see_the_folder_get_links(tmp_path: Path) ->
     assert [*map(str, found)] == ["model", str(2 * LARGEST_BYTES)]
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_nodes_that_do_not_see_the_folder_are_sent_what_may_travel(tmp_path: Path) -> None:
     """Whole files within the limit; above it the job is refused, with the file and what to do."""

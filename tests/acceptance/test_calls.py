@@ -9,6 +9,7 @@ import pytest
 
 import daskprs
 from daskprs._folders.job_folder import JobFolder
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -185,7 +186,10 @@ def test_coroutines_run_at_the_same_time_and_their_rows_are_in_order(tmp_path: P
     assert lines[-1] == "the most: 64"
 
 
-@pytest.mark.parametrize("what", ["raises", "hangs", "is deaf", "blocks", "dies"])
+@pytest.mark.parametrize(
+    "what",
+    mostly_long(["raises", "hangs", "is deaf", "blocks", "dies"], suite=["hangs", "dies"]),
+)
 def test_a_bad_call_costs_no_other(tmp_path: Path, what: str) -> None:
     """Whatever it does, all others are there once, and none of them has failed."""
     given = {"run_invocation_timeout": 1, "shutdown_timeout": 2, "concurrency_per_process": 16}
@@ -238,11 +242,24 @@ def test_a_plain_function_runs_in_threads_where_the_script_says_so(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("definition", "told", "most"),
-    [
-        ("@passed_on\nasync def run(rows):\n    return await ask(rows)", "", 8),
-        ("@made_plain\nasync def run(rows):\n    return await ask(rows)", "makes it a plain", 1),
-        ("def run(rows):\n    return ask(rows)", "returns a coroutine, and a process makes one", 1),
-    ],
+    mostly_long(
+        [
+            ("@passed_on\nasync def run(rows):\n    return await ask(rows)", "", 8),
+            (
+                "@made_plain\nasync def run(rows):\n    return await ask(rows)",
+                "makes it a plain",
+                1,
+            ),
+            (
+                "def run(rows):\n    return ask(rows)",
+                "returns a coroutine, and a process makes one",
+                1,
+            ),
+        ],
+        suite=[
+            ("@made_plain\nasync def run(rows):\n    return await ask(rows)", "makes it a plain", 1)
+        ],
+    ),
 )
 def test_a_decorated_function_is_called_as_what_it_is(
     tmp_path: Path, definition: str, told: str, most: int
@@ -268,7 +285,8 @@ def test_a_fork_in_a_coroutine_makes_no_call_of_its_own(tmp_path: Path) -> None:
 
 def test_coroutines_run_one_by_one_in_this_process(tmp_path: Path) -> None:
     """A debugger stops in them."""
-    score(tmp_path, {}, start_method="inline")
+    script = SCRIPT.replace("sleep(0.02)", "sleep(0.001)")
+    score(tmp_path, {}, script, start_method="inline")
     rows = scored(tmp_path)
     assert rows["n"].tolist() == list(range(COUNT))
     assert rows["most"].max() == 1

@@ -142,6 +142,7 @@ def fatal_once(number: int, mark: Path) -> pd.DataFrame:
     return pd.DataFrame({"n": [number]})
 
 
+@pytest.mark.long
 def test_partitions_of_the_only_worker_are_computed_by_the_next(tmp_path: Path) -> None:
     """When it dies, no worker is there for a while."""
     (tmp_path / "script.py").write_text("def run(rows):\n    return list(rows['n'])\n")

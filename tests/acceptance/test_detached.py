@@ -214,6 +214,7 @@ def test_a_failure_is_raised_where_it_is_waited_for(home: Path, address: str) ->
     assert caught.value.result.status == "Failed"
 
 
+@pytest.mark.long
 def test_the_command_line_submits(home: Path, address: str) -> None:
     """It prints where the job is, and leaves; what follows -- goes to the script."""
     (home / "gate").touch()

@@ -72,6 +72,7 @@ def test_the_digits_are_those_that_a_plain_loop_reads(demo: tuple[str, Path]) ->
     assert (folder / "output" / "predictions.csv").read_text() == scored.to_csv(index=False)
 
 
+@pytest.mark.long
 def test_each_scan_is_judged_among_those_of_its_label(demo: tuple[str, Path]) -> None:
     """Labels come in order of first appearance, each with all its scans, the oddest first."""
     folder = demo[1] / "odd-ones-out"

@@ -75,6 +75,7 @@ def run(script: Path, folder: Path, address: str) -> None:
     assert result.output_file.read_text() == "".join(f"{n}\n" for n in range(6))
 
 
+@pytest.mark.long
 def test_the_last_words_before_a_kill_are_there(tmp_path: Path) -> None:
     """The worker that its nanny starts next sees the folder, and tells what is new in it."""
     (tmp_path / "script.py").write_text(KILLS_ITS_WORKER)

@@ -165,6 +165,7 @@ def test_a_node_whose_processes_do_not_come_up_is_done_without(
     assert "no codec" in log.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", mostly_long(["SIGKILL", "SIGSTOP"], suite=["SIGKILL"]))
 def test_a_lost_worker_costs_what_it_held(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

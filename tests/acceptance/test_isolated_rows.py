@@ -330,7 +330,7 @@ def test_who_fails_everywhere_fails(tmp_path: Path) -> None:
         return rows["score"]
 
     with pytest.raises(daskprs.ParallelRunFailed, match="KeyError"):
-        score(tmp_path, table(96, {}), run, "8 rows")
+        score(tmp_path, table(36, {}), run, "3 rows")
     log = (tmp_path / "job/logs/sys/master_role.txt").read_text()
     assert "10 mini-batches were bisected" in log
 

@@ -81,6 +81,7 @@ def daskprs(
     )
 
 
+@pytest.mark.long
 def test_keys_are_counted_while_the_store_sends_them(store: ObjectStore) -> None:
     """The client of S3 has no published way to learn this, so a new version may lose it."""
     done = subprocess.run(
@@ -114,6 +115,7 @@ def test_tables_are_read_there_and_the_output_is_put_there(
     assert f"s3://outputs/{kind}/parallel_run_step.txt" in done.stdout
 
 
+@pytest.mark.long
 def test_a_data_set_is_put_there_and_replaced_by_its_job(
     store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_usage_is_the_count_of_the_server_but_for_what_a_killed_process_had_in_f
     assert 0 <= server.answers[OK] - spent < CALLS
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_usage_is_the_count_of_the_server_but_for_the_last_moments_of_a_lost_node(
     tmp_path: Path,
@@ -145,7 +146,7 @@ def test_usage_is_the_count_of_the_server_but_for_the_last_moments_of_a_lost_nod
     [
         pytest.param(ASYNC, id="async"),
         pytest.param(THREADS, id="threads", marks=pytest.mark.long),
-        pytest.param(PLAIN, id="plain"),
+        pytest.param(PLAIN, id="plain", marks=pytest.mark.long),
     ],
 )
 @pytest.mark.processes

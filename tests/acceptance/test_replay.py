@@ -19,6 +19,7 @@ from distributed import Client
 import daskprs
 from daskprs._cli import main
 from daskprs.errors import ParallelRunFailed
+from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
 from tests.support.terminal import Terminal
 
@@ -191,7 +192,13 @@ def replay(*words: str) -> Result:
     return done
 
 
-@pytest.mark.parametrize("name", FAILURES)
+IN_SUITE = (
+    *("an exception", "os._exit", "a run that hangs", "a missing variable", "a bad cell"),
+    *("a file that changed", "columns beside rows", "a stage that dies"),
+)
+
+
+@pytest.mark.parametrize("name", mostly_long(FAILURES, suite=IN_SUITE))
 def test_a_failure_is_repeated(work: Path, name: str) -> None:
     """By its folder alone; or it is said why it cannot be."""
     one = FAILURES[name]

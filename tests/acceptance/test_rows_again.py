@@ -142,7 +142,7 @@ def given_output(folder: Path, output: dict[str, Any]) -> dict[str, Any]:
     ("name", "on_error"),
     mostly_long(
         [case for case in product(OUTPUTS, ["isolate", "null"]) if case != ("none", "null")],
-        suite=[("csv", "null"), ("parquet", "isolate"), ("none", "isolate")],
+        suite=[("csv", "null"), ("parquet", "isolate")],
     ),
 )
 def test_only_bad_rows_are_called_and_the_output_is_that_of_a_serial_run(
@@ -311,6 +311,7 @@ def test_a_record_whose_commit_was_lost_with_its_machine_lists_no_rows(tmp_path:
     assert result.failed_rows["n"].tolist() == [3, 4]
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", mostly_long(["frame", "collection"], suite=["collection"]))
 def test_rows_that_have_killed_heal_in_agents(kind: str, tmp_path: Path) -> None:
@@ -350,6 +351,7 @@ STEPS = {"kill": (5, 27), "EIO": (3, 20), "ENOSPC": (4, 25), "interrupt": (2, 20
 PROGRAM = "tests.acceptance.rows_again_at_every_step"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", mostly_long(["rows.csv", "rows.parquet"], suite=["rows.csv"]))
 @pytest.mark.parametrize("how", mostly_long(STEPS, suite=["kill"]))
 def test_what_strikes_such_a_resume_at_a_file_operation_changes_no_byte(
@@ -370,7 +372,7 @@ def test_what_strikes_such_a_resume_at_a_file_operation_changes_no_byte(
     st.sampled_from(["isolate", "null"]),
     st.sampled_from([{"output": "rows.csv"}, {"output": "rows.parquet"}, {"keep_rows": True}]),
 )
-@few_examples(4)
+@few_examples(7)
 def test_any_rows_that_fail_and_heal_leave_the_output_of_a_serial_run(
     tmp_path_factory: pytest.TempPathFactory,
     bad: list[set[int]],

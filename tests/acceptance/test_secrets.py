@@ -198,6 +198,7 @@ def test_a_command_line_takes_secrets_by_name(home: Path) -> None:
     assert holding(home) == []
 
 
+@pytest.mark.long
 def test_values_of_a_detached_job_travel_with_its_task(home: Path) -> None:
     """Its workers have other environments, and its driver another key than the caller's."""
     with LocalCluster(
@@ -314,6 +315,7 @@ for way in (
 """
 
 
+@pytest.mark.long
 @needs_other_user
 def test_another_user_reads_only_what_is_shared(seen_by_all: Path) -> None:
     """The output elsewhere has the permissions of the umask, and so has a shared job folder.

@@ -284,6 +284,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_killed_driver_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
     """Whole mini-batches are committed, or nothing of them."""
@@ -389,7 +390,7 @@ def run(batch):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("on_error", ["isolate", "null"])
+@pytest.mark.parametrize("on_error", mostly_long(["isolate", "null"], suite=["null"]))
 def test_rows_that_fail_in_any_stage_are_found(on_error: str, tmp_path: Path) -> None:
     """A search calls the functions one after the other, after `init_preprocess`, too."""
     script = SCRIPT.replace('print("init_preprocess in", os.getpid())', "global known; known = 1")

@@ -446,6 +446,7 @@ def test_a_worker_has_no_more_parts_than_it_reports() -> None:
     assert workers.take({one}, lambda: False) is None
 
 
+@pytest.mark.long
 def test_a_worker_that_does_not_see_the_folders_gets_no_part(tmp_path: Path) -> None:
     """One that does writes them all, though it was asked last; without one the driver does."""
     if reason := why_not():

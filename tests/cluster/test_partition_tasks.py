@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster, get_worker, worker_client
 from daskprs._cluster.connect import IN_PROCESS
 from daskprs._cluster.partition_tasks import submit_group
 from daskprs._inputs.collections.collection_graph import collection_graph
+from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
@@ -87,7 +88,10 @@ def collections() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", sorted(collections()))
+IN_SUITE = ["bag", "merged", "rechunked", "shared", "shuffled"]
+
+
+@pytest.mark.parametrize("name", mostly_long(sorted(collections()), suite=IN_SUITE))
 def test_partitions_are_those_that_dask_computes(client: Client, name: str) -> None:
     """Shuffles too, whose tasks a plugin of Dask's moves from worker to worker."""
     worker = next(iter(client.nthreads()))

@@ -28,7 +28,9 @@ def endpoint(seed: int) -> ApiModel:
 
 
 @pytest.mark.parametrize("seed", mostly_long(range(6), suite=[0]))
-@pytest.mark.parametrize(("tokens", "permitted"), [(100, 600.0), (400, 250.0)])
+@pytest.mark.parametrize(
+    ("tokens", "permitted"), mostly_long([(100, 600.0), (400, 250.0)], suite=[(400, 250.0)])
+)
 def test_ten_minutes_use_the_permitted_rate_and_are_seldom_refused(
     tokens: int, permitted: float, seed: int
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from daskprs._arrow.arrow_pandas import ToPandas, one_type, without_rows
 from daskprs._arrow.exact_frames import exact_table
 from daskprs._arrow.frame_block import MOST_BYTES, ROWS, FrameBlock
+from tests.support.cases import mostly_long
 
 COUNT = 3 * ROWS
 NUMBERS = np.arange(COUNT)
@@ -47,7 +48,7 @@ def _of_table(table: pa.Table = TABLE) -> tuple[pa.Table, ToPandas]:
 
 
 @pytest.mark.parametrize("made", [_of_frame(), _of_table()], ids=["frame", "table"])
-@pytest.mark.parametrize("count", [1, 3, 16, 17])
+@pytest.mark.parametrize("count", mostly_long([1, 3, 16, 17], suite=[3, 16]))
 def test_a_frame_is_that_of_the_slice_alone(made: tuple[pa.Table, ToPandas], count: int) -> None:
     table, form = made
     block = FrameBlock(form)

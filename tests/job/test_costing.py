@@ -25,6 +25,7 @@ from daskprs.errors import (
     ParallelRunInterrupted,
     ScriptError,
 )
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +91,9 @@ def rows_of_each(result: Any) -> list[int]:
     return result.to_pandas().groupby("of").size().tolist()
 
 
-@pytest.mark.parametrize("form", ["frame", "objects", "csv", "parquet", "jsonl"])
+@pytest.mark.parametrize(
+    "form", mostly_long(["frame", "objects", "csv", "parquet", "jsonl"], suite=["objects", "csv"])
+)
 def test_the_function_cuts_as_a_column_would(form: str, tmp_path: Path) -> None:
     """Whatever the table is."""
     data: Any = tmp_path / f"texts.{form}"
@@ -177,14 +180,20 @@ def test_another_size_is_another_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [
-        ("return [1, 2]", r"length\(\) returned a list of length 2 for 200 rows"),
-        ("return None", r"length\(\) returned a NoneType for 200 rows"),
-        ("return rows['text']", r"length\(\) returned a Series for 200 rows"),
-        ("return [1.0] * 17 + [float('nan')] * 183", r"length\(\): row 17: the cost is nan"),
-        ("return [1.0] * 17 + [-2] * 183", r"length\(\): row 17: the cost is -2\.0"),
-        ("raise KeyError('text')", r"KeyError: 'text'"),
-    ],
+    mostly_long(
+        [
+            ("return [1, 2]", r"length\(\) returned a list of length 2 for 200 rows"),
+            ("return None", r"length\(\) returned a NoneType for 200 rows"),
+            ("return rows['text']", r"length\(\) returned a Series for 200 rows"),
+            ("return [1.0] * 17 + [float('nan')] * 183", r"length\(\): row 17: the cost is nan"),
+            ("return [1.0] * 17 + [-2] * 183", r"length\(\): row 17: the cost is -2\.0"),
+            ("raise KeyError('text')", r"KeyError: 'text'"),
+        ],
+        suite=[
+            ("return [1.0] * 17 + [float('nan')] * 183", r"length\(\): row 17: the cost is nan"),
+            ("raise KeyError('text')", r"KeyError: 'text'"),
+        ],
+    ),
 )
 def test_a_bad_answer_ends_the_job_before_anything_runs(
     answer: str, said: str, tmp_path: Path

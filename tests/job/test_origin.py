@@ -18,6 +18,7 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._job.origin import origin
 from daskprs._output import row_places
 from daskprs.errors import JobFolderError, OptionError, ParallelRunFailed
+from tests.support.cases import mostly_long
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -84,7 +85,7 @@ def expected(numbers: list[int]) -> list[tuple[int, int, int]]:
     ]
 
 
-@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+@pytest.mark.parametrize("piece", mostly_long([1, 7, 1 << 20], suite=[7]))
 @pytest.mark.parametrize("output", ["scored.csv", "scored.parquet", "scored.jsonl", "scored.arrow"])
 @pytest.mark.usefixtures("work")
 def test_each_row_has_its_mini_batch(

@@ -18,6 +18,7 @@ import pytest
 
 import daskprs
 from daskprs import OptionError
+from tests.support.cases import mostly_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +124,7 @@ def test_partitions_and_blocks_are_cut_by_rows_and_items() -> None:
         (1024, ""),
     ],
 )
-@pytest.mark.parametrize("form", ["frame", "csv"])
+@pytest.mark.parametrize("form", mostly_long(["frame", "csv"], suite=["csv"]))
 def test_a_size_that_may_be_meant_as_rows_gets_a_note(
     size: int | str, note: str, form: str, tmp_path: Path
 ) -> None:

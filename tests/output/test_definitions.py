@@ -134,6 +134,7 @@ def test_what_cannot_be_compared_has_no_digest(value: str) -> None:
     assert not digest(KINDS.replace("SCALE = 2", f"SCALE = {value}"))
 
 
+@pytest.mark.long
 def test_each_process_finds_the_same_digest(tmp_path: Path) -> None:
     """Whatever the order of its sets is, and whether the module was compiled before."""
     (tmp_path / "kinds.py").write_text(KINDS)

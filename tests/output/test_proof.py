@@ -11,6 +11,7 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._output.journal.history import History
 from daskprs._output.proof import Proof
 from daskprs._output.spec import OutputSpec
+from tests.support.cases import mostly_long
 from tests.support.datasets import PARQUET
 from tests.support.store_driver import (
     BOTH,
@@ -126,7 +127,10 @@ def check_each_flip(base: Path, each: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("job", JOBS)
+IN_SUITE = ("text with a header, typed rows", "parquet in folders", "unfinished")
+
+
+@pytest.mark.parametrize("job", mostly_long(JOBS, suite=IN_SUITE))
 def test_a_flipped_bit_is_found_and_its_file_and_place_are_named(tmp_path: Path, job: str) -> None:
     """Of each file that counts, some bytes: the first, the last, and others."""
     JOBS[job](tmp_path)

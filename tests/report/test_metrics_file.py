@@ -142,6 +142,7 @@ def test_a_write_that_fails_is_tried_again(
     assert metrics(place / "job.prom")['status{status="Running"}'] == 1
 
 
+@pytest.mark.long
 def test_a_resume_by_the_command_line_writes_the_same_file(tmp_path: Path) -> None:
     """From whichever folder: the call keeps the absolute path."""
     (tmp_path / "rows.csv").write_text("n\n1\n2\n")

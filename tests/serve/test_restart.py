@@ -60,6 +60,7 @@ def test_jobs_and_the_queue_survive_the_death_of_the_service(tmp_path: Path) -> 
         assert service.client.get(f"/jobs/{names[0]}/stream").text == "begun\n"
 
 
+@pytest.mark.long
 def test_a_job_that_ends_while_there_is_no_service_has_its_status(tmp_path: Path) -> None:
     """Its folder tells: one is done, one has died."""
     gate = tmp_path / "gate"

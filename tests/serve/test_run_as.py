@@ -133,6 +133,7 @@ def processes_of(uid: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.attack
 @pytest.mark.timeout(240)
 def test_a_job_of_another_user_works_and_reaches_nothing_but_its_own(home: Path) -> None:

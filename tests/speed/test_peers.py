@@ -26,7 +26,7 @@ RUNS = [
 RUNS += [
     ("daskprs", workload) for workload in ("nothing-10k", "parquet-1mb", "csv", "keys", "frame")
 ]
-SUITE = [("limit", "csv"), ("multiprocessing", "frame"), ("daskprs", "nothing-10k")]
+SUITE = [("limit", "csv"), ("daskprs", "nothing-10k")]
 
 DASK = replace(peer_list.BY_NAME["dask"], environment=None)  # ours has the same package
 ON_CLUSTER = [
@@ -66,6 +66,7 @@ def test_starting_a_cluster_does_not_count(
     assert 0 < run.seconds < run.wall_s
 
 
+@pytest.mark.long
 def test_a_pipeline_says_how_busy_the_device_was(session: Session) -> None:
     """Its output holds the times, so that no clock outside is needed."""
     run = session.run_one(peer_list.BY_NAME["limit"], workloads.BY_NAME["pipeline"])

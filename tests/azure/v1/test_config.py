@@ -252,6 +252,7 @@ ParallelRunConfig("e", "score.py", -1, "append_row", "c", 1, run_max_tries=1)  #
 """
 
 
+@pytest.mark.long
 def test_a_type_checker_finds_misspelt_parameters(tmp_path: Path) -> None:
     """In their line, and nothing else."""
     pytest.importorskip("mypy")

@@ -235,6 +235,8 @@ class Governor:
         self._window = _Window()
         self.share = 1.0
         """The share of the limits that is used at present."""
+        self._lost = self._tokens_lost = 0
+        """What processes held that have ended since time was counted last."""
         self._turn = 0
         self._first: _Member | None = None
         """The process whose next call wants more tokens than the bucket holds: it comes first,
@@ -284,15 +286,22 @@ class Governor:
         request keeps the limits, too.
         """
         for key in keys:
-            if self._members.pop(key, None) is self._first:
+            member = self._members.pop(key, None)
+            if member is not None:
+                # It may have taken them at any moment until now, so no others accrued meanwhile.
+                self._lost += member.held
+                self._tokens_lost += member.tokens_held
+            if member is self._first:
                 self._first = None
 
     def _pass_time(self, now_s: float) -> None:
         passed_s = 0.0 if self._now_s is None else max(0.0, now_s - self._now_s)
         self._now_s = now_s
         members = self._members.values()
-        self._requests.accrue(passed_s, sum(one.held for one in members), self.share)
-        self._tokens.accrue(passed_s, sum(one.tokens_held for one in members), self.share)
+        held, self._lost = self._lost + sum(one.held for one in members), 0
+        tokens, self._tokens_lost = self._tokens_lost + sum(one.tokens_held for one in members), 0
+        self._requests.accrue(passed_s, held, self.share)
+        self._tokens.accrue(passed_s, tokens, self.share)
 
     def _hear(self, member: _Member, report: Report, now_s: float) -> None:
         """Take a report; what it has not got, or has given back, is there for others."""

@@ -212,6 +212,21 @@ def test_permits_of_a_process_that_has_ended_go_to_others() -> None:
     assert living.take(2.0) is not None
 
 
+def test_what_a_process_held_at_its_death_may_have_been_taken_just_then() -> None:
+    """What accrued before would come on top of it."""
+    governor = Governor(RateLimit(tokens_per_minute=120))
+    dead, next_ = GovernedProcess("dead"), GovernedProcess("next")
+    dead.queue.append(1)
+    assert governor.handle({dead.key: dead.report(0.0)}, 0.0)[dead.key].tokens_granted == 1
+    next_.queue.append(2)
+    governor.lose([dead.key])
+    granted = {
+        at_s: governor.handle({next_.key: next_.report(at_s)}, at_s)[next_.key].tokens_granted
+        for at_s in (0.4, 0.8, 1.0)
+    }
+    assert granted == {0.4: 0, 0.8: 0, 1.0: 2}
+
+
 def test_what_is_taken_back_goes_to_others_once_its_process_has_said_so() -> None:
     """It may take what it had, until it hears that it has it no more."""
     governor = Governor(RateLimit(requests_per_minute=600, in_flight=8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._agent.child.permits import LONGEST_S, Permits
 from daskprs._agent.protocol.shared_page import PermitSums, Phase
@@ -245,14 +245,29 @@ class Requests:
             self._agent.flush()
         while (left_s := permits._paused_s()) > 0:
             yield min(LOOK_EVERY_S, left_s)
-        if not permits.take(tokens):
-            waiter = permits.ask(tokens, _nothing)
-            while not waiter.is_served:
-                yield LOOK_EVERY_S
-                self._agent.flush()
-                permits.pump()
-        self._server.begin(self._agent, tokens)
+        if permits.take(tokens):
+            self._server.begin(self._agent, tokens)
+        else:
+            yield from self._awaited(tokens)
         call.enter(Phase.RUNNING, position, 1)
+
+    def _awaited(self, tokens: int) -> Iterator[float]:
+        """Wait for a permit; the request begins as soon as it is there, as in production."""
+        waiter: Any = None
+        is_begun = False
+
+        def begin() -> None:
+            nonlocal is_begun
+            if waiter is not None and waiter.is_served and not is_begun:
+                is_begun = True
+                self._server.begin(self._agent, tokens)
+
+        waiter = self._permits.ask(tokens, begin)
+        begin()
+        while not waiter.is_served:
+            yield LOOK_EVERY_S
+            self._agent.flush()
+            self._permits.pump()
 
     def canceled(self) -> None:
         """Note that a request has ended without an answer."""
@@ -302,7 +317,3 @@ class _PermitsPage:
     def permits(self) -> PermitSums:
         """Return what the agent has done with its permits."""
         return self._sums
-
-
-def _nothing() -> None:
-    """Wake nobody: a call that waits looks by itself."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROWS = pd.DataFrame({"n": range(60)})
 ALL = sum(range(60))
+AT_ONCE: dict[str, Any] = {"mini_batch_size": "60 rows", "start_method": "inline", "run_max_try": 1}
 
 
 def job(run: Any, folder: Path, **options: Any) -> Any:
@@ -219,7 +220,7 @@ def test_what_cannot_be_counted_is_an_error_of_the_call(
     """It names the amount."""
     (tmp_path / "script.py").write_text(f"def run(rows, context):\n    {call}\n    return rows\n")
     with pytest.raises(ParallelRunFailed, match=said):
-        job(tmp_path / "script.py", tmp_path, start_method="inline", run_max_try=1)
+        job(tmp_path / "script.py", tmp_path, **AT_ONCE)
 
 
 def test_outside_a_job_nothing_is_counted() -> None:

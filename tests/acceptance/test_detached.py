@@ -173,6 +173,7 @@ def test_a_handle_cancels_a_detached_job(home: Path, address: str) -> None:
     assert run.status == "Canceled"
 
 
+@pytest.mark.long
 def test_the_death_of_the_driver_alone_starts_another(home: Path, address: str) -> None:
     """On the same worker: what has killed it may not come again."""
     result = submitted(home, address)

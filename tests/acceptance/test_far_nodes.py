@@ -75,6 +75,7 @@ def left_on(nodes: SeparateNodes) -> list[str]:
     return [line for node in nodes.nodes for line in node.call(*find).splitlines()]
 
 
+@pytest.mark.long
 def test_failed_rows_run_again_there(tmp_path: Path, client: Client) -> None:
     """Their rows travel, large ones from the spools of the nodes, and get their places here."""
 

@@ -278,6 +278,7 @@ def test_rows_that_the_script_has_named_run_with_their_mini_batch(
     assert "the place of the rows in the output is not known" in caplog.text
 
 
+@pytest.mark.long
 def test_journals_without_places_are_read(tmp_path: Path) -> None:
     """As before: their mini-batches with failed rows run as a whole."""
     job = Job(tmp_path / "job", table(32), output=tmp_path / "job" / "rows.csv")
@@ -296,6 +297,7 @@ def test_journals_without_places_are_read(tmp_path: Path) -> None:
     assert job.called == {*range(16)}
 
 
+@pytest.mark.long
 def test_a_record_whose_commit_was_lost_with_its_machine_lists_no_rows(tmp_path: Path) -> None:
     """The commit of before stands, with all rows that it lacks."""
     job = Job(tmp_path / "job", table(32), output=tmp_path / "job" / "rows.csv")

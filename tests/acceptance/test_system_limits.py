@@ -65,6 +65,7 @@ def test_a_job_without_enough_open_files_ends_and_names_the_limit() -> None:
     assert "RLIMIT_NOFILE allows 16 open files in a process" in said
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("can")
 def test_a_job_goes_on_with_the_agents_that_could_be_started() -> None:
     """Open files suffice for some of eight."""

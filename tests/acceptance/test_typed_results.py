@@ -38,6 +38,7 @@ def tables(mini_batch: pd.DataFrame) -> pa.Table:
     return pa.table({"n": mini_batch["n"].tolist(), "odd": mini_batch["n"] % 2 == 1})
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_workers_read_their_part_from_the_job_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -253,6 +254,7 @@ file.write_text({now!r})
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "imports",
     [

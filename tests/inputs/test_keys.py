@@ -50,6 +50,7 @@ def parts() -> list[int]:
     return [int(part) for frame in frames for part in part_of(frame, 1000)]
 
 
+@pytest.mark.long
 def test_every_process_deals_alike() -> None:
     """Whatever the seed of its hashes."""
     code = f"from {__name__} import parts; print(parts())"

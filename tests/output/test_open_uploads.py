@@ -54,6 +54,7 @@ def strike(store: ObjectStore, folder: Path, how: str, first: int, stride: int) 
     return int(done.stdout.split()[0])
 
 
+@pytest.mark.long
 def test_after_a_failed_upload_no_process_tries_for_a_while(
     store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -193,6 +193,7 @@ with open(run.input_datasets["files"]) as file, run:
 """
 
 
+@pytest.mark.long
 def test_scripts_ask_about_their_run_and_tell_it() -> None:
     """With their imports as they are: by ``azureml``, in agents and in processes of their own."""
     ws = Workspace(root="store")

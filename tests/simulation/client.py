@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from concurrent.futures import CancelledError
+from contextlib import nullcontext, suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,7 @@ class Task:
         needs: Mapping[int, Any],
         *,
         is_bound: bool,
+        keeps_needs: bool = False,
     ) -> None:
         self.key = key
         self.call = call
@@ -81,6 +83,10 @@ class Task:
         self.dependencies: dict[Task, None] = {}
         self.waiters: dict[Task, None] = {}
         """Tasks that still need its result."""
+        self.keeps_needs = keeps_needs
+        """Whether what it needs can be made again, if its own result is lost."""
+        self.keepers: dict[Task, None] = {}
+        """Tasks that may need its result again."""
         self.loose_restrictions = not is_bound
         self.worker_restrictions: set[str] | None = {worker} if worker else None
 
@@ -273,11 +279,16 @@ class Client:
         self, function: Any, *given: Any, key: Any, workers: Collection[str] = (), **more: Any
     ) -> Future:
         """Submit a task of a worker, with results of others as its last argument."""
-        if not workers:  # the form of partitions, which only stand-ins would read
+        if function.__name__ == "itself":  # the form of partitions, which only stand-ins would read
             future = Future(self, key)
             future.status = "finished"
             return future
         needs: dict[int, Any] = {}
+        if not workers:
+            if isinstance(given[-1], Future):
+                needs, given = {0: given[-1].key}, given[:-1]
+            call = _called, pickle.dumps((function, *given)), True
+            return self._begun(Task(key, call, "", 0.0, needs, is_bound=False, keeps_needs=True))
         if given and isinstance(given[-1], dict):
             needs = {number: one.key for number, one in given[-1].items()}
             given = given[:-1]
@@ -318,10 +329,35 @@ class Client:
         """Make wishes, which never run."""
         return [Future(self, one) for one, _value in zip(key, values, strict=True)]
 
-    async def gather(self, future: Future, *, asynchronous: bool) -> Any:
-        """Fetch a result from its worker."""
-        assert asynchronous
-        return await self._cluster.fetch(future)
+    def gather(self, futures: Any, *, asynchronous: bool = False) -> Any:
+        """Fetch a result from its worker, or wait for several results."""
+        return self._cluster.fetch(futures) if asynchronous else [*map(self._gathered, futures)]
+
+    def _gathered(self, future: Future) -> Any:
+        while True:
+            with suppress(CommClosed):  # to a worker: it is made again
+                return future.result()
+            self._check()
+
+    def run(self, function: Any, *given: Any, on_error: str = "raise") -> dict[str, Any]:
+        """Run a function on all workers."""
+        scheduler, msg = (
+            self._cluster.scheduler,
+            {"op": "run", "function": function, "given": given},
+        )
+
+        async def ask() -> dict[str, Any]:
+            return await scheduler.broadcast(msg, [*scheduler.workers], on_error="return")
+
+        answers: dict[str, Any] = self._sync(self._asked(ask))
+        failed = [one for one in answers.values() if isinstance(one, Exception)]
+        if failed and on_error == "raise":
+            raise failed[0]
+        return {at: one for at, one in answers.items() if not isinstance(one, Exception)}
+
+    def as_current(self) -> nullcontext[None]:
+        """Let it be the current client within the block."""
+        return nullcontext()
 
     def nthreads(self) -> dict[str, int]:
         """Return the threads of all workers, which the scheduler is asked for."""
@@ -366,6 +402,20 @@ class Client:
             if status == "cancelled":
                 del self._futures[key]
             future.settle(status, error)
+
+
+def wait(futures: Collection[Future], timeout: float, return_when: str) -> None:
+    """In place of distributed's `wait`, for the first of some futures."""
+    assert return_when == "FIRST_COMPLETED"
+    if not now().wait(lambda: any(one.done() for one in futures), timeout):
+        raise TimeoutError
+    if any(one.status == "cancelled" for one in futures):
+        raise CancelledError
+
+
+def _called(function: Any, *given: Any) -> Any:
+    """Call the function of a task with the results that it needs (a Dask task)."""
+    return function(*given[:-1], *given[-1].values())
 
 
 def answer_with(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections import deque
+from contextlib import suppress
 from functools import partial
+from inspect import iscoroutinefunction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from distributed import KilledWorker, Status
 
+from daskprs._cluster.key_worker import GatheredPart
+from daskprs._inputs.collections.node_file import NodeFile
 from tests.simulation.client import Client, CommClosed, Future, Task, Wire, answer_with, begin
 from tests.simulation.world import Process, Thread, now
 
@@ -23,8 +27,12 @@ if TYPE_CHECKING:
     import random
     from pathlib import Path
 
+ON_DISK = (NodeFile, GatheredPart)
+"""Results that own a file of their worker, which is read when they are sent."""
 ALLOWED_FAILURES = 3
 """Workers that may die while they run a task."""
+RELEASED = "released"
+"""State of a task whose result nobody needs at present."""
 NOTICED_S = 0.3
 """Seconds in which a scheduler notices that a connection is cut."""
 NOTICED_DEAD_S = 1.0
@@ -41,7 +49,7 @@ class Scheduler:
         self.plugins: dict[str, Any] = {}
         self.tasks: dict[Any, Task] = {}
         self.clients: dict[str, Any] = {}
-        self.handlers: dict[str, Any] = {}
+        self.handlers: dict[str, Any] = {"who_has": self._who_has}
         """What answers requests of workers."""
         self.unrunnable: dict[Task, None] = {}
         self._topics: dict[str, set[str]] = {}
@@ -107,6 +115,14 @@ class Scheduler:
                     answers[address] = error
         return answers
 
+    def _who_has(self, keys: list[Any]) -> dict[Any, list[str]]:
+        """Return the workers that have results."""
+        tasks = [(key, self.tasks.get(key)) for key in keys]
+        return {
+            key: [] if task is None or task.state != "memory" else [task.where]
+            for key, task in tasks
+        }
+
     # ---- tasks ----
 
     def add_task(self, task: Task, client: Client) -> None:
@@ -121,6 +137,8 @@ class Scheduler:
                 self._fail(task, "cancelled", None)
                 return
             task.dependencies[needed] = needed.waiters[task] = None
+            if task.keeps_needs:
+                needed.keepers[task] = None
         self._assign(task)
 
     def _assign(self, task: Task) -> None:
@@ -130,6 +148,9 @@ class Scheduler:
             if needed.state == "erred":
                 self._fail(task, "error", needed.error)
                 return
+            if needed.state == RELEASED:
+                self._make_again(needed)
+                needed.waiters[task] = None
         if any(needed.state != "memory" for needed in task.dependencies):
             task.state = "waiting"
             return
@@ -143,6 +164,13 @@ class Scheduler:
         self.unrunnable.pop(task, None)
         task.state = "processing"
         worker.to_worker.send(partial(worker.take, task))
+
+    def _make_again(self, task: Task) -> None:
+        """Run a task once more, which was released, and is needed again."""
+        task.state = "waiting"
+        for needed in task.dependencies:
+            needed.waiters[task] = None
+        self._assign(task)
 
     def _place_for(self, task: Task) -> str:
         """Return the worker for a task that any may run: where its needs are, or where it may."""
@@ -193,7 +221,12 @@ class Scheduler:
         self._forget_if_unneeded(task)
 
     def _forget_if_unneeded(self, task: Task) -> None:
-        if not task.who_wants and not task.waiters and self.tasks.get(task.key) is task:
+        if task.who_wants or task.waiters or self.tasks.get(task.key) is not task:
+            return
+        if task.keepers:  # it is made again if what was made of it is lost
+            self._free(task)
+            task.state = RELEASED
+        else:
             self._forget(task)
 
     def _let_go(self, task: Task) -> None:
@@ -204,11 +237,16 @@ class Scheduler:
 
     def _forget(self, task: Task) -> None:
         del self.tasks[task.key]
+        self._free(task)
+        for needed in task.dependencies:
+            needed.keepers.pop(task, None)
+        self._let_go(task)
+
+    def _free(self, task: Task) -> None:
         self.unrunnable.pop(task, None)
         worker = self.workers.get(task.where)
-        if worker is not None:
+        if worker is not None and task.state != RELEASED:
             worker.to_worker.send(partial(worker.free, task.key))
-        self._let_go(task)
 
     def stimulus_cancel(self, keys: list[Any], **_: Any) -> None:
         """Cancel tasks for all."""
@@ -247,7 +285,9 @@ class Scheduler:
         worker.to_scheduler.cut()
         worker.to_worker.cut()
         worker.batched_stream.is_closed = True
-        lost = [one for one in self.tasks.values() if one.where == address]
+        lost = [
+            one for one in self.tasks.values() if one.where == address and one.state != RELEASED
+        ]
         told = {
             "action": "remove-worker",
             "worker": address,
@@ -340,6 +380,27 @@ class _Task:
         self.state = "ready"
         self.resource_restrictions = {"GPU": gpus} if gpus else {}
         self.result: Any = None
+        """Its pickle, unless it is made when another worker or the driver asks for it."""
+        self.value: Any = None
+
+    def sent(self) -> Any:
+        """Return the result as another process gets it; a file that has gone is an `OSError`."""
+        return pickle.loads(pickle.dumps(self.value) if self.result is None else self.result)
+
+
+class _Peer:
+    """A worker, as another one asks it."""
+
+    def __init__(self, worker: Worker, address: str) -> None:
+        self._worker = worker
+        self._address = address
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._asked, name)
+
+    async def _asked(self, name: str, **given: Any) -> Any:
+        cluster, back = self._worker.cluster, self._worker.process
+        return await cluster.asked(cluster.scheduler, self._address, {"op": name, **given}, back)
 
 
 class Worker:
@@ -351,16 +412,17 @@ class Worker:
         self.nthreads = nthreads
         self.process = Process(address)
         self.process.is_blind = host in cluster.far
-        self._cluster = cluster
+        self.cluster = self._cluster = cluster
         self.plugins: dict[str, Any] = {}
         self.handlers: dict[str, Any] = {}
+        self.memory_manager = SimpleNamespace(memory_limit=None)
         self.executors: dict[str, Any] = {"default": SimpleNamespace(_threads=set())}
-        self.local_directory = f"{cluster.nodes}/{host}/worker"
+        self.local_directory = f"{cluster.nodes}/{host}/{cluster.folder}"
         self.status = Status.running
         self.ends_s: float | None = None
         """When the worker closes by itself."""
         self.batched_stream = _Stream()
-        self.loop = SimpleNamespace(add_callback=self._add_callback)
+        self.loop = SimpleNamespace(add_callback=self._add_callback, asyncio_loop=None)
         self.foreign = 0
         """Threads that tasks of others hold."""
         self.state = SimpleNamespace(
@@ -386,6 +448,15 @@ class Worker:
         if not self.process.is_dead:
             self.to_scheduler.send(partial(self._scheduler.log_event, topic, msg))
 
+    @property
+    def data(self) -> dict[Any, Any]:
+        """The results that it has."""
+        return {key: one.value for key, one in self.state.tasks.items() if one.state == "memory"}
+
+    def rpc(self, address: str) -> _Peer:
+        """Return another worker, to ask it."""
+        return _Peer(self, address)
+
     async def answer(self, msg: dict[str, Any]) -> Any:
         """Answer a request."""
         if msg["op"] == "plugin-add":
@@ -398,7 +469,14 @@ class Worker:
         if msg["op"] == "plugin-remove":
             await self._remove_plugin(msg["name"])
             return {"status": "OK"}
+        if msg["op"] == "run":
+            function, given = msg["function"], msg["given"]
+            if iscoroutinefunction(function):
+                return await function(*given, dask_worker=self)
+            return function(*given)
         handler = self.handlers.get(msg["op"])
+        if handler is None and msg["op"].startswith("daskprs-keys"):
+            return None  # as distributed answers
         if handler is None:
             raise CommClosed(msg["op"])
         given = msg["given"]
@@ -450,6 +528,12 @@ class Worker:
                 self._turn(task, "executing", "long-running")
             self.look()
 
+    def rejoin(self, key: Any) -> None:
+        """Let a task go on in the threads, once there is one for it."""
+        executing = self.state.executing
+        now().wait(lambda: len(executing) + self.foreign < self.nthreads)
+        executing.add(key)
+
     def _execute(self, task: _Task) -> None:
         function, packed, has_needs = task.call
         needed = self._brought(task)
@@ -473,7 +557,8 @@ class Worker:
             return  # a worker that closes cancels its tasks first, and reports the end of none
         if self.state.tasks.get(task.key) is task:
             start = task.state
-            task.result = pickle.dumps(result)
+            task.value = result
+            task.result = None if isinstance(result, ON_DISK) else pickle.dumps(result)
             status = "finished" if error is None else "error"
             self._turn(task, start, "memory" if error is None else "error")
             ended = partial(self._scheduler.task_ended, self, task.key, status, error)
@@ -531,11 +616,19 @@ class Cluster:
         The hosts that do not see the disk of the job.
     nodes
         The folder for those of hosts.
+    have_folders
+        Whether each worker has a folder of its own there.
 
     """
 
     def __init__(
-        self, rng: random.Random, latency_s: float, far: frozenset[str], nodes: Path
+        self,
+        rng: random.Random,
+        latency_s: float,
+        far: frozenset[str],
+        nodes: Path,
+        *,
+        have_folders: bool = False,
     ) -> None:
         self._rng = rng
         self.far = far
@@ -547,6 +640,12 @@ class Cluster:
         """The worker and the task of each thread that runs one."""
         self.asking: list[tuple[Client, asyncio.Future[Any]]] = []
         self._made = 0
+        self._have_folders = have_folders
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder of the worker that was started last."""
+        return f"worker{self._made}" if self._have_folders else "worker"
 
     def wire(self, to: Process) -> Wire:
         """Return one direction of a connection."""
@@ -578,7 +677,13 @@ class Cluster:
         if holder is None or holder.process.is_dead or holder.process.is_stopped:
             return None
         held = holder.state.tasks.get(key)
-        return pickle.loads(held.result) if held is not None and held.state == "memory" else None
+        if held is None or held.state != "memory":
+            return None
+        if holder is worker:
+            return held.value
+        with suppress(OSError):  # its file has just gone
+            return held.sent()
+        return None
 
     def notices(self, worker: Worker, *, expected: bool) -> None:
         """Let the scheduler notice that a worker has gone, after all that the worker has sent."""
@@ -594,13 +699,20 @@ class Cluster:
         worker, key = self.at_work[id(now()._thread)]
         worker.secede(key)
 
-    async def asked(self, scheduler: Scheduler, address: str, msg: dict[str, Any]) -> Any:
-        """Let a worker answer a request of the scheduler."""
+    def rejoin(self) -> None:
+        """Let the task of this thread go on in the threads."""
+        worker, key = self.at_work[id(now()._thread)]
+        worker.rejoin(key)
+
+    async def asked(
+        self, scheduler: Scheduler, address: str, msg: dict[str, Any], by: Process | None = None
+    ) -> Any:
+        """Let a worker answer a request of the scheduler, or of another process."""
         worker = scheduler.workers.get(address)
         if worker is None:
             raise CommClosed(address)
         answer = now().loop.create_future()
-        there, back = self.wire(worker.process), self.wire(scheduler.process)
+        there, back = self.wire(worker.process), self.wire(by or scheduler.process)
 
         async def serve() -> None:
             try:
@@ -634,7 +746,7 @@ class Cluster:
             held = None if worker is None else worker.state.tasks.get(future.key)
             if held is not None and held.state == "memory" and not worker.process.is_stopped:  # type: ignore[union-attr]
                 await asyncio.sleep(self._rng.random() * self._latency_s)
-                return pickle.loads(held.result)
+                return held.sent()
             if self._rng.random() < 0.1:
                 raise CommClosed(str(future.key))
             await asyncio.sleep(0.5)

@@ -40,9 +40,10 @@ from tests.simulation.client import Client
 from tests.simulation.endpoints import TOKENS
 from tests.simulation.far import CODE, SCRIPT, SNAPSHOT, Reader
 from tests.simulation.items import REFUSED
+from tests.simulation.keys import brought_together, is_lost_connection
 from tests.simulation.left_out import fitting_limits
 from tests.simulation.partitions import know_all, source_of
-from tests.simulation.promises import CheckedLedger, Listener, Ruled, demand
+from tests.simulation.promises import CheckedLedger, Listener, Ruled, Violation, demand
 from tests.simulation.scenario import AT_WORK, ENDING, OPENING, PUBLISHING, Scenario
 from tests.simulation.usage import check_usage
 from tests.simulation.world import EPOCH_S, Process, now
@@ -51,11 +52,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from daskprs._cluster.part_writers import PartWriters
+    from daskprs._cluster.staged_work import StagedWork
     from daskprs._core.limits import Limits
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._driver.ports import Slots
     from daskprs._folders.job_folder import JobFolder
     from daskprs._inputs.collections.source import CollectionSource
+    from daskprs._job.job_input import JobInput
     from tests.simulation.play import Stage
 
 OVER_WITHIN_S = 10.0
@@ -96,8 +99,11 @@ class Driver:
         """Ends what has parts written on the cluster."""
         self._source: CollectionSource | None = None
         self._known_before: dict[str, Any] = {}
-        self._staged: PartitionFeed | None = None
-        """The partitions that workers hold."""
+        self._staged: StagedWork[Any] | None = None
+        """The partitions that workers hold, or the parts of rows by key."""
+        self._keys: JobInput | None = None
+        """What has brought rows together by key."""
+        self._reader: Any = Reader()
         self._asked_s: float | None = None
         """When SIGTERM was heard."""
         self._interrupts = LateInterrupts(lambda: self._is_done)
@@ -121,7 +127,7 @@ class Driver:
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(stage.folder))
             make_salt(stage.folder, "salt")
-            facts, plan = self._input(stage.folder)
+            facts, plan = self._input(stage.folder, stack)
             self.store = store = ResultStore(
                 stage.folder,
                 epoch,
@@ -152,7 +158,7 @@ class Driver:
                 spending=Spending(store.spent_before, store.useful_before),
             )
             listeners: Any = Listener(stage.books, epoch, stage.disk.record)
-            job = spec_of(job_id, stage.folder, epoch, scenario)
+            job = spec_of(job_id, stage.folder, epoch, scenario, self._reader)
             try:
                 with ExitStack() as self._writing:
                     ending = self._work(job, ledger, store, listeners)
@@ -265,10 +271,15 @@ class Driver:
         stage = self._stage
         if stage.is_calm:
             return InlineSlots(job, threads=1)
-        self.client = client = Client(self.process, stage.cluster, f"client-{self.number}")
-        stage.clients.append(client)
-        nodes = SlotAllocator(None, None, 0.0)
+        client, nodes = self._connected(), SlotAllocator(None, None, 0.0)
         return ClusterSlots(client, job, nodes, listeners, self._staged)  # type: ignore[arg-type]
+
+    def _connected(self) -> Client:
+        """Return the client of the driver."""
+        if self.client is None:
+            self.client = Client(self.process, self._stage.cluster, f"client-{self.number}")
+            self._stage.clients.append(self.client)
+        return self.client
 
     # ---- the input ----
 
@@ -283,9 +294,13 @@ class Driver:
         is_apart = bool(stage.scenario.partitions and stage.disk.cut_off)
         return set() if is_apart else stage.books.reported
 
-    def _input(self, folder: JobFolder) -> tuple[dict[str, Any], Callable[[], Iterator[MiniBatch]]]:
+    def _input(
+        self, folder: JobFolder, stack: ExitStack
+    ) -> tuple[dict[str, Any], Callable[[], Iterator[MiniBatch]]]:
         """Return the facts about the input, and what makes its plan as far as it is known."""
         scenario = self._stage.scenario
+        if scenario.keyed is not None:
+            return self._brought_together(folder, stack)
         if not scenario.partitions:
             return {}, lambda: iter(scenario.plan())
         self._source = source = source_of(scenario, folder.scratch)
@@ -296,17 +311,36 @@ class Driver:
         self._known_before = source.compare(extends=False)
         return source.fingerprint(), source.mini_batches
 
+    def _brought_together(
+        self, folder: JobFolder, stack: ExitStack
+    ) -> tuple[dict[str, Any], Callable[[], Iterator[MiniBatch]]]:
+        """Bring the rows of each key together: no loss of workers ends that."""
+        stage = self._stage
+        connected = None if stage.is_calm else self._connected
+        try:
+            source, self._keys = brought_together(stage.scenario, folder.scratch, stack, connected)
+        except Exception as error:
+            may_fail = is_lost_connection(error) or stage.disk.struck
+            demand(may_fail or isinstance(error, Violation), f"rows by key: {error!r}")
+            raise
+        self._reader = source.reader()
+        return source.fingerprint(), source.mini_batches
+
     def _plan(
         self, plan: Callable[[], Iterator[MiniBatch]], store: ResultStore, job_id: str
     ) -> Iterator[MiniBatch | None]:
         """Return the plan; that of a collection grows on a cluster."""
+        if self._keys is not None:
+            planned = self._keys.plan(store)
+            self._staged = self._keys.staged
+            return planned
         if self._source is None or self._stage.is_calm:
             return plan()
         self._staged = feed = PartitionFeed(self._source, job_id, store.is_settled)
         return feed.plan()
 
 
-def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario) -> JobSpec:
+def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario, reader: Any) -> JobSpec:
     """Return what agents receive; there is a script to send where hosts do not see the folder."""
     source_directory = None
     if scenario.far:
@@ -318,7 +352,7 @@ def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario) -> J
         script=ScriptSpec(SCRIPT, source_directory=source_directory),
         arguments=(),
         environment=HiddenValues({}),
-        reader=pickle.dumps(Reader()),
+        reader=pickle.dumps(reader),
         unit="row",
         output=scenario.spec._replace(key=rows_key(folder)),
         job_dir=str(folder),

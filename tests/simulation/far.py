@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from daskprs._agent.node.site import NodeFolder, WorkerSite
 from daskprs._inputs.frames.inline_data import Carried
 from daskprs._inputs.source.pieces import PartitionSlice
+from tests.simulation.keys import look_at_rows
 from tests.simulation.partitions import Placed, Staging
 from tests.simulation.promises import demand
 from tests.simulation.world import now
@@ -50,6 +51,9 @@ def look_at(job: JobSpec, mini_batch: MiniBatch) -> None:
     piece, index = mini_batch.piece, mini_batch.index
     if isinstance(piece, Placed | PartitionSlice):
         demand(Staging.first_of(piece) == index, f"{index} has the piece {piece!r}")
+        return
+    if Staging.scenario.keyed is not None:
+        look_at_rows(job, mini_batch, Staging.scenario.keyed)
         return
     if not job.far:
         demand(piece == index, f"{index} has the piece {piece!r}")

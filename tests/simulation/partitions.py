@@ -48,7 +48,8 @@ class Staged:
     @property
     def description(self) -> PartitionDescription:
         """What the driver needs to know."""
-        bounds = np.array([*range(0, self._rows, self._step), self._rows], np.int64)
+        begins = range(0, max(1, self._rows), self._step)
+        bounds = np.array([*begins, self._rows], np.int64)
         return PartitionDescription(self._rows, bounds, np.diff(bounds), _digest(self.number), None)
 
     def placed(self, piece: PartitionSlice, folder: Path) -> Placed:
@@ -72,14 +73,16 @@ def stage(number: int, rows: int, step: int, seconds: float, _: Mapping[int, Any
     return Staged(number, rows, step)
 
 
-def source_of(scenario: Scenario, scratch: Path) -> CollectionSource:
+def source_of(
+    scenario: Scenario, scratch: Path, made: type[CollectionSource] = CollectionSource
+) -> CollectionSource:
     """Return the collection of a scenario, whose table an earlier driver may have begun."""
-    count = len(scenario.partitions)
+    count = len(scenario.rows_of_partitions)
     keys = [("p", number) for number in range(count)]
     graph = PartitionGraph({key: Task(key, int, key[1]) for key in keys}, keys)
     collection: Any = SimpleNamespace(kind="bag", graph=graph, meta=None, token="token")  # noqa: S106
     size = Size(1, "rows") if scenario.is_cut else WHOLE
-    source = CollectionSource(collection, StagingForm("bag", size), "item")
+    source = made(collection, StagingForm("bag", size), "item")
     scratch.mkdir(exist_ok=True)
     source.open_table(scratch)
     return source
@@ -87,7 +90,7 @@ def source_of(scenario: Scenario, scratch: Path) -> CollectionSource:
 
 def know_all(source: CollectionSource, scenario: Scenario) -> None:
     """Let a source know its partitions, as if they had been computed in this process."""
-    for number, rows in enumerate(scenario.partitions):
+    for number, rows in enumerate(scenario.rows_of_partitions):
         source.table.cuts[number] = PartitionCut(rows, _step(scenario, rows), rows, _digest(number))
 
 
@@ -120,7 +123,7 @@ class Staging:
     ) -> dict[Any, Future]:
         """Submit the task of a partition, and the one that describes it."""
         del held, tail
-        rows, key, told = cls.scenario.partitions[group.number], *wanted[:2]
+        rows, key, told = cls.scenario.rows_of_partitions[group.number], *wanted[:2]
         given = group.number, rows, _step(cls.scenario, rows), cls.rng.random() * COMPUTED_S
         staged = client.compute(stage, given, {}, key, workers)
         return {key: staged, told: client.compute(_described, (), {0: key}, told, ())}

@@ -21,6 +21,7 @@ from tests.simulation.driver import Driver
 from tests.simulation.endpoints import Endpoint, Server
 from tests.simulation.far import Reading
 from tests.simulation.items import GOOD
+from tests.simulation.keys import KeyHelper
 from tests.simulation.left_out import FORMS, LeftOut, output_in, typed_in
 from tests.simulation.partitions import Staging
 from tests.simulation.parts import Helper
@@ -175,11 +176,18 @@ class Stage:
         Reading.rng = random.Random(f"reading of {scenario.seed}")  # noqa: S311
         Reading.damaged, Reading.left = scenario.damaged, MOST_DAMAGED
         Staging.scenario, Staging.rng = scenario, self.rng
+        KeyHelper.rng = random.Random(f"key helpers of {scenario.seed}")  # noqa: S311
         Helper.rng = random.Random(f"helpers of {scenario.seed}")  # noqa: S311
         Executor.late_s = staticmethod(lambda _: self.rng.random() * 0.2)
         with on(self), installed(world), self.disk.installed():
             if not self.is_calm:
-                self.cluster = Cluster(self.rng, scenario.latency_s, scenario.far, self.nodes)
+                self.cluster = Cluster(
+                    self.rng,
+                    scenario.latency_s,
+                    scenario.far,
+                    self.nodes,
+                    have_folders=scenario.keyed is not None,
+                )
                 for number in range(scenario.hosts):
                     self.strikes.add_worker(f"host{number}", scenario.threads)
                 for after_s, what in scenario.strikes:

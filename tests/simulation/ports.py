@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 # Modules that jobs load when they need them have to be there before their clocks are replaced.
+import daskprs._cluster.key_exchange
 import daskprs._cluster.part_writers
 import daskprs._cluster.partition_feed
 import daskprs._output.dataset.earlier_parts
 import daskprs._output.dataset.ordered_parts
 import daskprs._output.failures.failed_table  # noqa: F401
 from daskprs._core.usage import NodeUsage
+from tests.simulation.client import wait
 from tests.simulation.endpoints import LOOK_EVERY_S
 from tests.simulation.far import site_of
+from tests.simulation.keys import Asyncio, KeyHelper, OnHost
 from tests.simulation.partitions import Staging
 from tests.simulation.parts import Helper, in_folder
 from tests.simulation.pool import Pool
@@ -72,6 +76,10 @@ def _leave_the_threads() -> None:
     _stages[-1].cluster.leave_the_threads()
 
 
+def _rejoin() -> None:
+    _stages[-1].cluster.rejoin()
+
+
 def _exchanged(one: Path, other: Path) -> bool:
     return _stages[-1].disk.exchange(one, other)
 
@@ -81,6 +89,8 @@ def simulated() -> Iterator[None]:
     """Let the modules of daskprs find simulated things; seeds are played within the block."""
     worker, lease = "daskprs._cluster.worker_plugin", "daskprs._cluster.lease"
     nodes = "daskprs._cluster.remote.nodes"
+    exchange, dealer = "daskprs._cluster.key_exchange", "daskprs._cluster.key_worker"
+    shuffle = "daskprs._inputs.keys.shuffle"
     writers, parts = "daskprs._cluster.part_writers", "daskprs._cluster.part_worker"
     more = {
         (worker, "AgentPool"): Pool,
@@ -123,6 +133,22 @@ def simulated() -> Iterator[None]:
         (parts, "PeriodicCallback"): _Periodic,
         (parts, "HelperPool"): Helper,
         ("daskprs._output.dataset.part_attempt", "chdir"): in_folder,
+        (exchange, "wait"): wait,
+        (exchange, "get_address_host"): _host,
+        (exchange, "SMALL_BYTES"): 0,
+        (shuffle, "PART_BYTES"): 1,
+        (shuffle, "PIECE_BYTES"): 1,
+        (dealer, "get_worker"): _this_worker,
+        (dealer, "get_address_host"): _host,
+        (dealer, "leave_the_threads"): _leave_the_threads,
+        (dealer, "rejoin"): _rejoin,
+        (dealer, "asyncio"): Asyncio,
+        (dealer, "os"): OnHost(),
+        (dealer, "HelperPool"): KeyHelper,
+        (dealer, "usable_cores"): lambda: 4,
+        (dealer, "usable_bytes"): lambda: None,
+        # It makes a file with a name of chance.
+        ("daskprs._inputs.keys.partition_keys", "owner_in"): lambda _: os.geteuid(),
     }
     with replaced(more):
         yield

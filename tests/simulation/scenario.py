@@ -26,6 +26,7 @@ from tests.simulation.items import (
     STAGE_RAISES,
     Items,
 )
+from tests.simulation.keys import Keyed
 
 SPECS = {
     "text": OutputSpec(text=True, typed=False),
@@ -96,6 +97,13 @@ class Scenario:
     """Calls of `run` at a time of a process, where it makes several."""
     endpoint: Endpoint | None = None
     """The endpoint that the script calls."""
+    keyed: Keyed | None = None
+    """The table, where its rows are brought together by key: each key is a mini-batch."""
+
+    @property
+    def rows_of_partitions(self) -> tuple[int, ...]:
+        """The rows of each partition of the collection."""
+        return self.partitions if self.keyed is None else tuple(map(len, self.keyed.rows))
 
     @property
     def length_s(self) -> float:
@@ -145,6 +153,8 @@ class Scenario:
             "lives of workers": self.life_s,
             "typed rows": self.typed,
             "partitions": self.partitions,
+            "keys": self.keyed,
+            "keys, of partitions": self.keyed is not None and self.keyed.is_collection,
             "parts by workers": self.small_bytes <= FEW_BYTES,
             "lives of processes": self.limits.agent_max_mini_batches,
             "calls at a time": self.calls,
@@ -262,6 +272,10 @@ FORGETS_S = 150.0
 """Seconds without a settled mini-batch after which such a job ends."""
 HAVE_STAGES = 0.05
 """Share of the other seeds in which stages fail, in processes beside those of `run`."""
+HAVE_KEYS = 0.04
+"""Share of the other seeds whose rows are brought together by key: one costs …"""
+EXCHANGED_S = 3.0
+"""About the seconds in which rows are brought together."""
 HAVE_SIGNALS = 0.1
 """Share of the seeds in which SIGTERM comes."""
 HAVE_STOPPED_SCHEDULERS = 0.1
@@ -465,6 +479,30 @@ def with_endpoint(scenario: Scenario, rng: random.Random) -> Scenario:
     return replace(scenario, bad=bad, limits=limits, endpoint=endpoint)
 
 
+def with_keys(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Return a scenario whose rows are brought together by key: each key is a mini-batch."""
+    if scenario.items is not None or scenario.partitions or scenario.endpoint is not None:
+        return scenario
+    count = scenario.count
+    dealt = [*range(count), *(rng.randrange(count) for _ in range(count * rng.choice([0, 1, 3])))]
+    rng.shuffle(dealt)
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(dealt))}
+    rows: list[tuple[int, ...]] = []
+    while dealt:
+        size = rng.choice([0, 1, 2, 2, 3, 5, 8])
+        rows.append(tuple(numbers[key] for key in dealt[:size]))
+        del dealt[:size]
+    parts, small = rng.choice([1, 3, 8, 100]), rng.choice([0, 8 << 20])
+    keyed = Keyed(tuple(rows), rng.random() < 0.6, parts, small)
+    if not scenario.far and rng.random() < 0.5:
+        far = {f"host{number}" for number in range(rng.randint(1, scenario.hosts))}
+        scenario = replace(scenario, far=frozenset(far))
+    length_s = EXCHANGED_S + scenario.length_s
+    times = rng.choice([0, 1, 1, 2])
+    strikes = [(rng.random() * length_s, rng.choice(STRIKES)) for _ in range(times)]
+    return replace(scenario, keyed=keyed, strikes=sorted(scenario.strikes + strikes))
+
+
 def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
     """Return a scenario whose mini-batches have several items."""
     count = min(scenario.count, MOST_MINI_BATCHES)
@@ -547,5 +585,6 @@ RARE = (
     ("partitions", HAVE_PARTITIONS, with_partitions),
     ("stopped schedulers", HAVE_STOPPED_SCHEDULERS, with_stopped_schedulers),
     ("endpoints", HAVE_ENDPOINTS, with_endpoint),
+    ("keys", HAVE_KEYS, with_keys),
 )
 """What only a share of the seeds has, in the order in which it is drawn."""

@@ -49,6 +49,7 @@ PLAIN: dict[str, Any] = {
     "damaged": 0.0,
     "has_stages": False,
     "endpoint": None,
+    "keyed": None,
 }
 PLAIN_LIMITS: dict[str, Any] = {
     "agent_max_mini_batches": None,
@@ -161,7 +162,8 @@ def smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield from (replace(scenario, items=items) for items in fewer(scenario.items))
     for count in (scenario.count // 2, scenario.count - 1):
         if count and all(index < count for index in scenario.acting):
-            yield replace(scenario, count=count)
+            keyed = scenario.keyed and scenario.keyed.fewer(count)
+            yield replace(scenario, count=count, keyed=keyed)
     if scenario.hosts > 1:
         yield replace(scenario, hosts=scenario.hosts - 1)
     yield from plainer(scenario, PLAIN)

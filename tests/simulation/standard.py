@@ -126,6 +126,10 @@ class Event:
         """Set it."""
         self._is_set = True
 
+    def clear(self) -> None:
+        """Take that back."""
+        self._is_set = False
+
     def is_set(self) -> bool:
         """Say whether it is set."""
         return self._is_set

@@ -6,6 +6,7 @@ import os
 import pickle
 import secrets
 import threading
+import time
 from collections import Counter
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -322,8 +323,8 @@ class KeyExchange:
         probe = ProbeFile(str(folder / ".seen"), secrets.token_hex(16))
         (folder / ".seen").write_text(probe.token)
         try:
-            sees = self._client.run(probe.is_seen)
-            return bool(sees) and all(sees.values())
+            sees = self._answers(probe.is_seen)
+            return bool(sees) and all(sees)
         finally:
             (folder / ".seen").unlink()
 
@@ -331,7 +332,21 @@ class KeyExchange:
         """Return whether the workers see the files of the input: the first one, and a last one."""
         paths = [file.path for file in source.files() if not is_url(file.path)]
         ends = [*paths[:1], *paths[-1:]]
-        return not ends or all(self._client.run(_exist, ends).values())
+        return not ends or all(self._answers(_exist, ends))
+
+    def _answers(self, function: Callable[..., bool], *given: Any) -> list[bool]:
+        """Return what a function says on all workers; one that is going is asked no more."""
+        while True:
+            answers = [*self._client.run(function, *given, on_error="return").values()]
+            failed = [one for one in answers if isinstance(one, Exception)]
+            if not failed:
+                return answers
+            for error in failed:
+                if not isinstance(error, OSError):
+                    raise error
+            # A worker has died meanwhile, or cannot be reached, as the scheduler will soon notice.
+            self.check()
+            time.sleep(LOOK_EVERY_S)
 
     def _open(self, dealing: Dealing) -> None:
         plugin = ExchangePlugin(dealing, self._environment, self._agents())

@@ -159,6 +159,26 @@ def test_a_lost_worker_costs_what_it_held(
         assert poll_for(lambda: not any(client.run(_left).values()))
 
 
+def test_a_worker_may_die_while_it_is_asked_for_what_it_sees(
+    tmp_path: Path, cluster: ByHand, source: ShuffledKeySource
+) -> None:
+    """The others do the work."""
+    meant = expected(source, tmp_path / "here")
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        pid = next(iter(client.run(_pid).values()))
+        os.kill(pid, signal.SIGSTOP)
+        dying = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
+        dying.start()
+        exchange = KeyExchange(client, None, None)
+        scratch = tmp_path / "there"
+        scratch.mkdir()
+        groups = exchange.run(source._source, ("town", "year"), scratch, lambda _: None)
+        dying.join()
+        exchange.close()
+    assert contents(groups, lambda part: (scratch / f"keyed.{part}").read_bytes()) == meant
+
+
 @pytest.mark.long
 def test_an_error_of_a_piece_is_that_of_the_exchange(
     tmp_path: Path, cluster: ByHand, source: ShuffledKeySource

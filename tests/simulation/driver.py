@@ -40,10 +40,10 @@ from tests.simulation.client import Client
 from tests.simulation.endpoints import TOKENS
 from tests.simulation.far import CODE, SCRIPT, SNAPSHOT, Reader
 from tests.simulation.items import REFUSED
-from tests.simulation.keys import brought_together, is_lost_connection
+from tests.simulation.keys import brought_together, may_end
 from tests.simulation.left_out import fitting_limits
 from tests.simulation.partitions import know_all, source_of
-from tests.simulation.promises import CheckedLedger, Listener, Ruled, Violation, demand
+from tests.simulation.promises import CheckedLedger, Listener, Ruled, demand
 from tests.simulation.scenario import AT_WORK, ENDING, OPENING, PUBLISHING, Scenario
 from tests.simulation.usage import check_usage
 from tests.simulation.world import EPOCH_S, Process, now
@@ -320,8 +320,8 @@ class Driver:
         try:
             source, self._keys = brought_together(stage.scenario, folder.scratch, stack, connected)
         except Exception as error:
-            may_fail = is_lost_connection(error) or stage.disk.struck
-            demand(may_fail or isinstance(error, Violation), f"rows by key: {error!r}")
+            may_fail = may_end(error, is_struck=bool(stage.disk.struck))
+            demand(may_fail, f"rows were not brought together: {error!r}")
             raise
         self._reader = source.reader()
         return source.fingerprint(), source.mini_batches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from daskprs._inputs.source.source import TableSource
 from daskprs._job.job_input import JobInput
 from daskprs.errors import AgentError, DaskprsError
 from tests.simulation.partitions import know_all, source_of
-from tests.simulation.promises import demand
+from tests.simulation.promises import Violation, demand
 from tests.simulation.world import now
 
 if TYPE_CHECKING:
@@ -179,9 +180,12 @@ def brought_together(
     return source, done
 
 
-def is_lost_connection(error: Exception) -> bool:
-    """Return whether an exchange has ended with its connection, as it may."""
-    return isinstance(error, DaskprsError) and key_exchange.CONNECTION_LOST in str(error)
+def may_end(error: Exception, *, is_struck: bool) -> bool:
+    """Return whether the loss of the connection, or the disk of the driver, ends an exchange."""
+    if isinstance(error, DaskprsError):
+        return is_struck or key_exchange.CONNECTION_LOST in str(error)
+    is_of_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO)
+    return is_of_disk or isinstance(error, Violation)
 
 
 def look_at_rows(job: JobSpec, mini_batch: MiniBatch, keyed: Keyed) -> None:

@@ -321,7 +321,11 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         if worker == self._worker.address:
             return self._wait_for(self._answer(what, *given))
         operation = getattr(self._worker.rpc(worker), self.name)
-        return self._wait_for(operation(what=what, given=to_serialize(given)))["result"]
+        answer = self._wait_for(operation(what=what, given=to_serialize(given)))
+        if answer is None:  # it is closing, or another one has its address: it has no such handler
+            msg = f"the worker {worker} does not deal out any more"
+            raise ConnectionError(msg)
+        return answer["result"]
 
     async def _serve(self, what: str, given: tuple[Any, ...]) -> dict[str, Any]:
         return {"result": to_serialize(await self._answer(what, *given))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
@@ -103,6 +104,15 @@ def _pid() -> int:
     return os.getpid()
 
 
+async def _deafen(dask_worker: Worker) -> bool:
+    """Let a worker answer no question of an exchange for a second; return whether it did."""
+    handlers = dask_worker.handlers
+    names = [name for name in handlers if name.startswith("daskprs-keys")]
+    for name in names:
+        asyncio.get_running_loop().call_later(1.0, handlers.setdefault, name, handlers.pop(name))
+    return bool(names)
+
+
 def _left(dask_worker: Worker) -> list[Any]:
     """Return what a worker has of exchanges."""
     plugins = [name for name in dask_worker.plugins if name.startswith("daskprs-keys")]
@@ -177,6 +187,32 @@ def test_a_worker_may_die_while_it_is_asked_for_what_it_sees(
         dying.join()
         exchange.close()
     assert contents(groups, lambda part: (scratch / f"keyed.{part}").read_bytes()) == meant
+
+
+@pytest.mark.long
+def test_a_worker_may_close_while_others_ask_it_for_rows(
+    tmp_path: Path, cluster: ByHand, source: ShuffledKeySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no handler for that any more; they ask again."""
+    meant = expected(source, tmp_path / "here")
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        exchange = KeyExchange(client, None, None)
+        begin = exchange._gathers
+
+        def gathers(parts: int) -> Iterator[Future]:
+            assert all(client.run(_deafen).values())
+            return begin(parts)
+
+        monkeypatch.setattr(exchange, "_gathers", gathers)
+        monkeypatch.setattr(exchange, "_is_seen", lambda _: False)
+        scratch = tmp_path / "there"
+        scratch.mkdir()
+        groups = exchange.run(source._source, ("town", "year"), scratch, lambda _: None)
+        parts = _parts_of(exchange)
+        bodies = client.gather([client.submit(_bytes_of, part) for part in parts])
+        exchange.close()
+    assert contents(groups, bodies.__getitem__) == meant
 
 
 @pytest.mark.long

@@ -500,7 +500,9 @@ def with_keys(scenario: Scenario, rng: random.Random) -> Scenario:
     length_s = EXCHANGED_S + scenario.length_s
     times = rng.choice([0, 1, 1, 2])
     strikes = [(rng.random() * length_s, rng.choice(STRIKES)) for _ in range(times)]
-    return replace(scenario, keyed=keyed, strikes=sorted(scenario.strikes + strikes))
+    strikes = sorted(scenario.strikes + strikes)
+    # At the end of its life a worker hands its results to others, which nobody does here.
+    return replace(scenario, keyed=keyed, strikes=strikes, life_s=None)
 
 
 def with_items(scenario: Scenario, rng: random.Random) -> Scenario:

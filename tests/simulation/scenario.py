@@ -273,7 +273,7 @@ FORGETS_S = 150.0
 HAVE_STAGES = 0.05
 """Share of the other seeds in which stages fail, in processes beside those of `run`."""
 HAVE_KEYS = 0.04
-"""Share of the other seeds whose rows are brought together by key: one costs …"""
+"""Share of the other seeds whose rows are brought together by key: one costs three others."""
 EXCHANGED_S = 3.0
 """About the seconds in which rows are brought together."""
 HAVE_SIGNALS = 0.1

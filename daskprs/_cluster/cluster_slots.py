@@ -140,19 +140,19 @@ class ClusterSlots:
         self._manager.withdraw(lease_id, rest=rest)
 
     def ended(
-        self, within_s: float
+        self, within_s: float, is_over: Callable[[], bool]
     ) -> Iterator[tuple[SlotId, LeaseReturned | LeaseFailed | LeaseWithdrawn]]:
         """Yield the leases that have ended; wait for the first one."""
         with suppress(Empty):
             news = self._inbox.get(timeout=within_s)
             while True:
-                ended = None if news is None else self._ended(*news)
+                ended = None if news is None else self._ended(*news, is_over)
                 if ended is not None:
                     yield ended
                 news = self._inbox.get_nowait()
 
     def _ended(
-        self, lease_id: int, future: Future | Brought
+        self, lease_id: int, future: Future | Brought, is_over: Callable[[], bool]
     ) -> tuple[SlotId, LeaseReturned | LeaseFailed | LeaseWithdrawn] | None:
         """Return how a lease ended; None where it was lost with its slot."""
         manager = self._manager
@@ -163,7 +163,11 @@ class ClusterSlots:
         if isinstance(future, Brought):
             returned = future.returned
         elif future.status == "finished":
-            returned = fetched(future, self._client, partial(manager.is_there, slot.worker))
+            is_there = partial(manager.is_there, slot.worker)
+            returned = fetched(future, self._client, lambda: is_there() and not is_over())
+            # A scheduler that has stopped would hold up the end of the job: a resume runs it again.
+            if returned is None and is_over():
+                return slot, LeaseWithdrawn(lease_id)
         if returned is not None:
             return slot, returned
         if isinstance(future, Brought):

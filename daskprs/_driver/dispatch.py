@@ -144,7 +144,7 @@ class Dispatcher:
         # A flood of returned leases must not starve the ticks, on which all timeouts depend.
         now_s = self._clock.monotonic()
         until_s = now_s + 2 * TICK_S
-        for slot, ended in self._slots.ended(self._ledger.wait_s(now_s, TICK_S)):
+        for slot, ended in self._slots.ended(self._ledger.wait_s(now_s, TICK_S), self._is_over):
             self._lease_ended(slot, ended)
             if self._ending is not None or self._clock.monotonic() > until_s:
                 break
@@ -159,6 +159,11 @@ class Dispatcher:
         self._note_usage(self._clock.monotonic())
         self._files.sync_if_due(self._clock.monotonic())
         self._tell_standing()
+
+    def _is_over(self) -> bool:
+        """Say whether the end of the job has come, such as some seconds after SIGTERM."""
+        at_s = self._end().at_s
+        return at_s is not None and self._clock.monotonic() >= at_s
 
     def _note_usage(self, now_s: float) -> None:
         """Note for a resume what the job has used, about once a second."""

@@ -77,7 +77,9 @@ class InlineSlots:
         self._tell(LeaseWithdrawn(lease_id) if is_back else LeaseKept(lease_id))
 
     def ended(
-        self, within_s: float
+        self,
+        within_s: float,
+        is_over: Callable[[], bool],  # noqa: ARG002 - nothing is on its way
     ) -> Iterator[tuple[SlotId, LeaseReturned | LeaseFailed | LeaseWithdrawn]]:
         """Work on the leases, and yield each when it has ended."""
         if self._is_offered and not self._leases:

@@ -46,9 +46,12 @@ class Slots(Protocol):
         """
 
     def ended(
-        self, within_s: float
+        self, within_s: float, is_over: Callable[[], bool]
     ) -> Iterator[tuple[SlotId, LeaseReturned | LeaseFailed | LeaseWithdrawn]]:
-        """Yield the leases that have ended; wait for the first one."""
+        """Yield the leases that have ended; wait for the first one.
+
+        `is_over` says whether the end of the job has come, so that no result is waited for.
+        """
 
     def settle(self, mini_batches: Iterable[MiniBatch]) -> None:
         """Let go what only these mini-batches needed: they are done for good."""

@@ -38,6 +38,13 @@ def test_no_seed_with_keys_breaks_a_promise(seed: int) -> None:
     assert seeds_played(seed, 1).violations == []
 
 
+def test_sigterm_is_heard_while_results_are_fetched_from_a_stopped_scheduler() -> None:
+    """In this seed, the scheduler stops twice, for 40 s."""
+    strikes = [what for _, what in drawn(284620).strikes]
+    assert {"terminate job", "stop scheduler"} <= {*strikes}
+    assert seeds_played(284620, 1).violations == []
+
+
 def test_a_seed_is_the_same_each_time() -> None:
     """What was found is found again."""
     one, other = (seeds_played(3, 2) for _ in range(2))

@@ -85,3 +85,21 @@ def test_an_agent_that_hangs_between_two_leases_is_ended_there() -> None:
     assert sorted([outcome.index, *second.untouched]) == [0, 1, 2, 3, 4]
     assert (second.lease_id, second.running) == (2, ())
     assert not slot.is_staffed
+
+
+def test_an_agent_that_shuts_down_is_left_alone() -> None:
+    """It may have work, in a job that was interrupted, and take its time."""
+    slot = StandIn(Random(1))  # noqa: S311
+    slot.run(lease_of(1, range(3), None, return_when_ready=True))
+    agent: Any = slot._agent
+    agent.receive, agent.drain = lambda _: [], list
+    agent.overdue = lambda: Activity(Phase.SHUTDOWN, 0, 1, agent.order, NOTHING, 0, 4)
+    exited = agent.stop()
+
+    def stop() -> Any:
+        slot.watch()  # as another thread does meanwhile
+        assert not agent.gone
+        return exited
+
+    agent.stop = stop
+    assert slot.stop() == (exited,)

@@ -85,6 +85,9 @@ class Slot:
         self._orders = 0
         self._busy = threading.Lock()
         """Held by the running lease; a cancelled lease may still hold it when the next comes."""
+        self._looking = threading.Lock()
+        """Held while the agent is judged between two leases."""
+        self._is_stopped = False
         self._turning = threading.Lock()
         """Held while a lease takes its turn, and while the agent of one is killed."""
         self._lease_id = 0
@@ -125,18 +128,23 @@ class Slot:
         if not self._busy.acquire(blocking=False):
             return
         try:
-            lease, agent, run = self._lease, self._agent, self._run
-            if lease is None or agent is None or run is None:
-                return
-            self._receive(agent, agent.receive(0.0), run)
-            # All else can wait for the next lease.
-            if not (run.finished or run.halted is not None or agent.gone):
-                self._ended_between = self._judged(lease, agent, run)
+            with self._looking:
+                lease, agent, run = self._lease, self._agent, self._run
+                if self._is_stopped or lease is None or agent is None or run is None:
+                    return
+                self._receive(agent, agent.receive(0.0), run)
+                # All else can wait for the next lease.
+                if not (run.finished or run.halted is not None or agent.gone):
+                    self._ended_between = self._judged(lease, agent, run)
         finally:
             self._busy.release()
 
     def stop(self) -> tuple[AgentEvent, ...]:
         """Shut down the agent, and return the agent events."""
+        # A job that was interrupted leaves work behind. Who looks at it would take the agent's last
+        # messages, and end it for its `shutdown`.
+        with self._looking:
+            self._is_stopped = True
         if self._agent is not None:
             self._dismiss(self._agent.stop())
         return self._taken_events()

@@ -178,6 +178,7 @@ def rows_of(result: daskprs.ParallelRunResult) -> pd.DataFrame:
     return result.to_pandas(ignore_index=True)
 
 
+@pytest.mark.long
 def test_rows_of_nulls_keep_their_types_where_nothing_heals(tmp_path: Path) -> None:
     """Nothing is returned then that would tell them, or that names of columns are numbers."""
     job = Job(tmp_path / "job", table(32), on_error="null", output=tmp_path / "job" / "rows.csv")

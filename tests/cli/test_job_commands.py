@@ -153,8 +153,14 @@ def test_a_job_goes_on_on_a_cluster_that_is_named(work: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "script", "options", "named"),
     [
-        (pd.DataFrame({"n": [1]}), "source/script.py", {}, "data, a pandas"),
-        ("in", len, {}, "the script len"),
+        pytest.param(
+            pd.DataFrame({"n": [1]}),
+            "source/script.py",
+            {},
+            "data, a pandas",
+            marks=pytest.mark.long,
+        ),
+        pytest.param("in", len, {}, "the script len", marks=pytest.mark.long),
         ("t.csv", "source/script.py", {"dtypes": {"n": int}}, "dtypes={'n': <class 'int'>}"),
     ],
     ids=["a frame", "a function", "an option"],

@@ -208,6 +208,7 @@ def driver_log(job: Path) -> str:
 WRITTEN = re.compile(r"part(?:-(\d+)-\w+\.parquet)? was written by process (\d+) of (\S+://\S+)")
 
 
+@pytest.mark.long
 @HOLDS_NOTHING
 def test_workers_write_the_parts_and_the_bytes_are_those_that_the_driver_writes(
     stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.support.by_hand import ByHand
+from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
@@ -61,10 +62,13 @@ print(*result.failed["error"], sep="|")
 
 @pytest.mark.parametrize(
     ("deed", "told"),
-    [
-        ("time.sleep(600)", "exceeded 4 s"),
-        ("kept = b'x' * (600 << 20); time.sleep(600)", "agent_memory_limit is 500 MiB"),
-    ],
+    mostly_long(
+        [
+            ("time.sleep(600)", "exceeded 4 s"),
+            ("kept = b'x' * (600 << 20); time.sleep(600)", "agent_memory_limit is 500 MiB"),
+        ],
+        suite=[("time.sleep(600)", "exceeded 4 s")],
+    ),
 )
 def test_a_process_that_exceeds_a_limit_is_ended_while_the_driver_is_stopped(
     tmp_path: Path, deed: str, told: str

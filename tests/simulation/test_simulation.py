@@ -57,6 +57,7 @@ SHOWN += "made = [played(int(seed), 1) for seed in sys.argv[1:]]; "
 SHOWN += "print([(sorted(one.counts.items()), one.virtual_s) for one in made])"
 
 
+@pytest.mark.long
 def test_a_seed_is_the_same_in_another_process() -> None:
     """Whatever the hashes of strings are there: sets of names have another order with each."""
     played = [

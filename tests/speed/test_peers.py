@@ -26,7 +26,7 @@ RUNS = [
 RUNS += [
     ("daskprs", workload) for workload in ("nothing-10k", "parquet-1mb", "csv", "keys", "frame")
 ]
-SUITE = [("limit", "csv"), ("daskprs", "nothing-10k")]
+SUITE = [("daskprs", "nothing-10k")]
 
 DASK = replace(peer_list.BY_NAME["dask"], environment=None)  # ours has the same package
 ON_CLUSTER = [

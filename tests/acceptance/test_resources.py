@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRIPT = """
-import sys, time
+import csv, sys, time
 from pathlib import Path
 
 perf = Path(sys.argv[-1])
 
 def rows_of(name):
     table = perf / name
-    return table.read_text().splitlines()[1:] if table.exists() else []
+    return [*csv.DictReader(table.read_text().splitlines())] if table.exists() else []
 
 def run(rows):
     burn(0.2)
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        seen = {row.split(",")[1] for row in rows_of("processes_resource_usage.csv")}
+        rows_seen = rows_of("processes_resource_usage.csv")
+        seen = {row["Process"] for row in rows_seen if row["Mini-batch Id"]}
         if len(seen) == 4 and len(rows_of("node_resource_usage.csv")) >= 3:
             return rows
         time.sleep(0.05)

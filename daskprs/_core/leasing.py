@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 
 REST_S = 1.0
-"""Seconds without a new lease after a lease of the slot failed by an error of daskprs. The pause
-doubles each time: a system limit allows new processes once others end."""
+"""Seconds without a new lease after a lease of the slot failed by an error of daskprs, or one more
+process did not come up there than its node may lose. The pause doubles each time: a system limit
+allows new processes once others end."""
 WAITING_CALLS = 2
 """Mini-batches of a slot for each call that its process makes at a time: one is under way, and one
 waits."""
@@ -166,9 +167,16 @@ class Leasing:
         return worn or not is_worn or self._renewals.may_begin()
 
     def rest(self, slot: SlotRecord) -> None:
-        """Pause the leases of a slot after one failed by an error of daskprs."""
+        """Pause the leases of a slot that cannot start processes, longer each time."""
         slot.rest_s = min(LONGEST_REST_S, 2 * slot.rest_s) or REST_S
         slot.rests_until_s = self._state.now_s + slot.rest_s
+
+    def judge_rest(self, slot: SlotRecord) -> None:
+        """End the pauses of a slot whose lease returned; pause one that cannot start agents."""
+        if self._startup.is_worse(slot):
+            self.rest(slot)
+        else:
+            slot.rest_s = slot.rests_until_s = 0.0
 
     # ---- leases that wait for a thread ----
 

@@ -266,9 +266,9 @@ class Ledger:
         if flight is None:
             return
         slot, carried = flight.slot, len(flight.entries)
-        slot.rest_s = slot.rests_until_s = 0.0
         locations = self._placement.locations(slot.id.node, flight.agent)
         init_failure = self._startup.record_events(returned, slot)
+        self._leasing.judge_rest(slot)
         self._allocator.record_events(returned, slot)
         self._tell_notes(returned)
         state.errors.starts.add(init_failure)

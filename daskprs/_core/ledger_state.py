@@ -108,6 +108,8 @@ class SlotRecord:
     """Whether `init` of the latest agent took longer than its timeout."""
     failures_before: int = 0
     """Number of failed starts in the job when the slot got its latest lease."""
+    failures_in_a_row: int = 0
+    """Number of failed starts in the slot since the last success there."""
     latest_error: StartupError | None = None
     """The error of the latest start; None where it succeeded or is not known."""
 

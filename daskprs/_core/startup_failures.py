@@ -77,6 +77,7 @@ class StartupFailures:
         slot.is_known = slot.is_up = self._succeeded = True
         slot.is_stuck = False
         slot.latest_error = None
+        slot.failures_in_a_row = 0
         self._in_a_row[slot.id.node] = 0
         self._first.clear()
         self._again.clear()
@@ -86,6 +87,7 @@ class StartupFailures:
         self._last = failure
         self._failures += 1
         self._in_a_row[slot.id.node] += 1
+        slot.failures_in_a_row += 1
         slot.is_known = True
         slot.is_up = False
         slot.is_stuck = elapsed_s >= self._state.limits.init_timeout_s
@@ -96,6 +98,23 @@ class StartupFailures:
                 self._again.add(at)
         if self._gets_no_more(slot.id.node) and len(self._state.node_slots) > 1:
             self._give_up(slot.id.node, failure)
+        elif slot.failures_in_a_row == PER_SLOT_ON_NODE + 1 and self.is_worse(slot):
+            self._state.remark(
+                "warning",
+                f"{PER_SLOT_ON_NODE + 1} processes in a row did not come up in one slot of node "
+                f"{slot.id.node}, on worker {slot.id.worker}, the last with {failure}. Others of "
+                "the node are up. This slot waits longer before each further try.",
+            )
+
+    def is_worse(self, slot: SlotRecord) -> bool:
+        """Return whether a slot fails again and again, while others keep its node in use.
+
+        Two workers of a host are one node. One without a package that the other has would start
+        processes without end, six a second.
+        """
+        return slot.failures_in_a_row > PER_SLOT_ON_NODE and any(
+            other.is_up and other.id.node == slot.id.node for other in self._state.slots.values()
+        )
 
     def _give_up(self, node: int, failure: Failure) -> None:
         """Say that the other nodes do the work of this one: else nobody would see that it rests."""

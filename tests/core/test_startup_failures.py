@@ -64,10 +64,12 @@ def test_an_agent_that_is_up_works_on_where_its_node_gets_no_more(desk: Any) -> 
     it.do(first)
     for _ in range(6):
         it.fail_init(second)
+        it.tick(4.0)
     assert it.abort is None
     assert list(it.leases) == [first]
     it.do(first)
-    for _ in range(6):
+    for rest_s in (8.0, 16.0, 32.0, 60.0, 60.0, 60.0):
+        it.tick(rest_s)
         it.fail_init(second)
     ended = AgentExited("process000", -9, "killed", expected=False)
     it.give(first, untouched=tuple(it.indexes(first)), agent_events=(ended,))
@@ -108,6 +110,7 @@ def test_one_agent_that_came_up_anywhere_rules_that_out(desk: Any) -> None:
     it.tick(121.0)
     for _ in range(5):
         it.fail_init(second)
+        it.tick(4.0)
     assert it.abort is None
 
 
@@ -128,6 +131,32 @@ def test_one_agent_at_work_means_that_not_all_are_stuck(desk: Any) -> None:
     it.do(first)
     it.fail_init(second, elapsed_s=30.1)
     assert it.abort is None
+
+
+def test_a_slot_that_fails_beside_others_is_tried_at_longer_intervals(desk: Any) -> None:
+    """The other process of the node does the work meanwhile; one that comes up ends the pauses."""
+    it = desk(100, slots=2)
+    good, bad = it.leases
+    for _ in range(3):
+        it.fail_init(bad)
+        it.do(good)
+        assert bad in it.leases
+    for rest_s in (1.0, 2.0, 4.0):
+        it.fail_init(bad)
+        it.do(good)
+        it.tick(rest_s - 0.1)
+        assert bad not in it.leases
+        it.tick(0.1)
+        assert bad in it.leases
+    (told,) = (one.message for one in it.said if isinstance(one, Remark))
+    assert told == (
+        "4 processes in a row did not come up in one slot of node 0, on worker tcp://host0, the "
+        "last with ValueError: boom. Others of the node are up. This slot waits longer before each "
+        "further try."
+    )
+    it.do(bad)
+    it.fail_init(bad)
+    assert bad in it.leases
 
 
 def test_leases_that_fail_in_themselves_count_against_their_node(desk: Any) -> None:

@@ -241,6 +241,8 @@ SHORTEST_LIFE_S = 8.0
 COMPARED_S = 8.0
 """Seconds more in which rows with a slow item are compared with those of their halves: three calls
 more."""
+PERMITTED_S = 12.0
+"""Seconds more in which a call waits for a permit, at an endpoint that asks for a long pause."""
 HAVE_LIVES = 0.1
 """Share of the seeds in which workers have a lifetime."""
 HAVE_ITEMS = 0.15
@@ -471,6 +473,8 @@ def with_endpoint(scenario: Scenario, rng: random.Random) -> Scenario:
     bad = dict(scenario.bad)
     if rng.random() < 0.1:
         bad[rng.randrange(scenario.count)] = [REFUSED]
+    if scenario.life_s is not None:
+        scenario = replace(scenario, life_s=scenario.life_s + PERMITTED_S)
     limits = replace(
         scenario.limits,
         progress_update_timeout_s=FORGETS_S,

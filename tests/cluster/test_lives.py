@@ -6,6 +6,7 @@ import asyncio
 import pickle
 from queue import SimpleQueue
 from threading import Event, Thread
+from time import sleep
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -86,6 +87,39 @@ def test_a_worker_with_a_new_life_at_its_address_is_asked_again_where_it_stands(
         assert asked.qsize() == 2
     finally:
         nodes.close()
+
+
+def test_a_result_that_is_fetched_as_the_job_ends_does_not_hold_it_up(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    a_job: JobSpec,
+    a_worker: Callable[..., Heartbeat],
+) -> None:
+    """The scheduler has stopped, and answers nobody."""
+    far: dict[str, Any] = {"folder": "far", "store": "", "lacks": [], "sees_output": True}
+    monkeypatch.setattr(far_nodes.NodeCalls, "__call__", lambda *_, **__: far)
+    for name in ("fetch_news", "fetch_rest", "close"):
+        monkeypatch.setattr(far_nodes.FarLogs, name, lambda *_: None)
+    begun = Event()
+
+    def fetched(_: Any, __: Any, is_there: Callable[[], bool]) -> None:
+        begun.set()
+        while is_there():
+            sleep(0.001)
+
+    monkeypatch.setattr(far_nodes, "fetched", fetched)
+    job = a_job._replace(job_dir=str(tmp_path), output_dir=str(tmp_path))
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(far_nodes.FarNodes, "_mark", lambda *_: ProbeFile("", ""))
+    nodes = FarNodes(NoCluster(), job, lambda *_: None)
+    inbox: list[tuple[int, Any]] = []
+    try:
+        assert nodes.ready({"a": a_worker("a")})
+        nodes.deliver("a", 7, inbox.append, SimpleNamespace(status="finished"))
+        assert begun.wait(10)
+    finally:
+        nodes.close()
+    assert [lease_id for lease_id, _ in inbox] == [7]
 
 
 def test_tasks_of_others_may_have_any_key() -> None:

@@ -278,7 +278,12 @@ class FarNodes:
     ) -> None:
         result: Brought | None = None
         try:
-            returned = fetched(future, self._client, lambda: worker in self._standing)
+            # A scheduler that has stopped would hold up the end of the job: a resume runs it again.
+            returned = fetched(
+                future,
+                self._client,
+                lambda: worker in self._standing and not self._over.is_set(),
+            )
             if returned is not None:
                 result = bring(returned, self._call, worker, self._job)
         finally:

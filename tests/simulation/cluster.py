@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from distributed import KilledWorker, Status
+from distributed.client import FutureCancelledError
 
 from daskprs._cluster.key_worker import GatheredPart
 from daskprs._inputs.collections.node_file import NodeFile
@@ -737,7 +738,7 @@ class Cluster:
         await asyncio.sleep(self._rng.random() * self._latency_s)
         while True:
             if future.status == "cancelled" or future.is_released:
-                raise asyncio.CancelledError
+                raise FutureCancelledError(future.key, None)
             if self.scheduler.process.is_stopped:  # it knows which worker has the result
                 await asyncio.sleep(0.5)
                 continue

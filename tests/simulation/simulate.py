@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import warnings
+from asyncio import CancelledError
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
@@ -116,7 +117,7 @@ def fault_of(scenario: Scenario, base: Path) -> str:
     """Return the violation that a scenario shows; empty if it shows none."""
     try:
         played(scenario, base)
-    except Exception as error:  # noqa: BLE001 - whatever a broken product raises
+    except (Exception, CancelledError) as error:  # noqa: BLE001 - whatever a broken product raises
         return f"{type(error).__name__}: {error}"
     return ""
 
@@ -132,7 +133,7 @@ def seeds_played(first: int, count: int) -> Report:
             report.seeds += 1
             try:
                 books = played(drawn(seed), Path(base))
-            except Exception as error:  # noqa: BLE001 - whatever a broken product raises
+            except (Exception, CancelledError) as error:  # noqa: BLE001 - whatever is broken
                 report.violations.append((seed, f"{type(error).__name__}: {error}"))
             else:
                 report.counts.update(books.strikes)

@@ -18,7 +18,7 @@ from tests.simulation.simulate import seeds_played
 if TYPE_CHECKING:
     from tests.simulation.scenario import Scenario
 
-SEEDS = 100
+SEEDS = 300
 GROUP = 10
 """Seeds that one test plays: test workers share them."""
 SEEDS_WITH_KEYS = (250, 268, 968)

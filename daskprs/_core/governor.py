@@ -51,7 +51,7 @@ LEAST_SHARE = 0.02
 IDLE_S = 2.0
 """Seconds without a permit taken after which a process holds none ahead."""
 HEARD_S = 5.0
-"""Seconds without a report after which nobody waits for the turn of a process."""
+"""Seconds by which a report is late after which nobody waits for the turn of its process."""
 TURN_S = 1.0
 """Seconds for which a process may have no request in flight while others have."""
 
@@ -128,9 +128,15 @@ class Bucket:
         room = self.most(share) - held
         self.level = max(self.level, min(room, self.level + seconds * self._per_s(share)))
 
-    def has(self, amount: int, share: float) -> bool:
-        """Say whether it has an amount; one that it cannot hold is lent when it is full."""
-        return amount <= 0 or self.is_endless or self.level >= min(amount, self.most(share))
+    def has(self, amount: int, share: float, kept: int = 0) -> bool:
+        """Say whether it has an amount beside what is kept for another call.
+
+        An amount that it cannot hold is lent when it is full, and kept by keeping all.
+        """
+        if amount <= 0 or self.is_endless:
+            return True
+        most = self.most(share)
+        return self.level >= min(amount, most) + min(kept, most)
 
     def take(self, amount: int) -> None:
         """Take an amount; a negative one goes back."""
@@ -148,8 +154,10 @@ class _Member:
     taken_before: int = 0
     """Permits that had been taken at the report before the last one."""
     tokens_before: int = 0
-    heard_s: float = -inf
+    heard_s: float = inf
     """When it has last reported."""
+    every_s: float = 0.0
+    """Seconds between its last two reports: of many workers, each reports less often."""
     busy_s: float = -inf
     """When it has last taken any."""
     short_s: float = inf
@@ -239,8 +247,8 @@ class Governor:
         """What processes held that have ended since time was counted last."""
         self._turn = 0
         self._first: _Member | None = None
-        """The process whose next call wants more tokens than the bucket holds: it comes first,
-        unless calls of others have waited for longer."""
+        """The process whose next call has waited longest of those that lack tokens: others get only
+        what it leaves."""
 
     @property
     def members(self) -> int:
@@ -272,10 +280,10 @@ class Governor:
             self._serve_waiting([*wishes.values()])
         for member, wish in zip(members.values(), wishes.values(), strict=True):
             member.short_s = min(member.short_s, now_s) if wish.left else inf
-        grants = {}
+        grants, is_short = {}, self._waiting_since_s() < inf
         for key, wish in wishes.items():
             if not is_paused:
-                self._keep_ahead(wish, now_s)
+                self._keep_ahead(wish, now_s, is_short=is_short)
             grants[key] = self._granted(wish, now_s)
         return grants
 
@@ -306,7 +314,7 @@ class Governor:
     def _hear(self, member: _Member, report: Report, now_s: float) -> None:
         """Take a report; what it has not got, or has given back, is there for others."""
         before = member.report
-        member.heard_s = now_s
+        member.every_s, member.heard_s = max(0.0, now_s - member.heard_s), now_s
         self._requests.take(report.granted - before.granted)
         over = max(0, report.tokens_taken - report.tokens_granted)  # corrected after the fact
         self._tokens.take(report.tokens_granted + over - before.tokens_granted)
@@ -342,50 +350,57 @@ class Governor:
         self._turn += 1
         start = self._turn % max(1, len(wishes))
         turn = [one for one in wishes[start:] + wishes[:start] if one.left]
-        if self._first is not None:
-            # What others get meanwhile would keep the bucket from filling, for ever.
-            if not (self._first.may_begin and self._is_heard(self._first)):
-                self._first = None
-            turn.sort(key=lambda one: one.member is not self._first)
+        first = self._first
+        if first is not None and not (first.may_begin and self._is_heard(first)):
+            self._first = None
+        turn.sort(key=lambda one: one.member is not self._first)
+        since_s = self._waiting_since_s()
         while turn:
-            first = self._first
-            if first is not None and not (turn[0].member is first and self._serve_one(turn[0])):
-                return
-            turn = [one for one in turn if one.left and self._serve_one(one)]
+            turn = [one for one in turn if one.left and self._serve_one(one, since_s)]
 
-    def _serve_one(self, wish: _Wish) -> bool:
-        """Grant what the next call of a process lacks; return False where there is not enough."""
-        needed = wish.needed()
+    def _serve_one(self, wish: _Wish, since_s: float) -> bool:
+        """Grant what the next call of a process lacks; return False where there is not enough.
+
+        `since_s` says since when the call waits that has waited longest.
+        """
+        member, needed = wish.member, wish.needed()
         more, tokens = max(0, 1 - wish.spare), max(0, needed - wish.tokens_spare)
-        is_large = tokens > self._tokens.most(self.share)
-        if is_large and not self._waits_longest(wish.member):
+        kept, tokens_kept = self._kept_from(member)
+        has_tokens = self._tokens.has(tokens, self.share, tokens_kept)
+        if not (has_tokens and self._requests.has(more, self.share, kept)):
+            # Only the longest: else one could come first again and again.
+            if not has_tokens and self._first is None and member.short_s <= since_s:
+                self._first = member
             return False
-        if not (self._requests.has(more, self.share) and self._tokens.has(tokens, self.share)):
-            if is_large:
-                self._first = wish.member
-            return False
-        if self._first is wish.member:
+        if self._first is member:
             self._first = None
         self._grant(wish, more, tokens)
-        wish.member.short_s = inf  # its next call begins to wait
+        member.short_s = inf  # its next call begins to wait
         wish.spare -= 1
         wish.tokens_spare -= needed
         wish.left -= 1
         wish.is_first = False
         return True
 
-    def _waits_longest(self, member: _Member) -> bool:
-        """Say whether no other has waited for longer.
+    def _kept_from(self, member: _Member) -> tuple[int, int]:
+        """Return the permits and the tokens that are kept for the call that comes first.
 
-        A process whose calls are all large would else take all that there is, as soon as the bucket
-        is full, and leave none for smaller calls of others.
+        Smaller calls of others would else keep the bucket from filling, for ever.
         """
-        others = [one.short_s for one in self._members.values() if self._is_heard(one)]
-        return member.short_s <= min(others)
+        first = self._first
+        if first is None or first is member:
+            return 0, 0
+        tokens = first.report.tokens_wanted_first - first.tokens_held
+        return max(0, 1 - first.held), max(0, tokens)
+
+    def _waiting_since_s(self) -> float:
+        """Return since when the call waits that has waited longest; infinite if none does."""
+        heard = (one.short_s for one in self._members.values() if self._is_heard(one))
+        return min(heard, default=inf)
 
     def _is_heard(self, member: _Member) -> bool:
         """Say whether a process reports: its worker may be stopped, and keeps up nobody."""
-        return (self._now_s or 0.0) - member.heard_s < HEARD_S
+        return (self._now_s or 0.0) - member.heard_s < HEARD_S + member.every_s
 
     def _grant(self, wish: _Wish, requests: int, tokens: int) -> None:
         """Grant an amount; a negative one is there for others once its process reports that."""
@@ -396,12 +411,12 @@ class Governor:
         wish.spare += requests
         wish.tokens_spare += tokens
 
-    def _keep_ahead(self, wish: _Wish, now_s: float) -> None:
+    def _keep_ahead(self, wish: _Wish, now_s: float, *, is_short: bool) -> None:
         """Let a process that is at work hold permits ahead, if none waits elsewhere."""
         member = wish.member
         ahead = tokens_ahead = 0
         is_busy = now_s - member.busy_s < IDLE_S
-        if is_busy and not any(one.short_s < inf for one in self._members.values()):
+        if is_busy and not is_short:
             taken = member.report.taken - member.taken_before
             tokens = max(0, member.report.tokens_taken - member.tokens_before)
             ahead = 1 + 2 * taken
@@ -442,7 +457,7 @@ class Governor:
             wanted = -(-limit * member.demand // demand)
         free = limit - sum(one.reserved for one in members if one is not member)
         before = min(member.idle_s, now_s - TURN_S)
-        free -= sum(one.idle_s < before for one in members)
+        free -= sum(one.idle_s < before and self._is_heard(one) for one in members)
         return max(0, min(free, wanted))
 
     def _wish(self, member: _Member, now_s: float) -> _Wish:

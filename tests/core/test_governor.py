@@ -197,6 +197,57 @@ def test_a_small_call_comes_to_its_turn_beside_many_that_want_more_than_the_buck
     assert taken["big"] >= 15
 
 
+@pytest.mark.parametrize("others", [(100,), (100, 2000)])
+def test_a_call_that_nearly_fills_the_bucket_comes_to_its_turn(others: tuple[int, ...]) -> None:
+    """Whether the calls of others are small or large: else those would keep the bucket low."""
+    governor = Governor(RateLimit(tokens_per_minute=60_000))
+    taken = dict.fromkeys((900, *others), 0)
+    processes = {tokens: GovernedProcess(str(tokens)) for tokens in taken}
+    for tokens, process in processes.items():
+        process.queue.extend([tokens] * 10_000)
+    for tenth in range(600):
+        now_s = tenth / 10
+        for tokens, process in processes.items():
+            grant = governor.handle({process.key: process.report(now_s)}, now_s)[process.key]
+            process.apply(grant, now_s)
+            while process.take(now_s) is not None:
+                taken[tokens] += 1
+    assert min(taken.values()) >= 15
+    assert sum(tokens * count for tokens, count in taken.items()) >= 0.9 * 60_000
+
+
+def test_a_process_that_reports_seldom_keeps_its_turn() -> None:
+    """With a thousand workers, each reports every five seconds."""
+    governor = Governor(RateLimit(tokens_per_minute=60))
+    small, big = GovernedProcess("small"), GovernedProcess("big")
+    small.queue.extend([1] * 1000)
+    big.queue.extend([2] * 1000)
+    for tenth in range(600):
+        now_s = tenth / 10
+        for process in (small, big) if tenth % 60 == 0 else (small,):
+            grant = governor.handle({process.key: process.report(now_s)}, now_s)[process.key]
+            process.apply(grant, now_s)
+            process.take(now_s)
+    assert small.taken >= 3
+    assert big.taken >= 3
+
+
+def test_a_worker_that_is_stopped_keeps_up_nobody_whose_requests_take_turns() -> None:
+    governor = Governor(RateLimit(in_flight=1))
+    stopped, busy = GovernedProcess("stopped"), GovernedProcess("busy")
+    busy.queue.extend([0] * 1000)
+    stopped.queue.append(0)
+    for second in range(60):
+        now_s = float(second)
+        busy.ended = busy.taken
+        for process in (busy, stopped) if second < 1 else (busy,):
+            grant = governor.handle({process.key: process.report(now_s)}, now_s)[process.key]
+            process.apply(grant, now_s)
+            process.take(now_s)
+    assert not stopped.taken
+    assert busy.taken > 45
+
+
 def test_permits_of_a_process_that_has_ended_go_to_others() -> None:
     governor = Governor(RateLimit(in_flight=3))
     dead, living = GovernedProcess("dead"), GovernedProcess("living")

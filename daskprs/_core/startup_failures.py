@@ -39,7 +39,7 @@ class StartupFailures:
     def __init__(self, state: LedgerState) -> None:
         self._state = state
         self.given_up: dict[int, None] = {}
-        """All nodes that got no more agents at any time, while there were others."""
+        """All nodes that got no more agents at any time, while others did."""
         self._last: Failure | None = None
         self._was_idle = False
         """Whether the last `init` that failed was ended since it did nothing."""
@@ -96,7 +96,8 @@ class StartupFailures:
             at = slot.id.node, error
             if self._first.setdefault(at, self._failures) <= slot.failures_before:
                 self._again.add(at)
-        if self._gets_no_more(slot.id.node) and len(self._state.node_slots) > 1:
+        nodes = self._state.node_slots
+        if self._gets_no_more(slot.id.node) and not all(map(self._gets_no_more, nodes)):
             self._give_up(slot.id.node, failure)
         elif slot.failures_in_a_row == PER_SLOT_ON_NODE + 1 and self.is_worse(slot):
             self._state.remark(

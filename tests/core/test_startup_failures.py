@@ -44,6 +44,7 @@ def test_when_no_node_is_left_the_job_fails_and_shows_the_error_of_init(desk: An
         it.fail_init(slot)
     assert it.abort.failure.message == "boom"
     assert "or init() failed on every node, in 6 tries" in it.abort.reason
+    assert it.ledger.standing().left_out == ("node 0 (no process came up)",), "none does its work"
 
 
 def test_an_agent_that_comes_up_starts_the_count_of_its_node_anew(desk: Any) -> None:

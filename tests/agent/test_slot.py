@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
+from daskprs._agent.protocol.messages import Outcomes
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs._agent.supervision import lease_run
 from daskprs._agent.supervision.slot import Slot
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import AgentAssignment, Lease
+from daskprs._core.lease import AgentAssignment, Lease, Results
 from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Failure, Status
-from tests.support.odd_agent import OddAgent, places_of
+from tests.support.odd_agent import OddAgent, outcome_by_chance, places_of
 
 
 class StandIn(Slot):
@@ -85,6 +87,27 @@ def test_an_agent_that_hangs_between_two_leases_is_ended_there() -> None:
     assert sorted([outcome.index, *second.untouched]) == [0, 1, 2, 3, 4]
     assert (second.lease_id, second.running) == (2, ())
     assert not slot.is_staffed
+
+
+def test_what_ends_between_two_leases_is_handed_back_at_once() -> None:
+    """The look between them has read the last message: the next one has none to wait for."""
+    slot = StandIn(Random(1))  # noqa: S311
+    first = replace(lease_of(1, range(3), None, return_when_ready=True), return_after_s=1.0)
+    slot.run(first)
+    agent: Any = slot._agent
+    done = [outcome_by_chance(Random(1), index) for index in range(3)]  # noqa: S311
+    told = [Outcomes(agent.order, Results(ColumnBatch(done)))]
+    waited: list[float] = []
+
+    def receive(within_s: float) -> list[Any]:
+        waited.append(within_s)
+        return [told.pop()] if told else []
+
+    agent.receive = receive
+    slot.watch()
+    second = slot.run(lease_of(2, range(0), 1))
+    assert waited == [0.0, 0.0]
+    assert [one.index for made in second.results for one in made.outcomes] == [0, 1, 2]
 
 
 def test_an_agent_that_shuts_down_is_left_alone() -> None:

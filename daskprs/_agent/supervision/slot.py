@@ -141,7 +141,7 @@ class Slot:
 
     def stop(self) -> tuple[AgentEvent, ...]:
         """Shut down the agent, and return the agent events."""
-        # A job that was interrupted leaves work behind. Who looks at it would take the agent's last
+        # An agent may have work left that others have done. Who looks at it would take its last
         # messages, and end it for its `shutdown`.
         with self._looking:
             self._is_stopped = True
@@ -340,7 +340,9 @@ class Slot:
         agent.function = self.function
         while True:
             self._turn(agent, run)
-            due_in_s = run.due_in_s()
+            # A look between two leases may have read the last message of the order.
+            is_over = run.finished or run.halted is not None
+            due_in_s = 0.0 if is_over else run.due_in_s()
             wait_s = LOOK_EVERY_S if due_in_s is None else min(LOOK_EVERY_S, due_in_s)
             self._receive(agent, agent.receive(wait_s), run)
             if run.finished or run.halted is not None:

@@ -92,7 +92,7 @@ class KeyExchange:
     per_node
         The number of agents of a node; None: the number of its threads.
     timeout_s
-        Seconds for dealing a piece out, and for gathering a part.
+        Seconds for dealing a piece out, for gathering a part, and until all workers have answered.
     no_workers_timeout_s
         Seconds to wait for workers; None: for ever.
 
@@ -336,13 +336,14 @@ class KeyExchange:
 
     def _answers(self, function: Callable[..., bool], *given: Any) -> list[bool]:
         """Return what a function says on all workers; one that is going is asked no more."""
+        until_s = time.monotonic() + self._timeout_s
         while True:
             answers = [*self._client.run(function, *given, on_error="return").values()]
             failed = [one for one in answers if isinstance(one, Exception)]
             if not failed:
                 return answers
             for error in failed:
-                if not isinstance(error, OSError):
+                if not isinstance(error, OSError) or time.monotonic() > until_s:
                     raise error
             # A worker has died meanwhile, or cannot be reached, as the scheduler will soon notice.
             self.check()

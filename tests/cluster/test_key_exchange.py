@@ -9,6 +9,7 @@ import signal
 import threading
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -189,6 +190,30 @@ def test_a_worker_may_die_while_it_is_asked_for_what_it_sees(
     assert contents(groups, lambda part: (scratch / f"keyed.{part}").read_bytes()) == meant
 
 
+def test_a_worker_that_nobody_can_reach_is_an_error_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The scheduler may keep it for ever: to ask again and again would be a silent wait."""
+
+    class Unreachable:
+        """A client whose workers cannot be reached."""
+
+        scheduler, scheduler_comm = SimpleNamespace(address="tcp://127.0.0.1:1"), None
+        asked = 0
+
+        def run(self, *_: Any, **__: Any) -> dict[str, Any]:
+            self.asked += 1
+            return {"tcp://127.0.0.1:2": OSError("no route")}
+
+    monkeypatch.setattr(key_exchange, "LOOK_EVERY_S", 0.01)
+    client: Any = Unreachable()
+    exchange = KeyExchange(client, None, None, timeout_s=0.1)
+    monkeypatch.setattr(exchange, "check", lambda: None)
+    with pytest.raises(OSError, match="no route"):
+        exchange._answers(bool)
+    assert client.asked > 1
+
+
 @pytest.mark.long
 def test_a_worker_may_close_while_others_ask_it_for_rows(
     tmp_path: Path, cluster: ByHand, source: ShuffledKeySource, monkeypatch: pytest.MonkeyPatch
@@ -261,6 +286,7 @@ SCRIPT = """
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import psutil

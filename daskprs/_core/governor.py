@@ -163,7 +163,7 @@ class _Member:
     short_s: float = inf
     """Since when its next call waits, for which there were no permits; infinite if none does."""
     idle_s: float = inf
-    """Since when calls wait there and none may be in flight; infinite where any may."""
+    """Since when calls wait there and none has begun; infinite where one is in flight."""
 
     @property
     def held(self) -> int:
@@ -320,7 +320,7 @@ class Governor:
         self._tokens.take(report.tokens_granted + over - before.tokens_granted)
         report = report._replace(tokens_granted=report.tokens_granted + over)
         if report.taken > before.taken:
-            member.busy_s = now_s
+            member.busy_s, member.idle_s = now_s, inf
         member.taken_before, member.tokens_before = before.taken, before.tokens_taken
         member.report = report
         if report.pause_s > 0:
@@ -457,12 +457,15 @@ class Governor:
             wanted = -(-limit * member.demand // demand)
         free = limit - sum(one.reserved for one in members if one is not member)
         before = min(member.idle_s, now_s - TURN_S)
-        free -= sum(one.idle_s < before and self._is_heard(one) for one in members)
+        free -= sum(
+            one.idle_s < before and not one.reserved and self._is_heard(one) for one in members
+        )
         return max(0, min(free, wanted))
 
     def _wish(self, member: _Member, now_s: float) -> _Wish:
         """Return what a process wants: permits for calls that may begin."""
         member.most_in_flight = self._most_in_flight(member, now_s)
-        is_idle = member.report.waiting > 0 and not member.reserved
+        # Its turn lasts until a call has begun: to get the tokens for it may take seconds.
+        is_idle = member.report.waiting > 0 and not member.report.in_flight
         member.idle_s = min(member.idle_s, now_s) if is_idle else inf
         return _Wish(member, member.may_begin, member.held, member.tokens_held)

@@ -339,6 +339,26 @@ def test_more_processes_than_requests_take_turns() -> None:
     assert sum(taken) > 400, "a turn costs little: 500 would fit"
 
 
+def test_a_turn_lasts_until_a_call_has_its_tokens() -> None:
+    """It takes seconds to get them, and others wait for the only request in flight meanwhile."""
+    governor = Governor(RateLimit(tokens_per_minute=60_000, in_flight=1))
+    processes = {tokens: GovernedProcess(str(tokens)) for tokens in (300, 4000, 2000)}
+    for tokens, process in processes.items():
+        process.queue.extend([tokens] * 1000)
+    for tenth in range(1200):
+        now_s = tenth / 10
+        for tokens, process in processes.items():
+            if tenth % 5 and tokens == 2000:  # another worker reports less often
+                continue
+            process.ended = process.taken
+            grant = governor.handle({process.key: process.report(now_s)}, now_s)[process.key]
+            process.apply(grant, now_s)
+            process.take(now_s)
+    taken = [process.taken for process in processes.values()]
+    assert min(taken) >= 10
+    assert max(taken) <= 2 * min(taken)
+
+
 def test_a_call_with_many_tokens_keeps_nobody_while_it_may_not_begin() -> None:
     """The limit of requests in flight has fallen meanwhile, by that of another job."""
     governor = Governor(RateLimit(tokens_per_minute=600, in_flight=8))

@@ -128,7 +128,7 @@ class KeyExchange:
         self,
         source: TableSource,
         keys: Sequence[str],
-        scratch: Path,
+        files: Path,
         report: Callable[[str], None],
     ) -> list[Group]:
         """Bring the rows of a table together, as `inputs.keys.shuffle` does.
@@ -137,8 +137,9 @@ class KeyExchange:
         ----------
         source, keys
             The table, and the names of its keys.
-        scratch
-            The folder of the driver's data. If all workers see it, gathered files go there.
+        files
+            The gathered files, without the numbers of their parts. They go to the driver's folder
+            if all workers see it.
         report
             Called with the progress in a few words.
 
@@ -149,6 +150,7 @@ class KeyExchange:
 
         """
         with self._explained():
+            scratch = files.parent
             seen = self._is_here or self._is_seen(scratch)
             reader = (
                 source.reader()
@@ -156,14 +158,14 @@ class KeyExchange:
                 else _prepared(source, scratch)
             )
             if isinstance(reader, PickledReader) or not (self._is_here or self._reads(source)):
-                return shuffle(source, keys, scratch, report)
+                return shuffle(source, keys, files, report)
             dealing = Dealing(
                 self._name,
                 pickle.dumps(reader if seen else FarReader(reader)),
                 tuple(keys),
                 1,
                 new_key(),
-                str(scratch) if seen else None,
+                str(files) if seen else None,
                 labelled(scratch),
                 in_helpers=True,
                 timeout_s=self._timeout_s,

@@ -69,7 +69,7 @@ class Dealing(NamedTuple):
     seal_key: SealKey
     """The key of the checksums of dealt pieces."""
     shared: str | None
-    """The folder for gathered files if all workers see it; None: they stay with their workers."""
+    """The gathered files if all workers see their folder; None: they stay with their workers."""
     labelled: bool
     """Whether the driver needs the numbers of the rows."""
     in_helpers: bool
@@ -227,7 +227,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
             index: Gathered = self._called(what, gather, *arguments)
             if dealing.shared is None:
                 return GatheredPart(index, NodeFile(path))
-            target = Path(dealing.shared, file_of(part))
+            target = file_of(Path(dealing.shared), part)
             here = target.with_name(f"{target.name}.{path.name}")
             try:
                 shutil.move(path, here)

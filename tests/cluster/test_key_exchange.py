@@ -23,6 +23,7 @@ from daskprs._cluster import key_exchange
 from daskprs._cluster.key_exchange import KeyExchange
 from daskprs._inputs.keys import shuffle
 from daskprs._inputs.keys.partition_keys import ShuffledKeySource
+from daskprs._inputs.keys.shuffle import file_of
 from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import LoadError
@@ -93,7 +94,7 @@ def expected(source: ShuffledKeySource, folder: Path) -> list[Any]:
     """Return the groups that one process makes."""
     folder.mkdir()
     source.prepare(folder)
-    return contents(source._groups, lambda part: (folder / f"keyed.{part}").read_bytes())
+    return contents(source._groups, lambda part: file_of(source._files, part).read_bytes())
 
 
 def _bytes_of(gathered: GatheredPart) -> bytes:
@@ -158,7 +159,7 @@ def test_a_lost_worker_costs_what_it_held(
         monkeypatch.setattr(exchange, "_is_seen", lambda _: False)
         scratch = tmp_path / "there"
         scratch.mkdir()
-        groups = exchange.run(source._source, ("town", "year"), scratch, report)
+        groups = exchange.run(source._source, ("town", "year"), scratch / "keyed", report)
         if moment == "afterwards":
             strike()
         parts = _parts_of(exchange)
@@ -168,6 +169,21 @@ def test_a_lost_worker_costs_what_it_held(
         exchange.close()
         assert list(scratch.iterdir()) == []
         assert poll_for(lambda: not any(client.run(_left).values()))
+
+
+def test_agents_of_another_driver_find_their_own_rows(
+    tmp_path: Path, source: ShuffledKeySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped, and has lost its locks; the partitions have another number of parts now."""
+    source.prepare(tmp_path)
+    before, reader = [*source.mini_batches()], source.reader()
+    monkeypatch.setattr(shuffle, "PART_BYTES", 100_000)
+    source.prepare(tmp_path)
+    after = [*source.mini_batches()]
+    assert [one.identity for one in before] == [one.identity for one in after]
+    assert [one.piece for one in before] != [one.piece for one in after]
+    for one, other in zip(before, after, strict=True):
+        assert reader.load(one).equals(source.reader().load(other))
 
 
 def test_a_worker_may_die_while_it_is_asked_for_what_it_sees(
@@ -184,7 +200,7 @@ def test_a_worker_may_die_while_it_is_asked_for_what_it_sees(
         exchange = KeyExchange(client, None, None)
         scratch = tmp_path / "there"
         scratch.mkdir()
-        groups = exchange.run(source._source, ("town", "year"), scratch, lambda _: None)
+        groups = exchange.run(source._source, ("town", "year"), scratch / "keyed", lambda _: None)
         dying.join()
         exchange.close()
     assert contents(groups, lambda part: (scratch / f"keyed.{part}").read_bytes()) == meant
@@ -233,7 +249,7 @@ def test_a_worker_may_close_while_others_ask_it_for_rows(
         monkeypatch.setattr(exchange, "_is_seen", lambda _: False)
         scratch = tmp_path / "there"
         scratch.mkdir()
-        groups = exchange.run(source._source, ("town", "year"), scratch, lambda _: None)
+        groups = exchange.run(source._source, ("town", "year"), scratch / "keyed", lambda _: None)
         parts = _parts_of(exchange)
         bodies = client.gather([client.submit(_bytes_of, part) for part in parts])
         exchange.close()
@@ -249,7 +265,7 @@ def test_an_error_of_a_piece_is_that_of_the_exchange(
     with Client(cluster.address, set_as_default=False) as client:
         exchange = KeyExchange(client, None, None)
         with pytest.raises(LoadError, match=r"table\.parquet"):
-            exchange.run(source._source, ("town", "year"), tmp_path, lambda _: None)
+            exchange.run(source._source, ("town", "year"), tmp_path / "keyed", lambda _: None)
         exchange.close()
         assert poll_for(lambda: not any(client.run(_left).values()))
 
@@ -273,7 +289,7 @@ def test_rows_travel_between_nodes_that_share_no_disk(
     ):
         client.wait_for_workers(2, timeout=60)
         exchange = KeyExchange(client, None, None)
-        groups = exchange.run(source._source, ("key",), tmp_path / "here", lambda _: None)
+        groups = exchange.run(source._source, ("key",), tmp_path / "here" / "keyed", lambda _: None)
         parts = _parts_of(exchange)
         bodies = client.gather([client.submit(_bytes_of, part) for part in parts])
         places = client.who_has(parts).values()

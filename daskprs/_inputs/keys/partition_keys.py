@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -131,7 +132,7 @@ class ShuffledKeySource(KeySource):
         self.workers: Mapping[int, str] = {}
         """The workers that hold parts, by part; empty where the driver's folder has all."""
         self._groups: list[Group] = []
-        self._scratch = Path()
+        self._files = Path()
 
     def prepare(self, scratch: Path) -> None:
         """Prepare the table, and bring its rows together in this process."""
@@ -149,9 +150,14 @@ class ShuffledKeySource(KeySource):
         return of_table or sum(file.size_bytes or 0 for file in self._source.files())
 
     def bring_together(self, scratch: Path, work: Shuffle) -> None:
-        """Let `work` bring the rows together."""
-        self._scratch = scratch
-        self._groups = work(self._source, self._keys, scratch, self._report)
+        """Let `work` bring the rows together.
+
+        The names of the files are new each time. A driver that was stopped and has lost its locks
+        may still have agents at work while another driver does this. With as many rows, but another
+        number of parts, their places would lead them to rows of other keys.
+        """
+        self._files = scratch / f"keyed.{secrets.token_hex(8)}"
+        self._groups = work(self._source, self._keys, self._files, self._report)
 
     def _report(self, how_far: str) -> None:
         self.how_far = how_far
@@ -183,7 +189,7 @@ class ShuffledKeySource(KeySource):
 
     def reader(self) -> KeyReader:
         """Return the reader for the agents."""
-        return KeyReader(self._scratch, owner_in(self._scratch))
+        return KeyReader(self._files, owner_in(self._files.parent))
 
 
 class KeyPiece(NamedTuple):
@@ -204,16 +210,20 @@ class KeyPiece(NamedTuple):
 class KeyReader(PickledReader):
     """Loads the rows of keys that a driver or its workers have brought together."""
 
+    def __init__(self, files: Path, owner: int | None) -> None:
+        super().__init__(files.parent, owner)
+        self._files = files
+
     def load(self, mini_batch: MiniBatch) -> Any:
         """Return the rows of a key; those of a part that is lost for good are a `LoadError`."""
         if isinstance(mini_batch.piece, Uncomputed):
             raise mini_batch.piece.error()
-        return super().load(mini_batch._replace(piece=_place(mini_batch.piece)))
+        return super().load(mini_batch._replace(piece=self._place(mini_batch.piece)))
 
     def pack(self, piece: KeyPiece) -> bytes:  # type: ignore[override]
         """Return the pickle of the rows of a key."""
-        return super().pack(_place(piece))
+        return super().pack(self._place(piece))
 
-
-def _place(piece: KeyPiece) -> Place:
-    return piece.path or file_of(piece.part), piece.offset, piece.length
+    def _place(self, piece: KeyPiece) -> Place:
+        name = piece.path or file_of(self._files, piece.part).name
+        return name, piece.offset, piece.length

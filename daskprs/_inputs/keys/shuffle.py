@@ -70,14 +70,14 @@ class Cut(NamedTuple):
 
 
 def shuffle(
-    source: TableSource, keys: Sequence[str], scratch: Path, report: Callable[[str], None]
+    source: TableSource, keys: Sequence[str], files: Path, report: Callable[[str], None]
 ) -> list[Group]:
-    """Bring the rows of each key of a prepared table together in files of a folder.
+    """Bring the rows of each key of a prepared table together in `files`, numbered by part.
 
     Null is a key of its own, NaN equals NaN, and −0.0 equals 0.0. The progress is reported in a few
     words, and the groups are returned in order of first appearance.
     """
-    cut, seal_key = Cut.of(source), new_key()
+    scratch, cut, seal_key = files.parent, Cut.of(source), new_key()
     dealt: list[str] = []
     rows = 0
     # A pickle has an object once that it finds twice. Workers get a pickled reader: with another
@@ -91,16 +91,16 @@ def shuffle(
     found: list[Gathered] = []
     for part in range(cut.parts):
         places = [dealt_part(path, part) for path in dealt]
-        found.append(gather(keys, part, places, scratch / file_of(part), seal_key))
+        found.append(gather(keys, part, places, file_of(files, part), seal_key))
         report(f"rows of each key are put together, {part + 1} of {cut.parts} parts")
     for number in range(len(dealt)):
         (scratch / f"dealt.{number}").unlink()
     return in_order(found, scratch)
 
 
-def file_of(part: int) -> str:
-    """Return the name of the file that holds the rows of a part, by key."""
-    return f"keyed.{part}"
+def file_of(files: Path, part: int) -> Path:
+    """Return the file that holds the rows of a part, by key."""
+    return files.with_name(f"{files.name}.{part}")
 
 
 def labelled(scratch: Path) -> bool:

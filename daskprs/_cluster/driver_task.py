@@ -77,7 +77,8 @@ def carries(client: Client, task: str) -> bool:
 def who_sees(client: Client, folder: JobFolder) -> list[str]:
     """Return the addresses of the workers that see the job folder."""
     path, identity = str(folder.detached), read_regular(folder.detached)
-    seen = client.run(_sees, path, identity)
+    # One that dies while it is asked would fail the start of the job by Dask's error.
+    seen = client.run(_sees, path, identity, on_error="ignore")
     return [worker for worker, sees in seen.items() if sees]
 
 

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pytest
 
 from daskprs._agent.node.site import ProbeFile
-from daskprs._cluster import scheduler_plugin, slot_manager
+from daskprs._cluster import scheduler_plugin, slot_manager, task_host
+from daskprs._cluster.driver_task import who_sees
 from daskprs._cluster.remote import nodes as far_nodes
 from daskprs._cluster.remote.node_service import NodeCalls, NodeService, Unreachable
 from daskprs._cluster.remote.nodes import FarNodes
 from daskprs._cluster.remote.transfer import PIECE_BYTES, send
 from daskprs._cluster.scheduler_plugin import JobPlugin
 from daskprs._cluster.slot_allocator import SlotAllocator
+from daskprs._cluster.task_host import blind_workers
 from daskprs._cluster.worker_events import (
     AgentsStopped,
     WorkerLost,
@@ -120,6 +122,25 @@ def test_a_result_that_is_fetched_as_the_job_ends_does_not_hold_it_up(
     finally:
         nodes.close()
     assert [lease_id for lease_id, _ in inbox] == [7]
+
+
+def test_a_worker_that_dies_while_it_is_asked_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither does it see the folder of a detached job, nor would it write into a data set."""
+
+    def run(function: Callable[..., bool], *given: Any, on_error: str = "raise") -> dict[str, bool]:
+        if on_error == "raise":
+            raise OSError("Timed out trying to connect to b")
+        return {"a": function(*given)}
+
+    client = cast("Any", SimpleNamespace(run=run))
+    folder = JobFolder(tmp_path)
+    folder.detached.parent.mkdir(parents=True, exist_ok=True)
+    folder.detached.write_text("{}")
+    assert who_sees(client, folder) == ["a"]
+    monkeypatch.setattr(task_host, "client_of_task", lambda: client)
+    assert blind_workers(tmp_path / "probe") == []
 
 
 def test_tasks_of_others_may_have_any_key() -> None:

@@ -41,6 +41,8 @@ class StartupFailures:
         self.given_up: dict[int, None] = {}
         """All nodes that got no more agents at any time, while others did."""
         self._last: Failure | None = None
+        self._last_on: dict[int, Failure] = {}
+        """The last failure on each node."""
         self._was_idle = False
         """Whether the last `init` that failed was ended since it did nothing."""
         self._in_a_row: Counter[int] = Counter()
@@ -60,6 +62,7 @@ class StartupFailures:
     def forget_node(self, node: int) -> None:
         """Forget a node without slots; it may return as a new one."""
         del self._in_a_row[node]
+        self._last_on.pop(node, None)
         self._first = {at: count for at, count in self._first.items() if at[0] != node}
         self._again = {at for at in self._again if at[0] != node}
 
@@ -84,7 +87,7 @@ class StartupFailures:
 
     def fail(self, slot: SlotRecord, failure: Failure, elapsed_s: float = 0.0) -> None:
         """Record that an agent did not come up, and whether its error has been there before."""
-        self._last = failure
+        self._last = self._last_on[slot.id.node] = failure
         self._failures += 1
         self._in_a_row[slot.id.node] += 1
         slot.failures_in_a_row += 1
@@ -96,10 +99,7 @@ class StartupFailures:
             at = slot.id.node, error
             if self._first.setdefault(at, self._failures) <= slot.failures_before:
                 self._again.add(at)
-        nodes = self._state.node_slots
-        if self._gets_no_more(slot.id.node) and not all(map(self._gets_no_more, nodes)):
-            self._give_up(slot.id.node, failure)
-        elif slot.failures_in_a_row == PER_SLOT_ON_NODE + 1 and self.is_worse(slot):
+        if slot.failures_in_a_row == PER_SLOT_ON_NODE + 1 and self.is_worse(slot):
             self._state.remark(
                 "warning",
                 f"{PER_SLOT_ON_NODE + 1} processes in a row did not come up in one slot of node "
@@ -117,15 +117,22 @@ class StartupFailures:
             other.is_up and other.id.node == slot.id.node for other in self._state.slots.values()
         )
 
-    def _give_up(self, node: int, failure: Failure) -> None:
-        """Say that the other nodes do the work of this one: else nobody would see that it rests."""
-        if node not in self.given_up:
-            self.given_up[node] = None
-            self._state.remark(
-                "warning",
-                f"node {node} gets no more processes: {self._in_a_row[node]} in a row did not come "
-                f"up there, the last with {failure}. Other nodes do its work.",
-            )
+    def _tell_given_up(self) -> None:
+        """Say that others do the work of a node: else nobody would see that it rests.
+
+        A node may come to this also as it loses slots, or as another one joins.
+        """
+        gone = [node for node in self._state.node_slots if self._gets_no_more(node)]
+        if len(gone) == len(self._state.node_slots):
+            return
+        for node in gone:
+            if node not in self.given_up:
+                self.given_up[node] = None
+                self._state.remark(
+                    "warning",
+                    f"node {node} gets no more processes: {self._in_a_row[node]} in a row did not "
+                    f"come up there, the last with {self._last_on[node]}. Other nodes do its work.",
+                )
 
     def record_events(self, returned: LeaseReturned, slot: SlotRecord) -> Failure | None:
         """Record the agents that are up and those that failed; return the first failure."""
@@ -154,8 +161,11 @@ class StartupFailures:
         return 0 < PER_SLOT_ON_NODE * self._state.node_slots[node] <= self._in_a_row[node]
 
     def judge(self) -> None:
-        """End the job if it cannot go on."""
-        why = self._verdict() if self._failures else None
+        """End the job if it cannot go on; else say which nodes get no more agents."""
+        if not self._failures:
+            return
+        self._tell_given_up()
+        why = self._verdict()
         if why is not None:
             self._state.abort(why, self._state.errors.final.commonest or self._last)
 

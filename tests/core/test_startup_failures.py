@@ -134,6 +134,21 @@ def test_one_agent_at_work_means_that_not_all_are_stuck(desk: Any) -> None:
     assert it.abort is None
 
 
+def test_that_a_node_rests_is_said_once_another_one_joins(desk: Any) -> None:
+    """Alone, it went on with the one process that was up."""
+    it = desk(20, slots=2)
+    first, second = it.leases
+    it.do(first)
+    for _ in range(6):
+        it.fail_init(second)
+        it.tick(4.0)
+    assert it.ledger.standing().left_out == ()
+    it.add(0, node=1)
+    assert it.ledger.standing().left_out == ("node 0 (no process came up)",)
+    told = [one.message for one in it.said if isinstance(one, Remark)]
+    assert told[-1].startswith("node 0 gets no more processes: 6 in a row did not come up there,")
+
+
 def test_a_slot_that_fails_beside_others_is_tried_at_longer_intervals(desk: Any) -> None:
     """The other process of the node does the work meanwhile; one that comes up ends the pauses."""
     it = desk(100, slots=2)

@@ -60,13 +60,8 @@ EXIT_CODES = {
     JobStatus.CANCELED.value: EXIT_CANCELED,
     JobStatus.INTERRUPTED.value: EXIT_INTERRUPTED,
 }
-OF_A_LATER_RUN = [
-    name
-    for name in OF_A_RUN
-    if not (TABLE[name].changes_results or TABLE[name].is_of_one_run or TABLE[name].flag)
-]
+OF_A_LATER_RUN = [name for name in OF_A_RUN if not TABLE[name].changes_results]
 """Options that may differ when a job is resumed: they change no result."""
-OF_A_RESUME = ("accept_changes", "trust")
 OF_THE_JOB = {f"--{flag_of(name)}" for name in OF_A_RUN if TABLE[name].changes_results}
 """Flags of `run` whose values a later run takes from the job: others would give other rows."""
 AFTER_RESUME = """\b
@@ -156,7 +151,7 @@ _of_a_later_run = stacked(
     client(". Default: the one that the job was called with."),
     click.option("--here", is_flag=True, help="On the cores of this machine, not on a cluster."),
     QUIET,
-    options(["environment_variables", "secrets", *OF_A_RESUME, *OF_A_LATER_RUN]),
+    options(["environment_variables", *OF_A_LATER_RUN]),
     click.pass_context,
 )
 """The options with which a job may be resumed."""
@@ -317,7 +312,7 @@ def verify(ctx: click.Context, /, folder: str, *, rereads: bool, as_json: bool) 
         else:
             echo_result("\n".join(verification_lines(found)))
             if any("resume" in finding.next_step for finding in found.findings):
-                to_stderr(f"daskprs: to resume the job: {way_on(job, command_line(ctx))}")
+                to_stderr(f"daskprs: to resume the job: {way_on(job, command_line(ctx), {})}")
         sys.exit(0 if found.is_proved else EXIT_FAILED)
 
 
@@ -387,6 +382,7 @@ def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
     done = state.mini_batches
     lines = [
         f"<daskprs job {state.status}>",
+        *([f"  why           {state.reason.rstrip('.')}"] if state.reason else []),
         f"  mini-batches  {done.succeeded:,} done, {done.failed:,} failed",
         f"  items         {items_text(state.items, state.not_returned)}",
         f"  runs          {state.runs}",
@@ -401,7 +397,7 @@ def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
         lines.append(f"  failed        {folder.failed}")
     lines.append(f"  logs          {folder.logs}")
     if state.may_go_on:
-        lines.append(f"  to go on      {way_on(folder, surface)}")
+        lines.append(f"  to go on      {way_on(folder, surface, state.again)}")
     return lines
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from daskprs._core.lease import Lease, LeaseReturned, Results
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Failure, Outcome
     from daskprs._core.stages import StageHost
+
+
+OptionValues = tuple[tuple[str, Any], ...]
+"""Values of options, by name."""
 
 
 class SlotId(NamedTuple):
@@ -104,6 +108,8 @@ class EndSet(NamedTuple):
     """For the message of a job that this end cuts short."""
     by_signal: bool = False
     """Whether SIGTERM has set it: whoever sent it may have sent it to all processes here."""
+    again: OptionValues = ()
+    """As `Interrupt.again`."""
 
 
 # ---- actions ----
@@ -196,6 +202,9 @@ class Interrupt(NamedTuple):
     """End the job before its work is done: its end has come, or nothing fits before it."""
 
     reason: str
+    again: OptionValues = ()
+    """The options that a resume needs other values of, else it would end at once, too: each with a
+    value that lets it go on. With None, it goes on without the option."""
 
 
 Action = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from daskprs._core.outcomes import Status
 
 if TYPE_CHECKING:
+    from daskprs._core.actions import OptionValues
     from daskprs._core.outcomes import Failure
 
 INPUT_HAS_CHANGED = "a file of its input has changed since it began"
@@ -82,6 +83,8 @@ class Ending(NamedTuple):
     """The error that counts: the first one of the class that failed most mini-batches, the error
     of all starts, or the change of the input."""
     errors: Errors | None = None
+    again: OptionValues = ()
+    """As `Interrupt.again`."""
 
     @property
     def of_changed_input(self) -> bool:

@@ -324,14 +324,15 @@ class LedgerState:
         """Cut the job short if its end has come, or if nothing more fits before it."""
         limits = self.limits.usage_limits
         if limits and not self.leases and not self.affordable():
-            self._end(Interrupt(self.spending.why_none(limits)))
+            higher = self.spending.higher(limits)
+            self._end(Interrupt(self.spending.why_none(limits), (("usage_limits", higher),)))
         end_s = self.end.at_s
         if end_s is None or self.over:
             return
         idle_since_s = self._idle_since_s if self._ends_when_idle else None
         is_idle = idle_since_s is not None and self.now_s - idle_since_s >= COMES_BACK_S
         if is_idle or self.now_s >= end_s or not (self.leases or self._fitting(end_s)):
-            self._end(Interrupt(self.end.why))
+            self._end(Interrupt(self.end.why, self.end.again))
 
     def _end(self, action: Action) -> None:
         if not self.over:

@@ -100,6 +100,14 @@ class Spending:
                 fits = min(fits, int(left / mean))
         return -(-fits // 2)
 
+    def higher(self, limits: Amounts) -> dict[str, Any]:
+        """Return limits with which a resume goes on: those that leave no room are doubled."""
+        spent = self.spent
+        return {
+            name: plain(limit if self.room(((name, limit),), 0) else 2 * max(limit, spent[name]))
+            for name, limit in limits
+        }
+
     def why_none(self, limits: Amounts) -> str:
         """Return the reason why no more mini-batches may begin."""
         spent = self.spent

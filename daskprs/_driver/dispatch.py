@@ -274,9 +274,9 @@ class Dispatcher:
                 self._listeners.tell(MessageLogged(level, message))
             case Abort(reason, failure):
                 self._ending = Ending(JobStatus.FAILED, reason, failure, self._ledger.errors)
-            case Interrupt(reason):
+            case Interrupt(reason, again):
                 headline, errors = self._ledger.headline, self._ledger.errors
-                self._ending = Ending(JobStatus.INTERRUPTED, reason, headline, errors)
+                self._ending = Ending(JobStatus.INTERRUPTED, reason, headline, errors, again)
             case Finish():
                 self._ending = Ending(JobStatus.COMPLETED)
             case _:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from daskprs._job.flags import flagged
 from daskprs.errors import Option
 
 if TYPE_CHECKING:
@@ -13,17 +14,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def arguments_to_resume(job_dir: Path, accept: str = "") -> str:
+def arguments_to_resume(job_dir: Path, accept: str = "", **again: Any) -> str:
     """Return the arguments that resume a job, to be added to the call in Python."""
     accepted = [Option("accept_changes", accept)] if accept else []
-    return ", ".join(
-        map(str, [Option("resume", value=True), Option("job_dir", str(job_dir)), *accepted])
-    )
+    others = [Option(name, value) for name, value in again.items() if value is not None]
+    words = [Option("resume", value=True), Option("job_dir", str(job_dir)), *accepted, *others]
+    return ", ".join(map(str, words))
 
 
-def command_to_resume(job_dir: Path, accept: str = "", *, program: str = "daskprs") -> str:
+def command_to_resume(
+    job_dir: Path, accept: str = "", *, program: str = "daskprs", **again: Any
+) -> str:
     """Return the command that resumes a job from its folder."""
-    return shlex.join([*program.split(), "resume", str(job_dir), *accepting(accept)])
+    command = shlex.join([*program.split(), "resume", str(job_dir), *accepting(accept)])
+    others = [flagged(Option(name, value)) for name, value in again.items() if value is not None]
+    return " ".join([command, *others])
 
 
 def command_to_report(job_dir: Path, *, program: str = "daskprs") -> str:
@@ -43,7 +48,8 @@ class Surface:
     option: Callable[[Option], str] = str
     """Returns an option that a message names."""
     resume: Callable[..., str] = arguments_to_resume
-    """Returns the words that resume the job in a folder and accept a changed part of the job."""
+    """Returns the words that resume the job in a folder and accept a changed part of the job, with
+    the options, by name, of `Ending.again`."""
     report: Callable[[Path], str] = command_to_report
     """Returns the command that says how the job in a folder went, and why."""
     has_shown: bool = False

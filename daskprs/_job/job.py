@@ -393,7 +393,9 @@ class Job:
         folder, resume = self._call.folder.path, self._surface.resume
         if ending.of_changed_input:
             return resume(folder, "input"), ""
-        return resume(folder), resume(folder, "script") if ending.failure is not None else ""
+        again = dict(ending.again)
+        mended = resume(folder, "script", **again) if ending.failure is not None else ""
+        return resume(folder, **again), mended
 
     def _settle(
         self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners
@@ -424,8 +426,10 @@ class Job:
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), *ways, why_by)
             end = self._end = JobEnd(result, end_message(ended, self._call.folder))
             failure = ending.failure
-            error = None if failure is None else [failure.kind, failure.message]
-            store.end(result.record() | ({} if error is None else {"error": error}))
+            why = {"reason": ending.reason, "again": dict(ending.again)}
+            if failure is not None:
+                why["error"] = [failure.kind, failure.message]
+            store.end(result.record() | why)
             keep_size(self._call)
         if self._interrupts.taken:
             listeners.tell(

@@ -54,7 +54,8 @@ def _planned(deadline: str | None) -> EndSet:
     if deadline is not None:
         moment = datetime.fromisoformat(deadline)
         why = f"nothing more fits before its deadline, {moment:%Y-%m-%d %H:%M:%S}"
-        return _at(moment.timestamp(), why)
+        # The same moment would be over for a resume.
+        return _at(moment.timestamp(), why)._replace(again=(("deadline", None),))
     batch = batch_end(os.environ)
     if batch is None:
         return EndSet(None)

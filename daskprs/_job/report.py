@@ -149,4 +149,4 @@ def _way_on(folder: JobFolder, state: JobState) -> str:
     if state.status == JobStatus.COMPLETED:
         failed = folder.failed.exists() or folder.failed_rows.exists()
         return way_on_mended(folder, "daskprs", None, is_complete=True) if failed else ""
-    return way_elsewhere(folder) or command_to_resume(folder.path)
+    return way_elsewhere(folder) or command_to_resume(folder.path, **state.again)

@@ -109,7 +109,8 @@ class ParallelRunResult:
             values[name] = tuple(values.get(name, ()))
         values["usage"] = Usage(*values.get("usage", ()))
         values.pop("is_trusted", None)  # only a reader can say that
-        values.pop("error", None)  # it is no part of a result
+        for name in ("error", "reason", "again"):  # they are no part of a result
+            values.pop(name, None)
         return cls(**values)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from daskprs._report.progress_file import JobOfOthers, preparation_of
 from daskprs.errors import JobFolderError, JournalError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from daskprs._folders.job_folder import JobFolder
@@ -49,6 +51,10 @@ class JobState(NamedTuple):
     """Class and message of the error by which the last driver ended the job; empty without one."""
     unit: str = "row"
     """What an item is: a row, or a file."""
+    reason: str = ""
+    """Why the last driver ended the job, if it is not Completed."""
+    again: Mapping[str, Any] = MappingProxyType({})
+    """The options that a resume needs, as `Ending.again`."""
 
     @property
     def may_go_on(self) -> bool:
@@ -59,6 +65,7 @@ class JobState(NamedTuple):
         """Return the state as JSON values."""
         return {
             "status": self.status,
+            "reason": self.reason,
             "holder": self.holder,
             "runs": self.runs,
             "mini_batches": self.mini_batches._asdict(),
@@ -95,6 +102,7 @@ def state_of(folder: JobFolder) -> JobState:
         not_returned,
         _error(history),
         _unit(history) if result is None else result.unit,
+        *_why(history if who is None else None),
     )
 
 
@@ -107,6 +115,12 @@ def _unit(history: History) -> str:
 def _error(history: History) -> tuple[str, str]:
     kind, message = (history.ended or {}).get("error", ("", ""))
     return str(kind), str(message)
+
+
+def _why(history: History | None) -> tuple[str, dict[str, Any]]:
+    """Return why a job that nobody is at work on has ended, and the options that it needs."""
+    ended = (history and history.ended) or {}
+    return str(ended.get("reason", "")), dict(ended.get("again", {}))
 
 
 def refuse_no_job(folder: JobFolder) -> None:

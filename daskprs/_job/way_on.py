@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs._folders.joint_folder import joint_folder_at
 from daskprs._job.request import in_its_program, read_call
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from daskprs._folders.job_folder import JobFolder
     from daskprs._job.frontend import Surface
 
 
-def way_on(folder: JobFolder, surface: Surface) -> str:
-    """Return the command that resumes a job, or what its pipeline or its program does instead."""
-    return way_elsewhere(folder) or surface.resume(folder.path)
+def way_on(folder: JobFolder, surface: Surface, again: Mapping[str, Any]) -> str:
+    """Return the command that resumes a job, or what its pipeline or its program does instead.
+
+    `again` has the options that the resume needs, as `Ending.again`.
+    """
+    return way_elsewhere(folder) or surface.resume(folder.path, **again)
 
 
 def way_on_mended(folder: JobFolder, program: str, script: str | None, *, is_complete: bool) -> str:

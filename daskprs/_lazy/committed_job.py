@@ -59,7 +59,7 @@ LOOK_EVERY_S = 0.5
 """Seconds between looks at a job folder in which another driver is at work."""
 
 
-def _again(job_dir: Path, accept: str = "") -> str:
+def _again(job_dir: Path, accept: str = "", **_: Any) -> str:
     """Return the next step after a job behind a collection has failed.
 
     There is none with a changed script: a collection of another script is another one.

@@ -155,7 +155,7 @@ class BatchJob:
         answers = None if result.output_file is None else Path(result.output_file)
         return self._requests.write(answers, reasons, self._output, self._errors)
 
-    def _command_to_resume(self, *_: object) -> str:
+    def _command_to_resume(self, *_: object, **again: Any) -> str:
         places = {
             "endpoint": self._endpoint,
             "output": self._output,
@@ -166,5 +166,6 @@ class BatchJob:
         words = [word for name, value in places.items() for word in (f"--{name}", str(value))]
         command = shlex.join(["daskprs", "run", str(self._file), "--as", "openai-batch", *words])
         # A job that went on without its limits would be refused, or cost more than it may.
-        options = [flagged(Option(name, value)) for name, value in self._named.items()]
+        named = {**self._named, **again}
+        options = [flagged(Option(name, one)) for name, one in named.items() if one is not None]
         return " ".join([command, *options, "--resume"])

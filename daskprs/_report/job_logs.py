@@ -287,9 +287,17 @@ def _fewer(standing: Progress) -> str:
     return f" run() returned {fewer}, which count as failed."
 
 
+OTHERS = {
+    "usage_limits": ", and a higher limit, such as this one",
+    "deadline": ", and a later deadline or none",
+}
+"""What a resume needs of the options in `Ending.again`."""
+
+
 def _to_go_on(ending: Ending) -> str:
     if not ending.of_changed_input:
-        return "To go on, with the same script and input"
+        others = "".join(OTHERS[name] for name, _ in ending.again)
+        return f"To go on, with the same script and input{others}"
     return (
         "To go on with the input of now, where every mini-batch of a file that has changed runs "
         "again and the others are kept"

@@ -30,7 +30,7 @@ class PipelineState(NamedTuple):
     """The status of each step."""
 
 
-def resume_pipeline(job_dir: Path, accept: str = "") -> str:
+def resume_pipeline(job_dir: Path, accept: str = "", **_: Any) -> str:
     """Return the words that resume the pipeline of a step."""
     words = ["--resume", "--job-dir", str(job_dir.parent), *accepting(accept)]
     return f"run the pipeline again with {shlex.join(words)}"

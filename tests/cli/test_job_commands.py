@@ -136,6 +136,31 @@ def test_an_option_that_a_later_run_cannot_change_is_no_unknown_one(command: str
     assert "No such option" in call(command, "job", "--delimitr", ";").stderr
 
 
+COUNTING = "def run(paths, context):\n    context.count('calls')\n    return paths\n"
+
+
+def test_the_told_command_goes_on_after_a_limit_or_a_deadline(work: Path) -> None:
+    """Message and status have it: with the same limit, the job would end again at once."""
+    (work / "source" / "script.py").write_text(COUNTING)
+    of_job = ("--start-method", "inline", "--usage-limit", "calls=1", "--usage-limit", "other=5")
+    ended = call(*RUN, *of_job)
+    assert ended.exit_code == 75, ended.output
+    shown = call("status", "job").stdout
+    assert "  why           it has used 1 of 1 calls, 0 of 5 other, and nothing more" in shown
+    way = shown.partition("  to go on      daskprs ")[2].rstrip()
+    assert way == f"resume {work / 'job'} --usage-limit calls=2 --usage-limit other=5"
+    assert f"and a higher limit, such as this one: daskprs {way}\n" in ended.stderr
+    ended = call(*way.split(), "--quiet", "--deadline", "2001-01-31T06:30")
+    assert "input, and a later deadline or none: daskprs resume" in ended.stderr
+    assert (
+        "why           nothing more fits before its deadline, 2001" in call("status", "job").stdout
+    )
+    assert call(*way.split(), "--quiet").exit_code == 75
+    assert json.loads(call("status", "job", "--json").stdout)["mini_batches"]["succeeded"] == 2
+    done = call("resume", "job", "--quiet", "--usage-limit", "calls=1e6", "--deadline", "1h")
+    assert done.exit_code == 0, done.output
+
+
 def test_a_job_goes_on_on_a_cluster_that_is_named(work: Path) -> None:
     """And not on the one that it was called with, which has gone."""
     assert call(*RUN, *OPTIONS).exit_code == 42

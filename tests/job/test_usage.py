@@ -189,6 +189,8 @@ def test_a_limit_interrupts_the_job_and_a_higher_one_ends_it(tmp_path: Path) -> 
     first = caught.value.result
     assert 0 < first.usage.useful["tokens"] == first.usage.spent["tokens"]
     assert first.mini_batches.failed == 0
+    higher = {"tokens": 2 * max(300, first.usage.spent["tokens"])}
+    assert f"resume=True, job_dir='{tmp_path}/job', usage_limits={higher}" in str(caught.value)
     with pytest.raises(ParallelRunInterrupted) as caught:
         job(run, tmp_path, usage_limits={"tokens": first.usage.spent["tokens"]}, resume=True)
     assert caught.value.result.usage == first.usage

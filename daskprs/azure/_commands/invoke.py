@@ -167,7 +167,11 @@ def _with_deployment(surface: Surface, file: str) -> Surface:
     more = ["--deployment", str(Path(file).absolute())]
     if not variables_in(file):
         return surface
-    return replace(surface, resume=lambda *job: f"{surface.resume(*job)} {shlex.join(more)}")
+
+    def resume(*job: Any, **again: Any) -> str:
+        return f"{surface.resume(*job, **again)} {shlex.join(more)}"
+
+    return replace(surface, resume=resume)
 
 
 def _invoke_pipeline(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,7 +30,7 @@ def pipeline_command(ctx: click.Context) -> Surface:
     """Return the surface of a pipeline that a command starts: a resume repeats the command."""
     words = [*ctx.command_path.split(), *_repeated(ctx)]
 
-    def resume(job_dir: Path, accept: str = "") -> str:
+    def resume(job_dir: Path, accept: str = "", **_: Any) -> str:
         return shlex.join([*words, "--resume", "--job-dir", str(job_dir), *accepting(accept)])
 
     return Surface(

@@ -255,6 +255,7 @@ class Ledger:
         for action in self._state.actions:
             if isinstance(action, Commit):
                 self.spending.commit(action.results.outcomes.column("usage"), action.positions)
+        self._state.tell_uncounted()
 
     def _lease_returned(self, returned: LeaseReturned) -> None:
         """Settle the results of a returned lease; a withdrawn lease has none."""

@@ -294,6 +294,7 @@ class LedgerState:
 
     def finish(self) -> None:
         """End the job as done, unless it has ended."""
+        self.tell_uncounted(at_the_end=True)
         self._end(Finish())
 
     def interrupt(self, why: str) -> None:
@@ -311,6 +312,12 @@ class LedgerState:
         if self.end.at_s is None or at_s < self.end.at_s:
             self.end = EndSet(at_s, why)
             self._ends_when_idle, self._idle_since_s = True, None
+
+    def tell_uncounted(self, *, at_the_end: bool = False) -> None:
+        """Warn, once, of limits of what the script does not count."""
+        limits = self.limits.usage_limits
+        if limits and (told := self.spending.complaint(limits, at_the_end=at_the_end)):
+            self.remark("warning", told)
 
     def tick(self, *, waits: bool) -> None:
         """Note whether calls wait for permits, and none is under way."""

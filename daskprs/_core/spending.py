@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Amounts = tuple[tuple[str, float], ...]
 """Amounts by name."""
 LARGEST = 1 << 62
+SURE_AFTER = 3
+"""Mini-batches that have counted something else, after which a name counts as misspelt."""
 
 
 class Spending:
@@ -38,6 +40,10 @@ class Spending:
         """What the attempts of this run have used that have ended, and …"""
         self._attempts = 0
         """… their number."""
+        self._counting = 0
+        """Number of those that are committed and have counted anything."""
+        self._is_told = False
+        """Whether it was looked which limits name nothing that is counted."""
 
     @property
     def of_run(self) -> dict[str, float]:
@@ -81,6 +87,7 @@ class Spending:
         if attempts.count(None) < len(attempts):
             for position in positions:
                 _add(self._useful, attempts[position], sign)
+                self._counting += sign * bool(attempts[position])
 
     def room(self, limits: Amounts, in_flight: int, untried: int = 1) -> int:
         """Return how many more mini-batches may begin: `untried`, as long as none has ended.
@@ -115,6 +122,26 @@ class Spending:
             f"{plain(spent.get(name, 0)):,} of {plain(limit):,} {name}" for name, limit in limits
         )
         return f"it has used {shown}, and nothing more fits into usage_limits"
+
+    def complaint(self, limits: Amounts, *, at_the_end: bool = False) -> str:
+        """Return a warning, once, of limits of what the script does not count.
+
+        It may count some amounts later than others, or only sometimes. So this is said when a few
+        mini-batches are done that have counted something else, or when all are.
+        """
+        if self._is_told or not (at_the_end or self._counting >= SURE_AFTER):
+            return ""
+        self._is_told = True
+        known = self._before.keys() | self._of_run.keys() | self._useful.keys()
+        lacking = [name for name, _ in limits if name not in known]
+        if not lacking:
+            return ""
+        shown = " and ".join(map(repr, lacking))
+        counted = ", ".join(map(repr, sorted(known))) or "nothing by context.count"
+        return (
+            f"usage_limits names {shown}, which the script has not counted: that limits nothing. "
+            f"It counts {counted}."
+        )
 
 
 def _add(sums: Counter[str], amounts: Amounts | None, sign: int = 1) -> None:

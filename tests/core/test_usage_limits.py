@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daskprs._core.actions import Interrupt, Withdraw
+from daskprs._core.actions import Interrupt, Remark, Withdraw
 
 LIMIT = (("tokens", 100.0),)
 
@@ -60,3 +60,38 @@ def test_the_limit_holds_before_any_attempt_has_ended(desk: Any) -> None:
     it.ledger.spending.take(0, "process000", (("tokens", 100.0),))
     other = it.add(1)
     assert other not in it.leases
+
+
+def warned(it: Any) -> list[str]:
+    """Return the warnings so far."""
+    return [one.message for one in it.said if isinstance(one, Remark) and one.level == "warning"]
+
+
+def test_a_limit_of_what_is_not_counted_is_named_once(desk: Any) -> None:
+    """When a few mini-batches have counted something else."""
+    it = desk(100, usage_limits=(("tokns", 100.0),))
+    (slot,) = it.leases
+    for expected in (0, 0, 1, 1):
+        it.do(slot, usage=(("tokens", 1.0),))
+        assert len(warned(it)) == expected
+    assert "'tokns', which the script has not counted" in warned(it)[0]
+    assert "It counts 'tokens'." in warned(it)[0]
+
+
+def test_what_is_counted_later_than_others_is_no_fault(desk: Any) -> None:
+    """Not within a mini-batch, and not in the first few; mini-batches may count nothing."""
+    it = desk(100, usage_limits=LIMIT)
+    (slot,) = it.leases
+    for usage in ((), (("calls", 1.0),), (("calls", 1.0),), (("calls", 1.0), ("tokens", 0.0)), ()):
+        it.do(slot, usage=usage)
+    assert not warned(it)
+
+
+def test_a_limit_of_a_script_that_counts_nothing_is_named_at_the_end(desk: Any) -> None:
+    """Its first mini-batches might have cost nothing."""
+    it = desk(4, usage_limits=LIMIT)
+    (slot,) = it.leases
+    for _ in range(4):
+        assert not warned(it)
+        it.do(slot)
+    assert warned(it)[0].endswith("It counts nothing by context.count.")

@@ -200,9 +200,12 @@ def test_a_limit_interrupts_the_job_and_a_higher_one_ends_it(tmp_path: Path) -> 
 
 
 def test_a_limit_that_is_not_reached_changes_nothing(tmp_path: Path) -> None:
-    """Also one of something that is never counted."""
+    """One of something that is never counted limits nothing, which is said once."""
     result = job(counting, tmp_path, usage_limits={"calls": 1000, "dollars": 1})
     assert result.usage.spent["calls"] == 60
+    log = JobFolder(result.job_dir).master_log.read_text()
+    said = "usage_limits names 'dollars', which the script has not counted: that limits nothing."
+    assert log.count(said) == log.count(f"{said} It counts 'calls', 'tokens'.") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import daskprs
 from daskprs._agent.child.permits import CallPermits, Permits
 from daskprs._agent.foreign.entry_script import CallTools, MiniBatchContext
 from daskprs._agent.protocol.shared_page import SharedPage, new_page
@@ -22,7 +24,7 @@ from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
+    from pathlib import Path
 
 LIMIT = RateLimit(requests_per_minute=600, tokens_per_minute=1000)
 
@@ -262,11 +264,31 @@ def test_without_a_limit_a_permit_is_there_at_once() -> None:
         assert it.page.permits()[:3] == (0, 0, 0)
 
 
-def test_a_permit_that_is_not_awaited_is_told() -> None:
-    with desk() as it:
+FORGETS = """
+async def run(rows, context):
+    context.permit()
+    await context.permit()
+    return rows
+"""
 
-        async def forgets() -> None:
-            it.context.permit()
 
-        with pytest.warns(RuntimeWarning, match="write await context"):
-            asyncio.run(forgets())
+def test_a_permit_that_is_not_awaited_is_told_once(tmp_path: Path) -> None:
+    """With its line, however many calls there are."""
+    (tmp_path / "forgets.py").write_text(FORGETS)
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": range(3)}),
+        tmp_path / "forgets.py",
+        mini_batch_size="1 row",
+        start_method="inline",
+        rate_limit=LIMIT,
+        job_dir=tmp_path / "job",
+        progress=False,
+    )
+    (line,) = (
+        one
+        for one in (result.logs_dir / "sys" / "master_role.txt").read_text().splitlines()
+        if "not awaited" in one
+    )
+    assert "|WARNING|" in line
+    assert f'File "{tmp_path}/forgets.py", line 3, in run: context.permit(). In a' in line
+    assert line.endswith("write await context.permit().")

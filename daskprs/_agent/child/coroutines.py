@@ -195,11 +195,12 @@ class Coroutines:
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - of debuggers
         stack = [] if frame is None else traceback.extract_stack(frame)
         own = [one for one in stack if not any(name in one.filename for name in NOT_OF_SCRIPTS)]
-        if not own:
-            return ""
-        return (
-            f'File "{own[-1].filename}", line {own[-1].lineno}, in {own[-1].name}: {own[-1].line}'
-        )
+        return line_of(own[-1]) if own else ""
+
+
+def line_of(place: traceback.FrameSummary) -> str:
+    """Return a line of a script as an error shows it."""
+    return f'File "{place.filename}", line {place.lineno}, in {place.name}: {place.line}'
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import sys
 import threading
 import time
-import warnings
 from collections import deque
 from contextlib import suppress
 from random import Random
+from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from daskprs._agent.protocol.shared_page import PermitSums
@@ -38,7 +39,10 @@ TURN_S = 0.5
 FIRST_S, LONGEST_S = 1.0, 60.0
 """The first and the longest pause where the endpoint does not say how long it is."""
 MOST_S = 1e9
-NEVER_AWAITED = "context.permit() was not awaited: in a coroutine, write await context.permit()."
+NOT_AWAITED = (
+    "context.permit() was not awaited, so that it waits for nothing: {}. In a coroutine, write "
+    "await context.permit()."
+)
 
 
 class Stretch(Protocol):
@@ -76,6 +80,8 @@ class Permits:
         self._random = Random()  # noqa: S311
         self._polled: set[asyncio.AbstractEventLoop] = set()
         """The loops in which calls wait."""
+        self.not_awaited: deque[FrameSummary] = deque()
+        """Where permits were made that nobody has awaited."""
 
     # ---- calls ----
 
@@ -282,6 +288,9 @@ class CallPermits:
         permit = Permit(self, tokens)
         if _task() is None:
             permit.acquire()
+        else:
+            frame = sys._getframe(2)  # noqa: SLF001 - that of the script, above the context
+            permit.made_at = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         return permit
 
     def used(self, tokens: int) -> None:
@@ -358,13 +367,18 @@ class Permit:
         self.tokens = tokens
         self.owner: Any = None
         """The task or thread that has it."""
+        self.made_at: tuple[str, int, str] | None = None
+        """File, line and function that have made it, if it has to be awaited."""
         self._call = call
         self._is_asked = self._is_ended = False
 
     def __del__(self) -> None:
-        """Warn of a permit that was not awaited: the request went out without it."""
-        if not self._is_asked:
-            warnings.warn(NEVER_AWAITED, RuntimeWarning, stacklevel=2)
+        """Note a permit that was not awaited: the request went out without it.
+
+        It is told of at the end of the call: nothing may be sent while memory is freed.
+        """
+        if self.made_at is not None and not self._is_asked:
+            self._call.permits.not_awaited.append(FrameSummary(*self.made_at, lookup_line=False))
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Wait for it in a coroutine."""

@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskprs._agent.child.call_tasks import CallTasks
-from daskprs._agent.child.coroutines import CallTimeout, completed
+from daskprs._agent.child.coroutines import CallTimeout, completed, line_of
 from daskprs._agent.child.entry_script import profile_of
 from daskprs._agent.child.failure import failure_of
 from daskprs._agent.child.forks import end_fork_of
 from daskprs._agent.child.handed_on import write
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.null_rows import NullRows
-from daskprs._agent.child.permits import CallPermits, Permits
+from daskprs._agent.child.permits import NOT_AWAITED, CallPermits, Permits
 from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun
 from daskprs._agent.child.process_counts import ProcessCounts
 from daskprs._agent.child.run_form import RunForm
@@ -97,7 +97,8 @@ class ScriptCalls:
         self._has_process = start.job.start_method != INLINE
         self._reserve, self._peak, self._outbox, self._spool = reserve, peak, outbox, spool
         self._raised, self._entry = raised, entry
-        self._calls, self._in_loop = several, in_loop
+        self._calls, self._in_loop, self._note = several, in_loop, note
+        self._told = set[str]()
         self._permits, self._counts = Permits(page, start.job.rate_limit), ProcessCounts(page)
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
         self._form = RunForm(
@@ -172,6 +173,15 @@ class ScriptCalls:
         finally:
             if attempt.permits is not None:
                 attempt.permits.end()
+            self._tell_not_awaited()
+
+    def _tell_not_awaited(self) -> None:
+        """Tell people of each line that makes permits and does not await them."""
+        while self._permits.not_awaited:
+            place = line_of(self._permits.not_awaited.popleft())
+            if place not in self._told:
+                self._told.add(place)
+                self._note(NOT_AWAITED.format(place))
 
     def _throttled(self, attempt: AttemptRun, throttle: Throttle, failure: Failure) -> Outcome:
         """Return the outcome of a call whose endpoint wants fewer requests."""

@@ -49,7 +49,11 @@ async def run(rows: pd.DataFrame, context: MiniBatchContext) -> list[str]:
     """Send a request, and return a line for its answer."""
     custom_id, url, body = rows[["custom_id", "url", "body"]].iloc[0]
     await context.permit(tokens=expected_tokens(body))
-    answer = await client.post(url, json=body)
+    try:
+        answer = await client.post(url, json=body)
+    except httpx.ConnectError as error:  # whose traceback has nothing but httpx in it
+        told = f"nothing answers at {client.base_url} ({error})"
+        raise ConnectionError(told) from None
     if answer.status_code in AGAIN or answer.is_server_error:
         # It is sent again: at once, or when the server has said, if it is busy.
         told = f"the server answers {answer.status_code}: {answer.text[:SHOWN]}"

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._inputs.text.json_lines import parsed
+from daskprs._suggest import nearest
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import open_regular
 from daskprs.errors import UsageError
@@ -45,6 +46,9 @@ class BatchFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        if not path.exists():
+            msg = f"there is no file {str(path)!r}.{nearest(path)}"
+            raise UsageError(msg)
         first: dict[str, int] = {}
         for number, line in self._lines():
             custom_id = self._checked(number, line)["custom_id"]

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import has_begun
 from daskprs._job.flags import flagged
-from daskprs._job.frontend import Surface
+from daskprs._job.frontend import Surface, accepting
+from daskprs._job.status import state_of
 from daskprs._openai.batch_file import BatchFile, Sorted
-from daskprs._options.run_options import RunOptions
+from daskprs._options.run_options import TABLE, RunOptions
 from daskprs._options.site_defaults import options_of_call
 from daskprs.errors import Option, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from daskprs._job.result import ParallelRunResult
 
@@ -28,6 +33,9 @@ A_ROW_EACH = {"input_type": "table", "mini_batch_size": "1 row"}
 OF_A_ROW = {"columns": [*COLUMNS], "dtypes": COLUMNS}
 DEFAULTS = {"run_invocation_timeout": 600, "retry_delay": "exponential"}
 """Options with other defaults than those of a job: a long answer takes minutes."""
+PAUSES_S = (1.0, 2.0, 4.0)
+"""Seconds between looks for a server, at most one for each try of a request."""
+LOOK_S = 5.0
 ENDS = {"append_row_file_name": "answers.txt", "overwrite": True, "on_error": "drop"}
 """A file of its own, in a folder that has no other job."""
 
@@ -53,8 +61,8 @@ class BatchJob:
     Raises
     ------
     UsageError
-        When a line of the file is no request, when a file of answers exists or cannot be written,
-        or without httpx.
+        When there is no such file, when a line of it is no request, when a file of answers exists
+        or cannot be written, or without httpx.
 
     """
 
@@ -82,15 +90,33 @@ class BatchJob:
         self._client = client
         self._option = option
         self._spent: dict[str, float] = {}
+        accepted = {*more.pop("accept_changes", ())}
+        if resume:
+            # Another address asks for the same: a request names its model. All other options that
+            # could give other rows are the same for each batch file.
+            accepted.add("options")
         self._named = {**more, **({"overwrite": True} if overwrite else {})}
         """Options that a resume has to name again."""
-        self._given = {**DEFAULTS, **more, "resume": resume, "progress": progress}
+        self._given = {
+            **DEFAULTS,
+            **more,
+            "resume": resume,
+            "progress": progress,
+            "accept_changes": sorted(accepted),
+        }
         # A driver that dies between the two files leaves one, and both are those of its job.
         self._check(overwrite=overwrite or (resume and self._job_dir.is_dir()))
         self._requests = BatchFile(file)
 
     def run(self) -> Sorted:
-        """Ask for all answers, and write the files; return how many there are."""
+        """Ask for all answers, and write the files; return how many there are.
+
+        Raises
+        ------
+        UsageError
+            When no server answers.
+
+        """
         from daskprs._job.prestart import prestart
 
         options = {
@@ -103,6 +129,7 @@ class BatchJob:
         if KEY in os.environ:
             options["secrets"] = [KEY]
         early = RunOptions.from_names(**options)
+        self._refuse_silence(options["resume"])
         with prestart(early, self._client, partial(options_of_call, options)) as final:
             from daskprs._job.job import Job
             from daskprs._job.request import check_call
@@ -155,7 +182,43 @@ class BatchJob:
         answers = None if result.output_file is None else Path(result.output_file)
         return self._requests.write(answers, reasons, self._output, self._errors)
 
-    def _command_to_resume(self, *_: object, **again: Any) -> str:
+    def _refuse_silence(self, resume: bool) -> None:  # noqa: FBT001 - the option
+        """Refuse an address at which nothing answers, if requests are to be sent from here.
+
+        A server that is being started has as much time as the tries of a request give it.
+        """
+        import httpx
+
+        folder = JobFolder(self._job_dir)
+        is_done = resume and has_begun(folder) and not state_of(folder).may_go_on
+        if is_done or self._client is not None:
+            return
+        tries = int(self._given.get("run_max_try", TABLE["run_max_try"].default))
+        for pause_s in (*PAUSES_S[: tries - 1], None):
+            try:
+                httpx.get(self._endpoint, timeout=LOOK_S)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                why = error
+            except (httpx.HTTPError, httpx.InvalidURL):
+                return  # what that means for a request is told by its error
+            else:
+                return
+            if pause_s is not None:
+                time.sleep(pause_s)
+        command = self._command(["--resume"] if resume else [])
+        msg = (
+            f"nothing answers at {self._endpoint} ({why}). Check "
+            f"{Option('endpoint')}, and whether the server is up. Then: {command}"
+        )
+        raise UsageError(msg)
+
+    def _command_to_resume(self, _: object, accept: str = "", **again: Any) -> str:
+        """Return the command that goes on; the script is none of the user's, and never mended."""
+        if accept == "script":
+            return ""
+        return self._command([*accepting(accept), "--resume"], again)
+
+    def _command(self, more: list[str], again: Mapping[str, Any] = MappingProxyType({})) -> str:
         places = {
             "endpoint": self._endpoint,
             "output": self._output,
@@ -168,4 +231,4 @@ class BatchJob:
         # A job that went on without its limits would be refused, or cost more than it may.
         named = {**self._named, **again}
         options = [flagged(Option(name, one)) for name, one in named.items() if one is not None]
-        return " ".join([command, *options, "--resume"])
+        return " ".join([command, *options, *more])

@@ -23,9 +23,10 @@ Examples:
 Exit codes:
   0    each request has an answer or an error
   42   no request has an answer
-  75   the job is Interrupted, by its deadline or SIGTERM: call it again with --resume
+  75   the job is Interrupted, by its deadline, the end of its batch job, a usage limit, a spent
+       quota, or SIGTERM: call it again with --resume
   130  the job is Canceled, by Ctrl-C: call it again with --resume
-  2    nothing was started: an option, the file or a folder cannot be used
+  2    nothing was started: an option, the file or a folder cannot be used, or no server answers
 """
 AT_ONCE = ("process_count_per_node", "concurrency_per_process")
 LIMITS = ("rate_limit", "usage_limits", "deadline")
@@ -71,7 +72,7 @@ def _beside(ending: str) -> str:
 @click.option("--resume", is_flag=True, help="Go on: what has an answer is not asked again.")
 @client(". Default: the cores of this machine.")
 @QUIET
-@options((*AT_ONCE, *LIMITS, *TRIES, "metrics_file"))
+@options((*AT_ONCE, *LIMITS, *TRIES, "metrics_file", "accept_changes"))
 def run_batch_file(file: Path, **values: Any) -> None:
     """Send the requests of FILE to a server with OpenAI's API, and write its answers.
 

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from daskprs._cli import main
-from daskprs._core.ending import EXIT_FAILED, EXIT_USAGE
+from daskprs._core.ending import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from daskprs._openai.batch_job import BatchJob
 from tests.support.api_server import CHAT, EMBEDDINGS, api_server
 from tests.support.polling import poll_for
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from _pytest.monkeypatch import MonkeyPatch
 
 COUNT = 150
+ONE_AT_A_TIME = ("--concurrency-per-process", "1")
 FEW = ("--process-count-per-node", "1", "--concurrency-per-process", "16", "--quiet")
 
 
@@ -105,6 +107,8 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_sent(
     """Else the answers would be paid for first, or the requests would be replaced."""
     monkeypatch.chdir(tmp_path)
     before = requests_in(Path(), 3).read_bytes()
+    done = called(Path("requets.jsonl"), "http://127.0.0.1:9")
+    assert "no file 'requets.jsonl'. Did you mean 'requests.jsonl'?" in done.output
     done = called(Path("requests.jsonl"), "http://127.0.0.1:9", *words)
     assert done.exit_code == EXIT_USAGE, done.output
     assert told in done.output
@@ -112,11 +116,51 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_sent(
     assert (tmp_path / "requests.jsonl").read_bytes() == before
 
 
-def test_a_server_that_answers_nothing_fails_the_job(tmp_path: Path) -> None:
+def test_nothing_starts_where_nothing_answers(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A sentence says so, with the command to call again; files of a done job need no server."""
+    monkeypatch.setattr("daskprs._openai.batch_job.PAUSES_S", (0.01, 0.01))
+    file = requests_in(tmp_path, 3)
+    done = called(file, "http://127.0.0.1:9", "--usage-limit", "total_tokens=900")
+    assert done.exit_code == EXIT_USAGE, done.output
+    told, _, way = done.output.partition(" Then: ")
+    assert told.startswith("daskprs: nothing answers at http://127.0.0.1:9 ([Errno 111] Connec")
+    assert told.endswith("Check --endpoint, and whether the server is up.")
+    assert f" --job-dir {tmp_path}/requests_job " in way
+    assert way.endswith(" --usage-limit total_tokens=900\n")
+    assert [one.name for one in tmp_path.iterdir()] == [file.name]
+    with api_server() as server:
+        assert called(file, server.url).exit_code == 0
+    assert called(file, server.url, "--resume").exit_code == 0
+
+
+def test_a_job_goes_on_at_another_address(tmp_path: Path) -> None:
+    """The requests are the same; and a file of requests that is not is named, with a way out."""
+    file = requests_in(tmp_path, 40)
+    with api_server() as server:
+        ended = called(file, server.url, "--usage-limit", "total_tokens=60", *ONE_AT_A_TIME)
+        assert ended.exit_code == EXIT_INTERRUPTED, ended.output
+        (way,) = {line for line in ended.output.splitlines() if "such as this one: " in line}
+        assert way.endswith(" --usage-limit total_tokens=120 --resume")
+        done = called(file, server.url.replace("127.0.0.1", "localhost"), "--resume")
+        assert done.exit_code == 0, done.output
+        assert server.answers[200] == 40
+        with file.open("a") as grown:
+            grown.write(file.read_text().splitlines()[0].replace('"r0"', '"r40"') + "\n")
+        refused = called(file, server.url, "--resume")
+        assert refused.exit_code == EXIT_USAGE
+        assert "by --accept-changes input" in refused.output
+    refused = called(file, server.url, "--overwrite", "--accept-changes", "input")
+    assert "--accept-changes input: only with --resume" in refused.output
+
+
+def test_a_server_that_answers_nothing_fails_the_job(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
     """The first error says why, and there are no files that look like answers.
 
     The command that goes on keeps the limits, which the job folder does not know.
     """
+    monkeypatch.setattr(BatchJob, "_refuse_silence", lambda *_: None)  # as if it had gone since
     file = requests_in(tmp_path, 3)
     limits = ("--rate-limit", "in_flight=2", "--usage-limit", "total_tokens=900")
     done = called(file, "http://127.0.0.1:9", "--run-max-try", "1", *limits)
@@ -127,7 +171,9 @@ def test_a_server_that_answers_nothing_fails_the_job(tmp_path: Path) -> None:
     assert " --rate-limit in_flight=2 " in way
     assert " --usage-limit total_tokens=900 " in way
     assert done.exit_code == EXIT_FAILED, done.output
-    assert "ConnectError" in done.output
+    assert "ConnectionError: nothing answers at http://127.0.0.1:9 (All conn" in done.output
+    assert "httpx" not in done.output
+    assert "mended script" not in done.output
     assert "not one of 3 rows succeeded" in done.output
     assert not list(tmp_path.glob("requests_*.jsonl"))
 

@@ -20,7 +20,7 @@
     ├── PartitionFailed                  run() failed for a partition of a lazy collection
     ├── PipelineFailed                   a step of a pipeline failed; carries the result
     ├── ParallelRunFailed                the job ended as Failed; carries the result
-    └── ParallelRunInterrupted           its deadline or SIGTERM ended the job; carries the result
+    └── ParallelRunInterrupted           its time, a limit or SIGTERM ended it; carries the result
 
     KeyboardInterrupt
     └── ParallelRunCanceled              Ctrl-C ended the job; carries the result

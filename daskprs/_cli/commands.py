@@ -46,7 +46,8 @@ Examples:
 Exit codes:
   0    the job is Completed
   42   the job is Failed: the reason is shown, and in logs/job_result.txt
-  75   the job is Interrupted, by its deadline or SIGTERM; resume it
+  75   the job is Interrupted, by its deadline, the end of its batch job, a usage limit, a spent
+       quota, or SIGTERM; resume it
   130  the job is Canceled, by Ctrl-C
   2    nothing was started: an option, the script, the input or a folder cannot be used
 """

@@ -68,6 +68,8 @@ class RemainingTime:
     def __init__(self) -> None:
         self._deadlines_s = deadlines_s(Limits())
         self._max_try = Limits().run_max_try
+        self._calls = 1
+        """Number of mini-batches that a process works on at a time."""
         self._sizes: dict[int, int] | None = None
         """Sizes of the mini-batches that are not settled, where the plan knows them."""
         self._attempts = self._settled = 0
@@ -92,6 +94,7 @@ class RemainingTime:
         match event:
             case JobStarted(limits=limits, sizes=sizes):
                 self._deadlines_s, self._max_try = deadlines_s(limits), limits.run_max_try
+                self._calls = limits.calls
                 self._sizes = None if sizes is None else dict(sizes)
             case MiniBatchesDone(place, mini_batches, outcomes):
                 self._settle(mini_batches)
@@ -147,7 +150,8 @@ class RemainingTime:
         delay_s = standing.retry_in_s or 0.0
         if not standing.running:
             middle_s += delay_s
-        deviation_s = known.deviation_s(fresh_s) / max(slots, len(stood.slots))
+        at_a_time = self._calls * max(slots, len(stood.slots))
+        deviation_s = known.deviation_s(fresh_s) / at_a_time
         ends_s = [self._last_end_s(at_work, known, share) for share in (LOW, HIGH)]
         low_s = max(delay_s, ends_s[0], middle_s - DEVIATIONS * deviation_s)
         return TimeLeft(low_s, max(low_s, ends_s[1], middle_s + DEVIATIONS * deviation_s))
@@ -201,10 +205,17 @@ class RemainingTime:
     def _shared_end_s(
         self, states: Sequence[SlotState], slots: int, fresh_s: list[float], known: _Durations
     ) -> float:
-        """Return the end if each slot takes the next mini-batch whenever it is free."""
+        """Return the end if each slot takes the next mini-batch whenever it is free.
+
+        Of several calls of a slot, the one that has run longest is known; the others count as new.
+        """
         free = [self._free_in_s(slot, known, MIDDLE) for slot in states]
-        free += [self._up_in_s(0.0)] * (slots - len(states))
-        at_work = (at for at, slot in zip(free, states, strict=False) if slot.phase in AT_WORK)
+        up = [self._up_in_s(0.0)] * (slots - len(states))
+        at_work = [at for at, slot in zip(free, states, strict=True) if slot.phase in AT_WORK]
+        others = [
+            0.0 if slot.phase in AT_WORK else at_s for at_s, slot in zip(free, states, strict=True)
+        ]
+        free += up + (self._calls - 1) * (others + up)
         ahead, tail = fresh_s[:-MOST_SHARED], fresh_s[-MOST_SHARED:]
         ahead_s = known.in_all_s(ahead) / len(free)
         end_s = max(at_work, default=0.0)

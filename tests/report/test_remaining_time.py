@@ -11,6 +11,7 @@ import pytest
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import AgentChanged, MiniBatchesDone, ProgressReported, SlotsChanged
 from daskprs._core.lease import AgentReady
+from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._report.remaining_time import KEPT, RemainingTime, TimeLeft
@@ -114,6 +115,20 @@ def test_the_last_mini_batch_counts_by_what_others_took() -> None:
     left = known.left(stood(9, slots=(slot("running", 4.0, 9), slot("idle"))), 8)
     assert left is not None
     assert 4 < left.middle_s < 8
+
+
+@pytest.mark.parametrize("phase", ["running", "idle", "init"])
+def test_a_process_does_several_calls_at_a_time(phase: str) -> None:
+    """Twelve of them make the rest twelve times as short."""
+    lefts = [
+        told(job_started(limits=Limits(calls=calls)), done([1.0] * 100)).left(
+            stood(100, 1300, slots=(slot(phase, 0.5, 100),)), 2
+        )
+        for calls in (1, 12)
+    ]
+    one, twelve = (left.middle_s for left in lefts if left is not None)
+    assert one == pytest.approx(600, rel=0.01)
+    assert twelve == pytest.approx(50, rel=0.02)
 
 
 def test_what_runs_longer_than_all_others_may_run_as_long_again() -> None:

@@ -379,12 +379,12 @@ def _steps_text(joint: JointFolder, state: JointState, given: str) -> str:
 
 def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
     """Return the lines that describe the state of a job."""
-    done = state.mini_batches
+    done, is_done = state.mini_batches, state.status == JobStatus.COMPLETED
     lines = [
         f"<daskprs job {state.status}>",
         *([f"  why           {state.reason.rstrip('.')}"] if state.reason else []),
         f"  mini-batches  {done.succeeded:,} done, {done.failed:,} failed",
-        f"  items         {items_text(state.items, state.not_returned)}",
+        f"  items         {items_text(state.items, state.not_returned, of_all=is_done)}",
         f"  runs          {state.runs}",
     ]
     if state.now is not None:

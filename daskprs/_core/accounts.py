@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,18 @@ class Budgets:
 
 
 @dataclass(slots=True)
+class DoneBefore:
+    """What earlier runs have settled, and the plan has not come to: empty ranges count nowhere."""
+
+    succeeded: int = 0
+    given_up: int = 0
+    items: int = 0
+    items_succeeded: int = 0
+    items_failed: int = 0
+    not_returned: int = 0
+
+
+@dataclass(slots=True)
 class Tally:
     """Counts mini-batches and items; empty ranges count nowhere."""
 
@@ -85,6 +97,7 @@ class Tally:
     recovered: int = 0
     drawn: int = 0
     """Number of all mini-batches drawn from the plan."""
+    before: DoneBefore = field(default_factory=DoneBefore)
 
     def plan(self) -> None:
         """Count a new mini-batch."""
@@ -135,12 +148,22 @@ class Tally:
             return 0
         self.plan()
         self.recovered += 1
-        return self.commit(total, succeeded, empty=False, alone=alone)
+        failed = self.commit(total, succeeded, empty=False, alone=alone)
+        before = self.before
+        before.succeeded -= 1
+        before.items -= total
+        before.items_succeeded -= succeeded
+        before.items_failed -= failed
+        before.not_returned -= failed - alone
+        return failed
 
     def carry_failure(self, items: int) -> None:
         """Count a mini-batch that an earlier run has given up."""
         self.plan()
         self.give_up(items)
+        self.before.given_up -= 1
+        self.before.items -= items
+        self.before.items_failed -= items
 
     def lost(self) -> str | None:
         """Return why a plan without further work is not done; None if all of it is settled."""
@@ -154,16 +177,27 @@ class Tally:
         )
 
     def standing(self, *, expected: int | None, running: int, waiting: int) -> Progress:
-        """Return the counts together with the running and waiting mini-batches."""
+        """Return the counts together with the running and waiting mini-batches.
+
+        What earlier runs have settled counts from the start, before the plan comes to it.
+        """
+        before = DoneBefore() if self.plan_complete else self.before
+        succeeded, given_up = self.succeeded + before.succeeded, self.given_up + before.given_up
         return Progress(
-            mini_batches=Counts(self.planned, self.succeeded, self.given_up),
-            items=Counts(self.items, self.items_succeeded, self.items_failed),
+            mini_batches=Counts(
+                self.planned + before.succeeded + before.given_up, succeeded, given_up
+            ),
+            items=Counts(
+                self.items + before.items,
+                self.items_succeeded + before.items_succeeded,
+                self.items_failed + before.items_failed,
+            ),
             plan_complete=self.plan_complete,
             expected=expected,
             running=running,
             waiting=waiting,
-            recovered=self.recovered,
-            not_returned=self.not_returned,
+            recovered=self.recovered + before.succeeded,
+            not_returned=self.not_returned + before.not_returned,
         )
 
 

@@ -98,6 +98,12 @@ class Progress(NamedTuple):
         return self.mini_batches.total if self.plan_complete else self.expected
 
     @property
+    def of_plan(self) -> Counts:
+        """The counts of mini-batches: `total` is that of the plan, or of what is known of it."""
+        counts, planned = self.mini_batches, self.planned
+        return counts if planned is None else counts._replace(total=planned)
+
+    @property
     def settled(self) -> int:
         """Number of mini-batches that are done or given up."""
         return self.mini_batches.succeeded + self.mini_batches.failed

@@ -295,6 +295,7 @@ class Job:
             stages=call.options.stages,
             spending=Spending(store.spent_before, store.useful_before),
             pieces=None if call.items is None else Pieces((call.items,)),
+            before=store.settled_before(),
         )
         try:
             ending = self._work(ledger, store, listeners)
@@ -406,7 +407,7 @@ class Job:
         self._keep_for_replay(ending, store, listeners)
         with held_back():
             standing = ledger.standing()
-            done, items = standing.mini_batches, standing.items
+            done, items = standing.of_plan, standing.items
             output = self._output_file(store)
             result = self._result(ending.status, done, items, output)
             result = replace(

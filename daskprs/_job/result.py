@@ -42,11 +42,13 @@ class ParallelRunResult:
         ``"Completed"``, ``"Failed"``, ``"Canceled"`` or ``"Interrupted"``; ``"Running"`` for a
         detached job.
     mini_batches : Counts
-        Number of mini-batches (`total`), and how many `succeeded` and `failed`. A job that ended
-        early counts those planned until then.
+        Number of mini-batches of the job (`total`), and how many `succeeded` and `failed`. If a job
+        ended early, and the number of all is not known before (of CSV, say), `total` is that of the
+        mini-batches planned by then.
     items : Counts
-        The same in rows (tables) or files: `succeeded` is the sum of ``len(result)``, and a
-        mini-batch that returned fewer than it was given adds the difference to `failed`.
+        The rows (tables) or files of the mini-batches that have succeeded or failed: `succeeded` is
+        the sum of ``len(result)``, and a mini-batch that returned fewer than it was given adds the
+        difference to `failed`.
     output_file : Path or str or None
         The published output: the append_row file, or the folder of a data set. A str where it is a
         URL; None where none was written or nothing was published.
@@ -446,9 +448,11 @@ class ParallelRunResult:
         return table + main_picture(JobFolder(self.job_dir), self.elapsed_s)
 
     def _rows(self) -> list[tuple[str, str]]:
+        total, succeeded, failed = self.mini_batches
+        is_done = total == succeeded + failed
         rows = [
-            ("mini-batches", _counted(self.mini_batches)),
-            (f"{self.unit}s", items_text(self.items, self.not_returned)),
+            ("mini-batches", _counted(self.mini_batches, "total" if is_done else "planned")),
+            (f"{self.unit}s", items_text(self.items, self.not_returned, of_all=is_done)),
             ("elapsed", f"{self.elapsed_s:.1f} s"),
         ]
         rows += [("used", self.usage.text(name)) for name in self.usage.spent]
@@ -485,14 +489,19 @@ def _holds_files(place: Path | str) -> bool:
     return isinstance(place, Path) and place.is_dir() and any(place.iterdir())
 
 
-def items_text(items: Counts, not_returned: int) -> str:
-    """Return the counts of items; what `run` did not return counts apart from failures."""
-    failed = items.failed - not_returned
+def items_text(items: Counts, not_returned: int, *, of_all: bool) -> str:
+    """Return the counts of items; what `run` did not return counts apart from failures.
+
+    Without `of_all`, there are more items than these.
+    """
+    total, failed = "total" if of_all else "", items.failed - not_returned
     if not not_returned:
-        return _counted(items)
-    text = f"{items.total:,} total, {items.succeeded:,} returned, {not_returned:,} fewer than given"
+        return _counted(items, total)
+    text = f"{items.succeeded:,} returned, {not_returned:,} fewer than given"
+    text = f"{items.total:,} {total}, {text}" if total else text
     return f"{text}, {failed:,} failed" if failed else text
 
 
-def _counted(counts: Counts) -> str:
-    return f"{counts.total:,} total, {counts.succeeded:,} succeeded, {counts.failed:,} failed"
+def _counted(counts: Counts, total: str) -> str:
+    text = f"{counts.succeeded:,} succeeded, {counts.failed:,} failed"
+    return f"{counts.total:,} {total}, {text}" if total else text

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskprs._core.accounts import DoneBefore
 from daskprs._core.events import NOWHERE
 from daskprs._core.mini_batch import Where
 from daskprs._core.recovered import CarriedOverFailure
@@ -172,6 +173,22 @@ class ResultStore:
             gaps = tuple((gap.start, gap.stop) for gap in left.gaps)
             return done._replace(gaps=gaps, returned=left.returned)
         return self._failed.borne(index)
+
+    def settled_before(self) -> DoneBefore:
+        """Return what earlier runs have settled of the plan; call it before the first commit."""
+        commits, left = self._commits, [*self._failed_rows.numbers_left]
+        is_counted = (commits.column("empty") == 0) & ~np.isin(commits.column("index"), left)
+        total, succeeded = (commits.column(name)[is_counted] for name in ("total", "succeeded"))
+        failed = int(np.maximum(0, total - succeeded).sum())
+        borne = self._failed.all_borne
+        return DoneBefore(
+            int(is_counted.sum()),
+            len(borne),
+            int(total.sum()) + sum(borne),
+            int(succeeded.sum()),
+            failed + sum(borne),
+            failed - self._failed_rows.count_settled,
+        )
 
     def is_settled(self, mini_batch: MiniBatch) -> bool:
         """Return whether this run needs no data of a mini-batch."""

@@ -233,7 +233,7 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
     else:
         lines.append(f"The job is {ending.status}.")
     lines.append(
-        f"Mini-batches: {_of(_all(standing))}. Items: {_of(standing.items)}. "
+        f"Mini-batches: {_mini_batches(standing)}. Items: {_items(standing)}. "
         f"Time: {duration(ended.elapsed_s)}.{_fewer(standing)}"
     )
     if standing.spent:
@@ -318,14 +318,19 @@ def _others(errors: Errors, headline: Failure | None) -> list[str]:
     ]
 
 
-def _all(standing: Progress) -> Counts:
-    """Return the counts of mini-batches, with the total of the whole plan where it is known."""
-    counts = standing.mini_batches
-    if standing.plan_complete or standing.expected is None:
-        return counts
-    return counts._replace(total=max(counts.total, standing.expected))
+def _mini_batches(standing: Progress) -> str:
+    """Return the counts of mini-batches, beside those of the plan as far as it is known."""
+    counts = standing.of_plan
+    by_then = " planned by then" if standing.planned is None else ""
+    return f"{counts.succeeded:,} of {counts.total:,}{by_then} succeeded{_failed(counts)}"
 
 
-def _of(counts: Counts) -> str:
-    text = f"{counts.succeeded:,} of {counts.total:,} succeeded"
-    return f"{text}, {counts.failed:,} failed" if counts.failed else text
+def _items(standing: Progress) -> str:
+    """Return the counts of items; those of mini-batches that did not come to an end are unknown."""
+    counts = standing.items
+    of_all = f" of {counts.total:,}" if standing.settled == standing.planned else ""
+    return f"{counts.succeeded:,}{of_all} succeeded{_failed(counts)}"
+
+
+def _failed(counts: Counts) -> str:
+    return f", {counts.failed:,} failed" if counts.failed else ""

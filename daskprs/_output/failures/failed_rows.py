@@ -96,6 +96,16 @@ class FailedRowsLog:
         """Return what the commit of a mini-batch lacks, if just that is to be run again."""
         return self._left.get(index)
 
+    @property
+    def numbers_left(self) -> set[int]:
+        """The numbers of the mini-batches of which just the failed items are to be run again."""
+        return {*self._left}
+
+    @property
+    def count_settled(self) -> int:
+        """Number of failed items of the other mini-batches."""
+        return sum(items for index, (_, items, _) in self._known.items() if index not in self._left)
+
     def has_left(self, indexes: Iterable[int]) -> bool:
         """Return whether just the failed items of any of these mini-batches run again."""
         return bool(self._left) and not self._left.keys().isdisjoint(indexes)

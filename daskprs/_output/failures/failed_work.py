@@ -52,6 +52,11 @@ class FailedWork:
         """Return the failure to count for a mini-batch that is not run again."""
         return self._borne.get(index)
 
+    @property
+    def all_borne(self) -> list[int]:
+        """The numbers of items of the mini-batches that are not run again."""
+        return [one.items for one in self._borne.values()]
+
     def forget(self, indexes: Iterable[int]) -> None:
         """Take note of mini-batches that succeeded."""
         for index in indexes if self._failed else ():

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.outcomes import Status
+from daskprs.errors import LoadError
 
 if TYPE_CHECKING:
     from daskprs._core.actions import OptionValues
@@ -85,6 +86,13 @@ class Ending(NamedTuple):
     errors: Errors | None = None
     again: OptionValues = ()
     """As `Interrupt.again`."""
+
+    @property
+    def to_mend(self) -> str:
+        """The part of the job whose mending may help, as of `accept_changes`; empty if none is."""
+        if self.failure is None or self.of_changed_input:
+            return ""
+        return "input" if self.failure.kind == LoadError.__name__ else "script"
 
     @property
     def of_changed_input(self) -> bool:

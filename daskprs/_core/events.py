@@ -217,7 +217,7 @@ class JobEnded(NamedTuple):
     go_on_by: str = ""
     """The command or arguments that resume the job, as its caller would write them."""
     go_on_mended_by: str = ""
-    """The same for a script that was mended; empty if the script has no part in the end."""
+    """The same for a script or an input that was mended; empty if neither has a part in the end."""
     why_by: str = ""
     """The command that shows what failed, and why."""
 

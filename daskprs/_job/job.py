@@ -390,12 +390,12 @@ class Job:
     # ---- after ----
 
     def _ways_to_go_on(self, ending: Ending) -> tuple[str, str]:
-        """Return what resumes the job, and what does so after the script was mended."""
+        """Return what resumes the job, and what does so after script or input was mended."""
         folder, resume = self._call.folder.path, self._surface.resume
         if ending.of_changed_input:
             return resume(folder, "input"), ""
         again = dict(ending.again)
-        mended = resume(folder, "script", **again) if ending.failure is not None else ""
+        mended = resume(folder, ending.to_mend, **again) if ending.to_mend else ""
         return resume(folder, **again), mended
 
     def _settle(

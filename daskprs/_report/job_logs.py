@@ -276,7 +276,7 @@ def _next_steps(ended: JobEnded, folder: JobFolder) -> Iterator[str]:
         )
     yield f"Nothing was published. {_to_go_on(ended.ending)}: {ended.go_on_by}"
     if ended.go_on_mended_by:
-        yield f"To go on with a mended script: {ended.go_on_mended_by}"
+        yield f"To go on with a mended {ended.ending.to_mend}: {ended.go_on_mended_by}"
 
 
 def _fewer(standing: Progress) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import io
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -250,8 +251,10 @@ def test_the_time_for_which_another_coroutine_blocks_the_loop_does_not_count() -
         assert ended == ["innocent"]
         assert not canceled
         assert "in blocks: time.sleep(1.5)" in places
-        with pytest.raises(CallTimeout, match=r"run\(\) exceeded 0.05 s"):
+        with pytest.raises(CallTimeout, match=r"run\(\) exceeded 0.05 s") as caught:
             call(coroutines, waits("late"), 3, 0.05, lambda: canceled.append("late"))
+        (told,) = traceback.format_exception_only(caught.value)
+        assert told.startswith("TimeoutError: run()")
         assert canceled == ["late"]
     finally:
         coroutines.close()

@@ -247,6 +247,14 @@ def test_the_result_of_a_failed_job_has_the_cause_first_and_then_where_to_look(
     assert lines[-1] == f"To go on with a mended script: {again}, accept_changes='script'"
 
 
+def test_an_input_that_cannot_be_read_is_mended_and_not_the_script(folder: JobFolder) -> None:
+    """The job goes on with what has changed."""
+    bad = Failure("LoadError", "b.csv, line 2: 'x' is no int64", retryable=False)
+    job(folder, job_ended(JobStatus.FAILED, "1 mini-batch failed", bad))
+    told = "To go on with a mended input: resume=True, job_dir='/job', accept_changes='input'\n"
+    assert folder.job_result.read_text().endswith(told)
+
+
 def test_a_job_with_too_few_rows_says_which_mini_batches_and_that_a_resume_keeps_them(
     folder: JobFolder,
 ) -> None:

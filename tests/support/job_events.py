@@ -97,6 +97,7 @@ def job_ended(
     """Return the end of a job."""
     output = more.pop("output", "")
     resume = Surface().resume
-    ways = resume(Path("/job")), resume(Path("/job"), "script") if failure else ""
+    ending = Ending(status, reason, failure)
+    ways = resume(Path("/job")), resume(Path("/job"), ending.to_mend) if failure else ""
     why = Surface().report(Path("/job"))
-    return JobEnded(Ending(status, reason, failure), standing(10, **more), 12.0, output, *ways, why)
+    return JobEnded(ending, standing(10, **more), 12.0, output, *ways, why)

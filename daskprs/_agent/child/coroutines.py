@@ -38,6 +38,10 @@ class CallTimeout(TimeoutError):  # noqa: N818 - what it is
     """A call has exceeded its timeout, and was canceled."""
 
 
+# As what it is in tracebacks, and so in logs: there it has the same name as in all reports.
+CallTimeout.__module__, CallTimeout.__qualname__ = "builtins", TimeoutError.__qualname__
+
+
 class Coroutines:
     """The loop, and which call blocks it."""
 

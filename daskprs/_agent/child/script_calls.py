@@ -205,9 +205,8 @@ class ScriptCalls:
         self._raised(error)
         failure = failure_of(error, self._job, attempt.mini_batch.index, attempt.files)
         failure = self._peak.explained(failure)
-        if isinstance(error, CallTimeout):
-            return failure._replace(kind="TimeoutError"), Status.RUN_TIMEOUT
-        return failure, Status.RUN_EXCEPTION
+        is_late = isinstance(error, CallTimeout)
+        return failure, Status.RUN_TIMEOUT if is_late else Status.RUN_EXCEPTION
 
     async def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run` for the whole mini-batch or for pieces of it, and format what it returns."""

@@ -115,8 +115,9 @@ def _message(changed: dict[str, list[str]], *, is_more: bool) -> str:
     if is_more:
         ways = f"; or run only what is new by {Option('resume', 'extend')}"
     elif set(changed) <= set(ACCEPTABLE):
-        accepting = Option("accept_changes", tuple(changed))
-        ways = f"; or keep what is done on purpose by {accepting}"
+        (first, *more), all_ = changed, tuple(changed)
+        accepting = Option("accept_changes", all_ if more else first)
+        ways = f"; or, if the change is intended, keep what is done by {accepting}"
     lines = "".join(f"\n  {difference}" for difference in found)
     return (
         f"the job cannot go on, since what it has done was made with something else:{lines}\n"

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import Any
 
+from daskprs._suggest import did_you_mean, refuses_unknown
 from daskprs.errors import Option, OptionError
 
 OPTION = "rate_limit"
@@ -19,6 +20,13 @@ NO_PERMITS = (
 )
 
 
+def _no_limit(name: str) -> OptionError:
+    near = did_you_mean(name, OF_RATE_LIMITS)
+    msg = f"{Option(OPTION)}: {name} is none of {', '.join(OF_RATE_LIMITS)}.{near}"
+    return OptionError(msg)
+
+
+@refuses_unknown(_no_limit)
 @dataclass(frozen=True, kw_only=True)
 class RateLimit:
     """The limits of an endpoint, for the option `rate_limit` of a job.

@@ -44,7 +44,12 @@ from daskprs._job.checked_output import checked_output, output_form
 from daskprs._job.inline_call import refuse_work_elsewhere
 from daskprs._options.client_rules import check_client, current_client
 from daskprs._options.output_path import in_terms_of, output_alone
-from daskprs._options.rules import check_job_dir, refuse_lost_metrics, working_directory
+from daskprs._options.rules import (
+    check_folder,
+    check_job_dir,
+    refuse_lost_metrics,
+    working_directory,
+)
 from daskprs._options.run_options import TABLE, Digest, RunOptions, is_place
 from daskprs._options.site_defaults import default_job_dir, site_defaults
 from daskprs._report.humanize import counted, duration
@@ -181,6 +186,7 @@ def check_call(
     refuse_work_elsewhere(data, options)
     client = check_client(client, blocks=blocks)
     check_job_dir(job_dir)
+    check_folder("output_dir", output_dir)
     if options.output is not None and output_dir is not None:
         raise output_alone(options.output, Option("output_dir", os.fspath(output_dir)))
     output_folder = options.output_folder or output_dir
@@ -198,7 +204,11 @@ def check_call(
     try:
         place = checked_output(output_folder, folder, options, form, lenient=lenient)
     except OutputError as error:
-        raise in_terms_of(options.named_output, error) from None
+        told = in_terms_of(options.named_output, error)
+        if not options.resume:
+            refuse_a_driver(folder)
+        refuse_an_old_folder(folder, options, told)
+        raise told from None
     if not options.resume:
         refuse_a_driver(folder)  # else the advice is to resume a job that is at work
     if not has_begun(folder):
@@ -415,14 +425,19 @@ def variables_of_caller(
     return found
 
 
-def refuse_an_old_folder(folder: JobFolder, options: RunOptions) -> None:
-    """Refuse to begin a new job in a folder where a job has begun."""
+def refuse_an_old_folder(
+    folder: JobFolder, options: RunOptions, output: OutputError | None = None
+) -> None:
+    """Refuse to begin a new job in a folder where a job has begun.
+
+    `output` is why the output would be refused next.
+    """
     if not options.resume and has_begun(folder):
-        msg = (
-            f"the folder {folder} holds a job already. Go on with it by "
-            f"{Option('resume', value=True)}, or use another {Option('job_dir')}."
-        )
-        raise JobFolderError(msg)
+        go_on = Option("resume", value=True)
+        told = f"the folder {folder} holds a job already. Go on with it by ", go_on
+        other = ", or use another ", Option("job_dir"), "."
+        also = () if output is None else (" A new job has to mend this, too: ", *output.args)
+        raise JobFolderError(*told, *other, *also)
 
 
 def kept_call(

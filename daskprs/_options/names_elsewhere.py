@@ -32,7 +32,7 @@ ALIASES = {
     ),
     "verbose": "progress",
     **dict.fromkeys(("by", "groupby"), "partition_keys"),
-    **dict.fromkeys(("timeout_s", "task_timeout"), "run_invocation_timeout"),
+    **dict.fromkeys(("timeout_s", "task_timeout", "run_timeout"), "run_invocation_timeout"),
     **dict.fromkeys(
         ("batch_size", "batch_rows", "rows_per_batch", "chunk_size", "chunksize"),
         'mini_batch_size (such as "100 rows", "10 MB" or "20 files")',

@@ -35,8 +35,15 @@ def refused(name: str, value: Any, rule: str) -> OptionError:
     return OptionError(f"{Option(name, value)}: must be {rule}.")
 
 
+def check_folder(name: str, folder: Any) -> None:
+    """Reject what is no path; None stands for no folder."""
+    if folder is not None and not isinstance(folder, (str, os.PathLike)):
+        raise refused(name, folder, "a path")
+
+
 def check_job_dir(job_dir: Any) -> None:
-    """Reject a URL: a job appends to its files and locks them."""
+    """Reject a URL, since a job appends to its files and locks them, and what is no path."""
+    check_folder("job_dir", job_dir)
     if job_dir is not None and "://" in str(job_dir):
         msg = (
             f"{Option('job_dir', str(job_dir))}: a job lives in a folder of this machine, or one "

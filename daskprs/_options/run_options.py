@@ -70,6 +70,7 @@ from daskprs._options.time_rules import (
     check_seconds,
 )
 from daskprs._output.spec import OutputFormat  # noqa: TC001 - the same
+from daskprs._suggest import refuses_unknown
 from daskprs._system.masks import Mask, mask_of
 from daskprs._system.store_calls import STORE_REQUESTS
 from daskprs._system.user_key import keyed_digest
@@ -167,8 +168,13 @@ def option(
     return dataclasses.field(default=default, metadata={"row": row})
 
 
+def _no_option(name: str) -> OptionError:
+    return OptionError(f"{name}: there is no such option.{hint_at(name, TABLE)}")
+
+
 # Its fields are the table of options: checks, the command line, the reference and `plan` come from
 # them. CONTRIBUTING.md says how an option is added.
+@refuses_unknown(_no_option)
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """All options of `daskprs.parallel_run`, checked, for use more than once.
@@ -886,10 +892,6 @@ class RunOptions:
     @classmethod
     def from_names(cls, **given: Any) -> RunOptions:
         """Return options by name; an unknown name is an error with the nearest known one."""
-        for name in given:
-            if name not in TABLE:
-                msg = f"{name}: there is no such option.{hint_at(name, TABLE)}"
-                raise OptionError(msg)
         return cls(**given)
 
     def replace(self, **changes: Any) -> RunOptions:

@@ -352,3 +352,16 @@ def test_of_two_calls_that_were_checked_for_one_new_folder_the_second_is_refused
     assert Job(first).run().to_pandas()["result"].tolist() == ["first"]
     with pytest.raises(JobFolderError, match="holds a job already"):
         Job(second).run()
+
+
+def test_a_call_that_is_made_again_hears_of_its_folder_and_its_output_at_once(
+    tmp_path: Path,
+) -> None:
+    """To mend one of them alone would lead to the other one."""
+    frame = pd.DataFrame({"n": [1]})
+    given: dict[str, Any] = {"output": tmp_path / "out.csv", "start_method": "inline"}
+    given |= {"job_dir": tmp_path / "job", "progress": False}
+    daskprs.parallel_run(frame, lambda rows: rows, **given)
+    told = r"holds a job already\. Go on with it by resume=True(.|\n)*out\.csv exists"
+    with pytest.raises(JobFolderError, match=told):
+        daskprs.parallel_run(frame, lambda rows: rows, **given)

@@ -235,6 +235,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
     [
         ('"5"', '"5kbmb"', "jobs.score.mini_batch_size: mini_batch_size='5kbmb': must be"),
         ("type: parallel", "type: spark", "a step of type 'spark' cannot be run here"),
+        ("type: parallel", "type: paralel", "no type 'paralel'. Did you mean parallel?"),
         ("  score:", "  ../score:", "'../score' is not a name"),
         ("      more:", "      ../more:", "'../more' is not a name"),
         ("      more:", f"      {'m' * 201}:", "it has more than 200 characters: use a shorter"),
@@ -242,7 +243,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("}}/more", f"}}}}.{'m' * 250}", "has 260 bytes, and the name of a file or folder has at"),
         ("code: ./src", f"code: ./{'ä' * 128}", "jobs.score.task.code: 'äää"),
         ('/more"', '/../../more"', "the path climbs out of the datastore 'blobs'"),
-        ("score.py", "scor.py", "the entry script 'scor.py' does not exist"),
+        ("score.py", "scor.py", "script 'scor.py' does not exist. Did you mean 'score.py'?"),
         ("entry_script: score.py", "x: 1", "jobs.score.task.x: there is no key 'x'"),
         ("      entry_script: score.py\n", "", "jobs.score.task.entry_script: it is missing"),
         ("    input_data: ${{inputs.data}}\n", "", "jobs.score.input_data: it is missing"),

@@ -383,12 +383,30 @@ def test_a_name_of_another_format_is_refused_before_a_job_begins(tmp_path: Path)
         ("partition_key", "partition_keys"),
         ("batch_rows", "mini_batch_size"),
         ("concurrency", "process_count_per_node"),
+        ("run_timeout", "run_invocation_timeout"),
     ],
 )
 def test_an_unknown_option_is_answered_with_the_nearest_name(unknown: str, nearest: str) -> None:
     """A slip of the pen costs one look at the message."""
-    with pytest.raises(OptionError, match=f"{unknown}: .* Did you mean {nearest}?"):
-        RunOptions.from_names(**{unknown: 1})
+    given: Any = {unknown: 1}
+    for made in (RunOptions.from_names, RunOptions):
+        with pytest.raises(OptionError, match=f"{unknown}: .* Did you mean {nearest}"):
+            made(**given)
+
+
+def test_an_unknown_limit_of_an_endpoint_is_answered_with_the_nearest_name() -> None:
+    """Also with the one that it begins."""
+    given: Any = {"requests": 5}
+    with pytest.raises(OptionError, match=r"requests is none of .* mean requests_per_minute\?"):
+        RateLimit(**given)
+
+
+@pytest.mark.parametrize("name", ["job_dir", "output_dir"])
+def test_a_folder_that_is_no_path_is_refused_by_its_name(name: str) -> None:
+    """As all other options are."""
+    given: Any = {name: 5}
+    with pytest.raises(OptionError, match=f"^{name}=5: must be a path"):
+        daskprs.parallel_run(FRAME, same, **given)
 
 
 def test_what_resembles_nothing_gets_no_suggestion() -> None:

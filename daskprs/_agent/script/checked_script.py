@@ -301,7 +301,7 @@ def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:
             inside = ", ".join(sorted(str(one) for one in path.glob("*.py"))[:SHOWN])
             msg = f"the entry script {str(path)!r} is a folder. Name a file in it: {inside or '…'}."
         else:
-            msg = f"the entry script {str(path)!r} does not exist.{nearest(path, '.py')}"
+            msg = f"the entry script {str(path)!r} does not exist.{nearest(path, '.py', root)}"
         raise ScriptError(msg)
     path = path.resolve()
     _refuse_name_of_package(path)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from daskprs._suggest import nearest
+from daskprs._suggest import did_you_mean, nearest
 from daskprs.azure._file_kinds import kind_of
 from daskprs.azure._pipelines.forms import (
     OWN_PYTHON,
@@ -22,7 +22,7 @@ from daskprs.azure._pipelines.included_code import (
     included,
     listed_beside,
 )
-from daskprs.azure._pipelines.other_steps import instead_of
+from daskprs.azure._pipelines.other_steps import OTHERWISE, instead_of
 from daskprs.azure._yaml_files.document import Document, Loc, dotted
 from daskprs.azure._yaml_files.form import NO_KEY, Effect, Form, Key, filled_as_far, ineffective
 from daskprs.azure._yaml_files.mistakes import Mistake
@@ -172,7 +172,10 @@ def declared(
         return None, [*mistakes, source.mistake(other.told(str(content[COMPONENT])), COMPONENT)]
     if kind not in FORMS:
         whole = {**(component if isinstance(component, dict) else {}), **content}
-        problem = f"a step of type {kind!r} cannot be run here: {instead_of(kind, whole)}"
+        instead = instead_of(kind, whole)
+        problem = f"a step of type {kind!r} cannot be run here: {instead}"
+        if instead is OTHERWISE and (near := did_you_mean(str(kind), FORMS)):
+            problem = f"there is no type {kind!r}.{near}"
         return None, [*mistakes, source.mistake(problem, "type")]
     form, more, wrong = _filled(FORMS[kind], content | {COMPONENT: None}, source)
     mistakes += more

@@ -118,7 +118,7 @@ def test_partitions_and_blocks_are_cut_by_rows_and_items() -> None:
     ("size", "note"),
     [
         (100, "mini_batch_size=100 is a number of bytes, about {} of this table. Write '100 rows'"),
-        (1, "mini_batch_size=1 is a number of bytes, {} of this table. Write '1 rows' for"),
+        (1, "mini_batch_size=1 is a number of bytes, {} of this table. Write '1 row' for"),
         ("100 B", ""),
         ("10 rows", ""),
         (1024, ""),

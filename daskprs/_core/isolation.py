@@ -1,7 +1,8 @@
 """Isolation: a mini-batch that fails in all its tries costs only the items that fail in it.
 
 `Bisection` finds them. That holds only where items are independent: `run` returns for a range what
-it returns for its halves. The first trial that passes finds that out, once for a job.
+it returns for its halves. The first trial of two items and more that passes finds that out,
+once for a job; where only single items pass, the attempt that runs all of them.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ class Isolation:
         self._is_on = state.limits.isolates
         self.is_independent: bool | None = True if state.limits.independent_rows else None
         """Whether items are independent of each other; None while that is unknown."""
+        self._may_check = True
+        """Whether an attempt may find that out: one in vain is enough."""
+        self._is_warned = False
         self._fruitless = 0
         self._has_found_good = False
         self._is_told = False
@@ -143,6 +147,9 @@ class Isolation:
         if end is None or outcome.status not in OF_ITEMS:
             return None  # it could not be loaded any more, say: no item has failed
         self._check(entry, end)
+        if entry.pieces is not None and entry.pieces.checks_at(end.failed_at):
+            self._fail_to_check(entry)
+            return self._next(entry)
         if end.passed_before or end.passed_after:
             bisection.has_passed = self._has_found_good = True
         bisection.fail(outcome, end.failed_at, host, process)
@@ -173,9 +180,15 @@ class Isolation:
     def finish(self, entry: Entry, end: PiecesEnd | None) -> None:
         """Tell people of the items that a committed mini-batch is without."""
         self._check(entry, end)
-        bisection = entry.bisection
-        if bisection is None or not bisection.failed:
+        bisection, pieces = entry.bisection, entry.pieces
+        if bisection is None or pieces is None:
             return
+        if pieces.checks and self.is_independent is None and len(pieces.ranges or ()) > 1:
+            self._fail_to_check(entry)
+        if not bisection.failed:
+            return
+        if bisection.kept is None and bisection.items - bisection.count == 1 < bisection.items:
+            self._warn_of_single(f"{entry.mini_batch.described} is left with one row")
         first, *others = bisection.failed
         more = f", and {len(others)} more" if others else ""
         what = f"{first.kind}: {first.message}".partition("\n")[0]
@@ -196,7 +209,7 @@ class Isolation:
             return None
         at_most = self._state.at_most if entry.pieces is None else entry.pieces.at_most
         pieces = bisection.pieces()._replace(at_most=at_most)
-        checks = self.is_independent is None
+        checks = self.is_independent is None and self._may_check
         timeout_s = self._timeout_s(bisection, pieces)
         pieces = pieces._replace(checks=checks, timeout_s=timeout_s, columns=self._columns)
         again = entry if is_new else entry.again()
@@ -220,6 +233,23 @@ class Isolation:
                 "the rows of a mini-batch are not independent of each other: for two halves of "
                 f"rows of {entry.mini_batch.described}, run() returns other rows than for both at "
                 "once, or rows that cannot be compared (independent_rows=True says that they are)"
+            )
+
+    def _fail_to_check(self, entry: Entry) -> None:
+        """Take a call for single items together that has failed: no other attempt checks."""
+        self._may_check = False
+        self._warn_of_single(
+            f"run() has failed for rows of {entry.mini_batch.described} together that pass alone"
+        )
+
+    def _warn_of_single(self, why: str) -> None:
+        if self.is_independent is None and not self._is_warned:
+            self._is_warned = True
+            self._state.remark(
+                "warning",
+                f"{why}, so it could not be checked there whether rows are independent of each "
+                "other: the output has what run() returned for single rows. If rows are "
+                "independent, say so by independent_rows=True; if not, use on_error='raise'.",
             )
 
     def _stop(self, why: str) -> None:

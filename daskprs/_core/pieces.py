@@ -109,6 +109,10 @@ class Pieces(NamedTuple):
     columns: tuple[str, ...] | None = None
     """The columns of what `run` returned for others, for rows of nulls; None: they are unknown."""
 
+    def checks_at(self, position: int) -> bool:
+        """Return whether that is behind all ranges, where items are compared that have passed."""
+        return self.checks and bool(self.ranges) and position == len(self.ranges or ())
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to run: all items have failed by themselves."""
@@ -120,7 +124,8 @@ class PiecesEnd(NamedTuple):
 
     failed_at: int = 0
     """Position of the first range that failed; without a meaning after a success. In a trial, the
-    range that ended the process: if it is not the first, the first one had failed before."""
+    range that ended the process: if it is not the first, the first one had failed before. The
+    number of all ranges: the process has ended while items were compared that had passed."""
     passed_before: bool = False
     """Whether a range has passed in this attempt before one failed."""
     passed_after: bool = False

@@ -304,11 +304,12 @@ def test_a_long_traceback_of_a_row_is_cut(tmp_path: Path) -> None:
     assert (tmp_path / "job/journal.1").stat().st_size < 50_000
 
 
-@pytest.mark.parametrize(("size", "bad"), [("32 rows", 21), ("3 rows", 23)])
+@pytest.mark.parametrize(("size", "bad"), [("32 rows", 21), ("3 rows", 23), ("3 rows", 22)])
 def test_rows_that_are_not_independent_fail_as_a_whole(size: str, bad: int, tmp_path: Path) -> None:
     """Of a script that subtracts the mean of its rows, say; the message says why.
 
-    Of three rows the search runs only single ones alone, so the two good ones are compared last.
+    Of three rows the search runs only single ones alone, so the two good ones are compared last,
+    also with the bad one between them.
     """
 
     def run(rows: pd.DataFrame) -> pd.DataFrame:
@@ -321,6 +322,55 @@ def test_rows_that_are_not_independent_fail_as_a_whole(size: str, bad: int, tmp_
         score(tmp_path, table(64, {}), run, size)
     log = (tmp_path / "job/logs/sys/master_role.txt").read_text()
     assert "are not independent of each other" in log
+
+
+@pytest.mark.parametrize("form", ["pandas", "numpy", "pyarrow", "polars", "files"])
+def test_single_rows_are_compared_in_every_form(form: str, tmp_path: Path) -> None:
+    """As if the bad one between them were not there: numbers and paths go on."""
+    pytest.importorskip("polars" if form == "polars" else "pandas")
+    notes = tmp_path / "notes"
+
+    def run(rows: Any, context: daskprs.MiniBatchContext) -> pd.DataFrame:
+        values = [Path(one).stem for one in rows] if form == "files" else [*map(str, rows["n"])]
+        with notes.open("a") as file:
+            print(*values, file=file)
+        if "1" in values:
+            raise ValueError("bad 1")
+        first = context.global_row_index_lower_bound
+        return pd.DataFrame({"number": range(first, first + len(values))})
+
+    options: dict[str, Any] = {"include_columns": ["row_number"], "batch_format": form}
+    data: Any = table(3, {})
+    if form == "files":
+        data, options = tmp_path / "in", {"include_columns": ["path"]}
+        data.mkdir()
+        for number in range(3):
+            (data / f"{number}.bin").write_text("")
+    result = score(tmp_path, data, run, 3 if form == "files" else "3 rows", **options)
+    assert result.items == (3, 2, 1)
+    assert notes.read_text().splitlines()[-3:] == ["0 2", "0", "2"]
+    assert result.to_pandas()["number"].tolist() == [0, 2]
+    assert "could not be checked" not in (tmp_path / "job/logs/sys/master_role.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("size", "why"), [("2 rows", "is left with one row"), ("3 rows", "together that pass alone")]
+)
+def test_who_cannot_compare_says_so_once(size: str, why: str, tmp_path: Path) -> None:
+    """One row is left of two, or there is memory for one only."""
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        if {4, 7} & {*rows["n"]}:
+            raise ValueError
+        if size == "3 rows" and len(rows) == 2:
+            raise MemoryError
+        return rows
+
+    result = score(tmp_path, table(9, {}), run, size)
+    assert result.to_pandas()["n"].tolist() == [0, 1, 2, 3, 5, 6, 8]
+    log = (tmp_path / "job/logs/sys/master_role.txt").read_text()
+    assert log.count("could not be checked") == 1
+    assert why in log
 
 
 def test_who_fails_everywhere_fails(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class Agents:
         self.bad = bad
         self.fails_everywhere = job.get("fails_everywhere", False)
         self.is_independent = job.get("is_independent", True)
+        self.dies_together = job.get("dies_together", False)
         self.calls = self.starts = 0
         self.called: set[tuple[int, int]] = set()
         self.processes: dict[Any, str] = {}
@@ -96,15 +97,22 @@ class Agents:
                 at = PiecesEnd(position, position > 0)
                 return self._failed(done, end)._replace(pieces=at)
         if pieces.is_trial:
-            is_checked = pieces.checks and not all(ends)
+            last = pieces.ranges[len(ends) - 1]
+            is_checked = pieces.checks and not ends[-1] and last[1] - last[0] > 1
             independent = self.is_independent if is_checked else None
             at = PiecesEnd(
                 0, passed_after=not ends[-1] and bool(ends[0]), is_independent=independent
             )
             return self._failed(done, ends[0])._replace(pieces=at)
         failed = sum(one.stop - one.start for one in pieces.failed)
+        is_checked = pieces.checks and sum(stop - start for start, stop in pieces.ranges) > 1
+        if is_checked and self.dies_together:
+            at = PiecesEnd(len(pieces.ranges), passed_before=True)
+            return self._failed(done, DIES)._replace(pieces=at)
         return done._replace(
-            succeeded=items - failed, pieces=PiecesEnd(), failed_rows=FailedRows(pieces.failed)
+            succeeded=items - failed,
+            pieces=PiecesEnd(is_independent=self.is_independent if is_checked else None),
+            failed_rows=FailedRows(pieces.failed),
         )
 
     def _call(self, process: str, index: int, start: int, stop: int) -> str:
@@ -130,7 +138,9 @@ def begun(desk: Any, sizes: list[int], bad: dict[tuple[int, int], str], **job: A
     """Return the agents of a job with mini-batches of these sizes."""
     plan = iter(MiniBatch(index, None, f"id-{index}", size) for index, size in enumerate(sizes))
     of_agents = {
-        name: job.pop(name) for name in ("fails_everywhere", "is_independent") & job.keys()
+        name: job.pop(name)
+        for name in ("fails_everywhere", "is_independent", "dies_together")
+        if name in job
     }
     return Agents(desk(plan, **({"isolates": True} | job)), bad, **of_agents)
 
@@ -202,6 +212,17 @@ def test_rows_that_are_not_independent_are_not_searched(desk: Any) -> None:
     assert sorted(agents.it.given_up) == [1, 3]
     told = [one.message for one in agents.it.said if isinstance(one, Remark)]
     assert sum("are not independent of each other" in one for one in told) == 1
+
+
+def test_a_process_that_ends_while_rows_are_compared_is_the_fault_of_none(desk: Any) -> None:
+    """Of single rows that pass alone, and fill the memory together; no other attempt compares."""
+    bad = {(index, 1): RAISES for index in range(3)}
+    agents = begun(desk, [3] * 3, bad, dies_together=True, run_max_try=1)
+    agents.work()
+    assert failed_items(agents.it) == bad.keys()
+    told = [one.message for one in agents.it.said if isinstance(one, Remark)]
+    assert sum("could not be checked" in one for one in told) == 1
+    assert agents.starts <= 3
 
 
 def test_who_says_that_rows_are_independent_is_believed(desk: Any) -> None:

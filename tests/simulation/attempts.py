@@ -23,7 +23,7 @@ from daskprs._output.spool import Sink
 from tests.simulation.items import DIES, GOOD, HANGS, LACKS_MEMORY, NEEDS_MEMORY, POISONS, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from daskprs._core.mini_batch import Assigned, MiniBatch
     from daskprs._core.outcomes import Outcome
@@ -173,7 +173,7 @@ class ItemsAttempt:
                 return completed(made.tried_out()), b""
             return completed(made.made(self._agent.spool, counts_inputs=False))
         try:
-            kept = self._called(run.mini_batch.index, 0, run.total)
+            kept = self._called(run.mini_batch.index, range(run.total))
         except (ValueError, MemoryError, TimeoutError) as error:
             failure, status = _ended(error)
             return run.finished(status, failure=failure), b""
@@ -191,34 +191,39 @@ class ItemsAttempt:
         """Call the script for a range, and write what it returns."""
         data, run.data = run.data, None
         (start, stop), index = range_, part.index
-        assert data == items_of(index, run.total)[start:stop], (data, range_)
-        rows = returned(self._called(index, start, stop), self._output)
+        numbers: Sequence[int] = range(start, stop)
+        if data != items_of(index, run.total)[start:stop]:  # single ones, together
+            assert run.pieces is not None
+            assert run.pieces.checks, (data, range_)
+            numbers = [int(one.partition("/")[2]) for one in data]
+        rows = returned(self._called(index, numbers, start), self._output)
         if run.nulls is None:
             writer.take(rows, start)
         else:
             run.nulls.write(writer, rows, start)
         return True
 
-    def _called(self, index: int, start: int, stop: int) -> Numbers:
-        """Return the rows of the script for a range."""
+    def _called(self, index: int, numbers: Sequence[int], first: int = 0) -> Numbers:
+        """Return the rows of the script for items, the first of which has the number `first`."""
+        count = len(numbers)
         agent = self._agent
         if agent.is_poisoned:
-            wait(self._seconds(start, stop))
+            wait(self._seconds(count))
             msg = "the process is broken"
             raise ValueError(msg)
-        called = self._items.called(agent.script.caused_by, index, start, stop)
+        called = self._items.called(agent.script.caused_by, index, numbers)
         if called.what == HANGS:
             self._hang()
-        wait(self._seconds(start, stop) + called.slow_s)
+        wait(self._seconds(count) + called.slow_s)
         if called.what != GOOD:
             self._fail(called.what, index, called.item)
-        named = [(item - start, reason(index, item)) for item in called.named]
-        failed = self._run.call(start, stop - start).failed
+        named = [(numbers.index(item), reason(index, item)) for item in called.named]
+        failed = self._run.call(first, count).failed
         assert failed is not None
         failed.extend(named)
         self._run.take_named()
-        more = DEPENDENT * (stop - start) if self._items.is_dependent else 0
-        kept = (item for item in range(start, stop) if item not in called.named)
+        more = DEPENDENT * count if self._items.is_dependent else 0
+        kept = (item for item in numbers if item not in called.named)
         return tuple((index, item + more) for item in kept)
 
     def _hang(self) -> NoReturn:
@@ -230,8 +235,8 @@ class ItemsAttempt:
         msg = "run() took too long, and was canceled"
         raise TimeoutError(msg)
 
-    def _seconds(self, start: int, stop: int) -> float:
-        return self._act.seconds * (stop - start) / self._run.total
+    def _seconds(self, count: int) -> float:
+        return self._act.seconds * count / self._run.total
 
     def _fail(self, what: str, index: int, item: int) -> NoReturn:
         agent = self._agent

@@ -101,14 +101,14 @@ class Items:
         return self.most_rows is not None and index in self.heavy and count > self.most_rows
 
     def called(
-        self, caused: dict[tuple[int, int], int], index: int, start: int, stop: int
+        self, caused: dict[tuple[int, int], int], index: int, numbers: Sequence[int]
     ) -> Called:
-        """Return what a call for a range of items comes to, and count which item has ended it."""
-        if self.lacks_memory(index, stop - start):
+        """Return what a call for some items comes to, and count which item has ended it."""
+        if self.lacks_memory(index, len(numbers)):
             return Called(LACKS_MEMORY)
         slow_s, named = 0.0, []
         for item, acts in self.acts_of(index):
-            if not start <= item < stop:
+            if item not in numbers:
                 continue
             count = caused.get((index, item), 0)
             what = acts[min(count, len(acts) - 1)]

@@ -152,13 +152,13 @@ class LeftOut:
 def _together(number: int, count: int, failed: dict[int, FailedItems]) -> int:
     """Return how many items a call had that has made the row of an item.
 
-    A search checks pieces of two items and more that return rows, so it goes on only where none of
-    them passes. In the end, a call gets all items between two bad ones; the script itself names
-    some among them, and has no row for these.
+    A search compares what passes of a mini-batch, so it goes on only where no two items do. In the
+    end, a call gets all items between two bad ones; the script itself names some among them, and
+    has no row for these.
     """
     bad = {one for one in failed if failed[one].status != "NAMED"}
-    beside = {number - 1, number + 1} & {*range(count)} - {*failed}
-    demand(not (bad and beside), f"items {beside} and {number} were not compared")
+    others = {*range(count)} - {*failed, number}
+    demand(not (bad and others), f"items {others} and {number} were not compared")
     first = max((one for one in bad if one < number), default=-1)
     last = min((one for one in bad if one > number), default=count)
     return last - first - 1

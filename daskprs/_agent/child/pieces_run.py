@@ -10,7 +10,7 @@ from daskprs._agent.child.independence import difference
 from daskprs._agent.protocol.shared_page import Phase
 from daskprs._core.outcomes import Failure, Status
 from daskprs._core.pieces import FailedItems, FailedRows, PiecesEnd, size_of
-from daskprs._inputs.source.batch_format import piece_of, rows_in
+from daskprs._inputs.source.batch_format import joined_pieces, piece_of, rows_in
 from daskprs._output.rows.format_result import RowWriter
 from daskprs._output.spool import UnwritableError
 
@@ -129,8 +129,7 @@ class PiecesRun:
                 if ended is not None:
                     writer.discard()
                     return self._failed(ended, PiecesEnd(position, self._has_passed)), b""
-            # The trials may have passed for single items only.
-            await self._check(max(self._ranges, key=size_of, default=(0, 0)))
+            await self._check_ranges()
             if self._is_independent is False:
                 writer.discard()
                 return self._failed(
@@ -208,8 +207,33 @@ class PiecesRun:
         failure, status = ended
         return self._attempt.finished(status, failure=failure, pieces=end)
 
-    async def _check(self, range_: Range) -> None:
-        """Compare the rows of a range that has passed with those of its halves."""
+    async def _check_ranges(self) -> None:
+        """Compare items that have passed: the trials may have passed for single items only.
+
+        Single items that stand apart run together as if nothing were between them. They have not
+        passed so: a failure may be want of memory, say, and then nothing is known.
+        """
+        ranges, attempt = self._ranges, self._attempt
+        if not self._pieces.checks or not ranges:
+            return
+        attempt.turn_to(len(ranges))  # no range is to blame for a process that dies now
+        largest = max(ranges, key=size_of)
+        if size_of(largest) > 1:
+            await self._check(largest)
+            return
+        kept = self._data, attempt.mini_batch, attempt.named
+        self._data, attempt.named = joined_pieces(self._data, ranges), {}
+        attempt.mini_batch = _without_others(attempt.mini_batch, ranges)
+        try:
+            await self._check((0, len(ranges)), if_failed=None)
+        finally:
+            self._data, attempt.mini_batch, attempt.named = kept
+
+    async def _check(self, range_: Range, *, if_failed: bool | None = False) -> None:
+        """Compare the rows of a range that has passed with those of its halves.
+
+        `if_failed` is what a call says that fails.
+        """
         start, stop = range_
         middle = (start + stop) // 2
         if not self._pieces.checks or middle == start:
@@ -219,7 +243,15 @@ class PiecesRun:
             with RowWriter(self._output._replace(text=False, typed=True)) as writer:
                 for one in ranges:
                     if await self._tried(writer, one) is not None:
-                        self._is_independent = False
+                        self._is_independent = if_failed
                         return
                 results.append(writer.finish().payload)
         self._is_independent = not difference(*results)
+
+
+def _without_others(mini_batch: MiniBatch, ranges: tuple[Range, ...]) -> MiniBatch:
+    """Return a mini-batch as if it had only the items of some ranges."""
+    piece = mini_batch.piece
+    if (paths := getattr(piece, "paths", None)) is not None:
+        piece = piece._replace(paths=tuple(joined_pieces([*paths], ranges)))
+    return mini_batch._replace(piece=piece)

@@ -106,6 +106,19 @@ def piece_of(data: Any, start: int, stop: int) -> Any:
     return data.slice(start, stop - start).clone()  # of polars
 
 
+def joined_pieces(data: Any, ranges: Sequence[tuple[int, int]]) -> Any:
+    """Return items of several ranges in one, as `run` would get them in a mini-batch."""
+    match data:
+        case list():
+            return [one for start, stop in ranges for one in data[start:stop]]
+        case pa.Table():
+            return pa.concat_tables([data.slice(start, stop - start) for start, stop in ranges])
+    numbers = [number for start, stop in ranges for number in range(start, stop)]
+    if isinstance(data, dict):
+        return {name: array[numbers] for name, array in data.items()}
+    return data.iloc[numbers] if hasattr(data, "iloc") else data[numbers]
+
+
 def check_columns_fit(batch_format: BatchFormat, names: Sequence[Any]) -> None:
     """Refuse a table without columns, or with two of one name, where the format cannot hold it."""
     if batch_format == "pandas":

@@ -471,7 +471,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         before = self._source.table.cuts.get(number, cut)
         # Dask computes a lost partition again. With other rows, some mini-batches would have rows
         # of the first result and some of the second.
-        if self._source.is_cut and before != cut and not before.failed:
+        if self._source.is_cut and not (before.failed or before.has_rows_of(cut)):
             raise InputChanged(_changed(number))
         if description.labels is not None:
             self._source.keep_labels(number, cut, description.labels)

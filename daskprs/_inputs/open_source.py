@@ -84,9 +84,11 @@ def open_source(data: Any, reading: ReadOptions) -> Source:
 def labels_of(data: Any, *, is_moved: bool) -> int | None:
     """Return the number of rows of a pandas input if its labels number the output's rows from 0.
 
-    Return −1 for other labels, or if the rows are in another order (`is_moved`), and None for other
-    inputs.
+    Return −1 for other labels, or if the rows are in another order (`is_moved`), and for a frame of
+    Dask, whose labels are known with its partitions. Return None for other inputs.
     """
+    if _is_dask_frame(data):
+        return -1
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(data, (pandas.DataFrame, pandas.Series)):
         return None
@@ -96,9 +98,12 @@ def labels_of(data: Any, *, is_moved: bool) -> int | None:
 
 def has_labels(data: Any) -> bool:
     """Say whether a frame has an index that `run` does not see."""
+    return labels_of(data, is_moved=False) == -1
+
+
+def _is_dask_frame(data: Any) -> bool:
     # Of the class: the divisions of a frame may cost a pass over its data.
-    is_dask = class_name(type(data)).startswith("dask") and hasattr(type(data), "divisions")
-    return is_dask or labels_of(data, is_moved=False) == -1
+    return class_name(type(data)).startswith("dask") and hasattr(type(data), "divisions")
 
 
 def _is_list_of_paths(data: Any) -> bool:

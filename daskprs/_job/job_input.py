@@ -171,7 +171,8 @@ class JobInput:
 
     def _note_on_labels(self) -> str:
         """Return a note on labels of a frame that the output does not have."""
-        if self._call.output.unlabelled is None or not self._call.has_labels:
+        is_known = self._growing is None
+        if self._call.output.unlabelled is None or not (is_known and self._call.has_labels):
             return ""
         return (
             "the output has no column for the index of the frame. To keep the index, call with "
@@ -206,7 +207,11 @@ class JobInput:
         return known if len(known) == len(sizes) else None
 
     def finish(self, store: ResultStore) -> None:
-        """Keep the labels of rows that have become known with the partitions."""
-        source = self._growing
-        if source is not None and source.form.keep_labels:
+        """Keep what has become known of the labels of rows with the partitions."""
+        source, call = self._growing, self._call
+        if source is None:
+            return
+        if source.form.keep_labels:
             store.keep_labels(source.finish_labels())
+        if call.output.unlabelled is not None and not call.options.output_partition_by:
+            store.note_unlabelled(source.numbered_rows())

@@ -36,7 +36,7 @@ class OutputSpec(NamedTuple):
     """The schema of what `run` returns, as text; None: what `run` returned says it."""
     unlabelled: int | None = None
     """Number of rows of a pandas input whose labels a data set lacks, if the labels are the numbers
-    from 0; −1 if they are others. None if labels are kept, or there are none."""
+    from 0; −1 if they are others, or not known yet. None if labels are kept, or there are none."""
     errors: bool = False
     """Whether rows of nulls stand for those that have failed, and all have a column `_error`."""
     key: SealKey = NO_KEY

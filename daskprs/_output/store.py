@@ -309,6 +309,10 @@ class ResultStore:
             adopt_labels(prepared, self._folder.labels(self.epoch))
         self._journal.add("labels")
 
+    def note_unlabelled(self, rows: int) -> None:
+        """Note what is known only now of the labels that a data set lacks."""
+        self._journal.add("unlabelled", rows)
+
     def keep_columns(self, meta: pd.DataFrame) -> None:
         """Keep the columns of the result of an input without rows."""
         from daskprs._output.rows.typed_rows import TypedRows

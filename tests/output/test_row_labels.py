@@ -245,6 +245,23 @@ def test_a_data_set_warns_where_its_numbers_are_other_labels(
     assert all(f"{NUMBERED}: a data set keeps no index" in str(one.message) for one in warned)
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize(("frame", "warns"), [(WHOLE, False), (FILTERED, True)])
+def test_a_data_set_of_a_dask_frame_warns_likewise(
+    tmp_path: Path, frame: pd.DataFrame, *, warns: bool
+) -> None:
+    """Its labels are known with its last partition."""
+    result = run(
+        dd.from_pandas(frame, npartitions=3), same, tmp_path / "job", output=tmp_path / "o.parquet"
+    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert result.to_pandas().index.tolist() == [*range(len(frame))]
+    assert [f"{NUMBERED}: a data set keeps no index" in str(one.message) for one in warned] == (
+        [True] * warns
+    )
+
+
 def by_label(mini_batch: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with even labels, as their author believes."""
     return mini_batch.loc[mini_batch.index % 2 == 0, ["x"]]

@@ -39,6 +39,13 @@ class PartitionCut(NamedTuple):
     """Bytes of the staged partition."""
     digest: str
     """Digest of the content; empty for a partition that could not be computed."""
+    first_label: int | None = None
+    """The label of the first row of a frame, where those of the others go on from it by one; None
+    for other labels, and without rows or labels."""
+
+    def has_rows_of(self, other: PartitionCut) -> bool:
+        """Return whether both are the same rows, whatever their labels."""
+        return self._replace(first_label=None) == other._replace(first_label=None)
 
     def slices(self) -> Iterator[tuple[int, int]]:
         """Yield the first row of each mini-batch, and the row after its last; one at least."""

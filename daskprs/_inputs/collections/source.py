@@ -297,6 +297,15 @@ class CollectionSource(TableSource):
             writer.finish(np.array(bounds, np.int64))
         return prepared_labels(self._scratch)
 
+    def numbered_rows(self) -> int:
+        """Return the number of rows, all known now, if their labels number them from 0; else −1."""
+        rows = 0
+        for _, cut in sorted(self.table.cuts.items()):
+            if cut.rows and cut.first_label != rows:
+                return -1
+            rows += cut.rows
+        return rows
+
     def _labels_of(self, number: int, cut: PartitionCut) -> Path:
         return self._scratch / f"{LABELS}{number}.{cut.digest}"
 

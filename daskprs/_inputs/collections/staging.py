@@ -67,6 +67,8 @@ ROWS_OF = {
     ("pyarrow", "Table"),
 }
 """Packages and classes of values that are cut by rows, though nothing announces tables."""
+MOST_LABEL = 1 << 62
+"""Labels from here on number no rows, and might not fit into a range of pandas."""
 PLAIN_KINDS = "biufcmMSUV"
 """Kinds of types whose values lie in the array itself."""
 
@@ -87,12 +89,15 @@ class PartitionDescription(NamedTuple):
     """
     labels: pd.Index | str | None
     """The index of a frame, or why it cannot be kept; None where no labels are kept."""
+    first_label: int | None = None
+    """`PartitionCut.first_label`."""
 
     @property
     def cut(self) -> PartitionCut:
         """The partition as the driver's table keeps it."""
         step = max(1, int(self.bounds[1]))
-        return PartitionCut(self.rows, step, int(self.sizes_bytes.sum()), self.digest)
+        size_bytes = int(self.sizes_bytes.sum())
+        return PartitionCut(self.rows, step, size_bytes, self.digest, self.first_label)
 
 
 class StagedPartition:
@@ -164,7 +169,9 @@ def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPa
         raise
     labels = _labels(value.index) if form.keep_labels else None
     bounds, sizes = written.bounds, written.sizes_bytes
-    description = PartitionDescription(int(bounds[-1]), bounds, sizes, written.digest, labels)
+    first = _first_label(value.index) if form.kind == "frame" else None
+    described = int(bounds[-1]), bounds, sizes, written.digest, labels, first
+    description = PartitionDescription(*described)
     return StagedPartition(NodeFile(path), description, checksum)
 
 
@@ -203,6 +210,14 @@ def _labels(index: pd.Index) -> pd.Index | str:
     except Exception as error:  # noqa: BLE001 - an object of the caller may raise anything
         return f"{type(error).__name__}: {error}"
     return index
+
+
+def _first_label(index: pd.Index) -> int | None:
+    first = index[0] if len(index) else None
+    if not isinstance(first, int | np.integer) or not 0 <= first < MOST_LABEL:
+        return None
+    first = int(first)
+    return first if index.equals(pd.RangeIndex(first, first + len(index))) else None
 
 
 def _bounds(rows: int, step: int) -> Numbers:

@@ -23,7 +23,7 @@ whole was being written when its writer died, and is cut off. The records of an 
     ["renumbered", before, now]             the plan is another one, and what was settled has these
                                             numbers in it now; what is not among them is dropped
     ["labels"]                              the row labels of this epoch hold for these numbers
-    ["unlabelled", rows]                    rows of the pandas input whose labels a data set lacks,
+    ["unlabelled", rows]                    rows of the input frame whose labels a data set lacks,
                                             if they are the numbers from 0; else -1
     ["again"]                               what was given up gets fresh tries
     ["failed" | "given up", identity, index, attempt, item]           as `Attempt` and `Item` say

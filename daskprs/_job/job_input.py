@@ -157,7 +157,8 @@ class JobInput:
             so_many = f", {about} of this table"
         return (
             f"{Option('mini_batch_size', size)} is a number of bytes{so_many}. Write "
-            f"'{amount} row{'s' if amount > 1 else ''}' for so many rows, or '{amount} B' for bytes without this note."
+            f"'{amount} row{'s' if amount > 1 else ''}' for so many rows, or '{amount} B' for "
+            "bytes without this note."
         )
 
     def _note_on_index(self) -> str:

@@ -442,7 +442,7 @@ def test_moments_that_are_objects_keep_nanoseconds_and_zones(tmp_path: Path, cas
         ([FINE.tz_localize("UTC")], "datetime64[ns, UTC]"),
         ([ZONED, ZONED.tz_convert("Asia/Tokyo")], "datetime64[ns, UTC]"),
         ([pd.Timedelta(1), pd.NaT], "timedelta64[ns]"),
-        ([FINE, np.datetime64("2020-01-01", "us"), np.datetime64("NaT")], "datetime64[ns]"),
+        ([FINE, np.datetime64("2020-01-01", "us"), np.datetime64("NaT", "us")], "datetime64[ns]"),
         ([dt.timedelta(1), np.timedelta64(1, "ns")], "timedelta64[ns]"),
     ],
 )

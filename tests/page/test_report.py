@@ -192,7 +192,9 @@ def test_the_file_that_the_script_had_in_hand_is_named(work: Path) -> None:
         "import json\n"
         "from pathlib import Path\n"
         "def run(paths):\n"
-        "    return [str(json.loads(Path(p).read_text())) for p in paths]\n"
+        "    return [*map(read, paths)]\n"
+        "def read(p):\n"
+        "    return str(json.loads(Path(p).read_text()))\n"
     )
     (work / "read.py").write_text(text)
     with pytest.raises(ParallelRunFailed):

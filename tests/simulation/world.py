@@ -8,6 +8,7 @@ that the seed decides, so a run can be repeated event by event.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -491,7 +492,8 @@ def installed(world: World) -> Iterator[World]:
     _worlds.append(world)
     asyncio._set_running_loop(world.loop)
     # Nobody asks asyncio for all its tasks here, and to note them takes time.
-    noted = vars(asyncio.tasks._all_tasks)  # type: ignore[attr-defined]
+    name = "_all_tasks" if sys.version_info < (3, 12) else "_scheduled_tasks"
+    noted = vars(getattr(asyncio.tasks, name))
     noted["add"] = _ignore
     try:
         yield world

@@ -303,6 +303,7 @@ def verify(ctx: click.Context, /, folder: str, *, rereads: bool, as_json: bool) 
     input, by the size and the time of its files. Nothing is written, and the script does not run.
     """
     with every_end():
+        from daskprs._job.status import state_of
         from daskprs._job.verification import verify
 
         job = job_at(folder)
@@ -312,7 +313,8 @@ def verify(ctx: click.Context, /, folder: str, *, rereads: bool, as_json: bool) 
         else:
             echo_result("\n".join(verification_lines(found)))
             if any("resume" in finding.next_step for finding in found.findings):
-                to_stderr(f"daskprs: to resume the job: {way_on(job, command_line(ctx), {})}")
+                way = way_on(job, command_line(ctx), state_of(job).again)
+                to_stderr(f"daskprs: to resume the job: {way}")
         sys.exit(0 if found.is_proved else EXIT_FAILED)
 
 

@@ -288,7 +288,7 @@ def _fewer(standing: Progress) -> str:
 
 
 OTHERS = {
-    "usage_limits": ", and a higher limit, such as this one",
+    "usage_limits": ", and a higher limit",
     "deadline": ", and a later deadline or none",
 }
 """What a resume needs of the options in `Ending.again`."""

@@ -149,7 +149,7 @@ def test_the_told_command_goes_on_after_a_limit_or_a_deadline(work: Path) -> Non
     assert "  why           it has used 1 of 1 calls, 0 of 5 other, and nothing more" in shown
     way = shown.partition("  to go on      daskprs ")[2].rstrip()
     assert way == f"resume {work / 'job'} --usage-limit calls=2 --usage-limit other=5"
-    assert f"and a higher limit, such as this one: daskprs {way}\n" in ended.stderr
+    assert f"and a higher limit: daskprs {way}\n" in ended.stderr
     ended = call(*way.split(), "--quiet", "--deadline", "2001-01-31T06:30")
     assert "input, and a later deadline or none: daskprs resume" in ended.stderr
     assert (

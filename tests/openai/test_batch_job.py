@@ -139,7 +139,7 @@ def test_a_job_goes_on_at_another_address(tmp_path: Path) -> None:
     with api_server() as server:
         ended = called(file, server.url, "--usage-limit", "total_tokens=60", *ONE_AT_A_TIME)
         assert ended.exit_code == EXIT_INTERRUPTED, ended.output
-        (way,) = {line for line in ended.output.splitlines() if "such as this one: " in line}
+        (way,) = {line for line in ended.output.splitlines() if "a higher limit: " in line}
         assert way.endswith(" --usage-limit total_tokens=120 --resume")
         done = called(file, server.url.replace("127.0.0.1", "localhost"), "--resume")
         assert done.exit_code == 0, done.output

@@ -125,6 +125,8 @@ class JobStarted(NamedTuple):
     limits: Limits = Limits()
     sizes: dict[int, int] | None = None
     """Sizes of the mini-batches to be run, by index, as of `MiniBatch.size`; None where unknown."""
+    recovered: int = 0
+    """Number of mini-batches that earlier runs have committed."""
 
 
 class SlotsChanged(NamedTuple):

@@ -172,7 +172,8 @@ class Job:
             epoch = stack.enter_context(locked(call.folder))
             refuse_an_old_folder(call.folder, call.options)  # since the call was checked
             make_salt(call.folder)
-            if not has_begun(call.folder):  # else it is kept once it is not refused
+            is_new = not has_begun(call.folder)
+            if is_new:  # else it is kept once it is not refused
                 keep_call(call.folder, call.kept)
             make_output_dir(call.output_dir)
             options = call.options
@@ -191,9 +192,8 @@ class Job:
             inline = "" if is_told else inline_warning(call.options, call.client)
             for warning in filter(None, (closed, call.warning, inline)):
                 listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
-            if options.preload and not options.imported_once and not self._is_inline:
-                told = f"{Option('preload')} has no effect here: each process does all imports."
-                listeners.tell(MessageLogged("notice", worded(told, self._surface.option)))
+            for notice in self._notices(is_new=is_new):
+                listeners.tell(MessageLogged("notice", worded(notice, self._surface.option)))
             listeners.tell(MessageLogged("info", f"versions: {versions_text()}"))
             if call.listed:
                 listeners.tell(MessageLogged("info", f"input: {call.listed}"))
@@ -251,6 +251,16 @@ class Job:
         yield from costs_in(call.folder, blocks)
         remove_tree(call.folder.path)
 
+    def _notices(self, *, is_new: bool) -> Iterator[str]:
+        """Yield what the options of the call do not do, though its author may think so."""
+        options, folder = self._call.options, self._call.folder
+        if options.preload and not options.imported_once and not self._is_inline:
+            yield f"{Option('preload')} has no effect here: each process does all imports."
+        # The driver of a detached job always resumes it: it may follow another one.
+        is_asked = options.resume and not (self._call.script.cost or folder.detached.exists())
+        if is_asked and is_new:
+            yield f"there is no job in {folder} to go on with: a new one begins"
+
     @property
     def _is_inline(self) -> bool:
         """Whether the script works in this process and thread."""
@@ -266,7 +276,7 @@ class Job:
 
     def _run(self, store: ResultStore, listeners: Listeners) -> JobEnd:
         call = self._call
-        expected = call.source.count()
+        expected, before = call.source.count(), store.settled_before()
         limits = replace(limits_of(call), columns=store.columns_before)
         listeners.tell(
             JobStarted(
@@ -279,6 +289,7 @@ class Job:
                 call.options.changed(),
                 limits,
                 self._input.sizes(expected, store),
+                before.succeeded,
             )
         )
         if (at_most := limits.at_most) is not None:
@@ -295,7 +306,7 @@ class Job:
             stages=call.options.stages,
             spending=Spending(store.spent_before, store.useful_before),
             pieces=None if call.items is None else Pieces((call.items,)),
-            before=store.settled_before(),
+            before=before,
         )
         try:
             ending = self._work(ledger, store, listeners)

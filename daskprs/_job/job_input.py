@@ -155,10 +155,10 @@ class JobInput:
         if rows is not None:
             about = f"about {counted(round(rows), 'row')}" if rows >= 1 else "less than one row"
             so_many = f", {about} of this table"
+        noun = "row" if amount == 1 else "rows"
         return (
             f"{Option('mini_batch_size', size)} is a number of bytes{so_many}. Write "
-            f"'{amount} row{'s' if amount > 1 else ''}' for so many rows, or '{amount} B' for "
-            "bytes without this note."
+            f"'{amount} {noun}' for so many rows, or '{amount} B' for bytes without this note."
         )
 
     def _note_on_index(self) -> str:

@@ -27,7 +27,6 @@ from daskprs._job.result import RUNNING
 from daskprs._job.status import state_of
 from daskprs._options.client_rules import current_client
 from daskprs._report.html_table import table_of
-from daskprs._report.notebook import in_notebook
 from daskprs._report.progress_bar import display_for
 from daskprs._system.file_lock import held
 from daskprs._system.scarcity import explain
@@ -292,7 +291,7 @@ class _OwnJob:
         self._error: BaseException | None = None
         self._over: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._over.set_running_or_notify_cancel()  # no waiter can cancel it
-        job = Job(call, surface, self._control, _display_in_cell(call))
+        job = Job(call, surface, self._control, _display_of(call))
         work = partial(self._work, job, ahead)
         within = contextvars.copy_context()  # the current client is a variable of it
         self._thread = threading.Thread(
@@ -435,13 +434,14 @@ class _OtherJob:
             detached.cancel(self.folder.path)
 
 
-def _display_in_cell(call: CheckedCall) -> Display | None:
-    """Return the output of the cell that starts a job; None where there is none to open now.
+def _display_of(call: CheckedCall) -> Display | None:
+    """Return what shows a job, with its name beside others; None where nothing is to be shown.
 
-    The cell may end before the thread of the job shows anything, and has no output then.
+    The cell that starts it may end before the thread of the job shows anything, and has no output
+    then.
     """
     is_shown = call.options.progress is not False or call.options.show_output
-    return display_for(sys.stderr, call.folder) if is_shown and in_notebook() else None
+    return display_for(sys.stderr, call.folder, call.folder.path.name) if is_shown else None
 
 
 _own: set[_OwnJob] = set()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, ClassVar, Protocol
+from weakref import WeakSet
 
 from daskprs._core.events import (
     AdviceGiven,
@@ -97,7 +98,7 @@ class ProgressBar:
                 self._display.say(message if level == "notice" else f"{level}: {message}")
             case AdviceGiven(text):
                 self._display.say(text)
-            case JobStarted(resumed=True):
+            case JobStarted(recovered=recovered) if recovered:
                 self._display.say("resumed: what an earlier run has committed is not run again")
 
     def close(self) -> None:
@@ -159,11 +160,22 @@ class Terminal:
 
 
 class PlainLines:
-    """Writes a line after ten seconds, then after ever longer pauses, and at the end."""
+    """Writes a line after ten seconds, then after ever longer pauses, and at the end.
 
-    def __init__(self, stream: IO[str]) -> None:
+    Jobs that one program shows at a time have their names in their lines.
+    """
+
+    _at_a_time: ClassVar[WeakSet[PlainLines]] = WeakSet()
+    """The displays of jobs with names that have not ended."""
+
+    def __init__(self, stream: IO[str], name: str = "") -> None:
         self._stream = stream
         self._next_s = self._pause_s = FIRST_LINE_S
+        self._name, self._who = name, "daskprs"
+        if name:
+            self._at_a_time.add(self)
+            for one in self._at_a_time if len(self._at_a_time) > 1 else ():
+                one.tell_name()
 
     def show(self, watched: Watched) -> None:
         """Write a line if it is time for one."""
@@ -175,8 +187,12 @@ class PlainLines:
 
     def say(self, text: str) -> None:
         """Write a line."""
-        self._stream.write(f"daskprs: {text}\n")
+        self._stream.write(f"{self._who}: {text}\n")
         self._stream.flush()
+
+    def tell_name(self) -> None:
+        """Begin each line with the name of the job from now on."""
+        self._who = f"daskprs {self._name}"
 
     def output(self, lines: list[str]) -> None:
         """Write lines of the script."""
@@ -185,19 +201,23 @@ class PlainLines:
 
     def end(self, view: View | None) -> None:
         """Write the last state."""
+        self._at_a_time.discard(self)
         if view is not None:
             self.say(progress_text(view))
 
 
-def display_for(stream: IO[str], folder: JobFolder) -> Display:
-    """Return the display that suits where the job runs: in a notebook one output of its cell."""
-    return NotebookDisplay(folder) if in_notebook() else display_on(stream)
+def display_for(stream: IO[str], folder: JobFolder, name: str = "") -> Display:
+    """Return the display that suits where the job runs: in a notebook one output of its cell.
+
+    `name` is that of a job beside which others may be shown.
+    """
+    return NotebookDisplay(folder) if in_notebook() else display_on(stream, name)
 
 
-def display_on(stream: IO[str]) -> Display:
+def display_on(stream: IO[str], name: str = "") -> Display:
     """Return live lines for a terminal, and for anything else a line now and then."""
     terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return Terminal(stream) if terminal else PlainLines(stream)
+    return Terminal(stream) if terminal else PlainLines(stream, name)
 
 
 def progress_for(

@@ -62,6 +62,20 @@ def test_what_earlier_runs_have_done_counts_from_the_start(tmp_path: Path) -> No
     assert caught.value.result.items == (57, 54, 3)
 
 
+def test_a_resume_without_a_job_says_that_a_new_one_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The name of the folder may be mistyped; the next resume has a job to go on with."""
+    given = {"job_dir": tmp_path / "typoo", **INLINE, "progress": True, "resume": True}
+    daskprs.parallel_run(NUMBERS, Script(), **given)
+    told = f"there is no job in {tmp_path / 'typoo'} to go on with: a new one begins"
+    assert told in capsys.readouterr().err
+    daskprs.parallel_run(NUMBERS, Script(), **given)
+    said = capsys.readouterr().err
+    assert "a new one begins" not in said
+    assert "resumed: what an earlier run has committed" in said
+
+
 @pytest.mark.parametrize(
     ("on_error", "resume", "settled"),
     [

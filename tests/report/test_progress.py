@@ -105,9 +105,30 @@ def test_warnings_are_told_and_lesser_remarks_are_not(folder: JobFolder) -> None
 
 def test_a_resumed_job_says_how_much_was_done(folder: JobFolder) -> None:
     """Which is not run again."""
-    said = lines_of(folder, job_started(resumed=True), stood(6, elapsed_s=12, recovered=6))
+    started = job_started(resumed=True, recovered=6)
+    said = lines_of(folder, started, stood(6, elapsed_s=12, recovered=6))
     assert said[0] == "daskprs: resumed: what an earlier run has committed is not run again"
     assert "6 done in an earlier run" in said[1]
+
+
+def test_a_resume_to_which_nothing_was_left_promises_nothing(folder: JobFolder) -> None:
+    """An earlier run may have ended before its first commit."""
+    said = lines_of(folder, job_started(resumed=True), stood(1, elapsed_s=12))
+    assert not any("resumed" in line for line in said)
+
+
+def test_the_lines_of_two_jobs_of_a_program_have_their_names() -> None:
+    """Those of one alone have none."""
+    stream = io.StringIO()
+    first = PlainLines(stream, "first")
+    first.say("begins")
+    second = PlainLines(stream, "second")
+    for one in (first, second):
+        one.say("works")
+        one.end(None)
+    PlainLines(stream, "third").say("begins")
+    names = [line.partition(":")[0] for line in stream.getvalue().splitlines()]
+    assert names == ["daskprs", "daskprs first", "daskprs second", "daskprs"]
 
 
 def test_attempts_that_are_tried_again_are_counted(folder: JobFolder) -> None:

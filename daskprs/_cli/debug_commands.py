@@ -26,6 +26,7 @@ from daskprs._cli.options import (
     data_of,
     given,
     options,
+    program_of,
 )
 from daskprs._core.ending import EXIT_FAILED
 from daskprs._job.flags import OF_ONE
@@ -36,6 +37,7 @@ from daskprs._options.site_defaults import options_of_call
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daskprs._core.outcomes import Failure
     from daskprs._job.one_mini_batch import Ran
 
 AFTER_DEBUG = """\b
@@ -158,8 +160,7 @@ def replay(
             to_stderr(f"daskprs: {note}.")
         to_stderr(f"daskprs: {again.verdict(ran)}")
         if not failed and again.target.is_left and rows is None:
-            program = ctx.command_path.rpartition(" ")[0]
-            complete = again.is_complete
+            program, complete = program_of(ctx), again.is_complete
             way = way_on_mended(again.folder, program, script, is_complete=complete)
             to_stderr(f"daskprs: to go on: {way}")
         sys.exit(EXIT_FAILED if failed else 0)
@@ -194,13 +195,21 @@ def show_ran(ran: Ran, part: str = "", raised: PostMortem | None = None) -> bool
         return False
     if failure is not None:
         traceback = "" if raised is not None and raised.is_over else failure.traceback
-        if traceback:
-            to_stderr(traceback.rstrip())
         if failure.message not in traceback or not traceback:
-            to_stderr(str(failure))  # it may say more than the exception
+            traceback = _with_all_said(traceback, failure)
+        to_stderr(traceback.rstrip())
     elif ran.ending is not None:
         to_stderr(f"daskprs: {ran.ending.reason}")
     return True
+
+
+def _with_all_said(traceback: str, failure: Failure) -> str:
+    """Return a traceback that ends with the failure, which may say more than the exception."""
+    above, _, last = traceback.rstrip().rpartition("\n")
+    _, kind, message = last.partition(failure.kind)  # Python names its module, too
+    if kind and str(failure).startswith(f"{kind}{message}"):
+        return f"{above}\n{failure}"
+    return f"{traceback.rstrip()}\n{failure}" if traceback else str(failure)
 
 
 def has_terminal() -> bool:

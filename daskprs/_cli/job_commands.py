@@ -25,6 +25,7 @@ from daskprs._cli.options import (
     command_line,
     given,
     options,
+    program_of,
     stacked,
 )
 from daskprs._cli.verification_text import verification_lines
@@ -39,7 +40,7 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.joint_folder import joint_folder_at
 from daskprs._job.flags import flag_of
 from daskprs._job.result import items_text
-from daskprs._job.way_on import way_on
+from daskprs._job.way_on import way_on, way_on_mended
 from daskprs._options.run_options import TABLE
 from daskprs._report.progress_text import at_work_text, counts_text, now_text, slot_text
 from daskprs._system.regular_files import open_regular
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from daskprs._folders.joint_folder import JointFolder, JointState
-    from daskprs._job.frontend import Surface
     from daskprs._job.request import CheckedCall
     from daskprs._job.status import JobState
     from daskprs._report.job_view import View
@@ -208,7 +208,7 @@ def status(ctx: click.Context, /, folder: str, *, watch: bool, web: bool, as_jso
         elif as_json:
             show_json(state.record(job))
         else:
-            click.echo("\n".join(_lines(state, job, command_line(ctx))))
+            click.echo("\n".join(_lines(state, job, ctx)))
 
 
 def _serve_page(folder: JobFolder) -> None:
@@ -323,7 +323,8 @@ FOLDER_COMMANDS = (resume, retry_failed, status, result, verify)
 
 def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, Any]) -> None:  # noqa: FBT001 - an option
     found = given(values)
-    if found.pop("quiet"):
+    is_quiet = found.pop("quiet")
+    if is_quiet:
         found["progress"] = False
     if found.pop("here"):
         found["client"] = ""
@@ -336,7 +337,8 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
         from daskprs._job.request import check_kept_call
 
         call = check_kept_call(job_at(folder), how, **found)
-        to_stderr(_script_text(call, files))
+        if not is_quiet:
+            to_stderr(_script_text(call, files))
         with prestart(call.options, call.client):
             show(Job(call, command_line(ctx)).run())
 
@@ -373,13 +375,14 @@ def job_at(folder: str) -> JobFolder:
 def _steps_text(joint: JointFolder, state: JointState, given: str) -> str:
     """Return the state of a pipeline and its steps as text."""
     shown = "".join(f"\n  {one:<11} {joint.step(name)}" for name, one in state.steps.items())
+    way = "" if state.status == JobStatus.COMPLETED else f"\n{joint.way_on(given)}"
     return (
         f"{joint.path} is the folder of a pipeline, which is {state.status}. Its steps have "
-        f"folders of their own:{shown}\n{joint.way_on(given)}"
+        f"folders of their own:{shown}{way}"
     )
 
 
-def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
+def _lines(state: JobState, folder: JobFolder, ctx: click.Context) -> list[str]:
     """Return the lines that describe the state of a job."""
     done, is_done = state.mini_batches, state.status == JobStatus.COMPLETED
     lines = [
@@ -397,9 +400,14 @@ def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
         lines.append(f"  output        {state.output}")
     if folder.failed.exists():
         lines.append(f"  failed        {folder.failed}")
+    if folder.failed_rows.exists():
+        lines.append(f"  failed {state.unit + 's':<7}{folder.failed_rows}")
     lines.append(f"  logs          {folder.logs}")
+    if is_done and (folder.failed.exists() or folder.failed_rows.exists()):
+        way = way_on_mended(folder, program_of(ctx), None, is_complete=True)
+        lines.append(f"  if mended     {way}")
     if state.may_go_on:
-        lines.append(f"  to go on      {way_on(folder, surface, state.again)}")
+        lines.append(f"  to go on      {way_on(folder, command_line(ctx), state.again)}")
     return lines
 
 

@@ -224,9 +224,14 @@ def data_of(inputs: tuple[str, ...]) -> Any:
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
+def program_of(ctx: click.Context) -> str:
+    """Return the words before the name of a command: ``daskprs``, or ``dask prs``."""
+    return ctx.parent.command_path if ctx.parent is not None else "daskprs"
+
+
 def command_line(ctx: click.Context) -> Surface:
     """Return the surface of a job that a command starts: next steps are commands to be pasted."""
-    program = ctx.parent.command_path if ctx.parent is not None else "daskprs"
+    program = program_of(ctx)
     return Surface(
         flagged,
         partial(command_to_resume, program=program),

@@ -45,7 +45,7 @@ Examples:
 \b
 Exit codes:
   0    they are shown
-  2    there is no such job or process
+  2    there is no such job, mini-batch or process
 """
 AFTER_REPORT = """\b
 Examples:
@@ -180,6 +180,7 @@ def logs(
         job = job_at(folder)
         if not job.master_log.exists():
             refuse_no_job(job)
+        _refuse_other_mini_batch(mini_batch, job)
         wanted = Wanted(failed, mini_batch, process, text)
         stream = LogStream(job, wanted)
         if process is not None and not follow:
@@ -212,6 +213,18 @@ def _entries(job: JobFolder, stream: LogStream) -> Iterator[LogEntry]:
 def _entry_lines(entry: LogEntry) -> Iterator[str]:
     for line in entry.text.split("\n"):
         yield f"{entry.time} {entry.who:<12} {entry.what:<7} {line}".rstrip()
+
+
+def _refuse_other_mini_batch(given: int | None, job: JobFolder) -> None:
+    if given is None:
+        return
+    from daskprs._job.one_mini_batch import no_such_mini_batch
+    from daskprs._job.report import planned_of
+    from daskprs._job.status import state_of
+
+    planned = planned_of(job, state_of(job))
+    if planned is not None and not 0 <= given < planned:
+        raise no_such_mini_batch(given, planned)
 
 
 def _refuse_other_process(given: str, there: list[str]) -> None:

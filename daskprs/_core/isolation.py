@@ -191,15 +191,15 @@ class Isolation:
             self._warn_of_single(f"{entry.mini_batch.described} is left with one row")
         first, *others = bisection.failed
         more = f", and {len(others)} more" if others else ""
-        what = f"{first.kind}: {first.message}".partition("\n")[0]
+        what = f"{first.kind}: {first.message}".partition("\n")[0].rstrip(".")
         count = bisection.count
-        noun = "item" if count == 1 else "items"
+        noun, them = ("item", "it") if count == 1 else ("items", "them")
         level = "info" if self._is_told else "warning"
         self._is_told = True
         self._state.remark(
             level,
             f"{entry.mini_batch.described} is done but for {count} {noun} of {bisection.items}, "
-            f"number {first.start} in it{more}: {what}. failed_rows.parquet lists them.",
+            f"number {first.start} in it{more}: {what}. failed_rows.parquet lists {them}.",
         )
 
     def _next(self, entry: Entry, *, is_new: bool = False) -> Entry | None:

@@ -88,7 +88,7 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     refuse_inline(call.options, "and a detached job has a driver of its own. Leave detach out")
     if objects := call.kept["objects"]:
         msg = (
-            f"{Option('detach', value=True)}: a driver on the cluster cannot be given "
+            "a detached job has its driver on the cluster, which cannot be given "
             f"{'; '.join(objects)}. Give paths as data, and a file as script."
         )
         raise OptionError(msg)
@@ -269,15 +269,15 @@ def _cluster(given: Client | str | None) -> Iterator[Client]:
 
     if given is None and current_client() is None:
         msg = (
-            f"{Option('detach', value=True)}: name the cluster that carries the job by "
+            "a detached job is driven on a cluster, and none is named. Give its address by "
             f"{Option('client')}."
         )
         raise OptionError(msg)
     with connected(given, threads=0) as client:
         if client.scheduler.address.startswith("inproc:"):
             msg = (
-                f"{Option('detach', value=True)}: this cluster ends with the process that it is "
-                "in. Use one that lasts."
+                "a detached job needs a cluster that lasts: this one ends with the process that "
+                "it is in."
             )
             raise OptionError(msg)
         yield client
@@ -291,7 +291,7 @@ def _check_seen(client: Client, folder: JobFolder, *, survive: bool) -> None:
         return
     folder.detached.unlink()
     reached = f"the job folder {folder} can be reached by {counted(len(seen), 'worker')}"
-    msg = f"{Option('detach', value=True)}: {reached} of the cluster"
+    msg = f"a detached job: {reached} of the cluster"
     if seen:
         msg += (
             f", so that the job would die with that one. Put {Option('job_dir')} on a file system "

@@ -59,10 +59,15 @@ def numbered(number: int) -> Callable[[Source], MiniBatch]:
             if one.index == number:
                 return one
             last = one.index
-        there = f"they are 0 to {last}" if last >= 0 else "the input has none"
-        raise OptionError(Option("mini_batch", number), f": there is no such mini-batch: {there}.")
+        raise no_such_mini_batch(number, last + 1)
 
     return choose
+
+
+def no_such_mini_batch(number: int, count: int) -> OptionError:
+    """Return the error for a number that none of `count` mini-batches has."""
+    there = f"they are 0 to {count - 1}" if count else "the input has none"
+    return OptionError(Option("mini_batch", number), f": there is no such mini-batch: {there}.")
 
 
 def with_item(number: int) -> Callable[[Source], MiniBatch]:

@@ -56,7 +56,7 @@ def write_page(contents: Contents, path: Path) -> None:
 
 def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> Standing:
     result = state.result
-    planned = _planned(folder, state)
+    planned = planned_of(folder, state)
     return Standing(
         state.status,
         _verdict(state, planned, figures),
@@ -97,7 +97,7 @@ def _verdict(state: JobState, planned: int | None, figures: RecordedFigures) -> 
     return f"{reason[:1].upper()}{reason[1:]}. After {took}, {done}{failed}."
 
 
-def _planned(folder: JobFolder, state: JobState) -> int | None:
+def planned_of(folder: JobFolder, state: JobState) -> int | None:
     """Return the number of mini-batches of the plan; None while it is unknown."""
     if state.now is not None and state.now.standing.planned is not None:
         return state.now.standing.planned

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from daskprs._agent.child.file_at_hand import hint_at_file
 from daskprs._agent.child.forked_contexts import hint_at_spawn
 from daskprs._agent.child.missing_keys import hint_at_columns, hint_at_variable
 from daskprs._agent.child.pandas_changes import hint_at_pandas
-from daskprs._agent.foreign.raised import RaisedElsewhere, message_of, record_of
+from daskprs._agent.foreign.raised import RaisedElsewhere, message_of, printed, record_of
 from daskprs._agent.protocol.messages import ScriptSpec, SourceText
 
 if TYPE_CHECKING:
@@ -31,6 +32,19 @@ if TYPE_CHECKING:
 
 class ModelServerError(ConnectionError):
     """An error of a script, of a connection by its class alone."""
+
+
+def test_the_import_of_a_script_begins_with_a_line_of_it(tmp_path: Path) -> None:
+    """Frames of Python's import before it are those of its caller."""
+    script = tmp_path / "script.py"
+    script.write_text("import nothing_of_this_name\n")
+    spec = spec_from_file_location("script", script)
+    assert spec is not None
+    assert spec.loader is not None
+    with pytest.raises(ModuleNotFoundError) as caught:
+        spec.loader.exec_module(module_from_spec(spec))
+    first = printed(caught.value, __file__).splitlines()[1]
+    assert first == f'  File "{script}", line 1, in <module>'
 
 
 def in_a_group(error: Exception) -> ExceptionGroup[Exception]:

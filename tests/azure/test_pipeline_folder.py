@@ -55,6 +55,8 @@ def test_the_folder_of_a_pipeline_leads_to_those_of_its_steps(work: Path, comman
     assert f"Completed   {work}/whole/prep\n  Failed      {work}/whole/score" in done.output
     assert "whole is the folder of a pipeline, which is Failed. Its" in done.output
     assert "--resume --job-dir whole, or submit" in done.output
+    write_record(folder, "whole", {"prep": {"status": "Completed"}})
+    assert "--resume" not in call(command, "whole").output
 
 
 def test_a_pipeline_is_watched_until_it_ends(work: Path) -> None:

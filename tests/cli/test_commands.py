@@ -149,6 +149,7 @@ def test_the_command_to_go_on_with_repeats_no_option(work: Path) -> None:
         (("run", "source/script.py", "table.csv", "source"), "Say --input-type files to get paths"),
         (("run", "source/script.py", "none/*.csv"), "none/"),
         (("run", "source/none.py", "table.csv"), "none.py"),
+        (("submit", "source/script.py", "table.csv"), "^daskprs: a detached job is .* --client"),
         (
             ("run", "source/script", "table.csv"),
             "entry script .source/script. does not exist. Did you mean .source/script.py.",

@@ -15,6 +15,10 @@ from click.testing import CliRunner, Result
 
 import daskprs
 from daskprs._cli import main
+from daskprs._cli.debug_commands import show_ran
+from daskprs._core.ending import Ending, JobStatus
+from daskprs._core.outcomes import Failure
+from daskprs._job.one_mini_batch import Ran
 from daskprs.errors import ParallelRunFailed
 from tests.support.terminal import Terminal
 
@@ -99,6 +103,18 @@ def test_an_error_is_shown_as_python_shows_it(work: Path, monkeypatch: pytest.Mo
     assert "Traceback (most recent call last):" in done.stderr
     assert f'File "{work}/score.py", line 11, in run' in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["Broken", "pictures.Broken"])
+def test_an_error_of_which_more_is_known_is_shown_once(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """With what is known of it."""
+    above = 'Traceback (most recent call last):\n  File "a.py", line 3, in run\n'
+    told = "no picture. When it failed, file was 'b.png'."
+    failure = Failure("Broken", told, f"{above}{name}: no picture\n")
+    show_ran(Ran(None, None, Ending(JobStatus.FAILED, "it failed", failure), ""))
+    assert capsys.readouterr().err == f"{above}Broken: {told}\n"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_job_goes_on_from_any_folder(work: Path, monkeypatch: pytest.MonkeyPat
     assert call(*RUN, *OPTIONS).exit_code == 42
     (work / "elsewhere").mkdir()
     monkeypatch.chdir(work / "elsewhere")
-    words = ("resume", "../job", "--allowed-failed-count", "1", "--quiet")
+    words = ("resume", "../job", "--allowed-failed-count", "1")
     (work / "job").chmod(0o775)
     refused = call(*words)  # others may have put another script into the job's records
     assert refused.exit_code == 2
@@ -246,9 +246,11 @@ def test_the_status_is_what_the_folder_tells(work: Path) -> None:
         none_yet = call("result", "job")
         assert none_yet.exit_code == 2
         assert "has no result: it is Running, by process" in none_yet.stderr
-    assert call("resume", "job", "--allowed-failed-count", "1", "--quiet").exit_code == 0
+    done = call("resume", "job", "--allowed-failed-count", "1", "--quiet")
+    assert (done.exit_code, done.stderr) == (0, "")
     shown = call("status", "job").stdout
     assert "<daskprs job Completed>" in shown
+    assert f"  if mended     daskprs retry-failed {work / 'job'}" in shown
     assert "2 done, 1 failed" in shown
     assert "3 total, 2 succeeded, 1 failed" in shown
     assert str(work / "job" / "output" / "parallel_run_step.txt") in shown

@@ -139,9 +139,12 @@ def test_what_is_about_a_mini_batch_or_of_a_process() -> None:
     assert {line.split()[2] for line in lines("--process", "driver")} == {"driver"}
     logged = told(lines("--grep", "logged 6"))
     assert logged[1] == "logger in two lines"
-    none = call("--mini-batch", "99")
+    none = call("--grep", "nothing like this")
     assert (none.exit_code, none.stdout) == (0, "")
     assert "the logs have nothing of that" in none.stderr
+    refused = call("--mini-batch", "99")
+    assert refused.exit_code == 2
+    assert "--mini-batch 99: there is no such mini-batch: they are 0 to 2." in refused.stderr
     refused = call("--process", "process9")
     assert refused.exit_code == 2
     assert (

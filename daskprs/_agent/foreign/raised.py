@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     Link = tuple[str, "int | None", str]
     """An exception or a cause, as plain values: the names of its classes, its errno, its text."""
 
+OF_IMPORTS = "<frozen importlib"
+"""The beginning of the names of the files of Python's import."""
 _Group: Any = getattr(builtins, "BaseExceptionGroup", ())
 
 
@@ -85,9 +87,12 @@ def printed(error: BaseException, ours: str) -> str:
 
 
 def _without_our_frames(tb: TracebackType | None, ours: str) -> TracebackType | None:
-    """Return the traceback from the first frame that is not ours; all of it if all are."""
+    """Return the traceback from the first frame that is not ours; all of it if all are.
+
+    Those of Python's import count as ours, since we have it import the script.
+    """
     first = tb
-    while first is not None and first.tb_frame.f_code.co_filename.startswith(ours):
+    while first is not None and first.tb_frame.f_code.co_filename.startswith((ours, OF_IMPORTS)):
         first = first.tb_next
     return first or tb
 

@@ -279,6 +279,12 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
     return _cut(source, source.columns, reading)
 
 
+def is_described(data: Any) -> bool:
+    """Return whether paths are a folder that a file in it describes: it says which files count."""
+    marks = _plugins.own_names("readers")
+    return any(mark_at(data, mark) is not None for mark in marks)
+
+
 def _open_described(data: Any, reading: ReadOptions) -> Source | None:
     """Return the source of a folder that a file in it describes, which a plugin reads."""
     for mark, dotted in _plugins.own_names("readers").items():

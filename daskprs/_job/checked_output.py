@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs._inputs.open_source import labels_of
+from daskprs._folders.job_lock import has_begun
+from daskprs._inputs.files.listed_again import listing_of
+from daskprs._inputs.open_source import is_described, labels_of
 from daskprs._inputs.source.sizes import parse_bytes
 from daskprs._output.publish.output_file import (
     check_output_dir,
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs._folders.job_folder import JobFolder
+    from daskprs._inputs.source.source import Unit
     from daskprs._options.run_options import RunOptions
 
 
@@ -71,10 +74,16 @@ def checked_output(
     folder: JobFolder,
     options: RunOptions,
     form: OutputSpec,
+    data: Any,
     *,
+    unit: Unit,
     lenient: bool,
 ) -> CheckedOutput:
-    """Return the place of the output; refuse one that cannot be written, or that holds a file."""
+    """Return the place of the output; refuse one that cannot be written, or that holds a file.
+
+    One that would be input the next time, or replace input, is refused, too. `data` and `unit` are
+    the input, and what it has.
+    """
     far = is_remote(output_dir)
     place = check_output_dir(folder.output if far or not output_dir else output_dir)
     if form.schema is not None and not (form.typed or form.is_dataset):
@@ -85,6 +94,9 @@ def checked_output(
         )
         raise OptionError(msg)
     target = place / options.output_name if form.text else None
+    if output_dir and target is not None and not (options.resume and has_begun(folder)):
+        given = f"{str(output_dir).rstrip('/')}/{options.output_name}" if far else str(target)
+        _refuse_input(data, given, options, form, skips_hidden=unit == "row")
     remote = None
     if far:
         name = options.output_name if form.text else None
@@ -95,6 +107,27 @@ def checked_output(
     elif target is not None and not options.resume:
         check_output_file(target, overwrite=options.overwrite, is_dataset=form.is_dataset)
     return CheckedOutput(place, target, remote, _checked_name(target, options, lenient=lenient))
+
+
+def _refuse_input(
+    data: Any, output: str, options: RunOptions, form: OutputSpec, *, skips_hidden: bool
+) -> None:
+    """Refuse an output among the files of the input, or in the place of one."""
+    file = output
+    if form.is_dataset and not form.single_file:
+        parts = [*(f"{name}=" for name in form.partition_by), f"part-00000-0.{form.format}"]
+        file = "/".join([output, *parts])
+    listing = listing_of(data, output, file, skips_hidden=skips_hidden)
+    if listing is None or is_described(data):
+        return
+    path, replaces = listing
+    named, which = Option("output", output), "it"
+    if options.output is None:
+        named, which = Option("output_dir", output.rpartition("/")[0]), output
+    why = "would replace files of" if replaces else "would be read in the next run with"
+    raise OptionError(
+        named, f": {which} {why} the input {path!r}. Write to a place outside of the input."
+    )
 
 
 def _checked_name(target: Path | None, options: RunOptions, *, lenient: bool) -> str:

@@ -202,7 +202,10 @@ def check_call(
     )
     _refuse_to_resume(folder, options, is_named=job_dir is not None)
     try:
-        place = checked_output(output_folder, folder, options, form, lenient=lenient)
+        unit = source.unit
+        place = checked_output(
+            output_folder, folder, options, form, data, unit=unit, lenient=lenient
+        )
     except OutputError as error:
         told = in_terms_of(options.named_output, error)
         if not options.resume:

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import daskprs
 from daskprs import OptionError
 from daskprs._cli import main
+from daskprs._job import checked_output
 from daskprs.errors import JobChanged, OutputError, ParallelRunFailed
 from tests.support.object_store import object_store
 
@@ -254,3 +255,48 @@ def test_times_have_one_form_in_the_whole_file(tmp_path: Path) -> None:
     read["took"] = pd.to_timedelta(read["took"])
     pd.testing.assert_frame_equal(read, frame, check_dtype=False)
     pd.testing.assert_frame_equal(result.to_pandas(), frame)
+
+
+@pytest.mark.parametrize(
+    ("data", "places", "text"),
+    [
+        ("in", {"output": "in/out.parquet"}, r"^output='.*/in/out.parquet': it would be read in"),
+        ("in", {"output": "in/out"}, "the next run with the input 'in'. Write to a place outside"),
+        ("in/*.csv", {"output": "in/a.csv", "overwrite": True}, r"replace files of .* 'in/\*.csv'"),
+        ("in", {"output_dir": "in"}, r"^output_dir='.*/in': .*/in/parallel_run_step.txt would be"),
+        ("memory://twice/in", {"output": "memory://twice/in/out.csv"}, "would be read in the next"),
+    ],
+)
+def test_an_output_that_would_be_input_is_refused(
+    data: str, places: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    """Before anything starts; a resume of such a job goes on."""
+    (tmp_path / "in").mkdir()
+    FRAME.to_csv(tmp_path / "in" / "a.csv", index=False)
+    fsspec.filesystem("memory").pipe("/twice/in/a.csv", b"n\n1\n")
+    with pytest.raises(OptionError, match=text):
+        scored(data=data, job_dir="job", **places)
+    assert not (tmp_path / "job").exists()
+    assert [one.name for one in Path("in").iterdir()] == ["a.csv"]
+
+
+def test_a_job_that_has_begun_with_an_output_among_its_input_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was begun when that was allowed."""
+    (tmp_path / "in").mkdir()
+    FRAME.to_csv(tmp_path / "in" / "a.csv", index=False)
+    go = tmp_path / "go"
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        if not go.exists():
+            raise ValueError("not yet")
+        return rows
+
+    given = {"data": "in", "job_dir": "job", "output": "in/out.csv", "resume": True}
+    with monkeypatch.context() as patched:
+        patched.setattr(checked_output, "_refuse_input", lambda *_, **__: None)
+        with pytest.raises(ParallelRunFailed, match="not yet"):
+            scored(run, **given)
+    go.touch()
+    assert len(scored(run, **given).to_pandas()) == len(FRAME)

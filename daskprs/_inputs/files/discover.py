@@ -99,16 +99,16 @@ def places_below(data: Any, root: Path) -> Iterator[Path]:
             continue
         folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - a million of them
         if f"{resolved(folder)}/{name}".startswith(inside):
-            matches = _glob(path) if _is_glob(path) else [path]
+            matches = _glob(path) if is_glob(path) else [path]
             yield from (Path(match).resolve() for match in matches)
-        elif _is_glob(path) and root.is_relative_to(Path(_glob_root(path, _lexists)).resolve()):
+        elif is_glob(path) and root.is_relative_to(Path(glob_root(path, _lexists)).resolve()):
             below = (Path(match).resolve() for match in _glob(path))
             yield from (place for place in below if place.is_relative_to(root))
 
 
 def _glob(path: str) -> list[str]:
     """Return the paths that a glob matches; a part that exists as it is written matches itself."""
-    root = _glob_root(path, _lexists)
+    root = glob_root(path, _lexists)
     first, slash, rest = path[len(root) :].partition("/")
     pattern = glob.escape(root) + first
     if "[" not in rest:
@@ -162,14 +162,14 @@ def _named(place: str | InStore, requests: int) -> MatchedFiles:
     except OSError as error:
         msg = f"{path!r} cannot be read: {error}"
         raise InputError(msg) from error
-    if not named.files and _is_glob(path):
+    if not named.files and is_glob(path):
         msg = f"the glob {path!r} matches nothing.{'' if is_url(path) else nearest(path)}"
         raise InputError(msg)
     listing.end(len(named.files))
     return named
 
 
-def _is_glob(path: str) -> bool:
+def is_glob(path: str) -> bool:
     return not GLOB_CHARACTERS.isdisjoint(path)
 
 
@@ -187,7 +187,7 @@ def _local(path: str) -> MatchedFiles:
     if place.is_dir():
         below = current_listing().count(_below(str(place), ""))
         return MatchedFiles(FileList(below), is_one_file=False)
-    if _is_glob(path):
+    if is_glob(path):
         matches = current_listing().count(_matches(path))
         return MatchedFiles(FileList(matches).in_order(), is_one_file=False)
     hint = nearest(path) or (TEXT if " " in path else "")
@@ -196,7 +196,7 @@ def _local(path: str) -> MatchedFiles:
 
 
 def _matches(path: str) -> Iterator[InputFile]:
-    root = _glob_root(path, _lexists)
+    root = glob_root(path, _lexists)
     matches = _glob(path)
     matches.sort(reverse=True)
     while matches:
@@ -262,7 +262,7 @@ def _file(path: str, status: os.stat_result, relative: str) -> InputFile:
     return InputFile(path, status.st_size, str(status.st_mtime_ns), relative)
 
 
-def _glob_root(path: str, exists: Callable[[str], bool]) -> str:
+def glob_root(path: str, exists: Callable[[str], bool]) -> str:
     """Return the folder above the first part that is a pattern, and its slash; empty for none.
 
     A part that exists as it is written, such as ``data[2024]``, is not a pattern.
@@ -271,7 +271,7 @@ def _glob_root(path: str, exists: Callable[[str], bool]) -> str:
     while start < len(path):
         stop = path.find("/", start)
         stop = len(path) if stop < 0 else stop
-        if _is_glob(path[start:stop]) and not exists(path[:stop]):
+        if is_glob(path[start:stop]) and not exists(path[:stop]):
             return path[:start]
         start = stop + 1
     return path
@@ -308,7 +308,7 @@ def _found(
     filesystem: Any, place: str, requests: int
 ) -> tuple[dict[str, dict[str, Any]], str, bool]:
     """Return the entries at a place, the folder that they lie in, and whether it is one file."""
-    root = _glob_root(place, filesystem.exists) if _is_glob(place) else place
+    root = glob_root(place, filesystem.exists) if is_glob(place) else place
     if root != place:
         pattern = place[len(root) :]
         _list_ahead(filesystem, root, pattern, requests)

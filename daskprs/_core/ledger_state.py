@@ -254,7 +254,7 @@ class LedgerState:
             return LARGEST
         # What is done by then must also have been returned.
         left_s = end_s - self.now_s - self.sizes.return_after_s(len(self.slots))
-        return min(LARGEST, fitting(left_s, self.sizes.mini_batch_s))
+        return min(LARGEST, fitting(left_s, self.sizes.mini_batch_s, self.limits.calls))
 
     def end_lease(self, lease_id: int) -> InFlightLease | None:
         """Remove and return a lease in flight, and free its slot; None for an unknown lease."""

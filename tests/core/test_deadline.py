@@ -53,6 +53,14 @@ def test_what_fits_goes_by_the_measured_time(
     assert fitting(left_s, mini_batch_s) == count
 
 
+def test_calls_at_a_time_fit_as_a_whole() -> None:
+    """A process that ends twelve calls of 12 s in 12 s does none within 11 s."""
+    assert fitting(11.0, 1.0, 12) == 0
+    assert fitting(12 * MARGIN, 1.0, 12) == 12
+    assert fitting(30 * MARGIN, 1.0, 12) == 24
+    assert fitting(0.1, None, 12) == 1
+
+
 def test_a_lease_near_the_end_has_what_fits() -> None:
     """Mini-batches of 10 s: two fit into the 27 s that are left when the result is back."""
     desk = Desk(100)

@@ -405,6 +405,19 @@ def test_rows_of_nulls_have_the_columns_of_others_where_all_of_a_mini_batch_is_b
     assert found["n"].dropna().tolist() == [n for n in range(96) if n // 8 not in (0, 5)]
 
 
+def test_a_mini_batch_in_which_all_rows_fail_keeps_its_rows_of_nulls(tmp_path: Path) -> None:
+    """Also in rows that are kept with their types alone, and where they fail once more."""
+    data = table(12, dict.fromkeys(range(4), "raises"))
+    options: dict[str, Any] = {"on_error": "null", "size": "4 rows", "include_columns": ["what"]}
+    for again in ({}, {"resume": "failed"}):
+        result = score(tmp_path, data, **options, **again)
+        assert result.items == (12, 8, 4)
+        assert result.to_arrow()["n"].to_pylist() == [None] * 4 + [*range(4, 12)]
+        assert result.to_pandas()["_error"].notna().tolist() == [True] * 4 + [False] * 8
+        assert result.to_pandas()["what"].tolist() == data["what"].tolist()
+        assert [len(one) for one in result.iter_batches()] == [4, 4, 4]
+
+
 def test_a_mended_script_runs_just_the_failed_rows_again(tmp_path: Path) -> None:
     """By `resume="failed"`; then nothing is missing, and no table is left."""
     data = table(96, {5: "raises"})

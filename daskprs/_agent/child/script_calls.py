@@ -214,9 +214,7 @@ class ScriptCalls:
         included = self._job.included
         if output.errors:
             names = () if included is None else included.names
-            known = None
-            if pieces is not None and (output.text or pieces.kept is not None):
-                known = pieces.columns
+            known = None if pieces is None else pieces.columns
             attempt.nulls = NullRows(names, output.schema, known)
         if pieces is not None:
             ended = partial(self._piece_ended, attempt)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 Range = tuple[int, int]
 """First item of a mini-batch, counted from 0, and the item after the last."""
+NAMED = "NAMED"
+"""The status of an item that the script itself has named as failed."""
 Place = tuple[int, int, int]
 """A place in the rows of a mini-batch: bytes of text, bytes of typed rows, and rows before it."""
 

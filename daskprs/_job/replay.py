@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs._agent.child.attempt_run import NAMED
 from daskprs._agent.protocol.messages import INLINE
 from daskprs._agent.script.checked_script import CheckedScript, check_script
 from daskprs._core.ending import JobStatus
 from daskprs._core.outcomes import Failure
+from daskprs._core.pieces import NAMED
 from daskprs._folders.foreign_folder import refuse_foreign
 from daskprs._inputs.source.source import OpenedSource
 from daskprs._job.kept_objects import kept_objects

@@ -246,7 +246,8 @@ class ParallelRunResult:
         through the index of the returned frame if that is unnamed and holds different numbers out
         of 0 to n - 1. The rows are numbered from 0, with a warning, if a mini-batch with rows fits
         neither way, or if each frame that is shorter than its mini-batch has the index 0, 1, … as
-        after ``reset_index``.
+        after ``reset_index``. Rows that have failed (see `failed_rows`) do not count as missing:
+        the others keep their labels.
 
         The rows of a data set are numbered from 0, since its files keep no index. They come with a
         warning if a pandas input has other labels, or another number of rows. Set

@@ -29,11 +29,12 @@ from daskprs._system.regular_files import open_regular
 from daskprs.errors import JournalError, Option, ReturnTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.journal.commits import CommitTable, Numbers
+    from daskprs._output.journal.history import FailedRowsOf, LeftOut
     from daskprs._output.rows.typed_rows import RowNumbers, TypedPiece
 
 
@@ -65,7 +66,7 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
     labels = None
     if epoch is not None:
         labels = RowLabels(folder.labels(epoch), labels_seal(folder))
-    matcher = None if labels is None else RowMatcher(labels.bounds)
+    matcher = None if labels is None else RowMatcher(labels.bounds, history.failed_rows)
     pieces = pieces_of(folder, history.commits, history.standing())
     joined = one_frame(pieces if matcher is None else matcher.passed(pieces))
     rows = no_rows(folder, history.schema) if joined is None else joined
@@ -231,17 +232,23 @@ class RowMatcher:
     holds different numbers out of 0 to n - 1. If each shorter frame has the index 0 to m - 1, the
     index does not show which rows are left: `reset_index` after a filter makes the same.
 
+    Rows that have failed are no reason: it is known that the others are left. A search has called
+    `run` for each range between those that it has found, so that each is looked at by itself.
+
     Parameters
     ----------
     bounds
         The first row of each mini-batch in the plan, and the end.
+    failed
+        What mini-batches lack, by number.
 
     """
 
-    def __init__(self, bounds: Numbers) -> None:
+    def __init__(self, bounds: Numbers, failed: Mapping[int, FailedRowsOf] | None = None) -> None:
         self.misfit = ""
         """Why returned rows cannot be matched; empty where they can."""
         self._bounds = bounds
+        self._failed = failed or {}
         self._mini_batch = -1
         self._count = 0
         self._indexes: list[RowNumbers] = []
@@ -295,13 +302,17 @@ class RowMatcher:
             self._match_by_index(first, count, total, indexes)
 
     def _match_by_position(self, first: int, count: int, total: int) -> None:
-        if count == total:
-            self._places.append(np.arange(first, first + total))
-        else:
-            self._refuse(
-                f"mini-batch {self._mini_batch} has {total} rows, and its result {count} without "
-                "an index"
-            )
+        left_out = [one for one in self._left_out if not one.has_rows]
+        found = [one for one in left_out if not one.is_named]
+        for without in ([], left_out, found):  # whoever names a row may return one for it
+            places = _others(0, total, without)
+            if len(places) == count:
+                self._places.append(places + first)
+                return
+        self._refuse(
+            f"mini-batch {self._mini_batch} has {total} rows, and its result {count} without an "
+            "index"
+        )
 
     def _match_by_index(
         self, first: int, count: int, total: int, indexes: list[RowNumbers]
@@ -311,11 +322,29 @@ class RowMatcher:
             self._refuse(self._why_not(indexes, count, total))
             return
         if count < total:
-            if not np.array_equal(numbers, np.arange(count)):
-                self._is_clear = True
-            elif self._first_unclear is None:
-                self._first_unclear = self._mini_batch
+            self._look(numbers, total)
         self._places.append(numbers + first)
+
+    def _look(self, numbers: Numbers, total: int) -> None:
+        """Note whether the index of fewer rows shows which rows are left."""
+        named = [one for one in self._left_out if one.is_named]
+        found = [one for one in self._left_out if not one.is_named]
+        starts = [0, *(one.stop for one in found)]
+        for start, stop in zip(starts, [*(one.start for one in found), total], strict=True):
+            there = numbers[(numbers >= start) & (numbers < stop)]
+            if len(there) in (0, stop - start):
+                continue
+            if not np.array_equal(there, np.arange(start, start + len(there))):
+                self._is_clear = True
+            elif self._first_unclear is None and not np.array_equal(
+                there, _others(start, stop, named)
+            ):
+                self._first_unclear = self._mini_batch
+
+    @property
+    def _left_out(self) -> list[LeftOut]:
+        failed = self._failed.get(self._mini_batch)
+        return [] if failed is None else [*failed.left_out]
 
     def _why_not(self, indexes: list[RowNumbers], count: int, total: int) -> str:
         """Return why indexes do not number the rows of a mini-batch."""
@@ -332,6 +361,13 @@ class RowMatcher:
     def _refuse(self, why: str) -> None:
         self.misfit = self.misfit or why
         self._places = []
+
+
+def _others(start: int, stop: int, without: list[LeftOut]) -> Numbers:
+    """Return the numbers of a range without those of some items."""
+    gone = [np.arange(one.start, one.stop) for one in without]
+    rows = np.arange(start, stop)
+    return np.setdiff1d(rows, np.concatenate(gone)) if gone else rows
 
 
 def _joined(indexes: list[RowNumbers]) -> Numbers | None:

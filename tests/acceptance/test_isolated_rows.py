@@ -153,6 +153,15 @@ def test_the_output_is_that_of_the_good_rows(name: str, tmp_path: Path) -> None:
     assert rows["double"].tolist() == (2 * rows["n"]).tolist()
 
 
+def test_rows_that_are_left_keep_their_labels(tmp_path: Path) -> None:
+    """Also if the last one of a mini-batch is bad: no script has made the index anew."""
+    data = table(8, {3: "raises"}).set_index(pd.Index([*"abcdefgh"]))
+    keeps = BAD.replace('[["n", "double"]]', "")
+    rows = score(tmp_path, data, keeps, "4 rows").to_pandas()
+    assert "".join(rows.index) == "abcefgh"
+    assert rows["n"].tolist() == [0, 1, 2, 4, 5, 6, 7]
+
+
 @pytest.mark.parametrize(
     ("form", "bad"),
     mostly_long(

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal, assert_index_equal, assert_series_equal
 
 import daskprs
+from daskprs._core.pieces import FailedItems
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.row_labels import (
     LabelWriter,
@@ -30,9 +31,10 @@ from daskprs._folders.row_labels import (
     row_bounds,
 )
 from daskprs._folders.rows_seal import labels_key, labels_seal
+from daskprs._output.journal.history import FailedRowsOf
 from daskprs._output.read_rows import RowMatcher, read_rows
 from daskprs._output.rows.format_result import format_result
-from daskprs._output.rows.typed_rows import decode, row_numbers
+from daskprs._output.rows.typed_rows import TypedPiece, decode, row_numbers
 from daskprs._system.private_folder import DEFAULT_ACL
 from daskprs._system.seal import Seal, SealKey
 from daskprs.errors import JobChanged, JobFolderError, JournalError
@@ -550,6 +552,51 @@ def test_rows_that_may_be_others_are_not_matched(case: str) -> None:
     """One mini-batch that fits neither way is enough."""
     results, why = MISFITS[case]
     assert why in str(placed(*results))
+
+
+def failed_in(place: int, status: str = "RUN_EXCEPTION", rows: int = 0) -> FailedItems:
+    """Return a row that has failed, and what stands in its place."""
+    cut = None if status == "NAMED" else ((0, 0, 0), (0, rows, rows))
+    return FailedItems(place, place + 1, status, "ValueError", "bad", "", 1, cut=cut)
+
+
+UNCLEAR = "which does not say which rows are left"
+WITHOUT = {
+    "the last one": ([failed_in(3)], [0, 1, 2], True, [0, 1, 2]),
+    "the last one, named": ([failed_in(3, "NAMED")], [0, 1, 2], True, [0, 1, 2]),
+    "one in the middle": ([failed_in(1)], [0, 2, 3], True, [0, 2, 3]),
+    "a row of nulls": ([failed_in(3, rows=1)], [0, 1, 2, 3], True, [0, 1, 2, 3]),
+    "a list": ([failed_in(1)], [0, 1, 2], False, [0, 2, 3]),
+    "a list, and a row of nulls": ([failed_in(1, rows=1)], [0, 1, 2, 3], False, [0, 1, 2, 3]),
+    "a list without a named one": ([failed_in(0, "NAMED")], [0, 1, 2], False, [1, 2, 3]),
+    "a list with a named one": (
+        [failed_in(0, "NAMED"), failed_in(1)],
+        [0, 1, 2],
+        False,
+        [0, 2, 3],
+    ),
+    "a filter of what is left": ([failed_in(0)], [1, 3], True, [1, 3]),
+    "a new index after a filter": ([failed_in(0)], [1, 2], True, UNCLEAR),
+    "a new index beside a row of nulls": ([failed_in(0, rows=1)], [0, 1, 2], True, UNCLEAR),
+    "a new index without a named one": ([failed_in(1, "NAMED")], [0, 1, 2], True, UNCLEAR),
+    "a short list": ([failed_in(1)], [0, 1], False, "its result 2 without an index"),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT)
+def test_rows_that_have_failed_hide_no_label(case: str) -> None:
+    """What a search has taken out, or the script has named, is known; what a filter kept is not."""
+    failed, numbers, has_index, expected = WITHOUT[case]
+    matcher = RowMatcher(np.array([0, 4]), {0: FailedRowsOf.of(failed, "", 1, 0)})
+    index = np.array(numbers) if has_index else "no index"
+    matcher.add(0, TypedPiece("frame", frame(*numbers), index))
+    places = matcher.finish()
+    if isinstance(expected, str):
+        assert places is None
+        assert expected in matcher.misfit
+    else:
+        assert places is not None
+        assert places.tolist() == expected
 
 
 @given(data=st.data(), sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4))

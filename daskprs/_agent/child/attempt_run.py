@@ -10,7 +10,7 @@ from daskprs._agent.child.handed_on import HandedOn
 from daskprs._agent.foreign.entry_script import CallTools
 from daskprs._agent.protocol.shared_page import CallRecord, Phase
 from daskprs._core.outcomes import Outcome, Status
-from daskprs._core.pieces import FailedItems
+from daskprs._core.pieces import NAMED, FailedItems
 from daskprs._core.stages import POSTPROCESS, RUN
 from daskprs._inputs.source.batch_format import rows_in
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.shared_page import SharedPage
     from daskprs._core.mini_batch import Assigned
     from daskprs._output.rows.format_result import FormattedRows
-
-
-NAMED = "NAMED"
-"""The status of an item that the script itself has named as failed."""
 
 
 class RunClock:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from daskprs._core.pieces import FailedItems, Gap, gaps_of
+from daskprs._core.pieces import NAMED, FailedItems, Gap, gaps_of
 from daskprs._folders.job_lock import begun_epochs
 from daskprs._output.journal.commits import Commits, CommitTable, HeaderNumbers
 from daskprs._output.journal.index_mapping import IndexMapping
@@ -99,6 +99,17 @@ class GivenUp(NamedTuple):
     """Whether it was not, but committed without items that failed in it, and runs again."""
 
 
+class LeftOut(NamedTuple):
+    """Failed items of a committed mini-batch, as a reader of its rows needs to know them."""
+
+    start: int
+    stop: int
+    is_named: bool
+    """Whether the script itself has left them out: they end no call of `run`."""
+    has_rows: bool
+    """Whether rows of nulls stand in their place."""
+
+
 class FailedRowsOf(NamedTuple):
     """The failed items of one committed mini-batch, without their columns."""
 
@@ -110,6 +121,8 @@ class FailedRowsOf(NamedTuple):
     """The numbers of the gaps, one after the other: a job may have very many. Empty: unknown."""
     returned: int = 0
     """Number of the rows that `run` returned for all others."""
+    numbers: array[int] = array("q")
+    """What `left_out` yields, one number after the other."""
 
     @classmethod
     def of(
@@ -118,7 +131,15 @@ class FailedRowsOf(NamedTuple):
         """Return the failed items of a commit."""
         count = sum(one.stop - one.start for one in failed)
         places = array("q", (n for gap in gaps_of(failed) for n in (*gap[:2], *gap[2], *gap[3])))
-        return cls(identity, count, (epoch, index), places, returned)
+        numbers = array("q", (n for one in failed for n in _left_out(one)))
+        return cls(identity, count, (epoch, index), places, returned, numbers)
+
+    @property
+    def left_out(self) -> Iterator[LeftOut]:
+        """The items, in order."""
+        for at in range(0, len(self.numbers), 4):
+            start, stop, is_named, has_rows = self.numbers[at : at + 4]
+            yield LeftOut(start, stop, bool(is_named), bool(has_rows))
 
     @property
     def gaps(self) -> Iterator[Gap]:
@@ -409,6 +430,12 @@ class History:
                 self.failed_rows.pop(index, None)
                 if index in self._announced:
                     self.failed_rows[index] = self._announced.pop(index)
+
+
+def _left_out(items: FailedItems) -> LeftOut:
+    cut = items.cut
+    has_rows = cut is not None and cut[0] != cut[1]
+    return LeftOut(items.start, items.stop, items.status == NAMED, has_rows)
 
 
 def _key(epoch: Any, index: Any) -> Any:

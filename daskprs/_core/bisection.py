@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 MOST_FAILED = 32
 """Number of failed items with which the search in a mini-batch ends …"""
 SHARE = 4
-"""… or this fraction (1/4) of its items, but at least one."""
+"""… or this fraction (1/4) of its items, …"""
+FEWEST_FAILED = 16
+"""… but at least so many: a small mini-batch is searched to its end, which costs few attempts."""
 MORE_TIME = 10
 """Times the time of a piece that an item gets which has run out of it."""
 MOST_CLEARED = 2
@@ -68,7 +70,7 @@ class Bisection:
         """Whether any range has passed."""
         self.is_counted = False
         """Whether it counts as one in which nothing has passed."""
-        self._most = min(MOST_FAILED, max(1, items // SHARE))
+        self._most = most_failed(items)
         self._searched: Range = (0, items)
         """The range that failed when all ranges ran."""
         self._window: Range | None = self._searched if kept is None else None
@@ -194,6 +196,11 @@ class Bisection:
             for low, high in zip(*_steps(first, last, self._divided), strict=True)
             if low < high
         )
+
+
+def most_failed(items: int) -> int:
+    """Return the number of failed items with which the search in a mini-batch ends."""
+    return min(MOST_FAILED, max(FEWEST_FAILED, items // SHARE))
 
 
 def _steps(first: int, last: int, divided: set[int]) -> tuple[list[int], list[int]]:

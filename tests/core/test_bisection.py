@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs._core.bisection import FRUITLESS, MOST_FAILED, SHARE, Bisection
+from daskprs._core.bisection import FRUITLESS, Bisection, most_failed
 from daskprs._core.outcomes import Failure, Outcome, Status
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def with_bad(bad: set[int]) -> Callable[[Range], bool]:
 def mini_batches(draw: st.DrawFn) -> tuple[int, set[int]]:
     """Draw a number of items, and some that are bad."""
     items = draw(st.integers(1, 300))
-    most = min(MOST_FAILED, max(1, items // SHARE))
+    most = most_failed(items)
     return items, draw(st.sets(st.integers(0, items - 1), min_size=1, max_size=most))
 
 
@@ -84,6 +84,15 @@ def test_one_bad_row_of_a_thousand_costs_some_twenty_calls() -> None:
     calls = [searched(1000, with_bad({bad}))[2] for bad in range(1000)]
     assert sum(calls) / len(calls) < 21
     assert max(calls) <= 23
+
+
+@pytest.mark.parametrize("items", [4, 16])
+def test_a_small_mini_batch_is_searched_to_its_end(items: int) -> None:
+    """However many of its items are bad, no good one is blamed."""
+    for bad in ({1, 2}, {0, 3}, {0, 1, 3}, {*range(items)}):
+        search, _, calls = searched(items, with_bad(bad))
+        assert [(one.start, one.stop) for one in search.failed] == [(n, n + 1) for n in sorted(bad)]
+        assert calls <= 6 * items
 
 
 @given(st.integers(1, 200), st.data())

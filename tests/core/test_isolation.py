@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daskprs._core.actions import Commit, FailAttempt, KeepCommit, KeepRowColumns, Remark
+from daskprs._core.bisection import most_failed
 from daskprs._core.lease import AgentExited, AgentStarted, Death
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
@@ -165,7 +166,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
     whats = st.sampled_from([RAISES, DIES, POISONS])
     bad = {}
     for index, size in enumerate(sizes, 1):
-        some = draw(st.sets(st.integers(0, size - 1), max_size=max(1, size // 4)))
+        some = draw(st.sets(st.integers(0, size - 1), max_size=most_failed(size)))
         bad |= {(index, item): draw(whats) for item in some}
     return {
         "sizes": [40, *sizes],  # the first one is good: else all might be bad

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from daskprs._core.bisection import MOST_FAILED, SHARE
+from daskprs._core.bisection import most_failed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,7 +160,7 @@ class Items:
         missing = self.bad(index) - {*numbers}
         if is_complete and missing:
             return f"{index} is committed with rows of {missing}, which are bad"
-        most = min(MOST_FAILED, max(1, self.sizes[index] // SHARE))
+        most = most_failed(self.sizes[index])
         for one in listed:
             found = len(numbers) - (one.stop - one.start)
             if one.stop - one.start == 1 and one.start in acts:

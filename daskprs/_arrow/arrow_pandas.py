@@ -260,6 +260,34 @@ def with_notes(schema: pa.Schema, pandas: dict[str, Any]) -> pa.Schema:
     return schema.with_metadata({b"pandas": json.dumps(pandas).encode()})
 
 
+def with_null_types(
+    schema: pa.Schema, names: Collection[str] | None = None, texts: Collection[str] = ()
+) -> pa.Schema:
+    """Return a schema with notes of types of pandas that hold nulls.
+
+    They are for the integers and booleans among the `names`, or among all, and for the `texts`.
+    Nullable types that pandas wrote stay as they are.
+    """
+    known = pandas_metadata(schema) or {"index_columns": [], "column_indexes": [], "columns": []}
+    notes = {one["field_name"]: one for one in known["columns"]}
+    nullable = _nullable_in_pandas(schema)
+    for field in schema:
+        if field.name in nullable or (names is not None and field.name not in names):
+            continue
+        if pa.types.is_boolean(field.type):
+            dtype = "boolean"
+        elif pa.types.is_integer(field.type):
+            dtype = str(field.type).replace("ui", "UI").replace("int", "Int")
+        elif field.name in texts:
+            dtype = "string"
+        else:
+            continue
+        note = {"name": field.name, "field_name": field.name, "metadata": None}
+        notes[field.name] = note | {"pandas_type": dtype, "numpy_type": dtype}
+    written = json.dumps(known | {"columns": [*notes.values()]}).encode()
+    return schema.with_metadata({**(schema.metadata or {}), b"pandas": written})
+
+
 def _noted(schema: pa.Schema, keeps: Callable[[dict[str, Any]], bool]) -> pa.Schema:
     """Return a schema with some of the notes of pandas about its columns, and without an index."""
     pandas = pandas_metadata(schema)

@@ -237,7 +237,8 @@ class ParallelRunResult:
         """Return what `run` returned, in input order, with its types.
 
         Frames are put together. Elements of lists, tuples and arrays make one column called
-        ``result``.
+        ``result``. With ``on_error="null"``, integers and booleans have types that hold nulls, such
+        as ``Int64`` and ``boolean``, and ``_error`` is ``string``, whichever rows have failed.
 
         If the input is a pandas or dask DataFrame, the rows carry the labels of its index, so that
         ``frame["score"] = result.to_pandas()["score"]`` is right after a filter, too. Labels are

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs._arrow.arrow_pandas import ToPandas, noted_by, pandas_metadata, with_notes
+from daskprs._arrow.arrow_pandas import ToPandas, noted_by, pandas_metadata, with_null_types
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import begun_epochs, epochs_of
 from daskprs._output.journal.history import History
@@ -318,17 +318,7 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
     Objects that are integers or booleans may have a null in rows that are not read yet.
     """
     pandas = pandas_metadata(schema)
-    known = pandas or {"index_columns": [], "column_indexes": [], "columns": []}
-    notes = {one["field_name"]: one for one in known["columns"]}
-    for field in schema:
-        if pandas is not None and notes.get(field.name, {}).get("numpy_type") != "object":
-            continue
-        if pa.types.is_boolean(field.type):
-            dtype = "boolean"
-        elif pa.types.is_integer(field.type):
-            dtype = str(field.type).replace("ui", "UI").replace("int", "Int")
-        else:
-            continue
-        note = {"name": field.name, "field_name": field.name, "metadata": None}
-        notes[field.name] = note | {"pandas_type": dtype, "numpy_type": dtype}
-    return with_notes(schema, known | {"columns": [*notes.values()]})
+    if pandas is None:
+        return with_null_types(schema)
+    objects = [one["field_name"] for one in pandas["columns"] if one["numpy_type"] == "object"]
+    return with_null_types(schema, objects)

@@ -12,11 +12,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from daskprs._arrow.arrow_pandas import with_null_types
 from daskprs._arrow.exact_casts import cast_exactly
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.journal.history import History
 from daskprs._output.journal.recovery import publication_in_place
 from daskprs._output.kept_rows import MOST_READ, FrameForm, KeptPart, KeptRows, rows_removed
+from daskprs._output.rows.given_schema import ERROR
 from daskprs._output.rows.part_formats import NULL_FOLDER, groups_in, read_group, schema_read_back
 from daskprs.errors import JobFolderError, Option, OptionError
 
@@ -69,7 +71,13 @@ class PublishedRows:
     """Whether rows have types."""
 
     def __init__(
-        self, folder: JobFolder, state: JournalState, published: Publication, format_: str
+        self,
+        folder: JobFolder,
+        state: JournalState,
+        published: Publication,
+        format_: str,
+        *,
+        errors: bool = False,
     ) -> None:
         if format_ == "jsonl":
             msg = (
@@ -89,7 +97,8 @@ class PublishedRows:
         written = pa.ipc.read_schema(pa.py_buffer(published.schema))
         first = next((file.name for part in published.parts or () for file in part.files), "")
         in_folders = {name.partition("=")[0] for name in first.split("/")[:-1]}
-        self.schema: pa.Schema = schema_read_back(format_, written, in_folders)
+        schema: pa.Schema = schema_read_back(format_, written, in_folders)
+        self.schema = with_null_types(schema, texts=[ERROR]) if errors else schema
         """The schema of all rows."""
 
     def check(self) -> None:
@@ -242,4 +251,5 @@ def _published(path: str, state: JournalState) -> PublishedRows | None:
     published = publication_in_place(history, last)
     if published is None:
         raise JobFolderError(_gone(folder, last))
-    return PublishedRows(folder, state, published, str(format_))
+    errors = bool(history.forms.get("errors"))
+    return PublishedRows(folder, state, published, str(format_), errors=errors)

@@ -176,8 +176,25 @@ def _together(frames: list[pd.DataFrame | KeptTable]) -> pd.DataFrame:
     If all frames are without rows, the first one gives the columns.
     """
     filled = [frame for frame in frames if len(frame)] or frames[:1]
-    joined = list(joined_frames(filled))
+    joined = list(joined_frames(_with_types(filled)))
     return joined[0] if len(joined) == 1 else pd.concat(joined, ignore_index=True)
+
+
+def _with_types(frames: list[pd.DataFrame | KeptTable]) -> list[pd.DataFrame | KeptTable]:
+    """Return frames whose columns of no type but null have the types, and labels, of the others.
+
+    Rows of nulls of a mini-batch in which no row has succeeded have only names.
+    """
+    untyped = {
+        at: one for at, one in enumerate(frames) if isinstance(one, KeptTable) and one.untyped
+    }
+    typed = next((one for at, one in enumerate(frames) if at not in untyped), None)
+    if not untyped or typed is None:
+        return frames
+    if isinstance(typed, KeptTable):
+        typed = next(KeptTable(typed.table.slice(0, 1), typed.of_frame).frames())
+    empty = typed.iloc[:0]
+    return [untyped[at].like(empty) if at in untyped else one for at, one in enumerate(frames)]
 
 
 def pieces_of(

@@ -228,6 +228,33 @@ def test_a_mini_batch_in_which_no_row_passes_has_rows_of_nulls(
     assert rows["_error"].dropna().tolist() == errors
 
 
+def test_the_types_of_a_result_do_not_depend_on_which_rows_have_failed(tmp_path: Path) -> None:
+    """Nor on where its rows are kept, nor on a schema that says the same."""
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        if "raises" in set(rows["what"]):
+            raise ValueError
+        return pd.DataFrame({"n": rows["n"].astype("uint8"), "even": rows["n"] % 2 == 0})
+
+    schema = {"n": "uint8", "even": "bool", "_error": "string"}
+    jobs: list[tuple[list[int], dict[str, Any]]] = [
+        ([], {}),
+        ([*range(4)], {}),
+        ([*range(4)], {"output": "rows.csv"}),
+        ([*range(4)], {"output": "rows.parquet"}),
+        ([5], {"output": "rows.parquet"}),
+        ([5], {"schema": schema}),
+    ]
+    for number, (bad, options) in enumerate(jobs):
+        given: dict[str, Any] = {"on_error": "null", "job_dir": tmp_path / f"job{number}"}
+        given |= options
+        if "output" in options:
+            given["output"] = tmp_path / str(number) / options["output"]
+        rows = score(tmp_path, table(12, dict.fromkeys(bad, "raises")), run, "4 rows", **given)
+        types = rows.to_pandas().dtypes.astype(str).to_dict()
+        assert types == {"n": "UInt8", "even": "boolean", "_error": "string"}, (bad, options)
+
+
 def test_a_file_in_a_store_is_known_by_its_address(tmp_path: Path) -> None:
     """Not by the path of its copy, which is gone."""
     store = fsspec.filesystem("memory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,10 @@ from daskprs._agent.child.pieces_run import PiecesRun
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.pieces import Pieces
 from daskprs._output.rows.format_result import RowWriter
+from daskprs._output.rows.typed_rows import decode
 from daskprs._output.spec import OutputSpec
 from daskprs._output.spool import UnwritableError
+from daskprs._system.seal import Seal
 
 
 def test_a_full_disk_is_the_fault_of_no_piece() -> None:
@@ -48,3 +51,17 @@ def test_the_index_of_an_arrow_table_is_no_column_of_rows_of_nulls() -> None:
     table = pa.Table.from_pandas(pd.DataFrame({"n": [1]}, index=["a"]))
     nulls.write(RowWriter(OutputSpec(text=False, typed=False)), table, 0)
     assert nulls.columns == ("n",)
+
+
+def test_rows_of_arrow_get_types_of_pandas_that_hold_nulls() -> None:
+    """Whether a row has failed or not; nothing else that the table notes is lost."""
+    table = pa.table({"n": pa.array([1], pa.int16()), "yes": [True], "text": ["a"]})
+    output = OutputSpec(text=False, typed=True)
+    writer = RowWriter(output)
+    NullRows().write(writer, table.replace_schema_metadata({"of": "the script"}), 0)
+    payload = writer.finish().payload
+    (piece,) = decode(io.BytesIO(payload), len(payload), Seal(is_trusted=True))
+    assert piece.value.table.schema.metadata[b"of"] == b"the script"
+    (frame,) = piece.value.frames()
+    types = {"n": "Int16", "yes": "boolean", "text": "str", "_error": "string"}
+    assert frame.dtypes.astype(str).to_dict() == types

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._arrow.arrow_pandas import with_null_types
 from daskprs._output.rows.blocks import apart, blocks_of, is_block, not_rows
 from daskprs._output.rows.format_result import ELEMENTS_AT_ONCE, of_arrays
 from daskprs._output.rows.given_schema import ERROR, schema_of
@@ -34,6 +35,9 @@ class _Waiting(NamedTuple):
 
 class NullRows:
     """Writes the rows of one attempt with the column `_error`.
+
+    Integers and booleans have types of pandas that hold nulls, whether any row has failed or not:
+    else the types of a result would depend on which rows of which mini-batches have failed.
 
     What `run` returned says which columns there are. So rows of nulls wait for the first rows, and
     are left out if none come: no file can hold rows of other columns than all others have.
@@ -69,7 +73,7 @@ class NullRows:
 
     def write(self, writer: RowWriter, result: Any, first_row: int) -> None:
         """Write what `run` returned, the included columns among it."""
-        for block in _blocks(result):
+        for block in map(_with_null_types, _blocks(result)):
             self._has_rows |= len(block) > 0
             if self._columns is None:
                 self._columns = block[:0]
@@ -156,8 +160,22 @@ def _with_errors(block: Block, errors: list[str | None]) -> Block:
         msg = f"run() returned a column {ERROR!r}, which on_error='null' adds. Rename it."
         raise ReturnTypeError(msg)
     if isinstance(block, pa.Table):
-        return block.append_column(ERROR, pa.array(errors, pa.string()))
+        block = block.append_column(ERROR, pa.array(errors, pa.string()))
+        return block.cast(with_null_types(block.schema, [ERROR], [ERROR]))
     return block.assign(**{ERROR: pd.Series(errors, index=block.index, dtype="string")})
+
+
+def _with_null_types(block: Block) -> Block:
+    """Return rows whose integers and booleans have types of pandas that hold nulls."""
+    if isinstance(block, pa.Table):
+        return block.cast(with_null_types(block.schema))
+    frame = block.copy(deep=False)
+    for place, dtype in enumerate(block.dtypes):
+        if isinstance(dtype, np.dtype) and dtype.kind in NULLABLE:
+            bits = "" if dtype.kind == "b" else str(8 * dtype.itemsize)
+            nullable: Any = f"{NULLABLE[dtype.kind]}{bits}"
+            frame.isetitem(place, block.iloc[:, place].astype(nullable).array)
+    return frame
 
 
 def _nulls(columns: Block, count: int, without: frozenset[str]) -> Block:
@@ -166,18 +184,7 @@ def _nulls(columns: Block, count: int, without: frozenset[str]) -> Block:
         columns, _ = apart(columns)
         kept_fields = (field for field in columns.schema if field.name not in without)
         fields = [field.with_nullable(True) for field in kept_fields]
-        return pa.table([pa.nulls(count, one.type) for one in fields], schema=pa.schema(fields))
+        schema = pa.schema(fields, columns.schema.metadata)
+        return pa.table([pa.nulls(count, one.type) for one in fields], schema=schema)
     kept = [place for place, name in enumerate(columns.columns) if name not in without]
-    if not kept:
-        return pd.DataFrame(index=range(count))
-    parts = [_null_column(columns.iloc[:, place], range(count)) for place in kept]
-    frame = pd.concat(parts, axis=1)
-    return frame.set_axis(columns.columns[kept], axis=1)
-
-
-def _null_column(column: pd.Series, index: range) -> pd.Series:
-    dtype: Any = column.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in NULLABLE:
-        bits = "" if dtype.kind == "b" else str(8 * dtype.itemsize)
-        dtype = f"{NULLABLE[dtype.kind]}{bits}"
-    return column.iloc[:0].astype(dtype).reset_index(drop=True).reindex(index)
+    return columns.iloc[:0, kept].reset_index(drop=True).reindex(range(count))

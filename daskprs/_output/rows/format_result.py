@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._arrow.arrow_pandas import with_null_types
 from daskprs._output.rows.arrow_rows import ArrowRows
 from daskprs._output.rows.blocks import (
     apart,
@@ -26,7 +27,7 @@ from daskprs._output.rows.blocks import (
     is_series,
     not_rows,
 )
-from daskprs._output.rows.given_schema import GivenSchema, framed
+from daskprs._output.rows.given_schema import ERROR, GivenSchema, framed
 from daskprs._output.rows.result_tables import RESULT, column_of
 from daskprs._output.rows.text_rows import TextRows
 from daskprs._output.rows.typed_rows import TypedRows
@@ -90,6 +91,7 @@ class RowWriter:
             else (Sink(spool.text, spool.from_bytes), Sink(spool.typed, spool.from_bytes))
         )
         self._is_dataset = spec.is_dataset
+        self._errors = spec.errors
         form = ArrowRows if spec.is_dataset else TextRows
         self._text = form(spec, lines) if spec.text else None
         self._typed = TypedRows(values, spec.key) if spec.typed else None
@@ -179,6 +181,8 @@ class RowWriter:
         if isinstance(block, pa.Table):
             block, index = apart(block)
         table = given.table(block)
+        if self._errors:
+            table = table.cast(with_null_types(table.schema, texts=[ERROR]))
         if self._text is not None:
             self._text.block(table, has_index=False)
         if self._typed is None:

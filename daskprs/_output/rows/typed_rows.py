@@ -101,6 +101,26 @@ class KeptTable:
             )
             raise ReturnTypeError(msg) from error
 
+    @property
+    def untyped(self) -> list[int]:
+        """The columns that have no type but null."""
+        types = enumerate(self.table.schema.types)
+        return [] if self.of_frame else [at for at, one in types if pa.types.is_null(one)]
+
+    def like(self, empty: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows as a frame; columns without a type have those of one without rows."""
+        frame = pd.concat([*self.frames()], ignore_index=True)
+        nulls = empty.reset_index(drop=True).reindex(range(len(frame)))
+        if [*map(str, empty.columns)] == [*map(str, frame.columns)]:
+            frame.columns = empty.columns
+        places = {name: at for at, name in enumerate(empty.columns)}
+        for at in self.untyped:
+            place = places.get(frame.columns[at])
+            # A type of NumPy that holds no nulls would become another one.
+            if place is not None and nulls.dtypes.iloc[place] == empty.dtypes.iloc[place]:
+                frame.isetitem(at, nulls.iloc[:, place].array)
+        return frame
+
     def is_alike(self, other: KeptTable) -> bool:
         """Say whether the frames of both can be made at once."""
         return (

@@ -287,6 +287,48 @@ def test_integers_beyond_64_bits_are_objects(tmp_path: Path, cells: list[str], s
     assert {type(cell) for cell in got["a"].dropna()} == {int}
 
 
+@pytest.mark.parametrize("size", [5, 10**6])
+@pytest.mark.parametrize("cell", ["9007199254740993", "-9223372036854775808"])
+def test_an_integer_that_would_be_rounded_beside_a_null_is_refused(
+    tmp_path: Path, cell: str, size: int
+) -> None:
+    """With the type that holds it; Arrow and pandas would read it as the nearest float."""
+    path = _written(tmp_path, f"a,b\n{cell},x\n,y\n7,z\n".encode())
+    with pytest.raises(LoadError, match=f"line 2: column 'a' holds '{cell}'.*'Int64'"):
+        together(open_source(path, ReadOptions(mini_batch_size=size)))
+    got = together(open_source(path, ReadOptions(mini_batch_size=size, dtypes={"a": "Int64"})))
+    assert list(got["a"]) == [int(cell), pd.NA, 7]
+
+
+@pytest.mark.parametrize("size", [5, 10**6])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["9007199254740992", ""],
+        ["9007199254740993", "", "1.5"],
+        ["9007199254740993.0", "", "1"],
+        ["1e300", "", "1"],
+        ["9007199254740993", "7"],
+    ],
+)
+def test_other_large_numbers_are_read_as_pandas_reads_them(
+    tmp_path: Path, cells: list[str], size: int
+) -> None:
+    """Integers that floats hold or no null stands beside, and columns with other numbers."""
+    path = _written(tmp_path, "".join(f"{cell},x\n" for cell in ("a", *cells)).encode())
+    got = together(open_source(path, ReadOptions(mini_batch_size=size)))
+    pd.testing.assert_frame_equal(got, pd.read_csv(path, **ROUND_TRIP), check_exact=True)
+
+
+def test_an_integer_beside_a_file_without_its_column_is_not_rounded(tmp_path: Path) -> None:
+    """The rows of that file are null in the column."""
+    (tmp_path / "1.csv").write_text("a,b\n9007199254740993,1\n")
+    (tmp_path / "2.csv").write_text("b\n2\n")
+    reading = ReadOptions(header="all_files_different_headers")
+    with pytest.raises(LoadError, match=r"1\.csv, line 2: .*'Int64'"):
+        together(open_source(str(tmp_path), reading))
+
+
 @pytest.mark.parametrize("cell", mostly_long([b"1_0", b"1.5", b"x"], suite=[b"1_0"]))
 def test_what_is_no_integer_among_those_beyond_64_bits_is_named(
     tmp_path: Path, cell: bytes

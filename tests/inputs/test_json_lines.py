@@ -71,6 +71,28 @@ def test_what_does_not_fit_is_named(tmp_path: Path, case: str) -> None:
         together(source)
 
 
+@pytest.mark.parametrize("size", [5, 10**6])
+def test_an_integer_that_would_be_rounded_beside_a_null_is_refused(
+    tmp_path: Path, size: int
+) -> None:
+    """With the type that holds it, whether the other value is null or missing."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1, "b": 2}\n{"a": null}\n{"a": 9007199254740993}\n')
+    with pytest.raises(LoadError, match=r"line 3: column 'a' holds 9007199254740993\. .*'Int64'"):
+        together(open_source(path, ReadOptions(mini_batch_size=size)))
+    got = together(open_source(path, ReadOptions(mini_batch_size=size, dtypes={"a": "Int64"})))
+    assert got["a"].iloc[2] == 9007199254740993
+
+
+def test_an_integer_among_floats_is_read_as_pandas_reads_it(tmp_path: Path) -> None:
+    """So is one that a float holds."""
+    path = tmp_path / "rows.jsonl"
+    for values in ([1.5, 9007199254740993], [None, 9007199254740992]):
+        path.write_text("".join(json.dumps({"a": value}) + "\n" for value in values))
+        got = together(open_source(path, ReadOptions()))
+        assert got["a"].iloc[1] == 9007199254740992.0
+
+
 def test_keys_that_nobody_wants_need_not_be_known(tmp_path: Path) -> None:
     """With `columns`, a row may hold whatever else it likes."""
     rows: list[dict[str, Any]] = [{"a": number, f"b{number}": number} for number in range(50)]

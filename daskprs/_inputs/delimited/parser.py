@@ -21,8 +21,8 @@ from pandas.errors import ParserError
 from pyarrow import csv as arrow_csv
 
 from daskprs._inputs.delimited.null_words import DEFAULT, EMPTY, NULLS, NullWords
-from daskprs._inputs.delimited.schema import BOOL_OR_NULL, TEXT
-from daskprs._inputs.source.given_types import way_to_type
+from daskprs._inputs.delimited.schema import BOOL_OR_NULL, TEXT, integer_in
+from daskprs._inputs.source.given_types import EXACT, beside_nulls, way_to_type
 from daskprs._inputs.text.records import CR, LF, RecordScan
 
 if TYPE_CHECKING:
@@ -131,11 +131,12 @@ class DelimitedParser:
             table = self._table(body, names, types)
         except (pa.ArrowInvalid, UnicodeDecodeError):
             return None
-        if may_hold_nulls(body) and any(_has_nan(cells) for cells in table.columns):
-            return None
-        if any(table[one.name].null_count for one in wanted if not one.takes_null):
+        is_odd = any(table[one.name].null_count for one in wanted if not one.takes_null)
+        if is_odd or (may_hold_nulls(body) and any(_has_nan(cells) for cells in table.columns)):
             return None
         frame: pd.DataFrame = table.to_pandas(use_threads=False)
+        if any(column.is_whole and column.may_be_rounded(frame[column.name]) for column in wanted):
+            return None
         for column in wanted:
             if column.final is not None or column.is_parsed_as(BOOL_OR_NULL):
                 frame[column.name] = column.fit(frame[column.name])
@@ -349,6 +350,9 @@ def _bad_cell(parser: DelimitedParser, cells: list[str], names: Sequence[str]) -
             alone.parse(f"{quoted}\n".encode(), [name])
         except REFUSALS:
             shown = repr(value[:SHOWN]) if value else "nothing"
+            number = integer_in(value[:SHOWN], dialect.thousands) or 0
+            if parser.schema[name].is_whole and abs(number) > EXACT:
+                return f"column {name!r} holds {shown}. {beside_nulls(name, number)}"
             return (
                 f"column {name!r} holds {shown}, which does not fit {parser.schema[name].kind}. "
                 f"The types are fixed by samples before the start: say {way_to_type(name)} if it "

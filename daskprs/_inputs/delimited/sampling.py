@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from daskprs._inputs.delimited.parser import REFUSALS, Dialect, read_csv, read_records
+from daskprs._inputs.delimited.schema import TEXT, are_integers
 from daskprs._inputs.text.file import WHOLE_BYTES, EndsEarly, is_small, opened_to_sample
 from daskprs._inputs.text.records import RecordScan, TextRecords
 
@@ -31,6 +33,8 @@ class SampledRows(NamedTuple):
     rows: pd.DataFrame
     is_complete: bool
     """Whether these are all there are."""
+    whole: frozenset[str] = frozenset()
+    """Columns in which all cells are null or written as integers."""
 
 
 class Sampler:
@@ -45,7 +49,7 @@ class Sampler:
         headers: Sequence[HeaderOfFile],
         dialect: Dialect,
         encoding: str,
-        dtypes: Mapping[str, Any],
+        dtypes: dict[str, Any],
     ) -> None:
         self._files = files
         self._headers = headers
@@ -63,13 +67,41 @@ class Sampler:
             parts, is_whole = self._parts_of(place)
             bodies.setdefault(self._headers[place].names, []).extend(map(_closed, parts))
             is_complete &= is_whole
-        frames = [self._parsed(parts, own) for own, parts in bodies.items() if own]
+        bodies.pop((), None)
+        frames = [self._parsed(parts, own, self._dtypes) for own, parts in bodies.items()]
         filled = [frame for frame in frames if len(frame)] or frames[:1]
         names = list(dict.fromkeys(name for header in self._headers for name in header.names))
         if not filled:
             return SampledRows(pd.DataFrame(columns=names), is_complete)
+        odd = {
+            name
+            for (own, parts), frame in zip(bodies.items(), frames, strict=True)
+            for name in self._not_of_integers(frame, parts, own)
+        }
         rows = pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0]
-        return SampledRows(rows.reindex(columns=names), is_complete)
+        whole = frozenset(names) - odd
+        return SampledRows(rows.reindex(columns=names), is_complete, whole)
+
+    def _not_of_integers(
+        self, frame: pd.DataFrame, parts: list[bytes], names: tuple[str, ...]
+    ) -> Iterator[str]:
+        """Yield the columns with cells that are neither null nor written as integers.
+
+        Beside nulls, integers have become floats. Only if these are whole are the cells read again.
+        """
+        doubtful = {}
+        for name, dtype in frame.dtypes.items():
+            values = frame[name].dropna()
+            if not len(values) or (isinstance(dtype, np.dtype) and dtype.kind in "iu"):
+                continue
+            if dtype == np.float64 and len(values) < len(frame) and (values % 1 == 0).all():
+                doubtful[str(name)] = TEXT
+            else:
+                yield str(name)
+        cells = self._parsed(parts, names, self._dtypes | doubtful) if doubtful else frame
+        for name in doubtful:
+            if not are_integers(cells[name], self._dialect.thousands):
+                yield name
 
     def _places(self) -> list[int]:
         """Return the places of the files that are read: the first, the last, and some between."""
@@ -105,8 +137,10 @@ class Sampler:
                 if b'"' not in part and b"\n" in part:
                     yield part[part.index(b"\n") + 1 : part.rindex(b"\n") + 1]
 
-    def _parsed(self, parts: list[bytes], names: tuple[str, ...]) -> pd.DataFrame:
-        dtypes = {name: dtype for name, dtype in self._dtypes.items() if name in names}
+    def _parsed(
+        self, parts: list[bytes], names: tuple[str, ...], dtypes: Mapping[str, Any]
+    ) -> pd.DataFrame:
+        dtypes = {name: dtype for name, dtype in dtypes.items() if name in names}
         nulls = self._dialect.null_words.options(names)
         try:
             return read_records(b"".join(parts), names, self._dialect, dtype=dtypes, **nulls)

@@ -20,6 +20,7 @@ from pandas.tseries.api import guess_datetime_format
 from daskprs._arrow.exact_casts import Asked
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.given_types import (
+    EXACT,
     arrow_type_of,
     converted,
     converted_text,
@@ -41,8 +42,6 @@ ANY = "any"
 INTO = {"i": "iuf", "u": "iuf", "f": "iuf", "b": "iufb"}
 """Kinds of NumPy types, and the kinds of columns whose values may be theirs, too."""
 INTEGER = re.compile(r" *[+-]?[0-9]+ *")
-EXACT = 1 << 53
-"""Bound up to which floats represent all integers exactly."""
 ISO = "ISO8601"
 
 
@@ -56,6 +55,8 @@ class TextColumn(NamedTuple):
     final: Any = None
     """The type of the column, if it is another one than that of parsed cells."""
     date_format: str = ""
+    is_whole: bool = False
+    """Whether it has floats only because integers are null: it holds no integer beyond `EXACT`."""
 
     @property
     def is_plain(self) -> bool:
@@ -83,12 +84,17 @@ class TextColumn(NamedTuple):
         """Say whether parsed cells are integers that pandas may have read by way of floats."""
         dtype = column.dtype
         is_nullable = not isinstance(dtype, np.dtype) and dtype.kind in "iu"
-        return is_nullable and bool((column.abs() >= EXACT).any())
+        is_suspect = is_nullable or (self.is_whole and dtype.kind in "iuf")
+        return is_suspect and bool(((column >= EXACT) | (column <= -EXACT)).any())
 
     def check_written(self, cells: pd.Series, thousands: str | None) -> None:
-        """Raise `ValueError` unless all cells of text are written as integers."""
+        """Raise `ValueError` unless all cells of text are written as numbers that the type holds.
+
+        A nullable integer is written as one, and where `is_whole`, none is too large for a float.
+        """
         for cell in cells.dropna().astype(str):
-            if not INTEGER.fullmatch(cell.replace(thousands or " ", "")):
+            number = integer_in(cell, thousands)
+            if (abs(number or 0) > EXACT) if self.is_whole else (number is None):
                 _refuse(f"not exactly {self.kind}")
 
     @property
@@ -142,6 +148,20 @@ class TextColumn(NamedTuple):
             dtype = "object"
         nulls: pd.Series = pd.Series([np.nan] * count, dtype=dtype)
         return nulls
+
+
+def integer_in(cell: str, thousands: str | None) -> int | None:
+    """Return the integer that a cell is written as; None if it is written otherwise."""
+    text = cell.replace(thousands or " ", "")
+    return int(text) if INTEGER.fullmatch(text) else None
+
+
+def are_integers(cells: pd.Series, thousands: str | None) -> bool:
+    """Say whether all cells of text that are not null are written as integers."""
+    text = cells.dropna()
+    if thousands:
+        text = text.str.replace(thousands, "", regex=False)
+    return bool(text.str.fullmatch(INTEGER.pattern).all())
 
 
 def _refuse(reason: str) -> None:
@@ -220,12 +240,14 @@ def schema_of(
     *,
     complete: bool,
     in_all: Container[str],
+    whole: Container[str] = (),
     empty_as_string: bool = False,
 ) -> Schema:
     """Return the types that are given (the option `dtypes`), and else those that a sample suggests.
 
     A sample that is `complete` is the whole input: its types are those that pandas infers. Columns
-    that are not `in_all` files are null in some. With `empty_as_string`, a column without values
+    that are not `in_all` files are null in some. In those that are `whole`, the cells of the sample
+    are null or written as integers. With `empty_as_string`, a column without values
     has the type text.
     """
     check_columns(list(given), list(sample.columns), "dtypes")
@@ -236,7 +258,9 @@ def schema_of(
         else:
             known = complete and not (empty_as_string and sample[name].isna().all())
             suggested = _suggested(sample[name], complete=known)
-            schema[name] = TextColumn(name, suggested if name in in_all else _or_null(suggested))
+            parsed = suggested if name in in_all else _or_null(suggested)
+            is_whole = name in whole and parsed == np.dtype("float64")
+            schema[name] = TextColumn(name, parsed, is_whole=is_whole)
         if name not in in_all and not schema[name].takes_null:
             msg = (
                 f": some files have no column {name!r}, and {schema[name].kind} holds no null. Say "

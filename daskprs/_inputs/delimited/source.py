@@ -44,6 +44,7 @@ class DelimitedSource(TextSource):
             dtypes,
             complete=sample.is_complete,
             in_all=in_all,
+            whole=sample.whole,
             empty_as_string=reading.empty_as_string,
         )
         wanted = self._paths.of_files

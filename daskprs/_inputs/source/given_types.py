@@ -29,6 +29,22 @@ def way_to_type(name: str, dtype: str | None = None) -> str:
     return f"dtypes={{{name!r}: {of_python}}} (--dtype {of_shell} on the command line)"
 
 
+EXACT = 1 << 53
+"""Bound up to which floats represent all integers exactly."""
+
+
+def beside_nulls(name: str, number: int) -> str:
+    """Return why text with nulls and an integer beyond `EXACT` has no type, and which to give."""
+    if -(1 << 63) <= number < 1 << 63:
+        fitting = "Int64"
+    else:
+        fitting = "UInt64" if 0 < number < 1 << 64 else "str"
+    return (
+        "Where integers are null, pandas has floats, which cannot hold all of them exactly. Say "
+        f"{way_to_type(name, fitting)}."
+    )
+
+
 def pandas_type(name: str, dtype: Any, option: str = "dtypes") -> Any:
     """Return the type of pandas that an option gives for a column."""
     try:

@@ -15,7 +15,9 @@ import pyarrow as pa
 from daskprs._arrow.exact_casts import Asked, is_text
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.given_types import (
+    EXACT,
     arrow_type_of,
+    beside_nulls,
     converted,
     converted_text,
     is_moment,
@@ -67,13 +69,15 @@ class JsonLinesSource(TextSource):
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         super().__init__(files, reading, [0] * len(files), LineScan, BLANKS)
-        sample = pd.DataFrame(_sampled(files, reading.encoding))
+        rows = _sampled(files, reading.encoding)
+        sample = pd.DataFrame(rows)
         check_columns(list(reading.dtypes), list(sample.columns), "dtypes")
         wanted = self._paths.of_files
         check_columns(wanted or (), list(sample.columns), "columns")
         names = list(map(str, sample.columns))
         self._dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
         self._given = frozenset(reading.dtypes)
+        self._whole = _of_integers(rows, self._dtypes) - self._given
         self._selected = list(wanted or names)
         self._takes_all = wanted is None
         self._drops_invalid = reading.drop_invalid_lines
@@ -93,6 +97,7 @@ class JsonLinesSource(TextSource):
             self._dtypes,
             self._selected,
             self._given,
+            self._whole,
             takes_all=self._takes_all,
             drops_invalid=self._drops_invalid,
         )
@@ -101,7 +106,8 @@ class JsonLinesSource(TextSource):
 class JsonLinesReader(TextReader):
     """Parses the lines of a range; leaves out lines that are not JSON, if it `drops_invalid`.
 
-    With `takes_all`, a key that is not a column is an error.
+    With `takes_all`, a key that is not a column is an error. Columns that are `whole` have floats
+    only because integers are null: they hold no integer beyond `EXACT`.
     """
 
     def __init__(
@@ -110,6 +116,7 @@ class JsonLinesReader(TextReader):
         dtypes: dict[str, Any],
         selected: list[str],
         given: frozenset[str],
+        whole: frozenset[str],
         *,
         takes_all: bool,
         drops_invalid: bool,
@@ -120,6 +127,7 @@ class JsonLinesReader(TextReader):
         self._dtypes = dtypes
         self._selected = selected
         self._given = given
+        self._whole = whole
         self._drops_invalid = drops_invalid
 
     def _frame(self, records: Records) -> pd.DataFrame:
@@ -128,12 +136,19 @@ class JsonLinesReader(TextReader):
             rows = [self._row(line, at) for at, line in self._lines_of_rows(records)]
         try:
             typed = {
-                name: _column([row.get(name) for row in rows], self._dtypes[name])
-                for name in self._selected
+                name: self._column(name, [row.get(name) for row in rows]) for name in self._selected
             }
         except MISFITS as error:
             raise self._misfit(records, error) from None
         return pd.DataFrame(typed, columns=self._selected)
+
+    def _column(self, name: str, values: list[Any]) -> pd.Series:
+        column = _column(values, self._dtypes[name])
+        if name in self._whole and (column.abs() >= EXACT).any():
+            large = next((one for one in values if type(one) is int and abs(one) > EXACT), None)
+            if large is not None:
+                raise ValueError(beside_nulls(name, large))
+        return column
 
     def _starts(self, records: Records) -> list[int]:
         return [at for at, _ in self._lines_of_rows(records)]
@@ -171,22 +186,23 @@ class JsonLinesReader(TextReader):
             row = parsed(line, self._encoding)
             name = self._first_misfit(row) if isinstance(row, dict) else None
             if name is not None and isinstance(row, dict):
+                value = row.get(name)
+                where = f"{self._line_at(at)}: column {name!r} holds {value!r}"
+                if name in self._whole and type(value) is int:
+                    return LoadError(f"{where}. {beside_nulls(name, value)}")
                 advice = (
                     f"Give it another type in dtypes, or say {way_to_type(name, OBJECT)} and "
                     "convert the column in run()."
                     if name in self._given
                     else f"Say {way_to_type(name)} if it is another type."
                 )
-                return LoadError(
-                    f"{self._line_at(at)}: column {name!r} holds {row.get(name)!r}, which does not "
-                    f"fit {self._dtypes[name]}. {advice}"
-                )
+                return LoadError(f"{where}, which does not fit {self._dtypes[name]}. {advice}")
         return LoadError(f"{self._line_at(records.start)} or after it: {cause}")
 
     def _first_misfit(self, row: dict[str, Any]) -> str | None:
         for name in self._selected:
             try:
-                _column([row.get(name)], self._dtypes[name])
+                self._column(name, [row.get(name)])
             except MISFITS:
                 return name
         return None
@@ -250,6 +266,13 @@ def _sampled(files: Sequence[InputFile], encoding: str) -> list[dict[str, Any]]:
             if line.strip() and isinstance(row := parsed(line, encoding_of_bytes(encoding)), dict)
         )
     return rows
+
+
+def _of_integers(rows: list[dict[str, Any]], dtypes: dict[str, Any]) -> frozenset[str]:
+    """Return the columns of floats in which all values of a sample are integers or null."""
+    floats = [name for name, dtype in dtypes.items() if dtype == "float64"]
+    kinds = {name: {type(row.get(name)) for row in rows} for name in floats}
+    return frozenset(name for name in floats if kinds[name] <= {int, type(None)})
 
 
 def _dtype_of(column: pd.Series) -> str:

@@ -225,10 +225,6 @@ class JobFolder:
         """Return the folder of the typed rows that were made in an epoch."""
         return self.path / f"typed.{epoch}"
 
-    def columns(self, epoch: int) -> Path:
-        """Return the columns of an input without rows, for `to_pandas`."""
-        return self.typed_spools(epoch) / "columns"
-
     def labels(self, epoch: int) -> Path:
         """Return the folder of the row labels that hold from an epoch on."""
         return self.path / f"labels.{epoch}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskprs._core.events import MessageLogged, OutputPublished
 from daskprs._inputs.files.file_versions import refuse_changed_files
@@ -45,8 +45,6 @@ class Publisher:
         is_empty = items.total > 0 and items.succeeded == 0
         if rows and is_empty and not call.may_be_empty:
             return f"not one of {items.total:,} {call.source.unit}s succeeded"
-        if items.total == 0 and call.output.typed:
-            self._keep_columns()
         job_input.finish(store)
         self.write_failed()  # first: what is Completed has the table that is true
         remote = call.remote
@@ -75,13 +73,6 @@ class Publisher:
             self._call.begun_s,
             lambda: f"{doing}: {more}" if (more := how_far()) else doing,
         )
-
-    def _keep_columns(self) -> None:
-        """Keep the columns of an input table without rows, for which `run` makes no frame."""
-        meta: Any = getattr(self._call.source, "meta", None)
-        columns = None if meta is None else meta()
-        if columns is not None:
-            self._store.keep_columns(columns)
 
     def write_failed(self) -> None:
         """Write the table of failed mini-batches; an error here does not change the job's end."""

@@ -212,7 +212,7 @@ class KeptRows:
                 if rows.is_settled:
                     break
         if shown is None:
-            shown = table_of(no_rows(self.folder), 0)
+            shown = table_of(no_rows(), 0)
         if rows.schema is None:
             rows.add(shown.schema, 0)
         settled: pa.Schema = rows.schema

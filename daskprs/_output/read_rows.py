@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from daskprs._folders.job_lock import begun_epochs, epochs_of
+from daskprs._folders.job_lock import epochs_of
 from daskprs._folders.row_labels import RowLabels
 from daskprs._folders.rows_seal import labels_seal, rows_seal
 from daskprs._output.journal.commits import each
@@ -25,7 +24,6 @@ from daskprs._output.rows.typed_rows import (
     joined_frames,
 )
 from daskprs._output.spool import OpenFiles, Region, holds
-from daskprs._system.regular_files import open_regular
 from daskprs.errors import JournalError, Option, ReturnTypeError
 
 if TYPE_CHECKING:
@@ -69,35 +67,21 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
     matcher = None if labels is None else RowMatcher(labels.bounds, history.failed_rows)
     pieces = pieces_of(folder, history.commits, history.standing())
     joined = one_frame(pieces if matcher is None else matcher.passed(pieces))
-    rows = no_rows(folder, history.schema) if joined is None else joined
+    rows = no_rows(history.schema) if joined is None else joined
     if labels is not None and matcher is not None:
         _label(rows, labels, matcher, history.included)
     return rows
 
 
-def no_rows(folder: JobFolder, schema: str | None = None) -> pd.DataFrame:
+def no_rows(schema: str | None = None) -> pd.DataFrame:
     """Return a frame without rows, with the columns of the schema that the caller has given.
 
-    Without a schema, they are the kept columns if the input has no rows either.
+    Without a schema, it has none: those of the input need not be those of what `run` returns.
     """
-    if schema is not None:
-        empty: pd.DataFrame = schema_of(schema).empty_table().to_pandas()
-        return empty
-    for epoch in reversed(begun_epochs(folder)):
-        columns = folder.columns(epoch)
-        if columns.exists():
-            return _columns_in(columns, folder)
-    return pd.DataFrame()
-
-
-def _columns_in(file: Path, folder: JobFolder) -> pd.DataFrame:
-    """Return a frame without rows that `ResultStore.keep_columns` has written."""
-    what = f"the file {file}"
-    with open_regular(file) as columns:
-        seal = rows_seal(folder).of(columns)
-        size = os.fstat(columns.fileno()).st_size
-        joined = one_frame((0, piece) for piece in decode(columns, size, seal, what))
-    return pd.DataFrame() if joined is None else joined
+    if schema is None:
+        return pd.DataFrame()
+    empty: pd.DataFrame = schema_of(schema).empty_table().to_pandas()
+    return empty
 
 
 def _label(

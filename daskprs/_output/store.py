@@ -20,7 +20,6 @@ from daskprs._core.mini_batch import Where
 from daskprs._core.recovered import CarriedOverFailure
 from daskprs._folders.job_lock import epochs_of, latest_epoch
 from daskprs._folders.row_labels import adopt_labels, drop_labels
-from daskprs._folders.rows_seal import rows_key
 from daskprs._output.failures.failed_rows import FailedRowsLog
 from daskprs._output.failures.failed_work import FailedWork
 from daskprs._output.joined_rows import Earlier, joined
@@ -35,7 +34,7 @@ from daskprs._output.publish.output_file import (
     part_of,
     tidy_up,
 )
-from daskprs._output.spool import DRIVER, Sink, Spools
+from daskprs._output.spool import DRIVER, Spools
 from daskprs._system.atomic_file import sync_file, sync_folder, whole_file
 from daskprs._system.disk_space import what_to_do
 from daskprs._system.interrupts import held_back
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
-
-    import pandas as pd
 
     from daskprs._core.events import Place
     from daskprs._core.lease import Results
@@ -312,17 +309,6 @@ class ResultStore:
     def note_unlabelled(self, rows: int) -> None:
         """Note what is known only now of the labels that a data set lacks."""
         self._journal.add("unlabelled", rows)
-
-    def keep_columns(self, meta: pd.DataFrame) -> None:
-        """Keep the columns of the result of an input without rows."""
-        from daskprs._output.rows.typed_rows import TypedRows
-
-        with reported(self._folder.path), whole_file(self._folder.columns(self.epoch)) as file:
-            sink = Sink()
-            rows = TypedRows(sink, rows_key(self._folder))
-            rows.block(meta, has_index=False)
-            rows.flush()
-            file.write(sink.finish()[1])
 
     @property
     def failed(self) -> set[int]:

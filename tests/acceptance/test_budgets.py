@@ -351,8 +351,8 @@ def test_a_stream_with_a_wrong_checksum_fails_the_job_whatever_the_budgets(tmp_p
 
 
 @pytest.mark.parametrize("kind", ["frame", "text", "keys"])
-def test_the_result_of_no_rows_keeps_the_columns(tmp_path: Path, kind: str) -> None:
-    """`run` makes no frame that could have some."""
+def test_the_result_of_no_rows_has_no_columns(tmp_path: Path, kind: str) -> None:
+    """Those of the input may be others than those of the frames of `run`, which made none."""
     empty = pd.DataFrame({"a": pd.Series([], dtype="int64"), "b": pd.Series([], dtype="float64")})
     (tmp_path / "empty.csv").write_text("a,b\n")
     data = tmp_path / "empty.csv" if kind == "text" else empty
@@ -360,6 +360,4 @@ def test_the_result_of_no_rows_keeps_the_columns(tmp_path: Path, kind: str) -> N
     done = daskprs.parallel_run(data, half, job_dir=tmp_path / "job", progress=False, **options)
     (tmp_path / "job" / "epoch.2").touch()  # of a driver that was refused before it began
     result = done.to_pandas()
-    assert list(result.columns) == ["a", "b"]
-    assert len(result) == 0
-    assert kind == "text" or list(result.dtypes) == ["int64", "float64"]
+    assert result.shape == (0, 0)

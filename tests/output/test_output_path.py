@@ -98,6 +98,17 @@ def test_a_csv_file_is_a_table_whatever_run_returns(returned: Any, cells: str) -
     assert list(result.to_pandas().columns) == list(pd.read_csv("a.csv").columns) == ["result"]
 
 
+@pytest.mark.parametrize("output", [None, *READERS])
+def test_an_input_without_rows_gives_no_column(output: str | None) -> None:
+    """Those of the input need not be those of what `run` returns, which returned nothing."""
+    empty = pd.DataFrame({"a": pd.Series([], dtype="int64")})
+    result = daskprs.parallel_run(
+        empty, lambda rows: pd.DataFrame({"score": rows["a"] * 2.0}), output=output, progress=False
+    )
+    assert result.to_pandas().shape == (0, 0)
+    assert result.to_arrow().shape == (0, 0)
+
+
 def test_options_for_the_same_are_refused_by_name() -> None:
     """Nothing is made."""
     said = r"^output='.*/a\.csv': not with output_dir='out'\. .* Give that alone"

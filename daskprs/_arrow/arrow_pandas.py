@@ -127,14 +127,15 @@ class ToPandas:
         self._empty = empty
         self._objects = objects
         self._labels = labels
-        self._metadata = self._needed(empty)
+        self._unnamed = unnamed_types(empty.schema)
+        noted = empty.cast(_without_notes_of(empty.schema, self._unnamed))
+        self._metadata = self._needed(noted)
 
     def frame(self, table: pa.Table) -> pd.DataFrame:
         """Return the rows of a slice, with an index from 0."""
         threads = table.nbytes > THREADS_BYTES
-        frame: pd.DataFrame = table.replace_schema_metadata(self._metadata).to_pandas(
-            use_threads=threads
-        )
+        noted = table.replace_schema_metadata(self._metadata)
+        frame = _frame(noted, self._unnamed, use_threads=threads)
         if self._objects:
             for place, name in enumerate(table.column_names):
                 if name in self._objects and frame.dtypes.iloc[place].kind == "b":
@@ -187,6 +188,29 @@ class AsArrow:
         return [f"{field.name!r}: {field.type}" for field in self._schema]
 
 
+def frame_of(table: pa.Table, **options: Any) -> pd.DataFrame:
+    """Return a table as the frame that pandas has noted, with options of Arrow's `to_pandas`."""
+    unnamed = unnamed_types(table.schema)
+    return _frame(table.cast(_without_notes_of(table.schema, unnamed)), unnamed, **options)
+
+
+def _frame(table: pa.Table, unnamed: Collection[str], **options: Any) -> pd.DataFrame:
+    """Return a table as a frame, in which the columns with `unnamed_types` have Arrow's type."""
+    names = table.column_names
+    places = [place for place, name in enumerate(names) if name in unnamed]
+    if not places:
+        frame: pd.DataFrame = table.to_pandas(**options)
+        return frame
+    import pandas as pd
+
+    rest = table.select([place for place in range(len(names)) if place not in places])
+    frame = rest.to_pandas(**options) if rest.num_columns else pd.DataFrame(index=range(len(table)))
+    for place in places:
+        column = pd.Series(pd.arrays.ArrowExtensionArray(table.column(place)), frame.index)
+        frame.insert(place, names[place], column, allow_duplicates=True)
+    return frame
+
+
 def without_rows(table: pa.Table) -> pa.Table:
     """Return a table of no rows, with its categories, that does not hold the memory of the rows."""
     columns = [
@@ -225,6 +249,29 @@ def without_index(schema: pa.Schema) -> pa.Schema:
         [field for field in schema if not field.name.startswith(UNNAMED_INDEX)], schema.metadata
     )
     return _noted(schema, lambda column: _is_known(column["numpy_type"]))
+
+
+def unnamed_types(schema: pa.Schema) -> frozenset[str]:
+    """Return the columns with a type of Arrow in pandas that pandas cannot make of its name.
+
+    These are lists, structs, maps and dictionaries: Arrow fails where it reads such a note.
+    """
+    pandas = pandas_metadata(schema) or {"columns": []}
+    return frozenset(
+        column["field_name"]
+        for column in pandas["columns"]
+        if column["numpy_type"].endswith("[pyarrow]") and not _is_known(column["numpy_type"])
+    )
+
+
+def _without_notes_of(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    pandas = pandas_metadata(schema)
+    if pandas is None or not names:
+        return schema
+    kept = [column for column in pandas["columns"] if column["field_name"] not in names]
+    return schema.with_metadata(
+        schema.metadata | with_notes(schema, pandas | {"columns": kept}).metadata
+    )
 
 
 def without_categories(schema: pa.Schema) -> pa.Schema:

@@ -25,7 +25,7 @@ def exact_table(frame: pd.DataFrame) -> tuple[pa.Table, ToPandas] | None:
         table = exactly(frame)
         to_pandas = ToPandas(without_rows(table), labels=frame.columns)
         back = to_pandas.frame(table.slice(0, 1))
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+    except NO_ARROW:
         return None
     return (table, to_pandas) if all(map(_is_same, back.dtypes, frame.dtypes)) else None
 
@@ -93,7 +93,8 @@ CATEGORY = "category"
 """Stands for all categorical types: Arrow writes their categories with the rows."""
 RANGE = {b"labels": b"range"}
 """Metadata of a table whose names are the numbers from 0, as text."""
-NO_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
+NO_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
+"""Errors for what Arrow would change; pandas does not implement the names of some types."""
 
 
 class _Labels(NamedTuple):

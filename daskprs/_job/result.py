@@ -280,13 +280,14 @@ class ParallelRunResult:
             When the rows of a DataFrame are numbered from 0.
 
         """
+        from daskprs._arrow.arrow_pandas import frame_of
         from daskprs._output.read_rows import read_rows, warn_of_lost_labels
 
         folder = JobFolder(self.job_dir, is_trusted=self.is_trusted)
         rows = read_rows(folder, ignore_index=ignore_index)
         if rows is None:
             table = self._kept("to_pandas").reader().read_all()
-            rows = table.to_pandas(integer_object_nulls=True)
+            rows = frame_of(table, integer_object_nulls=True)
             if not ignore_index:
                 warn_of_lost_labels(folder, len(rows))
         return rows

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from daskprs._arrow.arrow_pandas import with_null_types
+from daskprs._arrow.arrow_pandas import frame_of, with_null_types
 from daskprs._arrow.exact_casts import cast_exactly
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.journal.history import History
@@ -153,7 +153,7 @@ class PublishedRows:
     def frames(self) -> Iterator[pd.DataFrame]:
         """Yield each row group as a frame."""
         for table in self.batches():
-            yield table.to_pandas(integer_object_nulls=True)
+            yield frame_of(table, integer_object_nulls=True)
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow, which reads a row group when it is asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,46 @@ def test_dask_gets_objects_and_not_their_text(tmp_path: Path, options: dict[str,
     assert list(row.vector) == list(range(2000))
     assert (row.word, row.day) == ("one", day)
     assert result.to_dask_dataframe().dtypes["word"] == pd.StringDtype("pyarrow")
+
+
+NESTED = {
+    "list": ([[1], None], pa.list_(pa.int64())),
+    "struct": ([{"x": 1}, None], pa.struct([("x", pa.int64())])),
+    "map": ([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+    "coded": (["a", None], pa.dictionary(pa.int32(), pa.string())),
+    "sized": ([b"abc", None], pa.binary(3)),
+}
+"""Types of Arrow that pandas notes by a name that it cannot read."""
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("names", [["list"], [*NESTED]])
+@pytest.mark.parametrize("output", [None, "rows.parquet", "rows.arrow"])
+def test_nested_types_of_arrow_come_back(
+    tmp_path: Path, output: str | None, names: list[str]
+) -> None:
+    """From a data set as from kept rows, alone or among others."""
+    columns = {
+        name: pd.Series(pd.array(pa.array(values, type_), dtype=pd.ArrowDtype(type_)))
+        for name, (values, type_) in NESTED.items()
+        if name in names
+    }
+    others = {"first": [1, 2], "last": ["x", None]} if len(names) > 1 else {}
+    frame = pd.DataFrame(columns | others)[[*others, *names][::-1]]
+    path = None if output is None else tmp_path / output
+    result = daskprs.parallel_run(frame, lambda rows: rows, output=path, progress=False)
+    pd.testing.assert_frame_equal(result.to_pandas(), frame)
+    pd.testing.assert_frame_equal(next(iter(result.iter_batches())), frame)
+    assert len(result.to_dask_dataframe().compute(scheduler="sync")) == 2
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_decimal_of_arrow_is_kept() -> None:
+    """Pandas does not implement the name of its type."""
+    cents = pd.Series([Decimal("1.50"), None], dtype=pd.ArrowDtype(pa.decimal128(3, 2)))
+    frame = pd.DataFrame({"cents": cents})
+    result = daskprs.parallel_run(frame, lambda rows: rows, progress=False)
+    pd.testing.assert_frame_equal(result.to_pandas(), frame)
 
 
 @pytest.mark.usefixtures("inline")

@@ -93,6 +93,18 @@ def test_an_integer_among_floats_is_read_as_pandas_reads_it(tmp_path: Path) -> N
         assert got["a"].iloc[1] == 9007199254740992.0
 
 
+@pytest.mark.parametrize("size", [3, "1 row", 10**6])
+def test_objects_without_a_key_are_rows(tmp_path: Path, size: int | str) -> None:
+    """As many in mini-batches of any size, and with the values of their path."""
+    path = tmp_path / "one" / "rows.jsonl"
+    path.parent.mkdir()
+    path.write_text("{}\n{}\n")
+    assert len(together(open_source(path, ReadOptions(mini_batch_size=size)))) == 2
+    reading = ReadOptions(mini_batch_size=size, partition_format="{kind}/*")
+    got = together(open_source(str(tmp_path), reading))
+    assert list(got["kind"]) == ["one", "one"]
+
+
 def test_keys_that_nobody_wants_need_not_be_known(tmp_path: Path) -> None:
     """With `columns`, a row may hold whatever else it likes."""
     rows: list[dict[str, Any]] = [{"a": number, f"b{number}": number} for number in range(50)]

@@ -140,7 +140,9 @@ class JsonLinesReader(TextReader):
             }
         except MISFITS as error:
             raise self._misfit(records, error) from None
-        return pd.DataFrame(typed, columns=self._selected)
+        # Without columns, only an index counts the rows: `{}` is one, too.
+        index = None if typed else range(len(rows))
+        return pd.DataFrame(typed, index, self._selected)
 
     def _column(self, name: str, values: list[Any]) -> pd.Series:
         column = _column(values, self._dtypes[name])

@@ -197,7 +197,7 @@ def how_to_convert(value: Any) -> str:
     if type(value).__name__ == "LazyFrame":
         return " Compute the frame by its collect()."
     if hasattr(value, "to_pandas"):
-        return " Convert the frame by its to_pandas()."
+        return " Convert it by its to_pandas()."
     if "GroupBy" in type(value).__name__:
         return " Give the frame itself, and the columns to group by as partition_keys."
     return ""

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import tests.support.polars_threads  # noqa: F401
 from daskprs._output.read_rows import one_frame
-from daskprs._output.rows.format_result import format_result
-from daskprs._output.rows.result_tables import tables_of
+from daskprs._output.rows.format_result import format_result, of_arrays
+from daskprs._output.rows.result_tables import as_rows, tables_of
 from daskprs._output.rows.typed_rows import UNKNOWN, decode
 from daskprs._output.spec import OutputSpec, SpoolSpec
 from daskprs._output.spool import WRITE_BYTES, AgentSpool
@@ -171,6 +171,41 @@ def test_a_dict_of_arrays_is_a_frame() -> None:
         "[3 4]", '"[3 4]"'
     )
     assert (rows.header, rows.succeeded) == ("n pair text\n", 2)
+
+
+INDEX = pd.Index([1, 2], name="n")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(pa.array([1, 2]), pa.chunked_array([[1], [2]]), pd.array([1, 2]), INDEX, range(1, 3)),
+        *({1: "a", 2: "b"}.keys(), {"a": 1, "b": 2}.values()),
+    ],
+    ids=lambda column: type(column).__name__,
+)
+def test_what_is_as_plainly_a_column_as_a_series_is_written(column: Any) -> None:
+    """Under the name that elements of lists have."""
+    made = format_result(as_rows(column), SPEC._replace(header=True, tabular=True, separator=","))
+    assert (made.payload, made.header, made.succeeded) == (b"1\n2\n", "result\n", 2)
+
+
+def test_what_is_masked_is_null() -> None:
+    """In an array of one dimension or two, and in a dict; integers stay integers."""
+    large = 2**60 + 1
+    array = np.ma.array([large, 7], mask=[False, True])
+    assert as_rows(array) == [large, None]
+    pairs = np.ma.array([[large, 2], [3, 4]], mask=[[False, True], [False, False]])
+    assert as_rows(pairs).astype(object).to_numpy().tolist() == [[large, pd.NA], [3, 4]]
+    assert of_arrays({"x": array})["x"].tolist() == [large, pd.NA]
+    flags = np.ma.array([True, False], mask=[False, True])
+    assert of_arrays({"x": flags})["x"].tolist() == [True, pd.NA]
+
+
+def test_a_dict_of_lists_is_refused_with_what_to_make_of_it() -> None:
+    """A dict of arrays is a frame, and one of anything else is often a mistake."""
+    with pytest.raises(ReturnTypeError, match=r"returned a dict\. .* Make arrays of its lists"):
+        format_result({"a": [1]}, SPEC)
 
 
 def test_arrays_of_different_lengths_are_refused() -> None:

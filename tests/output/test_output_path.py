@@ -12,6 +12,7 @@ import dask.dataframe as dd
 import fsspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -86,8 +87,9 @@ def test_text_by_a_suffix_has_the_labels_of_the_input() -> None:
         (lambda rows: rows["n"].to_numpy(), "{1}"),
         (lambda rows: [{"n": one} for one in rows["n"]], "{{'n': {1}}}"),
         (lambda rows: [np.arange(2) + one for one in rows["n"]], "[{1} {2}]"),
+        (lambda rows: pa.array(rows["n"]), "{1}"),
     ],
-    ids=["list", "generator", "array", "dicts", "arrays"],
+    ids=["list", "generator", "array", "dicts", "arrays", "array of Arrow"],
 )
 def test_a_csv_file_is_a_table_whatever_run_returns(returned: Any, cells: str) -> None:
     """Elements are the column of the other forms: a reader takes none of them for a header."""

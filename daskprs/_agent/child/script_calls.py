@@ -31,6 +31,7 @@ from daskprs._inputs.source.batch_format import rows_in
 from daskprs._inputs.source.source import PathsReader
 from daskprs._output.rows.blocks import is_small, is_stream
 from daskprs._output.rows.format_result import RowWriter
+from daskprs._output.rows.result_tables import as_rows
 from daskprs._output.spool import AgentSpool, UnwritableError
 from daskprs.errors import InputChanged, LoadError
 
@@ -245,6 +246,7 @@ class ScriptCalls:
         result, included = await self._called(attempt, mini_batch, piece)
         if result is None:
             return False
+        result = as_rows(result)
         clock, first_row = attempt.run_clock, 0 if piece is None else piece[0]
         beside: Callable[[Any], Any] = as_it_is if included is None else included.beside
 

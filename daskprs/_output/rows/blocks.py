@@ -24,8 +24,8 @@ SMALL = 1000
 SHOWN_CHARS = 200
 FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
 ALLOWED = (
-    "a pandas or polars DataFrame or Series, a list, a tuple, a NumPy array, a dict of arrays, an "
-    "Arrow table or stream, or a generator of frames or lines"
+    "a pandas or polars DataFrame or Series, a list, a tuple, an array of NumPy, pandas or Arrow, "
+    "a dict of NumPy arrays, an Arrow table or stream, or a generator of frames or lines"
 )
 
 
@@ -183,4 +183,6 @@ def not_rows(result: Any) -> ReturnTypeError:
         cut = "…" if len(result) > SHOWN_CHARS else ""
         shown = f", {result[:SHOWN_CHARS]!r}{cut}"
     msg = f"run() returned a {class_name(type(result))}{shown}. Return {ALLOWED}."
+    if isinstance(result, dict) and any(isinstance(one, list) for one in result.values()):
+        msg += " Make arrays of its lists by numpy.array, or a frame of it by pandas.DataFrame."
     return ReturnTypeError(msg + how_to_convert(result))

@@ -28,7 +28,7 @@ from daskprs._output.rows.blocks import (
     not_rows,
 )
 from daskprs._output.rows.given_schema import ERROR, GivenSchema, framed
-from daskprs._output.rows.result_tables import RESULT, column_of
+from daskprs._output.rows.result_tables import RESULT, column_of, with_mask
 from daskprs._output.rows.text_rows import TextRows
 from daskprs._output.rows.typed_rows import TypedRows
 from daskprs._output.spool import Sink
@@ -259,7 +259,9 @@ def of_arrays(result: dict[Any, Any]) -> pd.DataFrame:
     if not result or not all(isinstance(one, np.ndarray) and one.ndim for one in result.values()):
         raise not_rows(result)
     try:
-        columns = {name: one if one.ndim == 1 else list(one) for name, one in result.items()}
+        columns = {
+            name: with_mask(one) if one.ndim == 1 else list(one) for name, one in result.items()
+        }
         return pd.DataFrame(columns)
     except ValueError as error:
         counts = ", ".join(f"{name!r}: {len(one)}" for name, one in result.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import KeysView, ValuesView
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,45 @@ NO_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 SHOWN_KINDS = 3
 NO_LABELS: dict[str, Any] = {"index_columns": [], "column_indexes": []}
 """Notes of pandas without any."""
+
+
+def as_rows(result: Any) -> Any:
+    """Return what `run` returned in a form that is written, if it is as plain a column as a Series.
+
+    Such are the arrays of Arrow and pandas, an index, a range, and the keys or values of a dict.
+    In a masked array, what is masked is null.
+    """
+    match result:
+        case pa.Array() | pa.ChunkedArray():
+            return pa.table({RESULT: result})
+        case pd.api.extensions.ExtensionArray():
+            return pd.Series(result, name=RESULT)
+        case pd.Index() if result.nlevels == 1:
+            return pd.Series(result, range(len(result)), name=RESULT)
+        case range() | KeysView() | ValuesView():
+            return [*result]
+        case np.ma.MaskedArray() if result.ndim in (1, 2):
+            return _of_masked(result)
+    return result
+
+
+def _of_masked(array: np.ma.MaskedArray[Any, Any]) -> list[Any] | pd.DataFrame:
+    if array.ndim == 1:  # a list, as other mini-batches may have none that is masked
+        return [None if one is np.ma.masked else one for one in array]
+    return pd.DataFrame({at: with_mask(array[:, at]) for at in range(array.shape[1])})
+
+
+def with_mask(array: np.ndarray[Any, Any]) -> Any:
+    """Return an array as a column in which masked integers and booleans stay what they are.
+
+    pandas makes floats and objects of them.
+    """
+    makers = {"i": pd.arrays.IntegerArray, "u": pd.arrays.IntegerArray, "b": pd.arrays.BooleanArray}
+    maker = makers.get(array.dtype.kind)
+    if maker is None or not isinstance(array, np.ma.MaskedArray):
+        return array
+    values = array.data.astype(array.dtype.newbyteorder("="))
+    return maker(values, np.ma.getmaskarray(array).copy())
 
 
 def tables_of(pieces: Iterable[TypedPiece], mini_batch: int) -> Iterator[pa.Table]:

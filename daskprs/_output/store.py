@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.dataset.ordered_parts import OrderedParts
     from daskprs._output.journal.commits import CommittedMiniBatch
-    from daskprs._output.journal.history import Publication
+    from daskprs._output.journal.history import Publication, PublishedPart
     from daskprs._output.journal.recovery import Found, Resumption
     from daskprs._output.publish.open_uploads import OpenUploads
     from daskprs._output.spec import OutputSpec
@@ -496,6 +496,12 @@ class ResultStore:
         finally:
             with suppress(OSError) if self.done else nullcontext():
                 ordered.close()  # the unfinished output, or what was replaced
+        if self._spec.partition_by and self._spec.format == "parquet":
+            from daskprs._output.rows.part_formats import hard_to_read
+
+            parts: list[PublishedPart] = getattr(written, "parts", [])
+            for sentence in hard_to_read(file.name for part in parts for file in part.files):
+                self._warn(sentence)
         self._journal.add("published", str(target))
         with suppress(OutputError):  # the checksum shows that it is published
             self._syncer.sync()

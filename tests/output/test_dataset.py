@@ -218,6 +218,24 @@ def test_a_job_without_rows_publishes_a_data_set_without_rows(tmp_path: Path) ->
     assert names_in(target_of(publish_nothing)) == ["_manifest.json"]
 
 
+def test_folders_that_some_readers_refuse_are_named(tmp_path: Path) -> None:
+    """Those of nulls and of an empty text, once each, with what reads them."""
+    told: list[str] = []
+    spec = PARQUET._replace(partition_by=("k",))
+    frame = pd.DataFrame({"k": ["a", None, ""], "v": range(3)})
+    publish(tmp_path / "odd", {0: frame, 1: frame}, spec, warn=told.append)
+    assert [text.split(" has ")[0] for text in told] == [
+        "the folder k=",
+        f"the folder k={HIVE_NULL}",
+    ]
+    hive = ds.partitioning(flavor="hive")
+    back = pd.read_parquet(target_of(tmp_path / "odd"), partitioning=hive).sort_values("v")
+    assert back["k"].fillna("null").tolist() == ["a", "a", "null", "null", "", ""]
+    told.clear()
+    publish(tmp_path / "plain", {0: frame.iloc[:1]}, spec, warn=told.append)
+    assert not told
+
+
 def test_types_of_pandas_are_noted(tmp_path: Path) -> None:
     """A nullable integer comes back as one, and a category too."""
     frame = pd.DataFrame({"n": pd.array([1, None], "Int64"), "c": pd.Categorical(["a", "b"])})

@@ -28,7 +28,7 @@ from daskprs._arrow.exact_casts import OF_VIEWS, normal
 from daskprs.errors import Option, ReturnTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
 is_ = pa.types
@@ -246,6 +246,26 @@ def _check_folder(name: str, value: str) -> None:
             "a shorter text, or make folders by another column."
         )
         raise ReturnTypeError(msg)
+
+
+def hard_to_read(names: Iterable[str]) -> list[str]:
+    """Return a sentence for each kind of folder that some reader refuses, by the names of files."""
+    folders = dict.fromkeys(part for name in names for part in name.split("/")[:-1])
+    told = {}
+    for folder in folders:
+        column, _, value = folder.partition("=")
+        if value == NULL_FOLDER:
+            told[value] = (
+                f"{folder} has the rows whose {column!r} is null, a folder that "
+                "pandas.read_parquet cannot read beside others. Let pandas read it by "
+                "partitioning=pyarrow.dataset.partitioning(flavor='hive')"
+            )
+        elif not value:
+            told[value] = (
+                f"{folder} has the rows whose {column!r} is an empty text, a folder that Spark "
+                "cannot read. Return null or another text if Spark is to read it"
+            )
+    return [f"the folder {sentence}." for sentence in told.values()]
 
 
 @cache

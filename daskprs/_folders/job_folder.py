@@ -14,6 +14,7 @@ from daskprs._system.seal import NO_KEY, SealKey
 from daskprs.errors import JobFolderError, Option
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from os import PathLike
 
 
@@ -23,6 +24,9 @@ ROOT = "daskprs-jobs"
 DOOMED = ".daskprs-removed"
 """The end of the name of a job folder that is being removed."""
 
+
+MARKS = ("job.json", "lock", "logs/")
+"""What lies in each job folder from the start on; the names of folders end with a slash."""
 
 SHOWN_CHARACTERS = 50
 """Characters of a script's name that the name of a job folder has: a name has 255 bytes at most."""
@@ -45,6 +49,11 @@ def default_path(script: str, job_id: str, root: str | PathLike[str]) -> Path:
     name = script.removesuffix(".py").rpartition("<locals>.")[2]
     name = re.sub(r"[^\w.-]+", "", name)[:SHOWN_CHARACTERS] or "job"
     return Path(root) / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{job_id}"
+
+
+def is_of_a_job(names: Collection[str]) -> bool:
+    """Say whether a folder is that of a job, by the names of what lies in it."""
+    return all(mark in names for mark in MARKS)
 
 
 class JobFolder:

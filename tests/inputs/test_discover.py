@@ -43,6 +43,38 @@ def test_links_are_followed_but_never_in_a_circle(tmp_path: Path) -> None:
         assert found == ["a.csv", "inner/other/b.csv"]
 
 
+OWN = ["b/job/job.json", "b/job/lock", "b/job/logs/l.csv", "b/job/output/o.csv"]
+OWN += ["runs/pipeline.json", "runs/pipeline.lock", "runs/step.csv", "daskprs-results/r.csv"]
+THEIRS = ["a.csv", "b/b.csv", "logs/job.json", "logs/lock", "z/pipeline.json"]
+NAMED = {
+    "*": THEIRS,
+    "**/*.csv": ["a.csv", "b/b.csv"],
+    "*/*/*/*": [],
+    "*/*/*/o.csv": ["b/job/output/o.csv"],
+    "b/*/output/*.csv": ["b/job/output/o.csv"],
+    "**/output/*.csv": ["b/job/output/o.csv"],
+    "b/*/lock": ["b/job/lock"],
+    "b/job": [one for one in OWN if one.startswith("b/job")],
+    "b/job/*": [one for one in OWN if one.startswith("b/job")],
+    "": THEIRS,
+}
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_what_daskprs_has_written_is_input_only_by_its_name(tmp_path: Path, named: str) -> None:
+    """Folders of jobs, of pipelines, and of results; others may have files of these names."""
+    for one in (*OWN, *THEIRS):
+        (tmp_path / one).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / one).touch()
+    if not NAMED[named]:
+        with pytest.raises(InputError, match="matches nothing"):
+            discover(tmp_path / named)
+        return
+    (files,) = discover(tmp_path / named)
+    found = [os.path.relpath(file.path, tmp_path) for file in files]
+    assert found == NAMED[named]
+
+
 def test_a_file_that_is_named_twice_is_taken_once(tmp_path: Path) -> None:
     """By a folder, by a glob, by its own name: in the first of these places."""
     (tmp_path / "a.csv").touch()

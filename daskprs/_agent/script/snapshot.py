@@ -14,13 +14,12 @@ import secrets
 import shutil
 import tarfile
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from daskprs import _plugins
 from daskprs._agent.protocol.messages import LinkedFile
 from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.own_folders import of_plugins
 from daskprs._output.journal.changes import is_log
 from daskprs._system.file_lock import boot_id
 from daskprs._system.private_folder import keep_private
@@ -250,17 +249,10 @@ def _is_left_out(here: Path, entry: os.DirEntry[str], left_out: set[Path]) -> bo
 
 def _is_other_content(folder: Path) -> bool:
     """Say whether a folder is another job or run, a folder of ours, or an environment."""
-    names, marks = _of_plugins()
+    names, marks = of_plugins()
     if folder.name in names or JobFolder(folder).epoch(1).exists():
         return True
     return any((folder / one).exists() for one in (*marks, "pyvenv.cfg", "conda-meta"))
-
-
-@cache
-def _of_plugins() -> tuple[set[str], tuple[str, ...]]:
-    """Return the names of folders that plugins make, and of files by which others are known."""
-    names = {name for plugin in _plugins.own() for name in plugin.own_folders}
-    return names, tuple(_plugins.own_names("folders"))
 
 
 def _too_large(root: Path, found: Mapping[str, int], why: str = "") -> str:

@@ -10,6 +10,7 @@ from itertools import count, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs._folders.own_folders import is_own
 from daskprs._inputs.files.file_list import FileList
 from daskprs._inputs.files.file_versions import version_of
 from daskprs._inputs.files.listing import counted_pages, current_listing
@@ -197,6 +198,18 @@ def _local(path: str) -> MatchedFiles:
 
 def _matches(path: str) -> Iterator[InputFile]:
     root = glob_root(path, _lexists)
+    named = {part for part in path[len(root) :].split("/") if not is_glob(part)}
+
+    @lru_cache(maxsize=1000)  # files of a folder come in a row
+    def is_own_below(place: str) -> bool:
+        """Say whether a place lies in a folder of ours, without a name of it in the glob."""
+        above, name = os.path.split(place)
+        return (
+            len(place) > len(root)
+            and name not in named
+            and (is_own(place, _names(place)) or is_own_below(above))
+        )
+
     matches = _glob(path)
     matches.sort(reverse=True)
     while matches:
@@ -204,8 +217,12 @@ def _matches(path: str) -> Iterator[InputFile]:
         place = os.path.abspath(match)  # noqa: PTH100 - a million of them
         relative = os.path.relpath(match, root)
         if os.path.isdir(match):  # noqa: PTH112 - the same
-            yield from _below(place, f"{relative}/")
+            if not is_own_below(match.rstrip("/")):
+                yield from _below(place, f"{relative}/")
         elif os.path.isfile(match):  # noqa: PTH113 - neither sockets nor dangling links
+            folder, name = os.path.split(match)
+            if name not in named and is_own_below(folder):
+                continue
             yield _file(place, os.stat(match), relative)  # noqa: PTH116 - the same
 
 
@@ -223,7 +240,8 @@ class _Folder(NamedTuple):
 def _below(folder: str, relative: str) -> Iterator[InputFile]:
     """Yield the files under a folder, in lexicographic order of path.
 
-    A link to one of the folders above it is not followed.
+    A link to one of the folders above it is not followed. Folders that daskprs has made are left
+    out, but for this one, which somebody has named.
     """
     root = folder if folder.endswith("/") else f"{folder}/"
     inside = [_opened(root, relative, frozenset())]
@@ -235,7 +253,9 @@ def _below(folder: str, relative: str) -> Iterator[InputFile]:
         name = names.pop()
         path = folder + name
         if name.endswith("/"):
-            inside.append(_opened(path, relative + name, above))
+            below = _opened(path, relative + name, above)
+            if not is_own(path, below.names):
+                inside.append(below)
         else:
             yield _file(path, os.stat(path), relative + name)  # noqa: PTH116 - a million of them
 

@@ -24,6 +24,7 @@ from distributed import (
 )
 from distributed.comm import connect
 from distributed.core import send_recv
+from distributed.utils import silence_logging_cmgr
 
 from daskprs._cluster.thread_pool import leave_the_threads
 from daskprs._options.client_rules import SCHEDULER_FILE
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("daskprs.cluster")
 T = TypeVar("T", Client, LocalCluster)
+SILENT = logging.CRITICAL
 LOOPBACK = "127.0.0.1:0"
 IN_PROCESS = {
     "processes": False,
@@ -46,7 +48,7 @@ IN_PROCESS = {
     # Dask starts its HTTP servers even without a dashboard: on loopback they stay private.
     "scheduler_kwargs": {"dashboard": False, "dashboard_address": LOOPBACK},
     "worker_dashboard_address": LOOPBACK,
-    "silence_logs": logging.CRITICAL,
+    "silence_logs": SILENT,
 }
 QUIET = {
     "distributed.admin.tick.limit": "1h",
@@ -78,10 +80,20 @@ class DaskSettings:
 
     Jobs in several threads end in any order. If each restored the settings that it found, the
     last one might restore another job's settings.
+
+    Parameters
+    ----------
+    settings
+        By name.
+    is_silent
+        Whether Dask's log is silent, too. A cluster that finds it so leaves it as it is; else the
+        first one that is closed would restore the log for all others.
+
     """
 
-    def __init__(self, settings: dict[str, object]) -> None:
+    def __init__(self, settings: dict[str, object], *, is_silent: bool = False) -> None:
         self._settings = settings
+        self._is_silent = is_silent
         self._lock = threading.Lock()
         self._holders = 0
         self._set = ExitStack()
@@ -92,6 +104,8 @@ class DaskSettings:
         with self._lock:
             if self._holders == 0:
                 self._set.enter_context(dask.config.set(self._settings))
+                if self._is_silent:
+                    self._set.enter_context(silence_logging_cmgr(SILENT))
             self._holders += 1
         try:
             yield
@@ -102,7 +116,7 @@ class DaskSettings:
                     self._set.close()
 
 
-_QUIET = DaskSettings(QUIET)
+_QUIET = DaskSettings(QUIET, is_silent=True)
 
 
 def scheduler_address(client: str) -> str:

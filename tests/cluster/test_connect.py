@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -51,14 +52,19 @@ def test_a_cluster_that_has_gone_is_told_in_plain_words(a_job: JobSpec) -> None:
 
 
 def test_two_jobs_at_a_time_leave_the_settings_of_dask_as_they_were() -> None:
-    """The one that began first ends first, in a thread of its own."""
+    """The one that began first ends first, in a thread of its own. The log is one of them."""
     before = {name: dask.config.get(name) for name in QUIET}
-    with ExitStack() as first, ExitStack() as second:
+    shown, log = logging.StreamHandler(), logging.getLogger("distributed")
+    with ExitStack() as last, ExitStack() as first, ExitStack() as second:
+        log.addHandler(shown)
+        last.callback(log.removeHandler, shown)
         first.enter_context(connected(None, 1))
         second.enter_context(connected(None, 1))
         first.close()
         assert {name: dask.config.get(name) for name in QUIET} == QUIET
+        assert shown.level == logging.CRITICAL
     assert {name: dask.config.get(name) for name in QUIET} == before
+    assert shown.level == logging.NOTSET
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["given", "current"])

@@ -252,13 +252,20 @@ class ErrorLog:
         self.any_attempt = True
         self._pending.pop(index, None)
 
-    def give_up(self, mini_batch: MiniBatch, outcome: Outcome) -> Failure | None:
-        """Count the last error of a mini-batch that is given up, and return it with its place."""
+    def give_up(
+        self, mini_batch: MiniBatch, outcome: Outcome, charged: int | None = None
+    ) -> Failure | None:
+        """Count the last error of a mini-batch that is given up, and return it with its place.
+
+        `charged` is the number of its charged attempts, where these have used it up.
+        """
         self.any_attempt = True
         self._pending.pop(mini_batch.index, None)
         failure = outcome.failure
         if failure is not None:
             where = f"{mini_batch.described}, attempt {outcome.attempt}"
+            if charged is not None and charged != outcome.attempt:
+                where += f" ({charged} charged)"  # else it looks like more than `run_max_try`
             failure = failure._replace(where=where)
         self.final.add(failure)
         return failure

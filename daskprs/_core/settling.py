@@ -388,7 +388,7 @@ class Settling:
 
     def _spend(self, entry: Entry, outcome: Outcome) -> None:
         """Give up a mini-batch whose tries are spent."""
-        outcome = self._give_up(entry, outcome, charged=True)
+        outcome = self._give_up(entry, outcome, charged=True, tries=entry.tries)
         index, tries = entry.mini_batch.index, entry.tries
         if self._state.limits.fail_on_timeout and tries and entry.timeouts == tries:
             which = f"all its {tries} attempts" if tries > 1 else "its attempt"
@@ -488,28 +488,42 @@ class Settling:
         )
 
     def _give_up(
-        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        *,
+        charged: bool,
+        tries: int | None = None,
+        lost_node: int | None = None,
     ) -> Outcome:
         """Settle a mini-batch as failed; end the job if a budget does not allow that."""
-        outcome = self._settle_failed(entry, outcome, charged=charged, lost_node=lost_node)
+        outcome = self._settle_failed(
+            entry, outcome, charged=charged, tries=tries, lost_node=lost_node
+        )
         if entry.kept is None:
             self._state.abort_if(self._state.budgets.fail_mini_batch(outcome.total))
         return outcome
 
     def _settle_failed(
-        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        *,
+        charged: bool,
+        tries: int | None = None,
+        lost_node: int | None = None,
     ) -> Outcome:
         """Settle a mini-batch as failed; return the outcome with its items, and its error's place.
 
         All items of the mini-batch count as failed, unless an earlier run has committed some: then
-        it stays as it was.
+        it stays as it was. `tries` is the number of its charged attempts, if these are spent.
         """
         state = self._state
         self._timer.progress()
         if entry.kept is not None:
             return self._keep(entry, entry.kept, outcome, charged=charged, lost_node=lost_node)
         items = outcome.total or entry.mini_batch.items or 1
-        failure = state.errors.give_up(entry.mini_batch, outcome)
+        failure = state.errors.give_up(entry.mini_batch, outcome, tries)
         state.tally.give_up(items)
         outcome = outcome._replace(total=items, failure=failure)
         state.actions.append(

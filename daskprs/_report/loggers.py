@@ -38,10 +38,11 @@ class Loggers(LogWriter):
             case AgentChanged(place, change):
                 told = f"node {place.node}: {sentence_about(change)}"
                 self._log(AGENTS, _level_of(change), told)
-            case AttemptFailed(place, mini_batch, outcome, final):
+            case AttemptFailed(place, mini_batch, outcome, final, charged):
+                which = f"attempt {outcome.attempt}{'' if charged else ', not charged'}"
                 told = (
-                    f"{mini_batch.described}, attempt {outcome.attempt}, {outcome.status.value} "
-                    f"on node {place.node}: "
+                    f"{mini_batch.described}, {which}, {outcome.status.value} on node "
+                    f"{place.node}: "
                     f"{str(outcome.failure)[:MESSAGE_CHARS]}"
                 )
                 self._log(ATTEMPTS, logging.WARNING if final else logging.INFO, told)

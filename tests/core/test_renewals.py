@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -196,11 +197,15 @@ def test_a_script_that_fails_everywhere_starts_a_handful_of_processes_more(
 def test_a_job_that_allows_no_failure_ends_after_five_renewals(
     script: Callable[..., Script],
 ) -> None:
-    """A script that fails everywhere is found within some ten calls."""
+    """A script that fails everywhere is found within some ten calls.
+
+    The message tells the attempts that were charged from all of them.
+    """
     it = script(1000, 1, run_max_try=3, allowed_failed_count=0)
     it.fails = set(range(1000))
     it.run()
     assert it.it.abort is not None
+    assert re.fullmatch(r"mini-batch \d+, attempt \d \(3 charged\)", it.it.abort.failure.where)
     assert it.starts <= 10
     assert it.calls <= 60
 

@@ -24,6 +24,7 @@ EVENTS = [
     MessageLogged("notice", "the job waits for workers"),
     attempt(0),
     attempt(1, BAD),
+    attempt(2, BAD, charged=False),
     attempt(1, BAD, final=True),
     AgentChanged(HERE, AgentExited("process000", -9, "killed", expected=False)),
     MessageLogged("warning", "the disk is slow"),
@@ -46,12 +47,14 @@ def test_each_kind_of_event_has_a_logger_and_a_level(
     with caplog.at_level(logging.DEBUG, "daskprs"):
         told(folder)
     failed = "mini-batch 1 (rows 1-2), attempt 1, RUN_EXCEPTION on node 0: ValueError: bad"
+    uncharged = failed.replace("1 (rows 1-2), attempt 1", "2 (rows 2-3), attempt 1, not charged")
     assert [one for one in caplog.record_tuples if one[0].startswith("daskprs.")] == [
         ("daskprs.driver", logging.INFO, "job 1a2b starts: score.py"),
         ("daskprs.driver", logging.INFO, "option environment_variables=['TOKEN']"),
         ("daskprs.agents", logging.DEBUG, "node 0: process000 started, pid 41"),
         ("daskprs.driver", logging.INFO, "the job waits for workers"),
         ("daskprs.attempts", logging.INFO, failed),
+        ("daskprs.attempts", logging.INFO, uncharged),
         ("daskprs.attempts", logging.WARNING, failed),
         (
             "daskprs.agents",

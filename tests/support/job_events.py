@@ -50,11 +50,12 @@ def attempt(
         peak_bytes=more.pop("peak_bytes", 300 << 20),
         failure=failure,
     )
+    charged = bool(more.pop("charged", True))
     assert not more
     mini_batch = MiniBatch(index, None, "", label=label, partition_key=key)
     if failure is None:
         return MiniBatchesDone(place, [mini_batch], ColumnBatch([outcome]))
-    return AttemptFailed(place, mini_batch, outcome, bool(final), True)
+    return AttemptFailed(place, mini_batch, outcome, bool(final), charged)
 
 
 def standing(done: int = 0, total: int = 10, *, failed: int = 0, **more: Any) -> Progress:

@@ -228,9 +228,10 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
         users = _users(values)
         _refuse_reachable(known, users, inputs, outputs, values)
         named = [one.endpoint_name for one in known if one.endpoint_name]
+        deployments = Deployments(known, values["default"], _percentages(values["traffic"]))
         service = Service(
             name=values["name"] or (named or ["endpoint"])[0],
-            deployments=Deployments(known, values["default"], _percentages(values["traffic"])),
+            deployments=deployments,
             tokens=Tokens.given(values["tokens"], values["audience"]),
             inputs=inputs,
             outputs=outputs,
@@ -251,7 +252,8 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
             drain_s=values["drain_s"],
             users=users,
         )
-        for warning in startup_warnings(users, values["key"]):
+        warnings = [*startup_warnings(users, values["key"]), deployments.warning]
+        for warning in filter(None, warnings):
             click.echo(f"daskprs: warning: {warning}", err=True)
         with suppress(KeyboardInterrupt):  # the usual end
             service.run(click.echo)

@@ -265,6 +265,13 @@ class Deployments:
             raise OptionError(msg)
         self._check_traffic(default)
         self.default = next(iter(self._known)) if len(self._known) == 1 else default
+        self.warning = ""
+        """What an operator has to know before the service starts."""
+        if self.default is None and not self.traffic:
+            self.warning = (
+                f"there is no default deployment: a request that names none by the header {HEADER} "
+                f"is refused. Give --default NAME, or --traffic: there are {self._listed()}."
+            )
 
     def _check_traffic(self, default: str | None) -> None:
         for name, percent in self.traffic.items():

@@ -434,11 +434,15 @@ class Endpoint:
 
 
 def _counts(job: ServedJob, status: ServedStatus) -> dict[str, Any]:
-    """Return the counts of mini-batches and of items, unless they cannot be read now."""
+    """Return the counts of mini-batches and of items, unless they are not known.
+
+    They cannot be read now, or the job has died before it had settled anything: its folder does not
+    know then how many there are, and 0 would be taken for that.
+    """
     state = None
     with suppress(OSError):
         state = job.job_state(is_over=status.status not in LIVE)
-    if state is None:
+    if state is None or (status.died and not state.mini_batches.total):
         return {}
     return {
         "miniBatches": Counted(**state.mini_batches._asdict()),

@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
+from daskprs._folders.unfinished import is_unfinished
 from daskprs._serve.http_errors import not_found
 from daskprs._system.regular_files import open_unlinked, unlinked_folder
 from daskprs.errors import JobFolderError
@@ -31,6 +32,8 @@ MOST_LOOKS_PER_S = 200
 def listed(folder: Path) -> dict[str, Any]:
     """Return the files below a folder, by path; none when a part of its path is a link.
 
+    Files of daskprs that are there while a job runs are left out.
+
     The form is that of `bodies.FilesAnswer`, whose making would take longer than the looking.
     """
     found: list[dict[str, Any]] = []
@@ -42,6 +45,8 @@ def listed(folder: Path) -> dict[str, Any]:
         folders: list[str] = []
         for name, status in _entries(here, left):
             left -= 1
+            if is_unfinished(name):
+                continue
             if len(found) > MOST_LISTED:
                 break
             if stat.S_ISDIR(status.st_mode):

@@ -33,6 +33,14 @@ def test_traffic_is_divided_by_the_ids_of_requests() -> None:
     assert one.chosen(None).name in {"a", "b"}
 
 
+def test_deployments_without_a_default_are_told_at_the_start() -> None:
+    """Each request has to name one then."""
+    assert "Give --default NAME, or --traffic: there are a, b, c." in Deployments(KNOWN).warning
+    for given in ({"default": "a"}, {"traffic": {"a": 100}}):
+        assert not Deployments(KNOWN, **given).warning
+    assert not Deployments(KNOWN[:1]).warning
+
+
 @pytest.mark.parametrize(
     ("traffic", "default", "told"),
     [

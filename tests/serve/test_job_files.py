@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daskprs._output.publish.output_file import attempts_of, part_of
 from daskprs._serve import job_files
 from daskprs._serve.http_errors import Refusal
 from daskprs._serve.job_files import listed, opened
@@ -46,6 +47,16 @@ def content(folder: Path, relative: str) -> bytes | None:
             return file.read()
     except Refusal:
         return None
+
+
+def test_files_of_daskprs_beside_an_unfinished_output_are_not_listed(output: Path) -> None:
+    """Hidden files of the script are."""
+    claim, part = ".p.csv.daskprs-claim", part_of(output / "p.csv", "job")
+    for name in (claim, part.name, f"{attempts_of(part).name}/1.parquet", ".hidden/x"):
+        (output / name).parent.mkdir(exist_ok=True)
+        (output / name).touch()
+    assert paths(output) == [".hidden/x", "inner/a.csv"]
+    part.unlink()
 
 
 @pytest.mark.attack

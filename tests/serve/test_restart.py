@@ -17,9 +17,12 @@ import pytest
 
 import daskprs
 import daskprs._job.status
+from daskprs._core.events import Counts
+from daskprs._job.status import JobState
+from daskprs._serve.endpoint import _counts
 from daskprs._serve.http_errors import Refusal
 from daskprs._serve.job_queue import JobQueue
-from daskprs._serve.served_job import LIVE, RequestedJob, ServedJob
+from daskprs._serve.served_job import LIVE, RequestedJob, ServedJob, ServedStatus
 from tests.support.polling import poll_for
 from tests.support.services import PROGRAMS, LightService
 
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs._folders.job_folder import JobFolder
-    from daskprs._job.status import JobState
 
 
 def test_jobs_and_the_queue_survive_the_death_of_the_service(tmp_path: Path) -> None:
@@ -223,6 +225,19 @@ def test_a_script_that_spoils_the_folder_of_its_job_holds_up_no_other(
     assert poll_for(lambda: registry.status(second).status == "Completed")
     gate.touch()
     assert poll_for(lambda: registry.status(first).status == "Completed")
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_job_that_has_died_has_no_counts_before_it_has_settled_anything(
+    tmp_path: Path, known: int
+) -> None:
+    """A total of 0 would look like that of its plan."""
+    job = died(tmp_path, "1", 1)
+    counts = Counts(known, known, 0)
+    state = JobState("Died", None, 1, counts, counts, None, None)
+    job.job_state = lambda **_: state  # type: ignore[method-assign]
+    found = _counts(job, ServedStatus("Failed", died=True))
+    assert list(found) == ["miniBatches", "items"][: 2 * known]
 
 
 def test_a_process_that_cannot_be_started_fails_its_job(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs._folders.job_lock import epochs_of
+from daskprs._folders.unfinished import ATTEMPTS, CLAIM, PART
 from daskprs._output.journal.history import MANIFEST
 from daskprs._system.atomic_file import exchanged, sync_folder
 from daskprs._system.file_lock import claimed
@@ -146,7 +147,7 @@ def claimed_output(target: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            claim = target.with_name(f".{target.name}.daskprs-claim")
+            claim = target.with_name(f".{target.name}{CLAIM}")
             stack.enter_context(claimed(claim, f"the output file {target}"))
         except OSError as error:
             named = Option("output_dir", str(target.parent))
@@ -156,12 +157,12 @@ def claimed_output(target: Path) -> Iterator[None]:
 
 def part_of(target: Path, job: str) -> Path:
     """Return the temporary name of an output file while it is written."""
-    return target.with_name(f".{target.name}.{job}.part")
+    return target.with_name(f".{target.name}.{job}{PART}")
 
 
 def attempts_of(part: Path) -> Path:
     """Return the folder for attempts of other processes at parts of an unfinished output."""
-    return part.with_suffix(".attempts")
+    return part.with_suffix(ATTEMPTS)
 
 
 def put_in_place(part: Path, target: Path) -> None:

@@ -29,7 +29,8 @@ class Plugin:
     """The additions of one package, by name; a value ``module:name`` is imported at first use."""
 
     commands: Mapping[str, str] = field(default_factory=dict)
-    """Commands of click. ``run *.yml`` is for `run` with a script of this suffix."""
+    """Commands of click. ``run *.yml`` is for `run` with a script of this suffix, and
+    ``run --as`` for `run` with this option."""
     variable_files: Mapping[str, str] = field(default_factory=dict)
     """Options of the commands that go on with a job, for files that set environment variables: each
     a function from such a file to the variables. Its docstring is the help."""

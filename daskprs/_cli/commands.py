@@ -93,7 +93,10 @@ class Commands(PluginCommands):
         name, command, words = super().resolve_command(ctx, args)
         if command is run:
             suffix = PurePath(first_argument(run, words)).suffix.lower()
-            if suffix not in ("", ".py"):
+            own = words[: words.index("--")] if "--" in words else words
+            if any(word.partition("=")[0] == "--as" for word in own):
+                command = _plugins.own_part("commands", "run --as") or run
+            elif suffix not in ("", ".py"):
                 command = _plugins.own_part("commands", f"run *{suffix}") or run
         return name, command, words
 

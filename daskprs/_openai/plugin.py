@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from daskprs._plugins import Plugin
 
-PLUGIN = Plugin(commands={"run *.jsonl": "daskprs._openai.command:run_batch_file"})
+COMMAND = "daskprs._openai.command:run_batch_file"
+PLUGIN = Plugin(commands={"run *.jsonl": COMMAND, "run --as": COMMAND})

@@ -215,3 +215,13 @@ def test_the_folder_of_a_job_that_is_done_has_its_answers(tmp_path: Path) -> Non
             called(file, server.url, "--overwrite", "--job-dir", str(tmp_path / "b")).exit_code == 0
         )
         assert server.answers[200] == 10
+
+
+def test_a_batch_file_of_another_name_is_known_by_the_option(tmp_path: Path) -> None:
+    """Words of a script behind `--` are none of this."""
+    file = requests_in(tmp_path, 3).rename(tmp_path / "requests.txt")
+    called_twice = [called(file, "http://127.0.0.1:1"), called(tmp_path / "none.txt", "x")]
+    assert [one.exit_code for one in called_twice] == [EXIT_USAGE] * 2
+    assert "127.0.0.1:1" in called_twice[0].output
+    words = ["run", str(tmp_path / "none.py"), str(file), "--", "--as", "x"]
+    assert "none.py" in CliRunner().invoke(main, words).output

@@ -113,7 +113,8 @@ def map_batches(
     on_error
         ``"raise"``: a mini-batch that fails in all its tries fails the computation. ``"drop"``: its
         rows are left out, with a warning in the log. ``"isolate"``, with ``committed=True``: only
-        those of its rows are left out that fail by themselves, as `parallel_run` does it.
+        those of its rows are left out that fail by themselves, as `parallel_run` does it. There is
+        no ``"null"``.
     job_dir
         With ``committed=True``, the job folder, which all workers must see. Default: a new folder
         for each call, ``./daskprs-jobs/<script>-<time>-<id>``. If an earlier call with the same
@@ -134,6 +135,13 @@ def map_batches(
         Something given to the call cannot be used.
 
     """
+    if str(on_error) == "null":
+        msg = (
+            f"{Option('on_error', on_error)}: not for a lazy collection. Leave bad rows out by "
+            f"{Option('on_error', 'isolate')}, or call parallel_run, which puts rows of nulls in "
+            "their place."
+        )
+        raise OptionError(msg)
     check_one_of(*get_args(OnError))("on_error", on_error)
     given: dict[str, Any] = {**options} if schema is None else {**options, "schema": schema}
     if meta is not None and holds_delayed(data):

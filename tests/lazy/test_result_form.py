@@ -74,3 +74,12 @@ def test_meta_that_announces_no_frame_is_refused(
     frame = dd.from_pandas(pd.DataFrame({"n": [1, 2]}), npartitions=2)
     with pytest.raises(OptionError, match=said):
         daskprs.map_batches(frame, lambda rows: rows, meta=meta, **others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_rows_of_nulls_are_refused_with_what_to_use_instead(*, committed: bool) -> None:
+    """As `parallel_run` has them, which a lazy collection has not."""
+    frame = pd.DataFrame({"n": [1]})
+    given: dict[str, Any] = {"on_error": "null", "committed": committed, "schema": frame}
+    with pytest.raises(OptionError, match=r"Leave bad rows out by on_error='isolate', or call"):
+        daskprs.map_batches(frame, lambda rows: rows, **given)

@@ -229,5 +229,5 @@ def _take_result(record: Job, result: PipelineOutcome) -> None:
         for name, step in result.steps.items()
     ]
     only = record.children[0].outputs if len(record.children) == 1 else {}
-    record.outputs = {**only, **result.outputs}
+    record.outputs = dict(result.outputs or only)  # a single step declares none for its pipeline
     record.logs = [step.log for step in result.steps.values()]

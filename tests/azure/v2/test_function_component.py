@@ -163,8 +163,10 @@ def test_a_module_that_a_step_could_not_use_is_refused(functions: Any) -> None:
     )
     module = importlib.import_module("renamed_function")
     client = MLClient(root="store")
-    job = pipeline(lambda: {"o": module.renamed().outputs.o}, name="p")()
-    assert client.jobs.create_or_update(job).outputs["o"].is_file()
+    job = pipeline(lambda: {"made": module.renamed().outputs.o}, name="p")()
+    made = client.jobs.create_or_update(job).outputs
+    assert [*made] == ["made"]
+    assert made["made"].is_file()
     file = Path("src/renamed_function.py")
     file.write_text(file.read_text().replace("import beside", "import absent_module"))
     with pytest.raises(YamlError, match=r"renamed_function.py imports what .*absent_module"):

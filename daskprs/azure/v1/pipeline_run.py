@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -13,6 +14,7 @@ from daskprs._options.site_defaults import job_root
 from daskprs._suggest import nearest_of
 from daskprs.azure._pipeline_folder import PipelineFolder, read_record
 from daskprs.azure._pipeline_status import pipeline_state_of
+from daskprs.azure._step_logs import DRIVER_LOG
 from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.dataset import FileDataset
 from daskprs.azure.v1.published import refuse_publishing
@@ -20,7 +22,7 @@ from daskprs.azure.v1.run import Run
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from os import PathLike
 
     from daskprs.azure.v1.outputs import Output
@@ -114,13 +116,22 @@ class _EndedRun(Known):
     id: str
     folder: Path
     _status: str
+    _steps: Sequence[StepRun]
     _workspace: Workspace | None = None
 
     def get_status(self, *_: Any, **__: Any) -> str:
         """Return at once how the run has ended: `submit` waits for the end, and raises errors."""
         return WORDS.get(self._status, self._status)
 
-    wait_for_completion = get_status
+    def wait_for_completion(self, show_output: bool = False, *_: Any, **__: Any) -> str:
+        """Return at once how the run has ended; show what its scripts have printed, if asked to.
+
+        The progress of parallel steps was shown while they ran.
+        """
+        for step in self._steps if show_output else ():
+            for line in _printed(step):
+                sys.stdout.write(f"{line}\n")
+        return self.get_status()
 
     @property
     def status(self) -> str:
@@ -206,6 +217,7 @@ class StepRun(_EndedRun):
         self._status = str(status)
         self._workspace = workspace
         self._outputs = {one.name: one for one in record.outputs}
+        self._steps = [self]
 
     def __repr__(self) -> str:
         """Return a line with the status, and one for each output."""
@@ -240,6 +252,18 @@ class StepRun(_EndedRun):
         """Return the run as its script has seen it; for a reused result, the one that made it."""
         made = self.folder if self.result is None else Path(self.result.job_dir)
         return Run(made, self._workspace)
+
+
+def _printed(step: StepRun) -> Iterator[str]:
+    """Yield the lines that the script of a step has printed, behind the name of the step.
+
+    The log of a parallel step is a link to that of its job.
+    """
+    log = step.folder / DRIVER_LOG
+    if log.is_file() and not log.is_symlink():
+        with log.open("rb") as lines:
+            for line in lines:
+                yield f"[{step.name}] {line.decode(errors='replace').rstrip()}"
 
 
 class PipelineRun(_EndedRun):

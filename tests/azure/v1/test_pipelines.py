@@ -125,7 +125,9 @@ def three_steps(store: Any, *, as_table: bool) -> tuple[Pipeline, OutputFileData
 
 
 @pytest.mark.parametrize("as_table", mostly_long([True, False], suite=[True]))
-def test_a_pipeline_of_the_last_step_has_all_that_it_needs(*, as_table: bool) -> None:
+def test_a_pipeline_of_the_last_step_has_all_that_it_needs(
+    capsys: pytest.CaptureFixture[str], *, as_table: bool
+) -> None:
     """An output is files, or a table if it was said how it is read."""
     store = Workspace(root="store").get_default_datastore()
     pipeline, whole = three_steps(store, as_table=as_table)
@@ -134,7 +136,9 @@ def test_a_pipeline_of_the_last_step_has_all_that_it_needs(*, as_table: bool) ->
     experiment = Experiment(pipeline.workspace, "styles")
     run = experiment.submit(pipeline, progress=False)
     assert RunDetails(run).show() is run
+    capsys.readouterr()
     assert run.wait_for_completion(show_output=True) == run.get_status() == "Finished"
+    assert capsys.readouterr().out == "[join.py] joined\n"  # a parallel step's log is no output
     assert [one.name for one in run.get_children()] == ["join.py", "style-it", "split text"]
     between = " " if as_table else ","
     text = "".join(f"{word}{between}plain!\n" for word in ("one", "two", "three"))

@@ -40,6 +40,8 @@ LEAVES_WITHIN_S = REMOVE_WITHIN_S + 5.0
 goes on, or once it sees that the client has gone."""
 ASK_AGAIN_S = 5.0
 """Seconds between requests to a worker that hangs, as long as the scheduler has it."""
+FIRST_PAUSE_S = 0.1
+"""Seconds before the second request to remove a plugin; twice as long before each further one."""
 
 _going_on: set[asyncio.Task[Any]] = set()
 """Tasks of the scheduler's loop, which itself holds only weak references to them."""
@@ -262,12 +264,15 @@ async def end_job(
 
 async def _removed(scheduler: Scheduler, worker: str, name: str) -> None:
     """Remove the plugin from a worker; ask again until the worker answers."""
+    pause_s = FIRST_PAUSE_S
     while worker in scheduler.workers:
         message = {"op": "plugin-remove", "name": name}
         answer = await scheduler.broadcast(msg=message, workers=[worker], on_error="ignore")
         if answer.get(worker):
             return
-        await asyncio.sleep(ASK_AGAIN_S)
+        # One that has died in this moment is about to be removed.
+        await asyncio.sleep(pause_s)
+        pause_s = min(ASK_AGAIN_S, 2 * pause_s)
 
 
 def _go_on(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

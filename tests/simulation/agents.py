@@ -152,6 +152,7 @@ class Agent:
             working_dir="/nowhere/work",
         )
         self.ready = InitDone(0.0)
+        self.was_idle = False
         self.process = SimpleNamespace(orphaned=False, apart=())
         self.usage = SimpleNamespace(samples=())
         self.page = self

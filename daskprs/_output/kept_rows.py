@@ -320,5 +320,5 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
     pandas = pandas_metadata(schema)
     if pandas is None:
         return with_null_types(schema)
-    objects = [one["field_name"] for one in pandas["columns"] if one["numpy_type"] == "object"]
+    objects = {one["field_name"] for one in pandas["columns"] if one["numpy_type"] == "object"}
     return with_null_types(schema, objects)

@@ -323,22 +323,28 @@ class RowMatcher:
             self._refuse(self._why_not(indexes, count, total))
             return
         if count < total:
-            self._look(numbers, total)
+            self._look([np.asarray(one, np.int64) for one in indexes], total)
         self._places.append(numbers + first)
 
-    def _look(self, numbers: Numbers, total: int) -> None:
+    def _look(self, pieces: list[Numbers], total: int) -> None:
         """Note whether the index of fewer rows shows which rows are left."""
         named = [one for one in self._left_out if one.is_named]
         found = [one for one in self._left_out if not one.is_named]
         starts = [0, *(one.stop for one in found)]
         for start, stop in zip(starts, [*(one.start for one in found), total], strict=True):
-            there = numbers[(numbers >= start) & (numbers < stop)]
-            if len(there) in (0, stop - start):
+            inside = [one[(one >= start) & (one < stop)] for one in pieces]
+            there = [one for one in inside if len(one)]
+            numbers = np.concatenate([np.empty(0, np.int64), *there])
+            if len(numbers) in (0, stop - start):
                 continue
-            if not np.array_equal(there, np.arange(start, start + len(there))):
+            # A mini-batch that ran out of memory has run in halves: a piece may begin a call.
+            is_plain = numbers[0] == start and all(
+                np.array_equal(one, np.arange(one[0], one[0] + len(one))) for one in there
+            )
+            if not is_plain:
                 self._is_clear = True
             elif self._first_unclear is None and not np.array_equal(
-                there, _others(start, stop, named)
+                numbers, _others(start, stop, named)
             ):
                 self._first_unclear = self._mini_batch
 

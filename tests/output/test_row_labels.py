@@ -599,6 +599,28 @@ def test_rows_that_have_failed_hide_no_label(case: str) -> None:
         assert places.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("calls", "places"),
+    [
+        ([[1], [3]], [1, 3]),
+        ([[0, 1], [2]], None),  # a filter of four rows, or of two calls with two rows
+        ([[0], [2]], None),
+        ([[0], [3]], None),
+        ([[0, 3]], [0, 3]),
+    ],
+)
+def test_a_new_index_of_each_half_shows_no_row(
+    calls: list[list[int]], places: list[int] | None
+) -> None:
+    """What ran out of memory has run in halves, and each may have reset its index."""
+    matcher = RowMatcher(np.array([0, 4]))
+    for numbers in calls:
+        matcher.add(0, TypedPiece("frame", frame(*numbers), np.array(numbers)))
+    found = matcher.finish()
+    assert (None if found is None else found.tolist()) == places
+    assert (UNCLEAR in matcher.misfit) == (places is None)
+
+
 @given(data=st.data(), sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4))
 def test_a_match_is_the_truth(data: st.DataObject, sizes: list[int]) -> None:
     """Whatever rows pandas leaves, in whatever order, they are the rows that are named."""

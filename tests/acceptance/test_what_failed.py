@@ -182,5 +182,5 @@ def test_of_several_kinds_of_errors_the_most_frequent_counts(tmp_path: Path) -> 
     error = failed(tmp_path, run, allowed_failed_count=2)
     first, where, *more = str(error).splitlines()
     assert first == "ValueError: the usual one"
-    assert re.fullmatch(r"In mini-batch [12] \(rows \d-\d\), attempt \d:", where)
+    assert re.fullmatch(r"In mini-batch [12] \(rows \d-\d\), attempt \d( \(1 charged\))?:", where)
     assert "Errors of the mini-batches that failed: 2 × ValueError, 1 × KeyError." in more

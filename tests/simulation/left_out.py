@@ -8,6 +8,7 @@ from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
@@ -71,7 +72,7 @@ def _plain(value: object) -> object:
     """Return a cell without the types of pandas: a column with a null has floats."""
     if pd.isna(value):
         return None
-    return int(value) if isinstance(value, float) else value
+    return int(value) if isinstance(value, float | np.integer) else value
 
 
 class LeftOut:

@@ -154,9 +154,11 @@ class Stage:
         """Check the output when it gets its name: it is whole."""
         if name != self._target_name or (self.scenario.lies and self.is_calm):
             return
-        is_back = self.moment == OPENING and self.scenario.replaces
+        is_back = self.moment in (OPENING, PUBLISHING) and self.scenario.replaces
         if is_back and self.target.read_bytes() == EARLIER:
-            return  # the last driver died between two steps, where names cannot be exchanged
+            # Names cannot be exchanged, and the second of two steps failed, or the last driver died
+            # before it.
+            return
         self.check(is_over=False)
         store = None if self.driver is None else self.driver.store
         if store is not None:

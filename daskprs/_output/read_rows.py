@@ -305,7 +305,7 @@ class RowMatcher:
     def _match_by_position(self, first: int, count: int, total: int) -> None:
         left_out = [one for one in self._left_out if not one.has_rows]
         found = [one for one in left_out if not one.is_named]
-        for without in ([], left_out, found):  # whoever names a row may return one for it
+        for without in (left_out, found):  # whoever names a row may return one for it
             places = _others(0, total, without)
             if len(places) == count:
                 self._places.append(places + first)

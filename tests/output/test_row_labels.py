@@ -579,6 +579,7 @@ WITHOUT = {
     "a new index after a filter": ([failed_in(0)], [1, 2], True, UNCLEAR),
     "a new index beside a row of nulls": ([failed_in(0, rows=1)], [0, 1, 2], True, UNCLEAR),
     "a new index without a named one": ([failed_in(1, "NAMED")], [0, 1, 2], True, UNCLEAR),
+    "a list of two for one": ([failed_in(1)], [0, 1, 2, 3], False, "its result 4 without an index"),
     "a short list": ([failed_in(1)], [0, 1], False, "its result 2 without an index"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import sys
 import threading
@@ -311,3 +312,14 @@ def test_a_job_without_typed_rows_has_none_to_read(tmp_path: Path) -> None:
             getattr(result, method)()
     with pytest.raises(OptionError, match="'numpy' is none of"):
         result.iter_batches("numpy")  # type: ignore[call-overload]
+
+
+def test_nulls_of_a_mini_batch_without_types_are_those_of_others(tmp_path: Path) -> None:
+    """Days are objects in pandas, and a null of Arrow among them is None."""
+    day = dt.date(2024, 2, 29)
+    some, none = (
+        pa.table({"day": pa.array([day, None], pa.date32())}),
+        pa.table({"day": pa.nulls(1)}),
+    )
+    rows = result_of(tmp_path, some, none).to_pandas()
+    assert rows["day"].tolist() == [day, None, None]

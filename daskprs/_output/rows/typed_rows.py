@@ -116,8 +116,10 @@ class KeptTable:
         places = {name: at for at, name in enumerate(empty.columns)}
         for at in self.untyped:
             place = places.get(frame.columns[at])
+            if place is None or pd.api.types.is_object_dtype(empty.dtypes.iloc[place]):
+                continue  # they are objects already: None, as for other nulls of Arrow
             # A type of NumPy that holds no nulls would become another one.
-            if place is not None and nulls.dtypes.iloc[place] == empty.dtypes.iloc[place]:
+            if nulls.dtypes.iloc[place] == empty.dtypes.iloc[place]:
                 frame.isetitem(at, nulls.iloc[:, place].array)
         return frame
 

@@ -78,6 +78,7 @@ class JobInput:
     def bring_together(self, source: ShuffledKeySource) -> None:
         """Bring the rows of each key together on the workers."""
         options = self._call.options
+        source.drop_earlier(self.scratch)
         if options.start_method == INLINE:
             source.prepare(self.scratch)
             return

@@ -119,6 +119,19 @@ def test_new_keys_are_run_after_the_old_ones_were_tidied_up(script: Path, tmp_pa
     assert 7 in result.to_pandas().index
 
 
+@pytest.mark.usefixtures("inline")
+def test_a_resume_removes_the_rows_of_keys_of_earlier_drivers(script: Path, tmp_path: Path) -> None:
+    """Each driver writes all rows to files of its own, which would fill the disk otherwise."""
+    script.write_text("def run(rows):\n    raise ValueError\n")
+    made = set()
+    for _ in range(2):
+        with pytest.raises(daskprs.ParallelRunFailed):
+            run(FRAME, script, tmp_path / "job", partition_keys="town", resume=True)
+        (file,) = (tmp_path / "job" / "scratch").glob("keyed.*")
+        made.add(file.name)
+    assert len(made) == 2
+
+
 @pytest.mark.long
 def test_the_command_line_goes_on_by_the_folder_alone(script: Path, tmp_path: Path) -> None:
     """The saved call names the script itself, not its snapshot."""

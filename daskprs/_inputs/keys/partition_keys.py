@@ -31,6 +31,8 @@ Shuffle: TypeAlias = (
 """Brings the rows of each key of a prepared table together, as `shuffle` does."""
 Key = tuple[tuple[str, Any], ...]
 """Names and values of the keys of a mini-batch."""
+KEYED = "keyed."
+"""The beginning of the names of the files with the rows of keys."""
 
 
 def by_keys(source: TableSource, keys: Sequence[str]) -> KeySource:
@@ -149,6 +151,12 @@ class ShuffledKeySource(KeySource):
         of_table = 2 * self._source.needed_bytes
         return of_table or sum(file.size_bytes or 0 for file in self._source.files())
 
+    @staticmethod
+    def drop_earlier(scratch: Path) -> None:
+        """Remove what earlier drivers of the job have brought together: each makes it anew."""
+        for file in scratch.glob(f"{KEYED}*"):
+            file.unlink(missing_ok=True)
+
     def bring_together(self, scratch: Path, work: Shuffle) -> None:
         """Let `work` bring the rows together.
 
@@ -156,7 +164,7 @@ class ShuffledKeySource(KeySource):
         may still have agents at work while another driver does this. With as many rows, but another
         number of parts, their places would lead them to rows of other keys.
         """
-        self._files = scratch / f"keyed.{secrets.token_hex(8)}"
+        self._files = scratch / f"{KEYED}{secrets.token_hex(8)}"
         self._groups = work(self._source, self._keys, self._files, self._report)
 
     def _report(self, how_far: str) -> None:

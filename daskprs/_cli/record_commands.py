@@ -180,7 +180,6 @@ def logs(
         job = job_at(folder)
         if not job.master_log.exists():
             refuse_no_job(job)
-        _refuse_other_mini_batch(mini_batch, job)
         wanted = Wanted(failed, mini_batch, process, text)
         stream = LogStream(job, wanted)
         if process is not None and not follow:
@@ -190,6 +189,9 @@ def logs(
             count += 1
             click.echo("\n".join(_entry_lines(entry)))
         if not count:
+            # Mini-batches without rows have numbers, too, but count nowhere.
+            if not (failed or process or text):
+                _refuse_other_mini_batch(mini_batch, job)
             to_stderr("daskprs: the logs have nothing of that.")
 
 

@@ -153,6 +153,16 @@ def test_what_is_about_a_mini_batch_or_of_a_process() -> None:
     )
 
 
+@pytest.mark.usefixtures("inline")
+def test_mini_batches_without_rows_have_numbers_that_are_shown(work: Path) -> None:
+    """They count nowhere, so that numbers go beyond the count of all mini-batches."""
+    (work / "gaps.csv").write_text("a\n1\n" + "\n" * 40 + "2\n")
+    (work / "score.py").write_text("def run(rows):\n    return rows\n")
+    result = daskprs.parallel_run("gaps.csv", "score.py", mini_batch_size="4 B", job_dir="job")
+    assert result.mini_batches.total == 2
+    assert any("mini-batch 10, attempt 1, RUN_DONE" in one for one in lines("--mini-batch", "10"))
+
+
 @pytest.mark.usefixtures("work")
 def test_a_folder_without_a_job_is_refused() -> None:
     """As other commands do it."""

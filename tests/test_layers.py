@@ -78,6 +78,7 @@ LAYERS = {
     """,
     "daskprs._cluster": """
         aside job_figures lost_cluster scaling_demand staged_in_use staged_work thread_pool
+        worker_answers
         governors task_host topics worker_end worker_events
         stage_hosts worker_timer
         connect driver_task lease

@@ -15,6 +15,7 @@ from distributed import Reschedule, fire_and_forget, get_worker
 from distributed.core import Status
 
 from daskprs._cluster.thread_pool import leave_the_threads
+from daskprs._cluster.worker_answers import answers_of
 from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from daskprs._core.outcomes import signal_of
 from daskprs._folders.job_folder import JobFolder
@@ -77,8 +78,7 @@ def carries(client: Client, task: str) -> bool:
 def who_sees(client: Client, folder: JobFolder) -> list[str]:
     """Return the addresses of the workers that see the job folder."""
     path, identity = str(folder.detached), read_regular(folder.detached)
-    # One that dies while it is asked would fail the start of the job by Dask's error.
-    seen = client.run(_sees, path, identity, on_error="ignore")
+    seen = answers_of(client, _sees, path, identity)
     return [worker for worker, sees in seen.items() if sees]
 
 

@@ -20,6 +20,7 @@ from distributed import WorkerPlugin, get_client, get_worker
 from daskprs._agent.node.environment import usable_cores
 from daskprs._agent.node.site import ProbeFile
 from daskprs._cluster.aside import call_aside, called_aside
+from daskprs._cluster.worker_answers import answers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,7 +93,7 @@ def blind_workers(probe: Path) -> list[str]:
     file = ProbeFile(str(probe), secrets.token_hex(8))
     probe.write_text(file.token)
     try:
-        seen = client.run(file.is_seen, on_error="ignore")  # what has gone writes nothing
+        seen = answers_of(client, file.is_seen)  # what has gone writes nothing
     finally:
         probe.unlink(missing_ok=True)
     return [worker for worker, sees in seen.items() if not sees]

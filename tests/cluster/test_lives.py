@@ -143,6 +143,20 @@ def test_a_worker_that_dies_while_it_is_asked_is_left_out(
     assert blind_workers(tmp_path / "probe") == []
 
 
+def test_another_error_of_a_worker_that_is_asked_is_raised(tmp_path: Path) -> None:
+    """One without daskprs, say: else the job folder would be blamed, which no worker sees."""
+
+    def run(*_: Any, on_error: str) -> dict[str, Any]:
+        error = {"b": ModuleNotFoundError("No module named 'daskprs'")}
+        return {"a": True, **(error if on_error == "return" else {})}
+
+    folder = JobFolder(tmp_path)
+    folder.detached.parent.mkdir(parents=True, exist_ok=True)
+    folder.detached.write_text("{}")
+    with pytest.raises(ModuleNotFoundError):
+        who_sees(cast("Any", SimpleNamespace(run=run)), folder)
+
+
 def test_tasks_of_others_may_have_any_key() -> None:
     """Numbers are keys, too; the driver hears of the worker's loss all the same."""
     plugin = JobPlugin("job", ("topic",), "client", b"")

@@ -96,7 +96,7 @@ def checked_output(
     target = place / options.output_name if form.text else None
     if output_dir and target is not None and not (options.resume and has_begun(folder)):
         given = f"{str(output_dir).rstrip('/')}/{options.output_name}" if far else str(target)
-        _refuse_input(data, given, options, form, skips_hidden=unit == "row")
+        _refuse_input(data, given, folder, options, form, skips_hidden=unit == "row")
     remote = None
     if far:
         name = options.output_name if form.text else None
@@ -110,14 +110,21 @@ def checked_output(
 
 
 def _refuse_input(
-    data: Any, output: str, options: RunOptions, form: OutputSpec, *, skips_hidden: bool
+    data: Any,
+    output: str,
+    folder: JobFolder,
+    options: RunOptions,
+    form: OutputSpec,
+    *,
+    skips_hidden: bool,
 ) -> None:
     """Refuse an output among the files of the input, or in the place of one."""
     file = output
     if form.is_dataset and not form.single_file:
         parts = [*(f"{name}=" for name in form.partition_by), f"part-00000-0.{form.format}"]
         file = "/".join([output, *parts])
-    listing = listing_of(data, output, file, skips_hidden=skips_hidden)
+    job = str(folder.path)
+    listing = listing_of(data, output, file, skips_hidden=skips_hidden, job=job)
     if listing is None or is_described(data):
         return
     path, replaces = listing

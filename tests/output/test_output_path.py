@@ -19,6 +19,7 @@ from click.testing import CliRunner
 import daskprs
 from daskprs import OptionError
 from daskprs._cli import main
+from daskprs._inputs.files.listed_again import listing_of
 from daskprs._job import checked_output
 from daskprs.errors import JobChanged, OutputError, ParallelRunFailed
 from tests.support.object_store import object_store
@@ -291,6 +292,18 @@ def test_an_output_that_would_be_input_is_refused(
         scored(data=data, job_dir="job", **places)
     assert not (tmp_path / "job").exists()
     assert [one.name for one in Path("in").iterdir()] == ["a.csv"]
+
+
+def test_an_output_in_the_job_folder_is_no_input_of_what_lists_the_folder(tmp_path: Path) -> None:
+    """Listings leave folders of jobs out, but for those that they name."""
+    (tmp_path / "in" / "job").mkdir(parents=True)
+    FRAME.to_csv(tmp_path / "in" / "a.csv", index=False)
+    job = str(tmp_path / "in" / "job")
+    out = f"{job}/out.csv"
+    for data in ("in", "in/*", "in/*/*.csv", "in/job/*", "in/job"):
+        found = listing_of(str(tmp_path / data), out, out, skips_hidden=True, job=job)
+        assert (found is not None) == ("job" in data), data
+    assert scored(data="in", job_dir="in/job", output="in/job/out.csv").output_file is not None
 
 
 def test_a_job_that_has_begun_with_an_output_among_its_input_goes_on(

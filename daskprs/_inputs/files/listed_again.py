@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def listing_of(data: Any, output: str, file: str, *, skips_hidden: bool) -> tuple[str, bool] | None:
+def listing_of(
+    data: Any, output: str, file: str, *, skips_hidden: bool, job: str = ""
+) -> tuple[str, bool] | None:
     """Return the path of an input that lists an output, or whose files it would replace.
 
     Parameters
@@ -29,6 +31,8 @@ def listing_of(data: Any, output: str, file: str, *, skips_hidden: bool) -> tupl
         That of a file of it: of the output itself, or of a part in its folder.
     skips_hidden
         Whether the input is without hidden files, as tables are.
+    job
+        The job folder, which listings leave out, if anything else is named; empty: there is none.
 
     Returns
     -------
@@ -44,12 +48,17 @@ def listing_of(data: Any, output: str, file: str, *, skips_hidden: bool) -> tupl
         return None
     resolved = lru_cache(maxsize=1)(os.path.realpath)  # files of a folder are named in a row
     output, file = _place(output, resolved), _place(file, resolved)
+    job = _place(job, resolved) if job else ""
+    is_left_out = bool(job) and _is_in(file, job)
     for path in map(os.fspath, named):
         root = glob_root(path, _exists) if is_glob(path) else path
         place = _place(root, resolved)
         if place == file or _is_in(place, output):
             return path, True
         if not _is_in(file, place):
+            continue
+        parts = filter(None, path[len(root) :].split("/"))
+        if is_left_out and not _is_in(place, job) and all(map(is_glob, parts)):
             continue
         below = file[len(place.rstrip("/")) :].strip("/").split("/")
         is_hidden = skips_hidden and any(part.startswith((".", "_")) for part in below)

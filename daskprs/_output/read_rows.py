@@ -303,9 +303,13 @@ class RowMatcher:
             self._match_by_index(first, count, total, indexes)
 
     def _match_by_position(self, first: int, count: int, total: int) -> None:
-        left_out = [one for one in self._left_out if not one.has_rows]
-        found = [one for one in left_out if not one.is_named]
-        for without in (left_out, found):  # whoever names a row may return one for it
+        found = [one for one in self._left_out if not one.is_named]
+        has_returned_none = not len(_others(0, total, found))
+        gone = [one for one in self._left_out if not one.has_rows]
+        # Where all have failed, there are rows of nulls alone; if they failed again in a resume,
+        # the record has them all at the last one. Whoever names a row may return one for it.
+        lacks = [] if has_returned_none else gone
+        for without in (lacks, [one for one in lacks if not one.is_named]):
             places = _others(0, total, without)
             if len(places) == count:
                 self._places.append(places + first)

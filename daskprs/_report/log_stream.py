@@ -339,7 +339,8 @@ class AttemptSpans:
             is_failed = cells["Status"] != Status.RUN_DONE
             # A job may have a million attempts: those that left nothing are of no use here.
             if is_failed or "stdout" in detail or "stderr" in detail or self._has_logger(who):
-                ended = _later(started, float(cells["Elapsed Seconds"]))
+                # The table rounds both to milliseconds: a line of the last one would be left out.
+                ended = _later(started, float(cells["Elapsed Seconds"]) + 0.001)
                 parts = _part(detail.get("stdout")), _part(detail.get("stderr"))
                 span = AttemptSpan(started, ended, int(row[0]), is_failed, *parts)
                 self._of.setdefault(who, []).append(span)

@@ -78,7 +78,7 @@ def carries(client: Client, task: str) -> bool:
 def who_sees(client: Client, folder: JobFolder) -> list[str]:
     """Return the addresses of the workers that see the job folder."""
     path, identity = str(folder.detached), read_regular(folder.detached)
-    seen = answers_of(client, _sees, path, identity)
+    seen, _ = answers_of(client, _sees, path, identity)
     return [worker for worker, sees in seen.items() if sees]
 
 

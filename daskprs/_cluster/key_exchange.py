@@ -32,6 +32,7 @@ from daskprs._cluster.partition_feed import PartitionFeed
 from daskprs._cluster.scheduler_plugin import JobPlugin, leave
 from daskprs._cluster.staged_work import HeldPartition, StagedWork
 from daskprs._cluster.topics import forget
+from daskprs._cluster.worker_answers import answers_of
 from daskprs._cluster.worker_timer import WorkerTimer
 from daskprs._inputs.collections.source import CollectionSource
 from daskprs._inputs.frames.inline_data import CarryingReader, FarReader, carried
@@ -340,13 +341,11 @@ class KeyExchange:
         """Return what a function says on all workers; one that is going is asked no more."""
         until_s = time.monotonic() + self._timeout_s
         while True:
-            answers = [*self._client.run(function, *given, on_error="return").values()]
-            failed = [one for one in answers if isinstance(one, Exception)]
-            if not failed:
-                return answers
-            for error in failed:
-                if not isinstance(error, OSError) or time.monotonic() > until_s:
-                    raise error
+            answers, lost = answers_of(self._client, function, *given)
+            if not lost:
+                return [*answers.values()]
+            if time.monotonic() > until_s:
+                raise lost[0]
             # A worker has died meanwhile, or cannot be reached, as the scheduler will soon notice.
             self.check()
             time.sleep(LOOK_EVERY_S)

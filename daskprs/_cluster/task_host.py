@@ -93,7 +93,7 @@ def blind_workers(probe: Path) -> list[str]:
     file = ProbeFile(str(probe), secrets.token_hex(8))
     probe.write_text(file.token)
     try:
-        seen = answers_of(client, file.is_seen)  # what has gone writes nothing
+        seen, _ = answers_of(client, file.is_seen)  # what has gone writes nothing
     finally:
         probe.unlink(missing_ok=True)
     return [worker for worker, sees in seen.items() if not sees]

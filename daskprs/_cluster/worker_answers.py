@@ -10,10 +10,16 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def answers_of(client: Client, function: Callable[..., Any], *given: Any) -> dict[str, Any]:
-    """Return what a function returns, by worker; a worker that dies meanwhile is left out."""
-    answers = client.run(function, *given, on_error="return")
-    for error in answers.values():
-        if isinstance(error, Exception) and not isinstance(error, OSError):
-            raise error
-    return {worker: one for worker, one in answers.items() if not isinstance(one, Exception)}
+def answers_of(
+    client: Client, function: Callable[..., Any], *given: Any
+) -> tuple[dict[str, Any], list[OSError]]:
+    """Return what a function returns, by worker, and the errors of workers that die meanwhile."""
+    answers, lost = {}, []
+    for worker, one in client.run(function, *given, on_error="return").items():
+        if isinstance(one, OSError):
+            lost.append(one)
+        elif isinstance(one, Exception):
+            raise one
+        else:
+            answers[worker] = one
+    return answers, lost

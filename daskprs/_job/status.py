@@ -11,6 +11,7 @@ from daskprs._core.ending import JobStatus
 from daskprs._core.events import Counts
 from daskprs._folders.job_lock import has_begun, holder, latest_epoch
 from daskprs._job.result import RUNNING, ParallelRunResult
+from daskprs._options.run_options import TABLE
 from daskprs._output.journal.history import History
 from daskprs._report.progress_file import JobOfOthers, preparation_of
 from daskprs.errors import JobFolderError, JournalError
@@ -118,9 +119,14 @@ def _error(history: History) -> tuple[str, str]:
 
 
 def _why(history: History | None) -> tuple[str, dict[str, Any]]:
-    """Return why a job that nobody is at work on has ended, and the options that it needs."""
+    """Return why a job that nobody is at work on has ended, and the options that it needs.
+
+    They become words of a command, and a folder may be from anybody: nothing but options is taken.
+    """
     ended = (history and history.ended) or {}
-    return str(ended.get("reason", "")), dict(ended.get("again", {}))
+    again = ended.get("again")
+    named = again.items() if isinstance(again, dict) else ()
+    return str(ended.get("reason", "")), {name: one for name, one in named if name in TABLE}
 
 
 def refuse_no_job(folder: JobFolder) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from daskprs import ParallelRunInterrupted
 from daskprs._core import deadline
 from daskprs._core.ending import JobStatus
 from daskprs._folders.job_folder import JobFolder
+from daskprs._job import status
 from daskprs._job.known_end import KnownEnd
 from daskprs._job.status import state_of
 from daskprs._options.run_options import RunOptions
@@ -67,6 +69,15 @@ def test_a_job_is_interrupted_before_its_deadline_and_resumed(
     assert done.status == "Completed"
     assert seen() == [*"01234567"]
     assert pd.read_csv(tmp_path / "n.csv").equals(ROWS)
+
+
+@pytest.mark.parametrize("again", [{"program": "rm", "deadline": None}, ["deadline"], "deadline"])
+def test_a_folder_of_anybody_adds_nothing_but_options_to_a_command(again: object) -> None:
+    """The words to resume its job are pasted into a terminal."""
+    history: Any = SimpleNamespace(ended={"reason": "late", "again": again})
+    reason, options = status._why(history)
+    assert reason == "late"
+    assert options == ({"deadline": None} if isinstance(again, dict) else {})
 
 
 @pytest.mark.usefixtures("inline")

@@ -81,7 +81,7 @@ class Permits:
         self._polled: set[asyncio.AbstractEventLoop] = set()
         """The loops in which calls wait."""
         self.not_awaited: deque[FrameSummary] = deque()
-        """Where permits were made that nobody has awaited."""
+        """The lines of the script that made a permit without awaiting it."""
 
     # ---- calls ----
 
@@ -375,7 +375,7 @@ class Permit:
     def __del__(self) -> None:
         """Note a permit that was not awaited: the request went out without it.
 
-        It is told of at the end of the call: nothing may be sent while memory is freed.
+        A warning follows at the end of the call, since nothing may be sent while memory is freed.
         """
         if self.made_at is not None and not self._is_asked:
             self._call.permits.not_awaited.append(FrameSummary(*self.made_at, lookup_line=False))

@@ -314,7 +314,9 @@ class Governor:
     def _hear(self, member: _Member, report: Report, now_s: float) -> None:
         """Take a report; what it has not got, or has given back, is there for others."""
         before = member.report
-        member.every_s, member.heard_s = max(0.0, now_s - member.heard_s), now_s
+        # One that was stopped for minutes is not waited for as long when it stops again.
+        most_s = HEARD_S + 2 * member.every_s
+        member.every_s, member.heard_s = min(most_s, max(0.0, now_s - member.heard_s)), now_s
         self._requests.take(report.granted - before.granted)
         over = max(0, report.tokens_taken - report.tokens_granted)  # corrected after the fact
         self._tokens.take(report.tokens_granted + over - before.tokens_granted)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
+import re
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -20,6 +23,7 @@ from daskprs._output.rows.typed_rows import decode
 from daskprs._output.spec import OutputSpec
 from daskprs._output.spool import UnwritableError
 from daskprs._system.seal import Seal
+from daskprs.errors import ReturnTypeError
 
 
 def test_a_full_disk_is_the_fault_of_no_piece() -> None:
@@ -51,6 +55,21 @@ def test_the_index_of_an_arrow_table_is_no_column_of_rows_of_nulls() -> None:
     table = pa.Table.from_pandas(pd.DataFrame({"n": [1]}, index=["a"]))
     nulls.write(RowWriter(OutputSpec(text=False, typed=False)), table, 0)
     assert nulls.columns == ("n",)
+
+
+def test_names_that_are_numbers_are_told_as_text() -> None:
+    """A mini-batch in which no row succeeds has them, too."""
+    nulls = NullRows()
+    frame = pd.DataFrame([[1, 2, 3]], columns=pd.Index([0.5, np.int64(3), True], dtype=object))
+    nulls.write(RowWriter(OutputSpec(text=False, typed=False)), frame, 0)
+    assert nulls.columns == ("0.5", "3", "True")
+
+
+@pytest.mark.parametrize("name", [("a", "b"), math.nan, pd.Timestamp("2020-01-01")])
+def test_names_that_another_mini_batch_could_not_have_are_refused(name: Any) -> None:
+    frame = pd.DataFrame([[1, 2]], columns=pd.Index(["a", name], dtype=object))
+    with pytest.raises(ReturnTypeError, match=re.escape(f"returned a column {name!r}: ")):
+        NullRows().write(RowWriter(OutputSpec(text=False, typed=False)), frame, 0)
 
 
 def test_rows_of_arrow_get_types_of_pandas_that_hold_nulls() -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 NULLABLE = {"b": "boolean", "i": "Int", "u": "UInt"}
 """Types of pandas that hold nulls, by the kind of NumPy's types that hold none."""
+NAMES = (str, int, float, np.integer, np.floating, np.bool_)
+"""Types of the names of columns that are the same as text in each output."""
 
 
 class _Waiting(NamedTuple):
@@ -76,6 +78,7 @@ class NullRows:
         for block in map(_with_null_types, _blocks(result)):
             self._has_rows |= len(block) > 0
             if self._columns is None:
+                _check_names(block)
                 self._columns = block[:0]
                 self._write_waiting(writer)
             writer.take(_with_errors(block, [None] * len(block)), first_row)
@@ -95,9 +98,7 @@ class NullRows:
             return None
         is_table = isinstance(self._columns, pa.Table)
         names = apart(self._columns)[0].column_names if is_table else [*self._columns.columns]
-        kept = tuple(name for name in names if name not in self._included)
-        is_plain = all(isinstance(name, str | int) for name in kept)
-        return tuple(map(str, kept)) if is_plain else None
+        return tuple(str(name) for name in names if name not in self._included)
 
     def finish(self, writer: RowWriter) -> None:
         """Write what still waits, where anything says the columns that `run` did not return."""
@@ -151,6 +152,21 @@ def _of_elements(elements: Iterator[Any]) -> Iterator[Block]:
             msg = "run() returned a list with frames in it. Put them together with pandas.concat."
             raise ReturnTypeError(msg)
         yield column_of(some)
+
+
+def _check_names(block: Block) -> None:
+    """Refuse names of columns that a mini-batch in which no row succeeds could not have.
+
+    It learns them as text from another mini-batch.
+    """
+    for name in () if isinstance(block, pa.Table) else block.columns:
+        if not isinstance(name, NAMES) or name != name:  # noqa: PLR0124 - not a number
+            msg = (
+                f"run() returned a column {name!r}: with on_error='null', names of columns are "
+                "text or numbers. Rename the columns, for example by "
+                "frame.set_axis([str(name) for name in frame.columns], axis=1)."
+            )
+            raise ReturnTypeError(msg)
 
 
 def _with_errors(block: Block, errors: list[str | None]) -> Block:

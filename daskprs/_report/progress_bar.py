@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import IO, TYPE_CHECKING, ClassVar, Protocol
 from weakref import WeakSet
 
@@ -126,8 +127,9 @@ class ProgressBar:
 class Terminal:
     """A terminal; its live lines appear once the job has run for `FIRST_DRAWN_S`."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], name: str = "") -> None:
         self._stream = stream
+        self._name = name
         self._line: Display | None = None
 
     def show(self, watched: Watched) -> None:
@@ -135,7 +137,7 @@ class Terminal:
         if self._line is None and watched.elapsed_s >= FIRST_DRAWN_S:
             from daskprs._report.live_line import LiveLines  # rich takes a tenth of a second
 
-            self._line = LiveLines(self._stream)
+            self._line = LiveLines(self._stream, self._name)
         if self._line is not None:
             self._line.show(watched)
 
@@ -144,8 +146,11 @@ class Terminal:
         if self._line is not None:
             self._line.say(text)
         else:
-            self._stream.write(f"{text}\n")
-            self._stream.flush()
+            # Above the live lines of another job, which stand in for the stream.
+            is_drawn = getattr(sys.stderr, "rich_proxied_file", None) is self._stream
+            stream = sys.stderr if is_drawn else self._stream
+            stream.write(f"{text}\n")
+            stream.flush()
 
     def output(self, lines: list[str]) -> None:
         """Write lines of the script above the live line."""
@@ -217,7 +222,7 @@ def display_for(stream: IO[str], folder: JobFolder, name: str = "") -> Display:
 def display_on(stream: IO[str], name: str = "") -> Display:
     """Return live lines for a terminal, and for anything else a line now and then."""
     terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return Terminal(stream) if terminal else PlainLines(stream, name)
+    return Terminal(stream, name) if terminal else PlainLines(stream, name)
 
 
 def progress_for(

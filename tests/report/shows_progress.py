@@ -9,7 +9,7 @@ from daskprs._core.events import MessageLogged, SlotsChanged
 from daskprs._core.outcomes import Failure
 from daskprs._folders.job_folder import JobFolder
 from daskprs._report.job_view import JobWatch
-from daskprs._report.progress_bar import progress_for
+from daskprs._report.progress_bar import display_on, progress_for
 from tests.support.job_events import attempt, job_ended, job_started, slot, stood
 
 if TYPE_CHECKING:
@@ -49,4 +49,28 @@ def main(how: str) -> None:
     print("the end")
 
 
-main(sys.argv[1])
+def two_jobs() -> None:
+    """Show two jobs at a time, as `daskprs.start` does; the first ends before the other."""
+    watches = [JobWatch(), JobWatch()]
+    displays = [display_on(sys.stderr, name) for name in ("first", "second")]
+    for watch in watches:
+        watch.tell(job_started())
+        watch.tell(SlotsChanged(1, 2))
+    for tenth in range(5, 15):
+        for display, watch in zip(displays, watches, strict=True):
+            watch.tell(stood(tenth // 2, elapsed_s=tenth / 10, slots=MOVING))
+            display.show(watch)
+            if tenth == 5 and display is displays[0]:
+                displays[1].say("before its lines")
+    displays[1].say("a warning")
+    displays[0].end(watches[0].view())
+    watches[1].tell(stood(9, elapsed_s=9, slots=MOVING))
+    displays[1].show(watches[1])
+    displays[1].end(watches[1].view())
+    print("the end")
+
+
+if sys.argv[1] == "two":
+    two_jobs()
+else:
+    main(sys.argv[1])

@@ -60,6 +60,23 @@ def test_an_interrupt_leaves_no_garbage() -> None:
     assert terminal.screen.cursor_shown
 
 
+def test_the_lines_of_two_jobs_stand_one_below_another_with_their_names() -> None:
+    """Each of them once erased the lines of the other."""
+    with Terminal([*PROGRAM, "two"], 80) as terminal:
+        assert terminal.read_to_the_end() == 0
+    bar = "━" * 14
+    assert terminal.screen.lines == [
+        "before its lines",
+        "second: a warning",
+        f"first: {bar}  70 %  7/10 mini-batches, 1 s, 5.0/s",
+        f"second: {bar}  90 %  9/10 mini-batches, 9 s, 1.0/s",
+        "the end",
+        "",
+    ]
+    assert "second: 2 processes: 2 running" in terminal.said
+    assert terminal.screen.cursor_shown
+
+
 @pytest.mark.parametrize(("columns", "exported"), [(20, ""), (40, ""), (79, ""), (40, "120")])
 def test_a_narrow_terminal_has_one_line_too(columns: int, exported: str) -> None:
     """What there is no room for is left out: a line that wraps could not be drawn over."""

@@ -172,8 +172,6 @@ class History:
         """The same of commits whose record follows."""
         self.run_again: set[int] = set()
         """Mini-batches, by number, whose failed items the last epoch runs, and has not yet run."""
-        self._replaced: dict[int, tuple[int, int]] = {}
-        """Epoch and number of the commit that each of these commits takes the place of."""
         self.publications: list[Publication] = []
         self.published: set[int] = set()
         """Epochs that recorded that their output is in place."""
@@ -216,7 +214,7 @@ class History:
                 self.ended, self.is_done, self.settled = None, False, None
                 self._headers = HeaderNumbers()
                 # Of commits that were lost with their machine.
-                self._announced, self._replaced, self.run_again = {}, {}, set()
+                self._announced, self.run_again = {}, set()
             if epoch == self.epoch:
                 self._read(self._folder.journal(epoch))
 
@@ -261,8 +259,9 @@ class History:
         dropped = np.array([key for by, key in self._dropped if by <= last], dtype=np.uint64)
         there = (epochs <= last) & ~np.isin(_key(epochs, self.recorded()), dropped)
         rows = np.flatnonzero(there)
-        # Two drivers that believed that a folder is theirs may each have committed a mini-batch.
-        # The newer one alone publishes, and its failed rows are those of its own commit.
+        # A mini-batch has a newer commit when its failed items have run again. And two drivers that
+        # believed that a folder is theirs may each have committed it: the newer one alone
+        # publishes, and its failed rows are those of its own commit.
         newest: Numbers = rows[::-1]
         _, places = np.unique(indexes[newest], return_index=True)
         chosen: Numbers = newest[places]
@@ -389,8 +388,8 @@ class History:
             case ["renumbered", before, now]:
                 old, new = (np.array(one, np.uint32) for one in (before, now))
                 self._renumber(epoch, IndexMapping(old, new, 0))
-            case ["replaces", int(of_epoch), int(of_index), int(index)]:
-                self._replaced[index] = of_epoch, of_index
+            case ["replaces", int(), int(), int()]:
+                pass  # the newer commit of a mini-batch stands in any case
             case ["failed rows again"]:
                 self.run_again = {*self.failed_rows}
             case ["again"]:
@@ -420,11 +419,7 @@ class History:
         if self.given_up:
             for index in commits.index:
                 self.given_up.pop(index, None)
-        if self._replaced:
-            for index in commits.index:
-                if index in self._replaced:
-                    self.run_again.discard(index)
-                    self._dropped.append((epoch, _key(*self._replaced.pop(index))))
+        self.run_again.difference_update(commits.index)
         if self._announced or self.failed_rows:
             for index in commits.index:
                 self.failed_rows.pop(index, None)

@@ -199,6 +199,14 @@ def test_modules_that_the_caller_has_chosen_stay_chosen() -> None:
         cloudpickle.unregister_pickle_by_value(module)
 
 
+def test_a_program_under_two_names_is_pickled_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spawned process, such as a worker under a nanny, has `__main__` as `__mp_main__`, too."""
+    monkeypatch.setitem(sys.modules, "another_name", sys.modules[__name__])
+    with OwnModules(install_nothing, None).by_value():
+        assert __name__ in cloudpickle.list_registry_pickle_by_value()
+    assert __name__ not in cloudpickle.list_registry_pickle_by_value()
+
+
 def install_nothing(rows: object) -> object:
     """Return the rows."""
     return rows

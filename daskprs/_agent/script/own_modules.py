@@ -130,15 +130,17 @@ class OwnModules:
     def by_value(self) -> Iterator[None]:
         """Have cloudpickle pickle these modules by value, besides those that the caller chose."""
         with _registry:
-            chosen = cloudpickle.list_registry_pickle_by_value()
+            # By name: a spawned process, such as a worker under a nanny, has its program under two.
+            known = set(cloudpickle.list_registry_pickle_by_value())
             registered = []
             for module in list(sys.modules.values()):
-                if self._are_of(module) and module.__name__ not in chosen:
+                if self._are_of(module) and module.__name__ not in known:
                     try:
                         cloudpickle.register_pickle_by_value(module)
                     except ValueError:
                         continue
                     registered.append(module)
+                    known.add(module.__name__)
             try:
                 yield
             finally:

@@ -77,10 +77,10 @@ LAYERS = {
         pipeline
     """,
     "daskprs._cluster": """
-        aside job_figures lost_cluster scaling_demand staged_in_use staged_work thread_pool
+        aside job_figures lost_cluster own_tasks staged_in_use staged_work thread_pool
         worker_answers
         governors task_host topics worker_end worker_events
-        stage_hosts worker_timer
+        scaling_demand stage_hosts worker_timer
         connect driver_task lease
         remote stage_calls
         scheduler_plugin slot_allocator

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from distributed import Reschedule, fire_and_forget, get_worker
 from distributed.core import Status
 
+from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.thread_pool import leave_the_threads
 from daskprs._cluster.worker_answers import answers_of
 from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
@@ -67,7 +68,8 @@ def carry(job_dir: str, task: str, unwritten: HiddenValues) -> int:
 
 def submit_driver(client: Client, folder: JobFolder, task: str, unwritten: HiddenValues) -> None:
     """Submit the task, independently of this client, with what the job folder does not keep."""
-    fire_and_forget(client.submit(carry, str(folder), task, unwritten, key=task, pure=False))
+    with unannotated():
+        fire_and_forget(client.submit(carry, str(folder), task, unwritten, key=task, pure=False))
 
 
 def carries(client: Client, task: str) -> bool:

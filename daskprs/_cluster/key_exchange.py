@@ -28,6 +28,7 @@ from daskprs._cluster.key_worker import (
     rest,
 )
 from daskprs._cluster.lost_cluster import lost_cluster_ignored
+from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.partition_feed import PartitionFeed
 from daskprs._cluster.scheduler_plugin import JobPlugin, leave
 from daskprs._cluster.staged_work import HeldPartition, StagedWork
@@ -288,7 +289,8 @@ class KeyExchange:
             msg = f"{piece.kind}: {piece.message}"
             raise LoadError(msg)
         partition, key = feed.held[number].staged, deal_key(self._name, number)
-        deal = self._client.submit(deal_partition, self._name, mini_batch, partition, key=key)
+        with unannotated():
+            deal = self._client.submit(deal_partition, self._name, mini_batch, partition, key=key)
         self._dealt.append(deal)
         return deal
 
@@ -386,18 +388,22 @@ class KeyExchange:
     def _deals(self, pieces: Iterable[tuple[int, list[MiniBatch]]]) -> Iterator[Future]:
         for piece, mini_batches in pieces:
             key = deal_key(self._name, piece)
-            yield self._client.submit(deal_piece, self._name, piece, mini_batches, key=key)
+            with unannotated():
+                deal = self._client.submit(deal_piece, self._name, piece, mini_batches, key=key)
+            yield deal
 
     def _gathers(self, parts: int) -> Iterator[Future]:
         pieces = len(self._dealt)
         for part in range(parts):
             key = (f"{self._name}-gather", part)
-            gathered = self._client.submit(
-                gather_part, self._name, part, pieces, key=key, pure=False
-            )
-            self._parts.append(gathered)
-            key = (f"{self._name}-index", part)
-            yield self._client.submit(index_of, gathered, key=key, priority=FIRST, pure=False)
+            with unannotated():
+                gathered = self._client.submit(
+                    gather_part, self._name, part, pieces, key=key, pure=False
+                )
+                self._parts.append(gathered)
+                key = (f"{self._name}-index", part)
+                index = self._client.submit(index_of, gathered, key=key, priority=FIRST, pure=False)
+            yield index
 
     def _in_turn(self, tasks: Iterator[Future], submitted: list[Future]) -> Iterator[int]:
         """Submit tasks, a few ahead of the threads; yield how many are done each time."""

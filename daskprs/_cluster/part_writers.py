@@ -26,6 +26,7 @@ from distributed.protocol.pickle import dumps
 from daskprs._agent.node.site import ProbeFile
 from daskprs._cluster.lease import fetched
 from daskprs._cluster.lost_cluster import lost_cluster_ignored
+from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.part_worker import PartsPlugin, write_on_worker
 from daskprs._cluster.remote.nodes import LARGE_LEASES
 from daskprs._cluster.scheduler_plugin import JobPlugin, leave
@@ -335,19 +336,19 @@ class PartWriters(Executor):
 
     def _submitted(self, plan: PartPlan, body: bytes, worker: str, number: int) -> DaskFuture:
         try:
-            return self._client.submit(
-                write_on_worker,
-                self._name,
-                number,
-                str(self._attempts),
-                body,
-                size_of(plan),
-                key=(self._name, number),
-                workers=[worker],
-                priority=PRIORITY,
-                retries=0,
-                pure=False,
-            )
+            with unannotated():
+                return self._client.submit(
+                    write_on_worker,
+                    self._name,
+                    number,
+                    str(self._attempts),
+                    body,
+                    size_of(plan),
+                    key=(self._name, number),
+                    workers=[worker],
+                    priority=PRIORITY,
+                    pure=False,
+                )
         except Exception as error:  # the cluster has gone: another writer may be there
             raise PartLost(str(error)) from error
 

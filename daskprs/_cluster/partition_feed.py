@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dask._task_spec import Task, TaskRef
 from distributed import KilledWorker, get_worker
 
+from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.partition_tasks import submit_group
 from daskprs._cluster.staged_in_use import PARTITIONS
 from daskprs._cluster.staged_work import HeldPartition, StagedWork
@@ -23,7 +24,7 @@ from daskprs._inputs.collections.partition_table import NOT_COMPUTED
 from daskprs._inputs.collections.staging import staged
 from daskprs._inputs.source.pieces import Uncomputed
 from daskprs._report.humanize import counted
-from daskprs.errors import InputChanged
+from daskprs.errors import DaskprsError, InputChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,6 +86,13 @@ class Answer(NamedTuple):
     """None: there was no thread to fetch it."""
 
 
+DROPPED = (
+    "the cluster has dropped the persisted data that the input is made of: the client was "
+    "restarted (Client.restart), or has lost its connection to the scheduler. Persist the input "
+    "again, and go on with resume=True."
+)
+
+
 class PartitionFeed(StagedWork[SubmittedPartition]):
     """Submits the partitions of a collection, and turns those that are staged into mini-batches.
 
@@ -114,6 +122,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         super().__init__()
         self._source = source
         self._name = f"daskprs-partition-{job_id}"
+        self._form = f"{self._name}-form"
+        """The key of the form of all partitions."""
         self._is_settled = is_settled
         self._client: Client
         self._wake: Callable[[], None] = lambda: None
@@ -156,7 +166,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         One that was computed again beside a partition that kills workers is blamed, too: it is
         submitted once more.
         """
-        if self._client.scheduler_comm is not self._connection:
+        if self._is_cut_off():
             return False
         blamed = [number for number, one in self.held.items() if self._is_blamed(number, one)]
         for number in blamed:
@@ -207,7 +217,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
 
     def _hear(self, timeout_s: float = 0.0) -> None:
         """Take the answers that are there; wait for the first one."""
-        if self._client.scheduler_comm is not self._connection:
+        if self._is_cut_off():
             self._submit_again()
         self._fetch_forgotten()
         with suppress(Empty):
@@ -276,8 +286,9 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._graph = self._source.graph.of(numbers)
         # As an argument of each task, the form of a hundred columns added 40 % to the driver's
         # traffic.
-        form = self._client.submit(itself, self._source.form, key=f"{self._name}-form")
-        self._kept = {form.key: form}
+        with unannotated():
+            form = self._client.submit(itself, self._source.form, key=self._form)
+        self._kept = {self._form: form}
         self._ends.clear()
         self._todo, self._located = deque(), {}
         needed = {number: _futures_of(self._graph, number) for number in numbers}
@@ -393,7 +404,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         attempt = (self._attempts[number],) if number in self._attempts else ()
         key, told = (self._name, number, *attempt), (f"{self._name}-told", number, *attempt)
         tail = {
-            key: Task(key, stage, TaskRef(group.output), number, TaskRef(f"{self._name}-form")),
+            key: Task(key, stage, TaskRef(group.output), number, TaskRef(self._form)),
             told: Task(told, describe, TaskRef(key)),
         }
         wanted = [key, told, *group.keeps]
@@ -406,10 +417,29 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         partition.described.add_done_callback(lambda _: self._fetch_later(number, partition))
         return pinned
 
+    def _is_cut_off(self) -> bool:
+        """Say whether the scheduler knows nothing of this job's tasks any more.
+
+        The connection was lost, or `Client.restart` has cancelled all futures of the client: that
+        of the form, too, which nothing else cancels.
+        """
+        is_new = self._client.scheduler_comm is not self._connection
+        return is_new or self._kept[self._form].status == "cancelled"
+
     def _submit_again(self) -> None:
-        """Submit all once more after the connection was lost, and all futures with it."""
+        """Submit all once more after the scheduler has dropped all futures.
+
+        Raises
+        ------
+        DaskprsError
+            When the input is made of such futures. The budgets of the job are for partitions that
+            cannot be computed.
+
+        """
         left = self._unsubmitted()
         self._plan_work([*self.held, *left])
+        if any(one.status == "cancelled" for one in self._graph.futures.values()):
+            raise DaskprsError(DROPPED)
         self._todo, self._located = deque(left), {}
         for number in sorted(self.held):
             self._submit_anew(number)
@@ -479,9 +509,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
 
     def _take_error(self, number: int, error: BaseException) -> None:
         """Take the error of a partition that has no mini-batches yet."""
-        is_cut_off = self._client.scheduler_comm is not self._connection
-        if isinstance(error, CancelledError) and is_cut_off:
-            return  # with the connection
+        if isinstance(error, CancelledError) and self._is_cut_off():
+            return  # it is submitted again with the next turn
         partition = self.held[number]
         # A connection was cut or ran out of time, and both ends may still be there: the description
         # is fetched again with the next turn.

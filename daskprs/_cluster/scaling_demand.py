@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 from distributed import LocalCluster
 
+from daskprs._cluster.own_tasks import unannotated
 from daskprs._report.humanize import counted
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ class ScalingDemand:
             # Not the prefix of the leases: Dask would assume their durations for the wishes.
             keys = [(f"wish-of-{self._name}", self._made + number) for number in range(new)]
             self._made += new
-            self._futures += self._client.map(
-                bytes, [0] * new, key=keys, resources={RESOURCE: 1}, retries=0, pure=False
-            )
+            with unannotated():
+                self._futures += self._client.map(
+                    bytes, [0] * new, key=keys, resources={RESOURCE: 1}, pure=False
+                )
 
     def ask_for_lost_workers(self) -> str:
         """Let a local cluster without workers start them again; return what to tell about it.

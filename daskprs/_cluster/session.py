@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.protocol.pickle import dumps
 
 from daskprs._cluster.lease import lease_key, run_lease
+from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.scaling_demand import ScalingDemand
 from daskprs._cluster.scheduler_plugin import JobPlugin, leave
 from daskprs._cluster.topics import forget, logs_topic, plugin_name
@@ -137,18 +138,18 @@ class Session:
         It requests its agent's devices where the worker declares them.
         """
         gpus = min(lease.gpus, declared_gpus)
-        return self._client.submit(
-            run_lease,
-            self.name,
-            lease,
-            dict(staged),
-            key=lease_key(self.name, lease),
-            workers=[worker],
-            resources={GPU: gpus} if gpus else None,
-            priority=0 if gpus else AHEAD,
-            retries=0,
-            pure=False,
-        )
+        with unannotated():
+            return self._client.submit(
+                run_lease,
+                self.name,
+                lease,
+                dict(staged),
+                key=lease_key(self.name, lease),
+                workers=[worker],
+                resources={GPU: gpus} if gpus else None,
+                priority=0 if gpus else AHEAD,
+                pure=False,
+            )
 
 
 def _hear(heard: Callable[[WorkerEvent], None], event: tuple[float, Any]) -> None:

@@ -408,6 +408,9 @@ def test_annotations_are_kept(tmp_path: Path, client: Client) -> None:
         bag = db.from_sequence(range(6), npartitions=6).map(lambda _: os.getpid())
     result = job(bag, lambda items: items, tmp_path / "layers", client=client)
     assert set(map(int, text_of(result).split())) == {pids[first]}
+    with dask.annotate(resources={"NOWHERE": 1}):
+        result = job(pd.DataFrame({"n": [1]}), lambda rows: rows, tmp_path / "own", client=client)
+    assert result.items.succeeded == 1, "leases are no tasks of the collection"
 
 
 def test_a_run_in_a_dask_task(tmp_path: Path, client: Client) -> None:

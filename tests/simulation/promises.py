@@ -198,6 +198,10 @@ class CheckedLedger(Ledger):
             demand(self._state.tally.succeeded, f"{index} is charged where nothing succeeds")
             if scenario.is_innocent(index):  # by chance it was refused so often
                 raise Ruled
+        # A second driver removes what this one has brought together, if it has lost its locks.
+        is_keyless = action.outcome.status is Status.LOAD_TIMEOUT and scenario.keyed is not None
+        if is_keyless and any(kind == "second driver" for _, kind in scenario.strikes):
+            raise Ruled
         is_innocent = scenario.is_innocent(index)
         passes_later = scenario.items is None and index not in scenario.settled_bad
         if self._counts_again and action.final and (is_innocent or passes_later):

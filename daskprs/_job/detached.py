@@ -23,7 +23,7 @@ from daskprs._job.result import RUNNING, ParallelRunResult
 from daskprs._job.status import state_of
 from daskprs._options.run_options import TABLE
 from daskprs._report.humanize import counted
-from daskprs._system.atomic_file import whole_file
+from daskprs._system.atomic_file import write_json
 from daskprs._system.file_lock import held
 from daskprs._system.hidden_values import HiddenValues
 from daskprs._system.private_folder import not_entered
@@ -110,8 +110,7 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
                 epochs_before=latest_epoch(call.folder),
                 options={name: changed[name] for name in NOT_KEPT if name in changed},
             )
-            with whole_file(call.folder.detached) as file:
-                file.write(json.dumps(detachment._asdict()).encode())
+            write_json(call.folder.detached, detachment._asdict())
             _check_seen(client, call.folder, survive=survive)
             submit_driver(client, call.folder, detachment.task, _unwritten(call))
     return _running(call)

@@ -55,7 +55,7 @@ from daskprs._options.site_defaults import default_job_dir, site_defaults
 from daskprs._report.humanize import counted, duration
 from daskprs._report.listeners import report_listing
 from daskprs._system import forks
-from daskprs._system.atomic_file import whole_file
+from daskprs._system.atomic_file import write_json
 from daskprs._system.hidden_values import HiddenValues
 from daskprs._system.private_folder import not_entered, refuse_closed
 from daskprs._system.regular_files import read_json
@@ -503,8 +503,7 @@ def _refuse_secrets(kept: Mapping[str, Any], options: RunOptions) -> None:
 
 def keep_call(folder: JobFolder, call: Mapping[str, Any]) -> None:
     """Write a call into the job folder."""
-    with whole_file(folder.call) as file:
-        file.write(json.dumps(call, indent=1).encode())
+    write_json(folder.call, call, indent=1)
 
 
 def read_call(folder: JobFolder) -> dict[str, Any]:

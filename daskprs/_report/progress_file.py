@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from daskprs._core.events import JobEnded, MessageLogged, ProgressReported
 from daskprs._report.humanize import duration
 from daskprs._report.job_view import View
 from daskprs._report.log_files import SHARE_OF_TIME
-from daskprs._system.atomic_file import whole_file
+from daskprs._system.atomic_file import write_json
 from daskprs._system.regular_files import read_json
 from daskprs.errors import JobFolderError
 
@@ -59,8 +58,7 @@ class ProgressFile:
     def _write(self, record: dict[str, Any]) -> None:
         begun_s = time.monotonic()
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(self._path, durable=False) as file:
-            file.write(json.dumps(record).encode())
+        write_json(self._path, record, durable=False)
         now_s = time.monotonic()
         self._due_s = now_s + max(EVERY_S, (now_s - begun_s) / SHARE_OF_TIME)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import threading
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from daskprs._system.regular_files import open_regular
 
@@ -43,6 +44,12 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
     if durable:
         sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any, *, indent: int | None = None, durable: bool = True) -> None:
+    """Write a value as JSON into a file that appears whole."""
+    with whole_file(path, durable=durable) as file:
+        file.write(json.dumps(value, indent=indent).encode())
 
 
 def sync_file(file: Path) -> None:

@@ -7,7 +7,6 @@ its rows, as Arrow streams, reach a size, so that the parts do not depend on the
 from __future__ import annotations
 
 import base64
-import json
 import os
 import secrets
 from array import array
@@ -33,7 +32,7 @@ from daskprs._output.publish.output_file import attempts_of, put_in_place, remov
 from daskprs._output.rows.given_schema import schema_of
 from daskprs._output.rows.row_schema import RowSchema
 from daskprs._output.spool import Region, checksum_of
-from daskprs._system.atomic_file import sync_folder, whole_file
+from daskprs._system.atomic_file import sync_folder, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -397,8 +396,7 @@ class OrderedParts:
             self._table.column("index")[everything].tolist(),
             parts,
         )
-        with whole_file(self.part / MANIFEST) as file:
-            file.write(json.dumps(manifest, indent=1).encode())
+        write_json(self.part / MANIFEST, manifest, indent=1)
         with (self.part / MANIFEST).open("rb") as written:
             size, checksum = checksum_of(written)
         for folder, _, _ in os.walk(self.part):

@@ -8,7 +8,6 @@ job folder has a record of each upload, from before it begins until it is comple
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import time
 import zlib
@@ -18,7 +17,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs._system.atomic_file import whole_file
+from daskprs._system.atomic_file import write_json
 from daskprs._system.regular_files import open_regular, read_json
 from daskprs._system.stores import open_store
 
@@ -72,28 +71,28 @@ class OpenUploads(NamedTuple):
             return  # an upload without a piece cannot be completed
         record = self._record(name)
         record.parent.mkdir(parents=True, exist_ok=True)
-        earlier: dict[str, Any] = _read(record)
+        earlier: dict[str, Any] = read_record(record)
         told: dict[str, Any] = {"url": f"{self.url}/{name}"}
         failed, place = Path(self.records, FAILED), dict[str, str]()
         filesystem: Any = None
-        failure = _read(failed)
+        failure = read_record(failed)
         if abs(time.time() - failure.get("at", 0.0)) < PAUSE_S:  # clocks of nodes differ
-            _write(record, {**told, **earlier, "error": failure["error"]})
+            write_json(record, {**told, **earlier, "error": failure["error"]})
             return
         try:
             filesystem = _InTime(_filesystem(told), until_s)
             _abort(filesystem, earlier)  # of a process that died
-            _write(record, told)  # before it begins: it can be found by its name
+            write_json(record, told)  # before it begins: it can be found by its name
             place = _place(filesystem, told)
             told["id"] = filesystem.call_s3("create_multipart_upload", **place)["UploadId"]
-            _write(record, told)
+            write_json(record, told)
             told |= _sent(file, filesystem, {**place, "UploadId": told["id"]}, is_unwanted)
         except Exception as error:  # noqa: BLE001 - each store has errors of its own
             told["error"] = f"{type(error).__name__}: {error}"
             with suppress(OSError):
-                _write(failed, {"at": time.time(), "error": told["error"]})
+                write_json(failed, {"at": time.time(), "error": told["error"]})
         try:
-            _write(record, told)
+            write_json(record, told)
         except OSError:  # the job may be over, and its folder gone
             with suppress(Exception):  # the error of the record counts; the upload is found by name
                 if "id" in told:
@@ -106,7 +105,7 @@ class OpenUploads(NamedTuple):
         The store says afterwards which files are there: an upload may have been aborted. Return
         the errors of uploads that failed while the job ran. Any other error is the store's own.
         """
-        found = {name: _read(self._record(name)) for name in files}
+        found = {name: read_record(self._record(name)) for name in files}
         sent = [
             (self._record(name), told)
             for name, told in found.items()
@@ -119,7 +118,7 @@ class OpenUploads(NamedTuple):
 
     def failure(self) -> str:
         """Return why the last upload that failed has done so; empty if none has failed."""
-        error: str = _read(Path(self.records, FAILED)).get("error", "")
+        error: str = read_record(Path(self.records, FAILED)).get("error", "")
         return error
 
     def abort(self, keep: Collection[str] = ()) -> str:
@@ -180,13 +179,13 @@ def abort_uploads(records: Path, keep: Collection[str] = ()) -> str:
     try:
         Path(records, FAILED).unlink(missing_ok=True)  # the next driver may have other keys
         if left:
-            filesystem = _filesystem(_read(left[0]))
+            filesystem = _filesystem(read_record(left[0]))
             _for_each(left, lambda record: _drop(filesystem, record))
     except Exception as error:  # noqa: BLE001 - each store has errors of its own
         left = [record for record in left if record.exists()]
         return (
             f"{len(left)} uploads are left open, and the store may charge for what they hold. One "
-            f"is that of {_read(left[0]).get('url')}, which cannot be aborted: "
+            f"is that of {read_record(left[0]).get('url')}, which cannot be aborted: "
             f"{type(error).__name__}: {error}. A resume of the job tries again."
         )
     if not kept:
@@ -195,7 +194,7 @@ def abort_uploads(records: Path, keep: Collection[str] = ()) -> str:
 
 
 def _drop(filesystem: Any, record: Path) -> None:
-    _abort(filesystem, _read(record))
+    _abort(filesystem, read_record(record))
     record.unlink(missing_ok=True)
 
 
@@ -301,14 +300,10 @@ def _place(filesystem: Any, told: dict[str, Any]) -> dict[str, str]:
     return {"Bucket": bucket, "Key": key}
 
 
-def _read(record: Path) -> dict[str, Any]:
+def read_record(record: Path) -> dict[str, Any]:
+    """Return what a record tells; nothing if it cannot be read."""
     try:
         told: dict[str, Any] = read_json(record)
     except (OSError, ValueError):
         return {}
     return told
-
-
-def _write(record: Path, told: dict[str, Any]) -> None:
-    with whole_file(record) as file:
-        file.write(json.dumps(told).encode())

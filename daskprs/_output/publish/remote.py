@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs._output.journal.history import MANIFEST
-from daskprs._output.publish.open_uploads import HOLD_OPEN, OpenUploads
+from daskprs._output.publish.open_uploads import HOLD_OPEN, OpenUploads, read_record
 from daskprs._output.publish.output_file import it_exists, it_is_a_folder
 from daskprs._output.spool import checksum_of
-from daskprs._system.atomic_file import whole_file
+from daskprs._system.atomic_file import write_json
 from daskprs._system.regular_files import read_json
 from daskprs._system.stores import no_bucket, open_store
 from daskprs.errors import Option, OutputError
@@ -64,7 +64,7 @@ class RemoteOutput:
         if self.file is None or overwrite:
             return
         info = self._info()
-        if info is not None and not self._is_ours(info, _read(record)):
+        if info is not None and not self._is_ours(info, read_record(record)):
             raise it_exists(self.file)
 
     def check_bucket(self) -> None:
@@ -78,12 +78,12 @@ class RemoteOutput:
         """Record what the job may replace: its resume may replace the same."""
         replaced = self._foreign(record) if overwrite and self.file is not None else ""
         if replaced:
-            _write(record, {**_read(record), "url": self.file, "replaces": replaced})
+            write_json(record, {**read_record(record), "url": self.file, "replaces": replaced})
 
     def _foreign(self, record: Path) -> str:
         """Return the version of a file that is there, and that this job has not uploaded."""
         info = self._info()
-        return "" if self._is_ours(info, _read(record)) else _version(info)
+        return "" if self._is_ours(info, read_record(record)) else _version(info)
 
     def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
         """Upload a finished file, unless it was uploaded before and is still there.
@@ -91,7 +91,7 @@ class RemoteOutput:
         Raise `OutputError` when the upload fails. The file stays where it was made, and a resume
         uploads it.
         """
-        written, info = _read(record), self._info()
+        written, info = read_record(record), self._info()
         with made.open("rb") as file:
             size, checksum = checksum_of(file)
         known = {"url": self.file, "size": size, "checksum": checksum}
@@ -99,31 +99,31 @@ class RemoteOutput:
         same &= written.items() >= known.items()
         if not (same and self._is_ours(info, written)):
             self.check(record, overwrite=overwrite)
-            _write(record, {**known, "replaces": _version(info)})
-            self._upload(made)
+            write_json(record, {**known, "replaces": _version(info)})
+            self._upload(made, self._place, made, callback=self._sent())
             info = self._info()
             if info is None or info["size"] != size:
                 msg = f"{self.file} is not what was uploaded: {size} bytes are expected."
                 raise OutputError(msg)
         self.done = True
         with suppress(OSError):  # a resume finds out by comparing
-            _write(record, {**known, "version": _version(info)})
+            write_json(record, {**known, "version": _version(info)})
 
-    def _upload(self, made: Path) -> None:
-        folder, _, name = self._place.rpartition("/")
-        sent = self._sent()
+    def _upload(self, made: Path, place: str, shown: Path, **words: Any) -> None:
+        """Upload a finished file; the error shows where it lies."""
         try:
             if PUBLISH_WHOLE.isdisjoint(_protocols(self._filesystem)):
+                folder, _, name = place.rpartition("/")
                 part = f"{folder}/.{name}.part"
                 self._filesystem.makedirs(folder, exist_ok=True)
-                self._filesystem.put_file(str(made), part, callback=sent)
-                self._filesystem.mv(part, self._place)
+                self._filesystem.put_file(str(made), part, **words)
+                self._filesystem.mv(part, place)
             else:
-                self._filesystem.put_file(str(made), self._place, callback=sent)
+                self._filesystem.put_file(str(made), place, **words)
         except Exception as error:  # each store has errors of its own
             msg = (
                 f"the output cannot be uploaded to {self.file}: {error}. It lies finished in "
-                f"{made}: resume the job to upload it."
+                f"{shown}: resume the job to upload it."
             )
             raise OutputError(msg) from error
 
@@ -192,7 +192,7 @@ class RemoteParts(RemoteOutput):
         A data set, or a beginning of one, that this job has uploaded does not count. Nothing
         replaces a folder without a manifest.
         """
-        there, written = self._there(), _read(record)
+        there, written = self._there(), read_record(record)
         ours = written.get("publications", [])
         known = self._manifest(there).get("publication")
         if not there or known in ours:
@@ -208,7 +208,7 @@ class RemoteParts(RemoteOutput):
 
     def _foreign(self, record: Path) -> str:
         known = self._manifest(self._there()).get("publication", "")
-        return "" if known in _read(record).get("publications", []) else known
+        return "" if known in read_record(record).get("publications", []) else known
 
     def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
         """Upload a finished data set, unless it was uploaded before and is still there.
@@ -218,12 +218,12 @@ class RemoteParts(RemoteOutput):
         """
         new, there = read_json(made / MANIFEST), self._there()
         sizes = {one["path"]: one["bytes"] for one in new["files"]}
-        written, found = _read(record), self._manifest(there)
+        written, found = read_record(record), self._manifest(there)
         if found != new or not sizes.items() <= there.items():
             self.check(record, overwrite=overwrite)
             begun = [*written.get("publications", []), new["publication"]]
             ours = {"url": self.file, "publications": list(dict.fromkeys(begun))}
-            _write(record, {**ours, "replaces": found.get("publication")})
+            write_json(record, {**ours, "replaces": found.get("publication")})
             missing = self._missing(new["files"], there)
             for done, name in enumerate(missing):
                 self.how_far = f"{done:,} of {len(missing):,} files"
@@ -292,21 +292,7 @@ class RemoteParts(RemoteOutput):
         return found if "daskprs_data_set" in found else {}
 
     def _put(self, file: Path, name: str) -> None:
-        place = f"{self._place}/{name}"
-        try:
-            if PUBLISH_WHOLE.isdisjoint(_protocols(self._filesystem)):
-                folder, _, last = place.rpartition("/")
-                self._filesystem.makedirs(folder, exist_ok=True)
-                self._filesystem.put_file(str(file), f"{folder}/.{last}.part")
-                self._filesystem.mv(f"{folder}/.{last}.part", place)
-            else:
-                self._filesystem.put_file(str(file), place)
-        except Exception as error:  # each store has errors of its own
-            msg = (
-                f"the output cannot be uploaded to {self.file}: {error}. It lies finished in "
-                f"{file.parent}: resume the job to upload it."
-            )
-            raise OutputError(msg) from error
+        self._upload(file, f"{self._place}/{name}", file.parent)
 
     def _remove(self, names: Iterable[str]) -> None:
         """Remove files of earlier publications; readers of the manifest do not know them."""
@@ -341,16 +327,3 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
 
 def _version(info: dict[str, Any] | None) -> str:
     return next((str(info[key]) for key in VERSIONS if info.get(key)), "") if info else ""
-
-
-def _read(record: Path) -> dict[str, Any]:
-    try:
-        written: dict[str, Any] = read_json(record)
-    except (OSError, ValueError):
-        return {}
-    return written
-
-
-def _write(record: Path, what: dict[str, Any]) -> None:
-    with whole_file(record) as file:
-        file.write(json.dumps(what).encode())

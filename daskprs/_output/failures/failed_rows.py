@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import pyarrow.parquet as pq
 
 from daskprs._arrow.mixed_tables import common_schema, in_schema, in_utf8
 from daskprs._core.pieces import FailedItems, FailedRows
-from daskprs._folders.job_lock import begun_epochs
-from daskprs._output.journal.journal import lines, whole_line
+from daskprs._output.journal.journal import record_at, records_of
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import open_regular
 
@@ -28,7 +26,6 @@ Made = tuple[int, int]
 """The epoch of a commit, and the number that its mini-batch had then."""
 KIND = "failed rows"
 REPLACES = "replaces"
-_BEGINNING = f'["{KIND}"'.encode()
 _LONG = pa.dictionary(pa.int32(), pa.string())
 """Text that a range of rows which failed as a whole has once, not once for each row."""
 LONG = ("_error", "_traceback")
@@ -183,19 +180,15 @@ def _places(folder: JobFolder, wanted: set[Made]) -> dict[Made, int]:
     A later epoch may have died between such a record and its commit.
     """
     found = {}
-    for epoch in begun_epochs(folder):
-        for offset, body in lines(folder.journal(epoch)):
-            if body.startswith(_BEGINNING):
-                _, _, index, *_ = json.loads(body)
-                if (epoch, index) in wanted:
-                    found[epoch, index] = offset
+    for epoch, offset, (_, _, index, *_) in records_of(folder, KIND):
+        if (epoch, index) in wanted:
+            found[epoch, index] = offset
     return found
 
 
 def _record(folder: JobFolder, epoch: int, offset: int) -> tuple[Any, ...]:
     with open_regular(folder.journal(epoch)) as journal:
-        journal.seek(offset)
-        record = json.loads(whole_line(journal.readline()) or b"[]")
+        record = record_at(journal, offset)
     return record[3], [FailedItems(*one) for one in record[4]], base64.b64decode(record[5])
 
 

@@ -6,7 +6,6 @@ but the tracebacks of only some hundred mini-batches at a time.
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,9 +14,9 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprs._folders.job_lock import begun_epochs
+from daskprs._arrow.mixed_tables import in_utf8
 from daskprs._output.failures.attempt import Attempt, Item
-from daskprs._output.journal.journal import lines, whole_line
+from daskprs._output.journal.journal import record_at, records_of
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import open_regular
 
@@ -62,7 +61,7 @@ SCHEMA = pa.schema(
         ("attempts", pa.list_(ATTEMPT)),
     ]
 )
-KINDS = (b'["failed"', b'["given up"')
+KINDS = ("failed", "given up")
 
 
 class _LogLine(NamedTuple):
@@ -100,17 +99,14 @@ def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
 def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_LogLine]]:
     """Return the places of the attempt records of each failed mini-batch."""
     found: dict[str, list[_LogLine]] = {identity: [] for identity in failed}
-    for epoch in begun_epochs(folder):
-        for offset, body in lines(folder.journal(epoch)):
-            if body.startswith(KINDS):
-                _, identity, *_ = json.loads(body)
-                if identity in found:
-                    found[identity].append(_LogLine(epoch, offset))
+    for epoch, offset, (_, identity, *_) in records_of(folder, *KINDS):
+        if identity in found:
+            found[identity].append(_LogLine(epoch, offset))
     return found
 
 
 def _row(index: int, places: list[_LogLine], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
-    records = [_record(journals[place.epoch], place.offset) for place in places]
+    records = [_in_utf8(record_at(journals[epoch], offset)) for epoch, offset in places]
     attempts = [Attempt(*record[3]) for record in records]
     item = next(Item(**record[4]) for record in reversed(records) if record[4] is not None)
     first_row, end_row = item.rows or (None, None)
@@ -138,17 +134,11 @@ def _row(index: int, places: list[_LogLine], journals: Mapping[int, IO[bytes]]) 
     }
 
 
-def _record(journal: IO[bytes], offset: int) -> list[Any]:
-    journal.seek(offset)
-    record: list[Any] = _in_utf8(json.loads(whole_line(journal.readline()) or b"[]"))
-    return record
-
-
 def _in_utf8(value: Any) -> Any:
     """Return JSON values whose text can be encoded as UTF-8: a path may hold any bytes."""
     match value:
         case str():
-            return value.encode("utf-8", "backslashreplace").decode()
+            return in_utf8(value)
         case list():
             return [_in_utf8(one) for one in value]
         case dict():

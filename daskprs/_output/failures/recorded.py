@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.pieces import FailedItems
-from daskprs._folders.job_lock import begun_epochs
 from daskprs._output.failures.attempt import Attempt, Item
-from daskprs._output.journal.journal import lines
+from daskprs._output.journal.journal import records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from daskprs._folders.job_folder import JobFolder
 
 ATTEMPTS = ("failed", "given up")
 ITEMS = "failed rows"
-BEGINNINGS = tuple(f'["{kind}"'.encode() for kind in (*ATTEMPTS, ITEMS))
 
 
 class RecordedFailure(NamedTuple):
@@ -41,8 +36,7 @@ def recorded_failures(folder: JobFolder, index: int, identity: str = "") -> list
     It is known by its `identity`, or else by its number in the run that recorded it.
     """
     found: list[RecordedFailure] = []
-    for epoch, record in _records(folder):
-        kind, of, number, *rest = record
+    for epoch, _, (kind, of, number, *rest) in records_of(folder, *ATTEMPTS, ITEMS):
         if of != identity if identity else number != index:
             continue
         if kind in ATTEMPTS:
@@ -58,10 +52,3 @@ def recorded_failures(folder: JobFolder, index: int, identity: str = "") -> list
                     RecordedFailure(epoch, of, items.status, items.kind, items.message, items=place)
                 )
     return found
-
-
-def _records(folder: JobFolder) -> Iterator[tuple[int, list[Any]]]:
-    for epoch in begun_epochs(folder):
-        for _, body in lines(folder.journal(epoch)):
-            if body.startswith(BEGINNINGS):
-                yield epoch, json.loads(body)

@@ -53,6 +53,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from daskprs._folders.job_lock import begun_epochs
 from daskprs._output.spool import write_at
 from daskprs._system.disk_space import no_room
 from daskprs._system.regular_files import open_regular
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    from daskprs._folders.job_folder import JobFolder
     from daskprs._output.spool import Spools
 
 VERSION = 3
@@ -268,6 +270,22 @@ def lines(
             else:
                 broken(at, line)
             at += len(line)
+
+
+def records_of(folder: JobFolder, *kinds: str) -> Iterator[tuple[int, int, list[Any]]]:
+    """Yield the epoch, the place and the record of each line of some kinds, in all journals."""
+    beginnings = tuple(f'["{kind}"'.encode() for kind in kinds)
+    for epoch in begun_epochs(folder):
+        for place, body in lines(folder.journal(epoch)):
+            if body.startswith(beginnings):
+                yield epoch, place, json.loads(body)
+
+
+def record_at(journal: IO[bytes], place: int) -> list[Any]:
+    """Return the record at a place of a journal; an empty one if its line is not whole."""
+    journal.seek(place)
+    record: list[Any] = json.loads(whole_line(journal.readline()) or b"[]")
+    return record
 
 
 def _line(file: IO[bytes]) -> bytes:

@@ -127,11 +127,8 @@ class CommittedRows:
 
     def _text(self, row: int, index: int, spool: int, region: Region) -> str:
         """Return the rows of a mini-batch from the spool, or from the file that was made of it."""
-        epoch, name = self._history.commits.spool(spool)
-        for path, offset in [
-            (self._folder.spools(epoch) / name, region.offset),
-            *self._published(row),
-        ]:
+        kept = self._history.commits.spool(spool, self._folder.spools), region.offset
+        for path, offset in [kept, *self._published(row)]:
             try:
                 with open_regular(path) as file:
                     file.seek(offset)

@@ -10,6 +10,7 @@ import zlib
 from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs._output.journal.commits import region_of
 from daskprs._output.spool import COPY_BYTES, DRIVER, Region, Regions, damaged
 from daskprs._system.regular_files import open_regular
 
@@ -113,12 +114,11 @@ def joined(
 def _place(earlier: Earlier, row: int, form: str) -> tuple[Path, Region]:
     """Return the file of the bytes of an earlier commit, and where they lie in it."""
     value = earlier.commits.values(row)
-    region = Region(*(value[f"{form}_{part}"] for part in Region._fields))
+    region = region_of(value, form)
     if form == "text" and value["in_file"] and earlier.published is not None:
         return earlier.published.target, region
-    epoch, name = earlier.commits.spool(value["spool"])
-    folder = earlier.folder.spools(epoch) if form == "text" else earlier.folder.typed_spools(epoch)
-    return folder / name, region
+    folder_of = earlier.folder.spools if form == "text" else earlier.folder.typed_spools
+    return earlier.commits.spool(value["spool"], folder_of), region
 
 
 def _of_tables(

@@ -356,8 +356,7 @@ class Proof:
         numbers = commits.column("spool")[broken]
         for number in np.unique(numbers).tolist():
             rows = broken[numbers == number]
-            epoch, name = commits.spool(number)
-            spool = path_of(epoch) / name
+            spool = commits.spool(number, path_of)
             offsets = commits.column(f"{form}_offset")[rows]
             ends = offsets + commits.column(f"{form}_length")[rows]
             is_there = spool.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -197,11 +198,7 @@ def pieces_of_each(
     rows = rows[commits.column("typed_length")[rows] > 0]
     names = ("index", "spool", *(f"typed_{part}" for part in Region._fields))
     columns = [commits.column(name)[rows] for name in names]
-
-    def path_of(number: int) -> Path:
-        epoch, name = commits.spool(number)
-        return folder.typed_spools(epoch) / name
-
+    path_of = partial(commits.spool, folder_of=folder.typed_spools)
     seal = rows_seal(folder)
     with closing(OpenFiles(path_of)) as files:
         for index, number, *place in each(*columns):

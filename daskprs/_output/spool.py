@@ -175,7 +175,8 @@ class Sink(io.RawIOBase):
         """Fewest bytes that go to the spool; fewer are held here."""
         self._offset: int | None = None
         self._pieces: list[bytes] = []
-        self._length = 0
+        self.length = 0
+        """Number of bytes that were written."""
         self._checksum = 0
 
     def writable(self) -> bool:
@@ -185,20 +186,15 @@ class Sink(io.RawIOBase):
     def write(self, piece: ReadableBuffer) -> int:
         """Append bytes."""
         view = memoryview(piece).cast("B")
-        self._length += len(view)
+        self.length += len(view)
         self._checksum = zlib.crc32(view, self._checksum)
-        if self._offset is None and self._length >= self._from_bytes:
+        if self._offset is None and self.length >= self._from_bytes:
             self.put_aside()
         if self._file is None or self._offset is None:
             self._pieces.append(bytes(view))
         else:
             self._file.append(view)
         return len(view)
-
-    @property
-    def length(self) -> int:
-        """Number of bytes that were written."""
-        return self._length
 
     @property
     def is_aside(self) -> bool:
@@ -215,7 +211,7 @@ class Sink(io.RawIOBase):
 
     def finish(self) -> tuple[Extent, bytes]:
         """Return the extent of the written bytes, and the bytes unless they are in a spool."""
-        return Extent(self._length, self._checksum, self._offset), b"".join(self._pieces)
+        return Extent(self.length, self._checksum, self._offset), b"".join(self._pieces)
 
     def discard(self) -> None:
         """Discard the written bytes after a failure, and take no more from a buffered writer."""
@@ -266,7 +262,8 @@ class SpoolFolder:
         path.mkdir()
         self.path = path
         self._fd: int | None = None
-        self._end = 0
+        self.end = 0
+        """Length of the driver's file."""
         self._lock = threading.Lock()
         self._unsynced: set[str] = set()
         self._named: set[str] = set()
@@ -275,7 +272,7 @@ class SpoolFolder:
     def keep(self, regions: Regions, spool: str, payload: bytes) -> Regions:
         """Return the regions; write those without a spool to the driver's, one after the other."""
         if not spool:
-            offsets = list(accumulate(regions.length, initial=self._end))[:-1]
+            offsets = list(accumulate(regions.length, initial=self.end))[:-1]
             regions = regions._replace(offset=offsets)
             self.append(memoryview(payload))
         if any(regions.length):
@@ -303,14 +300,9 @@ class SpoolFolder:
         if self._fd is not None:
             fd, self._fd = self._fd, None
             try:
-                os.ftruncate(fd, self._end)
+                os.ftruncate(fd, self.end)
             finally:
                 os.close(fd)
-
-    @property
-    def end(self) -> int:
-        """Length of the driver's file."""
-        return self._end
 
     def append(self, payload: memoryview) -> None:
         """Append bytes to the driver's file."""
@@ -319,12 +311,12 @@ class SpoolFolder:
         if self._fd is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             self._fd = os.open(self.path / DRIVER, flags, MODE)
-        write_at(self._fd, payload, self._end)  # checked when it is published
-        self._end += len(payload)
+        write_at(self._fd, payload, self.end)  # checked when it is published
+        self.end += len(payload)
 
     def cut(self, end: int) -> None:
         """Let the next bytes follow the first ones of the driver's file, up to `end`."""
-        self._end = end
+        self.end = end
 
     @contextmanager
     def written(self) -> Iterator[tuple[Sink, list[Region]]]:

@@ -510,5 +510,4 @@ class ResultStore:
         """Return the file from which rows are copied."""
         if source == PUBLISHED and self._target is not None:
             return self._target
-        epoch, name = self._commits.spool(source)
-        return self._folder.spools(epoch) / name
+        return self._commits.spool(source, self._folder.spools)

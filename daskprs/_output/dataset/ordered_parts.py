@@ -26,7 +26,7 @@ from daskprs._output.dataset.part_file import (
     tables_in,
     write_part,
 )
-from daskprs._output.journal.commits import in_input_order
+from daskprs._output.journal.commits import in_input_order, region_of
 from daskprs._output.journal.history import MANIFEST
 from daskprs._output.publish.output_file import attempts_of, put_in_place, removed, tidy_up
 from daskprs._output.rows.given_schema import schema_of
@@ -215,9 +215,8 @@ class OrderedParts:
 
     def _region(self, row: int) -> tuple[int, Path | None, Region]:
         value = self._table.values(row)
-        region = Region(*(value[f"text_{part}"] for part in Region._fields))
         path = None if value["in_file"] else self._source(value["spool"])
-        return value["index"], path, region
+        return value["index"], path, region_of(value, "text")
 
     # ---- parts ----
 

@@ -12,7 +12,8 @@ import numpy as np
 from daskprs._output.spool import NO_REGION, Region, Regions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from daskprs._core.columnar import ColumnBatch
     from daskprs._core.mini_batch import MiniBatch
@@ -240,9 +241,10 @@ class CommitTable:
             self._usage[name] = IntColumn("d", used.copy()[mask])
         self._sorted = None
 
-    def spool(self, number: int) -> tuple[int, str]:
-        """Return the epoch and the name of a spool by its number in the column ``spool``."""
-        return list(self._spools)[number - 1]
+    def spool(self, number: int, folder_of: Callable[[int], Path]) -> Path:
+        """Return a spool by its number in the column ``spool``, given the folder of an epoch."""
+        epoch, name = list(self._spools)[number - 1]
+        return folder_of(epoch) / name
 
     def header(self, number: int) -> str:
         """Return a header by its number in the column ``header``; 0 means no header."""
@@ -255,8 +257,8 @@ class CommitTable:
             value["total"],
             value["succeeded"],
             bool(value["empty"]),
-            Region(*(value[f"text_{part}"] for part in Region._fields)),
-            Region(*(value[f"typed_{part}"] for part in Region._fields)),
+            region_of(value, "text"),
+            region_of(value, "typed"),
             self.header(value["header"]) or None,
         )
 
@@ -312,6 +314,11 @@ class IntColumn:
         numbers = np.zeros(len(self), self._rest.typecode)
         numbers[self._zeros :] = self._rest
         return numbers
+
+
+def region_of(value: Mapping[str, int], form: str) -> Region:
+    """Return the region of a form, ``text`` or ``typed``, from the numbers of a row."""
+    return Region(*(value[f"{form}_{part}"] for part in Region._fields))
 
 
 def in_input_order(table: CommitTable, rows: Numbers) -> Numbers:

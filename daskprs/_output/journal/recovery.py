@@ -363,8 +363,7 @@ def broken_in_spools(
     broken: list[int] = []
     of_spools = groupby(each(*(column[in_order] for column in columns)), key=itemgetter(1))
     for number, regions in of_spools:
-        epoch, name = commits.spool(number)
-        broken += _broken_in(spools(epoch) / name, regions)
+        broken += _broken_in(commits.spool(number, spools), regions)
     return np.array(broken, dtype=np.int64)
 
 

@@ -24,12 +24,8 @@ FINER = ("ps", "fs", "as")
 def as_times(column: pd.Series[Any]) -> pd.Series[Any]:
     """Return a column whose objects are times with a type of pandas, which keeps nanoseconds.
 
-    Raises
-    ------
-    TypeError
-        When no one type holds the times: dates beside datetimes, of which Arrow would leave out the
-        time of the day, or moments with and without a zone.
-
+    Raise `TypeError` when no one type holds the times: dates beside datetimes, of which Arrow would
+    leave out the time of the day, or moments with and without a zone.
     """
     kind = infer_dtype(column) if column.dtype == object else ""
     if kind == "mixed" and not OF_NUMPY.keys().isdisjoint(map(type, column)):

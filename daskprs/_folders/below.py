@@ -9,14 +9,7 @@ if TYPE_CHECKING:
 
 
 class Below:
-    """Returns the path of a file or folder below the ``path`` of its owner.
-
-    Parameters
-    ----------
-    relative
-        The path below, with slashes.
-
-    """
+    """Returns the path of a file or folder below the ``path`` of its owner, given with slashes."""
 
     def __init__(self, relative: str) -> None:
         self._relative = relative

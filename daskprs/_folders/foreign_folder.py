@@ -23,13 +23,8 @@ def refuse_foreign(folder: JobFolder, script: str = "") -> None:
     """Refuse a job folder of another owner.
 
     With the `script` that the folder names, and that will run, refuse one that others may write to
-    as well.
-
-    Raises
-    ------
-    JobFolderError
-        It names the file, its owner, and the option by which the folder is trusted.
-
+    as well. The `JobFolderError` names the file, its owner, and the option by which the folder is
+    trusted.
     """
     is_open = folder.path.exists() and not is_private(folder.path)
     for path in _records(folder):

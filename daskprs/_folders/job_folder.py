@@ -33,18 +33,10 @@ SHOWN_CHARACTERS = 50
 
 
 def default_path(script: str, job_id: str, root: str | PathLike[str]) -> Path:
-    """Return the default folder of a job.
+    """Return the default folder of a job below the folder of job folders.
 
-    Parameters
-    ----------
-    script
-        ``score.py``, ``src.score``, or the name of an object: ``main.<locals>.<lambda>`` is a
-        lambda to people.
-    job_id
-        Id of the job.
-    root
-        The folder of job folders.
-
+    The script is ``score.py``, ``src.score``, or the name of an object: ``main.<locals>.<lambda>``
+    is a lambda to people.
     """
     name = script.removesuffix(".py").rpartition("<locals>.")[2]
     name = re.sub(r"[^\w.-]+", "", name)[:SHOWN_CHARACTERS] or "job"
@@ -57,15 +49,9 @@ def is_of_a_job(names: Collection[str]) -> bool:
 
 
 class JobFolder:
-    """Knows every path of a job; no other module spells one.
+    """Knows every path of a job, whose folder need not exist; no other module spells one.
 
-    Parameters
-    ----------
-    path
-        The job folder itself. It need not exist.
-    key, is_trusted
-        How pickles in the folder are checked.
-
+    The key, and whether the folder is trusted, say how pickles in it are checked.
     """
 
     output = Below("output")
@@ -165,13 +151,8 @@ class JobFolder:
 
         Only the owner may enter a new folder, unless it is `shared`. A folder that has been made
         stays as it is. Return a warning where others may no longer enter a folder with other files;
-        else an empty text.
-
-        Raises
-        ------
-        JobFolderError
-            When they cannot be made, or when one that has been made is not to be shared.
-
+        else an empty text. Raise `JobFolderError` when folders cannot be made, or when one that has
+        been made is not to be shared.
         """
         warning = ""
         try:

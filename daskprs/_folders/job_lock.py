@@ -31,11 +31,7 @@ def locked(folder: JobFolder) -> Iterator[int]:
     way. Each epoch writes a journal and spools of its own; its number is claimed by creating a
     file exclusively, and a driver that finds a higher one than its own has lost the folder.
 
-    Raises
-    ------
-    JobFolderLocked
-        When another driver is at work in it.
-
+    Raise `JobFolderLocked` when another driver is at work in it.
     """
     with held(folder.lock, f"the job folder {folder}"):
         number = latest_epoch(folder) + 1
@@ -68,13 +64,7 @@ def begun_epochs(folder: JobFolder) -> list[int]:
 def epochs_of(folder: JobFolder, *kinds: Callable[[int], Path]) -> list[int]:
     """Return the epochs, in order, for which the job folder has an entry of one of these kinds.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-    kinds
-        Each gives the path of the entry of an epoch.
-
+    A kind gives the path of the entry of an epoch.
     """
     stems = {*map(_stem, kinds)}
     try:

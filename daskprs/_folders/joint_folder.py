@@ -67,11 +67,7 @@ class JointFolder(Protocol):
 def joint_folder_at(path: str | PathLike[str]) -> JointFolder | None:
     """Return the folder at a path, if it is one for several jobs.
 
-    Raises
-    ------
-    JobFolderError
-        When this user may not enter it.
-
+    Raise `JobFolderError` when this user may not enter it.
     """
     for mark, dotted in _plugins.own_names("folders").items():
         try:

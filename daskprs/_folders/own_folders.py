@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 def is_own(path: str, names: Collection[str]) -> bool:
     """Say whether a folder is one of a job, of several jobs, or another one of daskprs.
 
-    Parameters
-    ----------
-    path
-        The folder.
-    names
-        The names of what lies in it; those of folders end with a slash.
-
+    It goes by the names of what lies in it; those of folders end with a slash.
     """
     own, marks = of_plugins()
     if is_of_a_job(names) or os.path.basename(path.rstrip("/")) in own:  # noqa: PTH119 - as many as there are folders

@@ -83,15 +83,8 @@ class LabelWriter:
 def reorder_labels(scratch: Path, groups: Iterable[Numbers], bounds: Numbers) -> None:
     """Give prepared labels the order of a plan that is not in input order.
 
-    Parameters
-    ----------
-    scratch
-        The folder in which the source prepared its input.
-    groups
-        The input rows of each mini-batch, in the order of the plan.
-    bounds
-        The place in the plan at which each mini-batch begins, and the end.
-
+    `scratch` is the folder in which the source prepared its input. The groups are the input rows of
+    each mini-batch, in the order of the plan; the bounds say where each begins there, and the end.
     """
     folder = prepared_labels(scratch)
     with (folder / "rows.int64").open("wb") as file:

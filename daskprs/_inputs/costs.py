@@ -90,19 +90,9 @@ class Cutter:
 
 
 class CostSource(TableSource):
-    """A table cut by cost.
+    """A table cut by cost: the largest sum of a mini-batch of more than one row is `size`.
 
-    Parameters
-    ----------
-    source, columns
-        The table, and the names of its columns.
-    cost
-        The name of its column of costs, or of the function.
-    is_function
-        Whether it is a function.
-    size
-        The largest sum of the costs of a mini-batch of more than one row.
-
+    The name `cost` is that of the column of costs or, with `is_function`, of the function.
     """
 
     numbers_rows = True

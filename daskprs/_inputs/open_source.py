@@ -49,13 +49,8 @@ if TYPE_CHECKING:
 def open_source(data: Any, reading: ReadOptions) -> Source:
     """Return the source of an input, after every check that costs little.
 
-    Raises
-    ------
-    InputError
-        When the input is not there, not readable, of no known kind, or its files disagree.
-    OptionError
-        When a reading option does not suit it.
-
+    Raise `InputError` when the input is not there, not readable, of no known kind, or its files
+    disagree, and `OptionError` when a reading option does not suit it.
     """
     if isinstance(data, OpenedSource):
         return data.source

@@ -21,13 +21,8 @@ def open_table(
 ) -> DelimitedSource | JsonLinesSource | ParquetSource:
     """Return the source of a table.
 
-    Raises
-    ------
-    InputError
-        When a file cannot be read, or files disagree.
-    OptionError
-        When a reading option does not suit them.
-
+    Raise `InputError` when a file cannot be read, or files disagree, and `OptionError` when a
+    reading option does not suit them.
     """
     match kind:
         case TableKind.PARQUET:

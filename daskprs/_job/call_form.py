@@ -17,13 +17,8 @@ if TYPE_CHECKING:
 def calls_of(options: RunOptions, script: CheckedScript) -> Calls | None:
     """Return how many calls of `run` a process makes at a time; None: one after the other.
 
-    Raises
-    ------
-    OptionError
-        For a number of calls that the script does not allow.
-    ScriptError
-        For an `async def run` where coroutines cannot run.
-
+    Raise `OptionError` for a number of calls that the script does not allow, and `ScriptError` for
+    an `async def run` where coroutines cannot run.
     """
     count = options.concurrency_per_process
     given = Option("concurrency_per_process", count)

@@ -115,20 +115,9 @@ class _Found(NamedTuple):
 class Cleaning:
     """The job folders directly below a folder, and which of them go; those of pipelines, too.
 
-    Parameters
-    ----------
-    root
-        The root of jobs. Links in it are left alone.
-    older_than_s
-        Seconds since the last change of a folder that goes.
-    statuses
-        The statuses of jobs that go.
-
-    Raises
-    ------
-    JobFolderError
-        When the root is a job folder itself, or cannot be listed.
-
+    A folder goes by the seconds since its last change, and by the status of its job. Links in the
+    root are left alone. Raise `JobFolderError` when the root is a job folder itself, or cannot be
+    listed.
     """
 
     def __init__(self, root: Path, older_than_s: float, statuses: Collection[str]) -> None:

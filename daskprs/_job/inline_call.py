@@ -31,11 +31,7 @@ OF_PROCESSES = [
 def refuse_inline(options: RunOptions, why: str) -> None:
     """Refuse the start method where the script cannot work in the caller's process and thread.
 
-    Raises
-    ------
-    OptionError
-        When it is the start method of the call.
-
+    Raise `OptionError` when it is the start method of the call.
     """
     if options.start_method == INLINE:
         # The value may be that of Dask's config: the call then has nothing to leave out.
@@ -47,14 +43,7 @@ def refuse_inline(options: RunOptions, why: str) -> None:
 
 
 def refuse_work_elsewhere(data: Any, options: RunOptions) -> None:
-    """Refuse, for a script in this process, what needs another process.
-
-    Raises
-    ------
-    OptionError
-        When the options name another interpreter, or the input is a Dask collection.
-
-    """
+    """Refuse, for a script in this process, another interpreter, and a Dask collection as input."""
     if options.python is not None:
         python = Option("python", str(options.python))
         refuse_inline(options, f"not in the interpreter {python}. Leave out the interpreter")

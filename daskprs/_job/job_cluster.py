@@ -12,15 +12,9 @@ if TYPE_CHECKING:
 
 
 class JobCluster(ExitStack):
-    """Connects a job, and is closed when the job is over.
+    """Connects a job to the cluster of the option `client`, and is closed when the job is over.
 
-    Parameters
-    ----------
-    client
-        The option.
-    agents
-        The number of agents of a cluster in this process, which there is without a client.
-
+    Without a client there is a cluster in this process, with a number of agents.
     """
 
     def __init__(self, client: Any, agents: int) -> None:

@@ -32,14 +32,7 @@ class JobEnd(NamedTuple):
         return cls(nothing, f"The job is {nothing.status}: {why}.")
 
     def told(self) -> ParallelRunResult:
-        """Return the result of a completed job.
-
-        Raises
-        ------
-        ParallelRunFailed, ParallelRunCanceled, ParallelRunInterrupted
-            With the result of any other job.
-
-        """
+        """Return the result of a completed job; raise that of any other job with its error."""
         if self.result.status == JobStatus.COMPLETED:
             return self.result
         raise ERRORS[JobStatus(self.result.status)](self.message, self.result)

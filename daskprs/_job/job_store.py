@@ -31,26 +31,10 @@ def open_store(
 ) -> ResultStore:
     """Open the result store of a job whose input is prepared.
 
-    Parameters
-    ----------
-    call
-        The call of the job.
-    epoch
-        The number of this driver in the job folder.
-    job_input
-        What is known of the input.
-    listeners
-        They are told the warnings of the store.
-    new_writers
-        Makes what writes parts of a data set on the job's cluster; None without one.
-    check
-        Raises an interrupt where the job is to be canceled.
-
-    Raises
-    ------
-    OutputError, JobChanged, JobFolderError
-        When there is an output already, or the folder has another job.
-
+    The listeners are told the warnings of the store. `new_writers` makes what writes parts of a
+    data set on the job's cluster; None without one. `check` raises an interrupt where the job is to
+    be canceled. Raise `OutputError`, `JobChanged` or `JobFolderError` when there is an output
+    already, or the folder has another job.
     """
     options, remote = call.options, call.remote
     labels = prepared_labels(call.folder.scratch)

@@ -94,11 +94,8 @@ def _kept_source(source: Source, failed: Collection[int]) -> Source:
 def kept_objects(folder: JobFolder, call: dict[str, Any]) -> KeptObjects:
     """Return the objects of a kept call.
 
-    Raises
-    ------
-    JobFolderError
-        When the folder does not have them, or another user may have written them.
-
+    Raise `JobFolderError` when the folder does not have them, or another user may have written
+    them.
     """
     if not call["objects"]:
         return KeptObjects(None, None, {})

@@ -27,13 +27,8 @@ def drop_leftovers(folder: JobFolder) -> int:
     """Remove what only the agents of a job needed, and return the bytes of disk space freed.
 
     All of it is renamed before anything is removed. A driver that dies meanwhile leaves a snapshot
-    whole or not at all, and the next call removes what it left.
-
-    Raises
-    ------
-    OSError
-        When something cannot be removed.
-
+    whole or not at all, and the next call removes what it left. Raise `OSError` when something
+    cannot be removed.
     """
     remove_tree(folder.dropped)
     folder.dropped.mkdir()
@@ -49,13 +44,7 @@ def drop_leftovers(folder: JobFolder) -> int:
 def drop_and_tell(folder: JobFolder, tell: Callable[[str, str], None]) -> None:
     """Do the same at the end of a job, and tell it; an error here does not change the job's end.
 
-    Parameters
-    ----------
-    folder
-        The folder of the job.
-    tell
-        Gets the level of a message, and the message, which may name options.
-
+    `tell` gets the level of a message, and the message, which may name options.
     """
     try:
         freed = drop_leftovers(folder)

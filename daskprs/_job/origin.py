@@ -114,24 +114,11 @@ class Origin:
 
 
 def origin(folder: JobFolder, row: int, file: str | None = None) -> Origin:
-    """Return what a row of a job's output came from.
+    """Return what a row of a job's output came from; the job folder stays as it is.
 
-    Parameters
-    ----------
-    folder
-        The job folder, which stays as it is.
-    row
-        The number of the row, from 0, without the header.
-    file
-        The file of a data set in which the row is counted. Default: all files, in input order.
-
-    Raises
-    ------
-    JobFolderError
-        When there is no such job, or no output of it whose rows could be told apart.
-    OptionError
-        When there is no such row or file.
-
+    Rows are counted from 0, without the header: in one `file` of a data set, or else in all files,
+    in input order. Raise `JobFolderError` when there is no such job, or no output of it whose rows
+    could be told apart, and `OptionError` when there is no such row or file.
     """
     refuse_no_job(folder)
     history = History(folder)

@@ -30,18 +30,9 @@ def prestart(
     """Start a zygote within the block, if agents are to be children of this process.
 
     Its start is half of the time until the first mini-batch. The zygote runs no code of the
-    caller; it ends at once when the check of the call fails.
-
-    Parameters
-    ----------
-    options
-        The options of the call, as far as they are known.
-    client
-        The cluster of the call, if any.
-    final
-        Returns the final options, which the block gets. It may import Dask to read Dask's config:
-        the zygote starts before, and is replaced where the final options need another one, or none.
-
+    caller; it ends at once when the check of the call fails. The block gets the `final` options,
+    which may import Dask to read Dask's config: the zygote starts before, by the options as far as
+    they are known, and is replaced where the final ones need another one, or none.
     """
     final = final or (lambda: options)
     if "dask" in sys.modules:  # Dask's config costs nothing then, and it may ask for no zygote

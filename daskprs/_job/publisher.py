@@ -30,13 +30,8 @@ class Publisher:
     def publish(self, job_input: JobInput, ledger: Ledger) -> str:
         """Publish the output; return why not, if none of its items succeeded, and else nothing.
 
-        Raises
-        ------
-        InputChanged
-            When a file of the input has changed since it was read.
-        OutputError
-            When the output cannot be written.
-
+        Raise `InputChanged` when a file of the input has changed since it was read, and
+        `OutputError` when the output cannot be written.
         """
         call, store, listeners = self._call, self._store, self._listeners
         refuse_changed_files(call.source.files())

@@ -166,18 +166,14 @@ def check_call(
     `blocks` says that the job occupies the thread of the call. `key` is the key of the job's
     variables, and `rows_key` that of its rows, where the caller is another user, or on another
     machine.
+
     With `text` an output file is written even without an `output_dir`. Files in `data_folders` are
     not source, though these folders lie in the source directory. With `lenient` a warning takes the
     place of an error where a job of another system would go on, and the context goes to any second
     parameter of `run`, as in Azure's entry scripts.
 
-    Raises
-    ------
-    UsageError
-        When an option, the script, the input or the output cannot be used.
-    JobFolderError
-        When the folder already holds a job, and this call is not a resume.
-
+    Raise `UsageError` when an option, the script, the input or the output cannot be used, and
+    `JobFolderError` when the folder already holds a job, and this call is not a resume.
     """
     begun_s = time.monotonic()
     forks.refuse()

@@ -107,22 +107,12 @@ class RemotePlace:
 def verify(folder: JobFolder, *, rereads: bool = False) -> Verification:
     """Compare all that a job has kept with what its journals say.
 
-    Nothing is written, and the script does not run.
+    Nothing is written, and the script does not run. With `rereads` the input is cut and read again,
+    to count the items of each mini-batch.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-    rereads
-        Whether the input is cut and read again, to count the items of each mini-batch.
-
-    Raises
-    ------
-    JobFolderError
-        When no job has begun in the folder, or another version has written its journals.
-    JobFolderLocked
-        When a driver is at work in it: it may publish, and remove what is being compared.
-
+    Raise `JobFolderError` when no job has begun in the folder, or another version has written its
+    journals, and `JobFolderLocked` when a driver is at work in it: it may publish, and remove what
+    is being compared.
     """
     refuse_a_driver(folder)
     refuse_no_job(folder)

@@ -143,15 +143,8 @@ def run_job(call: JobCall) -> FinishedJob:
     A driver that is at work in the folder is waited for. A job that was interrupted, or has failed,
     is resumed; so is one with more failures than this call allows.
 
-    Raises
-    ------
-    OptionError
-        When workers do not see the job folder.
-    JobFolderError
-        When the folder has the rows of another call.
-    ParallelRunFailed
-        When the job fails.
-
+    Raise `OptionError` when workers do not see the job folder, `JobFolderError` when the folder has
+    the rows of another call, and `ParallelRunFailed` when the job fails.
     """
     folder = call.folder
     with outside_pool():
@@ -287,17 +280,7 @@ def read_part(
 ) -> Any:
     """Return a partition of the rows that a job has committed (a Dask task).
 
-    Parameters
-    ----------
-    job
-        The job.
-    result
-        What the collection announces.
-    number
-        The partition.
-    columns
-        The columns to take of frames. Default: all.
-
+    The `result` is what the collection announces. The columns are taken of frames; None: all.
     """
     part = KeptPart(*job.bounds[number : number + 2].tolist())
     with closing(KeptRows.of(JobFolder(job.job_dir, job.key)).pieces(part)) as pieces:

@@ -58,16 +58,9 @@ def run_numbered(value: Any, call: LazyCall, partition_info: dict[str, Any]) -> 
 def run_partition(value: Any, call: LazyCall, number: int) -> Any:
     """Return what `run` makes of a partition (a Dask task).
 
-    Raises
-    ------
-    PartitionFailed
-        When a mini-batch failed in all its tries, unless such rows are dropped; and when no agent
-        could be started.
-    LoadError
-        When the partition is not as announced.
-    ReturnTypeError
-        When `run` returned other columns or types than were announced.
-
+    Raise `PartitionFailed` when a mini-batch failed in all its tries, unless such rows are dropped,
+    and when no agent could be started; `LoadError` when the partition is not as announced; and
+    `ReturnTypeError` when `run` returned other columns or types than were announced.
     """
     with seat_of(call) as seat, ended_with_task(seat.cancel):
         seat.prepare()

@@ -40,11 +40,7 @@ class ResultForm(NamedTuple):
     def of(cls, schema: str | None, collection: str) -> ResultForm:
         """Return the form of a call; its schema is text, as `RunOptions` has it.
 
-        Raises
-        ------
-        OptionError
-            For a DataFrame without a schema, and a Bag with one.
-
+        Raise `OptionError` for a DataFrame without a schema, and a Bag with one.
         """
         if check_one_of("dataframe", "bag")("collection", collection) == "bag":
             if schema is not None:
@@ -67,22 +63,10 @@ class ResultForm(NamedTuple):
         number: int,
         columns: Sequence[Any] | None = None,
     ) -> Any:
-        """Return a partition: a frame, or a list of items.
+        """Return a partition: a frame, of which some columns may be taken, or a list of items.
 
-        Parameters
-        ----------
-        pieces
-            Each with the number of its mini-batch, in order.
-        number
-            The partition, for errors.
-        columns
-            The columns to take of a frame. Default: all.
-
-        Raises
-        ------
-        ReturnTypeError
-            When rows do not fit the announced columns.
-
+        The pieces come in order, each with the number of its mini-batch. Raise `ReturnTypeError`,
+        with the number of the partition, when rows do not fit the announced columns.
         """
         if self.meta is None:
             return [item for _, piece in pieces for item in _items(piece)]
@@ -98,11 +82,7 @@ class ResultForm(NamedTuple):
 def schema_of_meta(meta: Any, schema: Any, collection: str) -> pd.DataFrame:
     """Return a frame without rows that has the columns of Dask's `meta`.
 
-    Raises
-    ------
-    OptionError
-        When `meta` is not the form of a frame, or beside a `schema` or a Bag.
-
+    Raise `OptionError` when `meta` is not the form of a frame, or beside a `schema` or a Bag.
     """
     other = Option("schema") if schema is not None else Option("collection", collection)
     if schema is not None or collection == "bag":

@@ -37,11 +37,8 @@ class Sorted(NamedTuple):
 class BatchFile:
     """The requests of a file.
 
-    Raises
-    ------
-    UsageError
-        When a line is no request, or two have the same ``custom_id``. The message names the line.
-
+    Raise `UsageError`, which names the line, when a line is no request, or two have the same
+    ``custom_id``.
     """
 
     def __init__(self, path: Path) -> None:

@@ -111,11 +111,7 @@ class BatchJob:
     def run(self) -> Sorted:
         """Ask for all answers, and write the files; return how many there are.
 
-        Raises
-        ------
-        UsageError
-            When no server answers.
-
+        Raise `UsageError` when no server answers.
         """
         from daskprs._job.prestart import prestart
 

@@ -55,11 +55,8 @@ def job_root() -> Path:
 def site_defaults() -> dict[str, Any]:
     """Return the defaults by Dask's config, by option.
 
-    Raises
-    ------
-    OptionError
-        For an unknown option, and for a value out of range; it names the place of the value.
-
+    Raise `OptionError` for an unknown option, and for a value out of range; it names the place of
+    the value.
     """
     section = _section()
     del section[JOB_ROOT]

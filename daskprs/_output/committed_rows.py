@@ -32,14 +32,8 @@ if TYPE_CHECKING:
 class CommittedRows:
     """Reads the rows of a job, a mini-batch after the other, each once.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-    after
-        The last epoch before that of the job: what it has left counts as soon as the job has
-        looked at it.
-
+    The epoch `after` is the last one before that of the job: what it has left counts as soon as the
+    job has looked at it.
     """
 
     def __init__(self, folder: JobFolder, after: int = 0) -> None:
@@ -56,17 +50,9 @@ class CommittedRows:
         """Return the rows of the next mini-batches: frames if the job keeps types, else text.
 
         A mini-batch without rows gives nothing. Unless the job is Completed, the rows behind a
-        mini-batch that may still have some have to wait.
-
-        Raises
-        ------
-        OptionError
-            When the job keeps no rows.
-        JobFolderError
-            When a later run has given other numbers to the mini-batches.
-        JournalError
-            When rows are not those that were committed.
-
+        mini-batch that may still have some have to wait. Raise `OptionError` when the job keeps no
+        rows, `JobFolderError` when a later run has given other numbers to the mini-batches, and
+        `JournalError` when rows are not those that were committed.
         """
         history = self._history
         history.read_on()

@@ -49,30 +49,12 @@ class Earlier(NamedTuple):
 def joined(
     earlier: Earlier, gaps: Sequence[Gap], commits: Commits, outcome: Outcome, spools: Spools
 ) -> tuple[Commits, FailedRows | None]:
-    """Put the rows of items that ran again into those of an earlier commit.
+    """Put the rows of items that ran again, which are all that a commit lacks, into its rows.
 
-    Parameters
-    ----------
-    earlier
-        Where the earlier commit is.
-    gaps
-        What it lacks, all of which ran again.
-    commits, outcome
-        The mini-batch as their attempt has left it, with the place of the new rows.
-    spools
-        The spools of this run, which the new rows are in, and which get all of them.
-
-    Returns
-    -------
-    tuple
-        The commit of all rows, in the driver's spool, and what has failed again, with its places
-        among all rows.
-
-    Raises
-    ------
-    JournalError
-        When the earlier rows, or the new ones, are not those that were written.
-
+    `commits` and `outcome` are the mini-batch as their attempt has left it, with the place of the
+    new rows in the spools of this run. Return the commit of all rows, in the driver's spool, and
+    what has failed again, with its places among all rows. Raise `JournalError` when the earlier
+    rows, or the new ones, are not those that were written.
     """
     index = outcome.index
     row = earlier.commits.row_of(index, (commits.identity or [""])[0])

@@ -45,20 +45,9 @@ class KeptPart(NamedTuple):
 
 
 class KeptRows:
-    """The typed rows of a job as its journals had them when this was made.
+    """The typed rows of a job, by the state of its journals when this was made.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-    state
-        The state of its journals.
-
-    Raises
-    ------
-    JobFolderError
-        When this process does not see the folder.
-
+    Raise `JobFolderError` when this process does not see the folder.
     """
 
     def __init__(self, folder: JobFolder, state: JournalState) -> None:
@@ -120,13 +109,8 @@ class KeptRows:
     ) -> Generator[tuple[int, pa.Table]]:
         """Yield the rows of mini-batches in the schema of all, with the number of the mini-batch.
 
-        A mini-batch has a table for each of its pieces.
-
-        Raises
-        ------
-        ReturnTypeError
-            When the rows of a mini-batch do not fit into the schema.
-
+        A mini-batch has a table for each of its pieces. Raise `ReturnTypeError` when rows do not
+        fit into the schema.
         """
         rows = self.settled.rows if columns is None else self.settled.rows.select(columns)
         with closing(self._tables(part, columns)) as found:

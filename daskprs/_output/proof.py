@@ -99,16 +99,7 @@ class LocalPlace:
 class Proof:
     """Compares the files of a job with its journals; no driver may be at work in the folder.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-
-    Raises
-    ------
-    JournalError
-        When another version has written a journal.
-
+    Raise `JournalError` when another version has written a journal.
     """
 
     def __init__(self, folder: JobFolder) -> None:

@@ -40,23 +40,11 @@ if TYPE_CHECKING:
 def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame | None:
     """Return the typed rows of a job in input order; None when the job kept none.
 
-    If the input is a frame, rows get its labels. Rows that cannot be matched with rows of the
-    frame are numbered from 0, with a warning.
+    If the input is a frame, rows get its labels, unless `ignore_index` is set. Rows that cannot be
+    matched with rows of the frame are numbered from 0, with a warning.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-    ignore_index
-        Number the rows from 0 in any case.
-
-    Raises
-    ------
-    JournalError
-        When the typed spool or the row labels are damaged, or cannot be read here.
-    ReturnTypeError
-        When `run` returned frames for some mini-batches and lists for others.
-
+    Raise `JournalError` when the typed spool or the row labels are damaged, or cannot be read here,
+    and `ReturnTypeError` when `run` returned frames for some mini-batches and lists for others.
     """
     if not epochs_of(folder, folder.typed_spools):
         return None

@@ -47,13 +47,8 @@ def place_of_row(
 ) -> RowPlace:
     """Return the place of a row of the output, or of one `file` of a data set, counted from 0.
 
-    Raises
-    ------
-    JobFolderError
-        When the job has no output, or what lies there is none that it has published.
-    OptionError
-        When there is no such row or file.
-
+    Raise `JobFolderError` when the job has no output, or what lies there is none that it has
+    published; raise `OptionError` when there is no such row or file.
     """
     published = _published(folder, history)
     rows = history.standing(published.epoch)

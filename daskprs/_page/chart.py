@@ -47,15 +47,8 @@ class Sign(NamedTuple):
 def steps(values: np.ndarray, top: float, height: int) -> str:
     """Return the path of an area below steps: one for each value, as wide as all others.
 
-    Parameters
-    ----------
-    values
-        Values from 0 on; NaN is a gap.
-    top
-        The value that reaches to the top.
-    height
-        The height of the plot, in units of its own; a step is one unit wide.
-
+    Values are from 0 on, and NaN is a gap. The value `top` reaches to the top of the plot, whose
+    height is in units of its own; a step is one unit wide.
     """
     path, level, width = [f"M0 {height}"], height, 0
     for value in values.tolist():

@@ -49,14 +49,7 @@ figure,tr{break-inside:avoid}}
 def page_of(contents: Contents, script: tuple[str, str] = ("'none'", "")) -> str:
     """Return a report as HTML.
 
-    Parameters
-    ----------
-    contents
-        What it says.
-    script
-        What the page allows to run, and the script that does so, of a page that shows a running
-        job. Default: none.
-
+    The page of a running job has what it allows to run, and the script that does so.
     """
     standing = contents.standing
     allowed, element = script

@@ -23,15 +23,8 @@ class WorkingTime(NamedTuple):
     def of(cls, runs: Sequence[tuple[float, float]], events: np.ndarray, now: float | None) -> Self:
         """Return the runs, which go on until the last of the `events` in them.
 
-        Parameters
-        ----------
-        runs
-            When each run began, and the last time that its driver has logged.
-        events
-            Times at which something happened, in any order.
-        now
-            The end of a run that goes on; None where no driver is at work.
-
+        A run has its beginning, and the last time that its driver has logged. Events are times in
+        any order. The last run ends `now` if it goes on; None where no driver is at work.
         """
         if not runs:
             first = float(events.min()) if len(events) else 0.0

@@ -31,15 +31,7 @@ def exporters_of(
 ) -> Exporters:
     """Return the exporters that the environment and the caller ask for.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-    mlflow_run
-        The id of MLflow's run that was active in the caller; None without one.
-    metrics_file
-        The file for a node exporter; None without one.
-
+    The caller names MLflow's run that was active there, and the file for a node exporter, if any.
     """
     found = Exporters([], [])
     if metrics_file is not None:

@@ -96,16 +96,7 @@ class Wanted(NamedTuple):
 
 
 class LogStream:
-    """All logs of a job, each entry once.
-
-    Parameters
-    ----------
-    folder
-        The job folder.
-    wanted
-        Which entries are given out.
-
-    """
+    """All logs of a job, each wanted entry once."""
 
     def __init__(self, folder: JobFolder, wanted: Wanted = Wanted()) -> None:  # noqa: B008 - immutable
         self._folder = folder

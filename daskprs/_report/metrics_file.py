@@ -32,16 +32,7 @@ ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class MetricsFile:
-    """Writes the metrics of a job every five seconds, and at its end; the file stays.
-
-    Parameters
-    ----------
-    folder
-        The job folder.
-    path
-        The file.
-
-    """
+    """Writes the metrics of a job every five seconds, and at its end; the file stays."""
 
     def __init__(self, folder: JobFolder, path: str | PathLike[str]) -> None:
         self._job_dir = str(folder)

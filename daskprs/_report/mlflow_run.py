@@ -25,14 +25,6 @@ class MlflowRun:
     """Logs metrics every ten seconds and at the end, and tags that name the job and its result.
 
     A thread speaks to the server, which may be slow. Where it fails, the job goes on without.
-
-    Parameters
-    ----------
-    folder
-        The job folder.
-    run_id
-        The id of MLflow's run.
-
     """
 
     def __init__(self, folder: JobFolder, run_id: str) -> None:

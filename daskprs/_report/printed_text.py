@@ -20,11 +20,8 @@ Stream = Literal["stdout", "stderr"]
 def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | None = None) -> str:
     """Return the text that an attempt, the last or a given one, has written to a stream.
 
-    Raises
-    ------
-    UsageError
-        When the table of attempts has no such attempt, or the part of the log is unknown.
-
+    Raise `UsageError` when the table of attempts has no such attempt, or the part of the log is
+    unknown.
     """
     rows = [
         one for one in recorded_attempts(folder, index) if attempt is None or one.attempt == attempt

@@ -73,13 +73,7 @@ def preparation_of(folder: JobFolder) -> str:
 class JobOfOthers:
     """The view of a job that another process runs, on this machine or on another one.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-    clock
-        Seconds on a clock that never goes back.
-
+    The clock gives seconds, and never goes back.
     """
 
     def __init__(self, folder: JobFolder, clock: Callable[[], float] = time.monotonic) -> None:

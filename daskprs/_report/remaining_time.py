@@ -123,16 +123,7 @@ class RemainingTime:
         return self._deadlines_s.get(phase, math.inf)
 
     def left(self, stood: ProgressReported, slots: int) -> TimeLeft | None:
-        """Return the time left; None while it is unknown.
-
-        Parameters
-        ----------
-        stood
-            The latest progress.
-        slots
-            Number of slots that the cluster offers.
-
-        """
+        """Return the time left on a cluster with a number of slots; None while it is unknown."""
         standing = stood.standing
         if standing.planned is None:
             return None
@@ -262,17 +253,9 @@ class RemainingTime:
 
 
 class _Durations:
-    """The durations of attempts, and their relation to sizes.
+    """The durations of attempts in seconds, and their relation to sizes where these are known.
 
-    Parameters
-    ----------
-    known
-        Durations in seconds, with sizes where they are known.
-    overhead_s
-        Seconds to add to each further attempt.
-    limit_s
-        The timeout of an attempt.
-
+    Each further attempt takes `overhead_s` more, and has a timeout of `limit_s`.
     """
 
     def __init__(

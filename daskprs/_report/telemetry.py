@@ -48,13 +48,7 @@ NS = 1_000_000_000
 class Telemetry:
     """Sends a span for the job and for each attempt, and counts of attempts and items.
 
-    Parameters
-    ----------
-    folder
-        The job folder, whose name all spans and metrics carry.
-    signals
-        ``"traces"``, ``"metrics"``, or both.
-
+    The signals are ``"traces"``, ``"metrics"``, or both; all carry the name of the job folder.
     """
 
     def __init__(self, folder: JobFolder, signals: Sequence[str]) -> None:

@@ -55,17 +55,10 @@ class CollectionGraph(NamedTuple):
 def collection_graph(data: Any, columns: Sequence[str] | None = None) -> CollectionGraph:
     """Return the graph of a dask DataFrame, Series, Bag or Array, or of Delayeds and futures.
 
-    A Series is a frame of one column, and an Array is cut along its first axis. The graph is
+    A Series is a frame of one column, of which `columns` may leave out some, and an Array is cut
+    along its first axis. Delayeds and futures stand in a list or tuple, or alone. The graph is
     optimized, as Dask would compute it. Tasks keep their annotations. Kinds of annotations that a
     task does not have are taken from `dask.annotate` around this call.
-
-    Parameters
-    ----------
-    data
-        The collection. Delayeds and futures stand in a list or tuple, or alone.
-    columns
-        The columns that are read of a frame.
-
     """
     match kind_of(data):
         case "frame":
@@ -83,11 +76,7 @@ def collection_graph(data: Any, columns: Sequence[str] | None = None) -> Collect
 def kind_of(data: Any) -> Kind:
     """Return the kind of a collection; Delayeds and futures stand in a list or tuple, or alone.
 
-    Raises
-    ------
-    InputError
-        For a collection that cannot be cut.
-
+    Raise `InputError` for a collection that cannot be cut.
     """
     kinds = _dask_classes(data)
     if {"DataFrame", "Series"} & kinds and "Index" not in kinds:

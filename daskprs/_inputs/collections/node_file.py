@@ -16,13 +16,7 @@ class NodeFile:
 
     Such an object is the result of a Dask task, or a part of one. Dask releases it on its worker,
     which removes the file, or sends it to another worker, which writes a file of its own when the
-    content is first asked for.
-
-    Parameters
-    ----------
-    path
-        A file that is complete, and belongs to this object from now on.
-
+    content is first asked for. The file is complete, and belongs to this object from now on.
     """
 
     def __init__(self, path: Path) -> None:

@@ -52,17 +52,9 @@ class PartitionGraph:
     """A task graph, of which each partition is computed by itself, in order.
 
     Each task belongs to the first partition that needs it. Tasks that no partition needs are left
-    out. A partition whose key stands for a future, or for another key, is what it stands for.
-
-    Parameters
-    ----------
-    tasks
-        The tasks. Futures stand for results that a cluster has, or will have. The graph keeps them.
-    outputs
-        The key of each partition.
-    annotations
-        The annotations of tasks.
-
+    out. A partition whose key, one of the `outputs`, stands for a future, or for another key, is
+    what it stands for. Futures stand for results that a cluster has, or will have. The graph keeps
+    them.
     """
 
     def __init__(
@@ -93,11 +85,8 @@ class PartitionGraph:
     def only(self, wanted: Collection[int]) -> PartitionGraph:
         """Return the graph of some of the partitions, without the tasks of all others.
 
-        Raises
-        ------
-        ValueError
-            When one of them is, or needs, the future of a cluster: the result goes with it.
-
+        Raise `ValueError` when one of them is, or needs, the future of a cluster: the result goes
+        with it.
         """
         other = self.of(wanted)
         order, pieces = other._cut  # noqa: SLF001 - of this very class

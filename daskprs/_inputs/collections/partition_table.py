@@ -64,13 +64,8 @@ NOT_COMPUTED = PartitionCut(0, 1, 0, "")
 class PartitionTable:
     """The cuts of a collection's partitions, by number, in memory and in a file.
 
-    Parameters
-    ----------
-    path
-        The file, one JSON value a line: a header, then one partition a line.
-    header
-        What the cuts depend on: the token of the collection, and how partitions are cut.
-
+    The file has one JSON value a line: a header, then one partition a line. The header is what the
+    cuts depend on: the token of the collection, and how partitions are cut.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:

@@ -45,17 +45,8 @@ class CollectionSource(TableSource):
     """The partitions of a Dask collection, computed by the workers of a cluster.
 
     Without a size each partition is a mini-batch, whose number is that of the partition. With one,
-    partitions are cut, and mini-batches are numbered in the order of partitions.
-
-    Parameters
-    ----------
-    collection
-        The tasks of the collection, and what it announces about its partitions.
-    form
-        How partitions are checked, cut and written for the agents.
-    unit
-        The unit of items.
-
+    partitions are cut, and mini-batches are numbered in the order of partitions. The `form` says
+    how partitions are checked, cut and written for the agents.
     """
 
     keeps_nan = True
@@ -115,11 +106,7 @@ class CollectionSource(TableSource):
     def kept_for(self, failed: Collection[int]) -> KeptCollection:
         """Return the source with the tasks of the partitions of some mini-batches alone.
 
-        Raises
-        ------
-        ValueError
-            When no mini-batch has failed, or a partition is the result of a cluster.
-
+        Raise `ValueError` when no mini-batch has failed, or a partition is the result of a cluster.
         """
         wanted = set()
         for one in self.mini_batches():
@@ -198,18 +185,10 @@ class CollectionSource(TableSource):
     def cut(
         self, number: int, cut: PartitionCut, index: int, first: int, worker: str = ""
     ) -> Iterator[MiniBatch]:
-        """Yield the mini-batches of a partition.
+        """Yield the mini-batches of a partition that a worker holds.
 
-        Parameters
-        ----------
-        number, cut
-            The partition.
-        index, first
-            The number of its first mini-batch, and of its first row; only used where partitions
-            are cut: otherwise the partitions before it may not be known.
-        worker
-            The worker that holds it.
-
+        The number of its first mini-batch, and that of its first row, are only used where
+        partitions are cut: otherwise the partitions before it may not be known.
         """
         if cut.failed:
             place = index if self.is_cut else number

@@ -152,13 +152,7 @@ class ArraySlices:
 class PickledSlices:
     """Loads one pickle for each mini-batch.
 
-    Parameters
-    ----------
-    bounds, offsets
-        The first row of each pickle, and its first byte; then the ends.
-    checksums
-        The checksum of each pickle.
-
+    `bounds` and `offsets` are the first row and the first byte of each pickle; then come the ends.
     """
 
     def __init__(self, bounds: Numbers, offsets: Numbers, checksums: list[bytes]) -> None:

@@ -136,24 +136,10 @@ def _other_rows(number: int) -> str:
 
 
 def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPartition:
-    """Write a partition to a file in a folder, which goes with the object that is returned.
+    """Write a partition to a file in a folder of the node; the file goes with the returned object.
 
-    Parameters
-    ----------
-    value
-        The partition.
-    number
-        Its number, for errors.
-    form
-        What was announced.
-    folder
-        A folder of the node.
-
-    Raises
-    ------
-    LoadError
-        When the partition is not as announced, or cannot be sent to agents.
-
+    Raise `LoadError`, with the number of the partition, when it is not as announced, or cannot be
+    sent to agents.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / new_name()

@@ -45,13 +45,8 @@ def form_of_frames(meta: pd.DataFrame, reading: ReadOptions) -> StagingForm:
     Columns of `dtypes` have the types that are given. A category whose values only the partitions
     know is a column of objects, since each partition has values of its own.
 
-    Raises
-    ------
-    OptionError
-        For an option that does not fit, or columns that share a name.
-    InputError
-        For a column that polars cannot hold.
-
+    Raise `OptionError` for an option that does not fit, or columns that share a name, and
+    `InputError` for a column that polars cannot hold.
     """
     check_options(reading, "frame")
     meta = meta.reset_index(drop=True)

@@ -37,17 +37,8 @@ ROWS_AT_ONCE = 8_192
 class StreamSource(SlicedFrame):
     """Writes a stream to the file that agents map, a batch at a time, and cuts that.
 
-    Dictionaries become their values, since each batch of a stream may have its own.
-
-    Parameters
-    ----------
-    schema
-        The columns of the stream.
-    open_batches
-        Opens the stream, once.
-    reading
-        How the input is read.
-
+    The stream is opened once. Dictionaries become their values, since each batch of a stream may
+    have its own.
     """
 
     kind = "stream"
@@ -183,11 +174,7 @@ def _of_even_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def open_stream(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
     """Return the source of an object that exports an Arrow stream, which is consumed once.
 
-    Raises
-    ------
-    InputError
-        When it gives no rows with columns.
-
+    Raise `InputError` when it gives no rows with columns.
     """
     if isinstance(data, pa.RecordBatchReader):
         return StreamSource(data.schema, lambda: data, size, reading)
@@ -205,11 +192,7 @@ def open_stream(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
 def open_lazy(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
     """Return the source of a lazy frame of polars, which computes it batch by batch.
 
-    Raises
-    ------
-    InputError
-        When the plan of the frame is not valid.
-
+    Raise `InputError` when the plan of the frame is not valid.
     """
     import polars as pl
 

@@ -36,18 +36,8 @@ def included_columns(
 ) -> Included | None:
     """Return the columns of `include_columns`; None if the option is not given.
 
-    Parameters
-    ----------
-    source, names
-        The input, and the columns.
-    may_grow
-        Whether committed rows stay where the input has others before them.
-
-    Raises
-    ------
-    OptionError
-        When the input has no such column, or does not know paths or row numbers.
-
+    `may_grow` says whether committed rows stay where the input has others before them. Raise
+    `OptionError` when the input has no such column, or does not know paths or row numbers.
     """
     if names is None:
         return None

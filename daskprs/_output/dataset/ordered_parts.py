@@ -301,15 +301,8 @@ class OrderedParts:
     def finish(self, _commits: CommitTable) -> FinishedParts:
         """Write the missing parts and the manifest, and return the finished data set.
 
-        Raises
-        ------
-        JournalError
-            When the bytes of a mini-batch differ from the committed ones.
-        ReturnTypeError
-            When the rows of a mini-batch do not fit the schema.
-        OSError
-            When the disk has no space.
-
+        Raise `JournalError` when the bytes of a mini-batch differ from the committed ones,
+        `ReturnTypeError` when its rows do not fit the schema, and `OSError` when the disk is full.
         """
         there = self._table.column("text_length") > 0
         rows = np.flatnonzero(there & (self._table.column("index") >= self._next))

@@ -122,17 +122,10 @@ def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) 
     rows from each of the plan's mini-batches that have rows there or elsewhere, in order. A file
     that goes to a store of objects is uploaded, and its upload stays open.
 
-    Raises
-    ------
-    JournalError
-        When the rows of a mini-batch are not those that were committed.
-    ReturnTypeError
-        When the rows of a mini-batch do not fit the schema, or the format.
-    OutputError
-        When the values of columns would make too many folders.
-    OSError
-        When a file cannot be written, above all on a full disk.
-
+    Raise `JournalError` when the rows of a mini-batch are not those that were committed,
+    `ReturnTypeError` when they do not fit the schema or the format, `OutputError` when the values
+    of columns would make too many folders, and `OSError` when a file cannot be written, above all
+    on a full disk.
     """
     with ExitStack() as stack:
         files, earlier = _PartFiles(plan), _EarlierFiles(plan.format)

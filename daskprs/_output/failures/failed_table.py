@@ -74,14 +74,8 @@ class _LogLine(NamedTuple):
 def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
     """Write the table, whole or not at all; the journals have been written out.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-    failed
-        The numbers of the failed mini-batches in the current plan, and their identities, by which
-        their attempts are found.
-
+    `failed` has the numbers of the failed mini-batches in the current plan, and their identities,
+    by which their attempts are found.
     """
     found = _attempts(folder, set(failed.values()))
     with ExitStack() as stack:

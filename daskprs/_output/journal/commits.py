@@ -264,17 +264,9 @@ class CommitTable:
 
 
 class IntColumn:
-    """Numbers of one type; zeros before the first other number take no memory.
+    """Numbers of one type, a code of `array`; zeros before the first other number take no memory.
 
     Most jobs have no use for half of their columns: no frames with headers, no rows with types.
-
-    Parameters
-    ----------
-    code
-        The type, as the standard library's arrays name it.
-    numbers
-        The first numbers of the column.
-
     """
 
     __slots__ = ("_rest", "_zeros")

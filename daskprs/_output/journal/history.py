@@ -248,11 +248,7 @@ class History:
     def standing(self, at_the_end_of: int | None = None) -> Numbers:
         """Return the rows of the commits that count, one for each mini-batch, in input order.
 
-        Parameters
-        ----------
-        at_the_end_of
-            The epoch at whose end the commits counted; None: now.
-
+        They are those that counted at the end of an epoch; None: now.
         """
         epochs, indexes = self.commits.column("epoch"), self._indexes(at_the_end_of)
         last = np.iinfo(epochs.dtype).max if at_the_end_of is None else at_the_end_of

@@ -49,18 +49,10 @@ class IndexMapping(NamedTuple):
 
 
 def index_mapping(indexes: Numbers, digests: Numbers, plan: Iterable[MiniBatch]) -> IndexMapping:
-    """Return the numbers of settled mini-batches in a plan.
+    """Return the numbers in a plan of settled mini-batches, given by number and digest of identity.
 
     Mini-batches with the same content are matched in their order, which is as good as any. If all
     stand in their old places, they stay there.
-
-    Parameters
-    ----------
-    indexes, digests
-        Number and digest of the identity of each mini-batch that is settled.
-    plan
-        All mini-batches, numbered from 0.
-
     """
     wanted = np.array(array("Q", (digest_of(one.identity) for one in plan)))
     have, open_ = np.argsort(indexes, kind="stable"), np.arange(len(wanted))

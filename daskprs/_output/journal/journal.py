@@ -217,13 +217,8 @@ def records(
     Each comes with the mark behind it, from which a later call reads on. With `broken`, lines that
     are not whole are reported to it, and those behind them are read, too.
 
-    Raises
-    ------
-    JobFolderError
-        When the journal is not a regular file.
-    JournalError
-        When a whole line holds none of our records.
-
+    Raise `JobFolderError` when the journal is not a regular file, and `JournalError` when a whole
+    line holds none of our records.
     """
     number = since.lines
 

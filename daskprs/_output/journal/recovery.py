@@ -157,15 +157,9 @@ def recover(
     output is published, its rows are in the published file, which is recognized by its checksum,
     not by its existence.
 
-    Raises
-    ------
-    JobChanged
-        When a journal was written for other inputs, another script or other options.
-    JournalError
-        When a journal was written by another version.
-    JobFolderError
-        When only what failed is to be run, and more than that is left.
-
+    Raise `JobChanged` when a journal was written for other inputs, another script or other options,
+    `JournalError` when it was written by another version, and `JobFolderError` when only what
+    failed is to be run, and more than that is left.
     """
     history = History(folder)
     then = history.fingerprint()

@@ -75,13 +75,8 @@ def frames_of(block: Block) -> Iterator[pd.DataFrame]:
 def with_times(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame in which objects that are times have a type of pandas.
 
-    Arrow would leave out the nanoseconds of such objects.
-
-    Raises
-    ------
-    TypeError
-        When dates and datetimes are in one column: Arrow would leave out the time of the day.
-
+    Arrow would leave out the nanoseconds of such objects. Raise `TypeError` when dates and
+    datetimes are in one column: Arrow would leave out the time of the day.
     """
     times = {
         place: as_times(frame.iloc[:, place])

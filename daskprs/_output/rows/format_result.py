@@ -62,13 +62,8 @@ def format_result(
 ) -> FormattedRows:
     """Format what `run` returned for a mini-batch: into the spool, or into bytes without one.
 
-    Raises
-    ------
-    ReturnTypeError
-        For a value that cannot be rows; a retry would not help. Errors of a generator pass through.
-    UnwritableError
-        When rows cannot be put into the spool.
-
+    Raise `ReturnTypeError` for a value that cannot be rows (a retry would not help), and
+    `UnwritableError` when rows cannot be put into the spool. Errors of a generator pass through.
     """
     with RowWriter(spec, spool, mini_batch) as writer:
         writer.take(result)

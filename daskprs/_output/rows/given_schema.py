@@ -181,16 +181,7 @@ def _of_values(field: pa.Field) -> pa.Field:
 
 
 class GivenSchema:
-    """Brings the rows of one mini-batch into the schema that the caller gives.
-
-    Parameters
-    ----------
-    text
-        The schema.
-    mini_batch
-        The number of the mini-batch, for errors.
-
-    """
+    """Brings the rows of one mini-batch, by whose number errors name it, into a given schema."""
 
     def __init__(self, text: str, mini_batch: int) -> None:
         self._rows = RowSchema(schema_of(text))
@@ -201,11 +192,7 @@ class GivenSchema:
     def table(self, block: Block) -> pa.Table:
         """Return rows in the schema.
 
-        Raises
-        ------
-        ReturnTypeError
-            When the columns are others, or a value would be lost.
-
+        Raise `ReturnTypeError` when the columns are others, or a value would be lost.
         """
         table = self._as_arrow(block) if isinstance(block, pd.DataFrame) else block
         columns = [

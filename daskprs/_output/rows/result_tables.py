@@ -73,11 +73,7 @@ def with_mask(array: np.ndarray[Any, Any]) -> Any:
 def tables_of(pieces: Iterable[TypedPiece], mini_batch: int) -> Iterator[pa.Table]:
     """Yield the pieces of a mini-batch as tables; the elements of lists make one column.
 
-    Raises
-    ------
-    ReturnTypeError
-        When no type of Arrow holds the values of a column.
-
+    Raise `ReturnTypeError` when no type of Arrow holds the values of a column.
     """
     for are_frames, some in groupby(pieces, key=lambda piece: piece.kind == "frame"):
         if are_frames:

@@ -27,14 +27,7 @@ if TYPE_CHECKING:
 
 
 class RowSchema:
-    """The schema that mini-batches have in common.
-
-    Parameters
-    ----------
-    given
-        The schema that the caller gives; None: the mini-batches settle it.
-
-    """
+    """The schema that mini-batches have in common; they settle it unless the caller gives one."""
 
     def __init__(self, given: pa.Schema | None = None) -> None:
         self._given = given
@@ -75,13 +68,8 @@ class RowSchema:
     def add(self, schema: pa.Schema, mini_batch: int) -> None:
         """Take the schema of the next mini-batch in input order.
 
-        A schema without rows behind it counts, too: leave those out while others may come.
-
-        Raises
-        ------
-        ReturnTypeError
-            When no cast leads from these types to those that are settled.
-
+        A schema without rows behind it counts, too: leave those out while others may come. Raise
+        `ReturnTypeError` when no cast leads from these types to those that are settled.
         """
         where = f"mini-batch {mini_batch}"
         _check_names(schema, where)
@@ -102,20 +90,8 @@ class RowSchema:
     def cast(self, table: pa.Table, mini_batch: int, first_row: int = 0) -> pa.Table:
         """Return rows of a mini-batch in the schema, with its order of columns.
 
-        Parameters
-        ----------
-        table
-            The rows.
-        mini_batch
-            The number of the mini-batch, for errors.
-        first_row
-            The number of the first of these rows among those of the mini-batch, for errors.
-
-        Raises
-        ------
-        ReturnTypeError
-            When a column is missing or unknown, or a value would be lost.
-
+        Raise `ReturnTypeError` when a column is missing or unknown, or a value would be lost. It
+        names the mini-batch and the row; `first_row` is the number of the first of these rows.
         """
         where = f"mini-batch {mini_batch}"
         _check_names(table.schema, where)

@@ -151,16 +151,7 @@ class TypedPiece(NamedTuple):
 
 
 class TypedRows:
-    """Writes frames, tables, arrays and elements one after the other.
-
-    Parameters
-    ----------
-    sink
-        Where the bytes go.
-    key
-        The key of the checksums of pickles.
-
-    """
+    """Writes frames, tables, arrays and elements one after the other; seals pickles with a key."""
 
     def __init__(self, sink: Sink, key: SealKey) -> None:
         self._buffer = io.BufferedWriter(sink, WRITE_BYTES)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from daskprs.errors import DaskprsError
 
 UNNAMED_INDEX = "__index_level_"
+NO_NOTES: dict[str, Any] = {"index_columns": [], "column_indexes": [], "columns": []}
 THREADS_BYTES = 1 << 20
 """Bytes of a table above which several threads make its frame sooner than one."""
 
@@ -239,6 +240,12 @@ def pandas_metadata(schema: pa.Schema) -> dict[str, Any] | None:
         return None
 
 
+def column_notes(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Return the notes of pandas about each column, if there are any that can be read."""
+    notes: list[dict[str, Any]] = (pandas_metadata(schema) or NO_NOTES)["columns"]
+    return notes
+
+
 def without_index(schema: pa.Schema) -> pa.Schema:
     """Return a schema in which an index with a name is a column like any other.
 
@@ -256,10 +263,9 @@ def unnamed_types(schema: pa.Schema) -> frozenset[str]:
 
     These are lists, structs, maps and dictionaries: Arrow fails where it reads such a note.
     """
-    pandas = pandas_metadata(schema) or {"columns": []}
     return frozenset(
         column["field_name"]
-        for column in pandas["columns"]
+        for column in column_notes(schema)
         if column["numpy_type"].endswith("[pyarrow]") and not _is_known(column["numpy_type"])
     )
 
@@ -295,11 +301,17 @@ def noted_by(schemas: Sequence[pa.Schema], unified: pa.Schema) -> pa.Schema:
         return unified
     notes: dict[str, Any] = {}
     for schema in schemas:
-        for column in (pandas_metadata(schema) or {"columns": []})["columns"]:
+        for column in column_notes(schema):
             name = column["field_name"]
             if name in unified.names and schema.field(name).type == unified.field(name).type:
                 notes.setdefault(name, column)
     return with_notes(unified, pandas | {"columns": list(notes.values())})
+
+
+def note(name: str, dtype: Any) -> dict[str, Any]:
+    """Return a note of pandas on the type of a column."""
+    named = {"name": name, "field_name": name, "metadata": None}
+    return named | {"pandas_type": str(dtype), "numpy_type": str(dtype)}
 
 
 def with_notes(schema: pa.Schema, pandas: dict[str, Any]) -> pa.Schema:
@@ -315,7 +327,7 @@ def with_null_types(
     They are for the integers and booleans among the `names`, or among all, and for the `texts`.
     Nullable types that pandas wrote stay as they are.
     """
-    known = pandas_metadata(schema) or {"index_columns": [], "column_indexes": [], "columns": []}
+    known = pandas_metadata(schema) or NO_NOTES
     notes = {one["field_name"]: one for one in known["columns"]}
     nullable = _nullable_in_pandas(schema)
     for field in schema:
@@ -329,8 +341,7 @@ def with_null_types(
             dtype = "string"
         else:
             continue
-        note = {"name": field.name, "field_name": field.name, "metadata": None}
-        notes[field.name] = note | {"pandas_type": dtype, "numpy_type": dtype}
+        notes[field.name] = note(field.name, dtype)
     written = json.dumps(known | {"columns": [*notes.values()]}).encode()
     return schema.with_metadata({**(schema.metadata or {}), b"pandas": written})
 
@@ -361,10 +372,9 @@ def _is_known(dtype: str) -> bool:
 
 def _nullable_in_pandas(schema: pa.Schema) -> set[str]:
     """Return the integers and booleans that pandas wrote from a type that has nulls."""
-    pandas = pandas_metadata(schema) or {"columns": []}
     return {
         column["field_name"]
-        for column in pandas["columns"]
+        for column in column_notes(schema)
         if column["numpy_type"][:1] in ("I", "U")
         or column["numpy_type"] == "boolean"
         or column["numpy_type"].endswith("[pyarrow]")

@@ -9,7 +9,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs._arrow.arrow_pandas import THREADS_BYTES, ToPandas, with_notes, without_rows
+from daskprs._arrow.arrow_pandas import (
+    NO_NOTES,
+    THREADS_BYTES,
+    ToPandas,
+    note,
+    with_notes,
+    without_rows,
+)
 
 
 def exact_table(frame: pd.DataFrame) -> tuple[pa.Table, ToPandas] | None:
@@ -133,12 +140,10 @@ def _form(
         if noted is None:
             return None
         if noted:
-            note = {"name": name, "field_name": name, "metadata": None}
-            notes.append(note | {"pandas_type": noted, "numpy_type": noted})
+            notes.append(note(name, noted))
     metadata = dict(RANGE) if labels.kind is pd.RangeIndex else {}
     if notes:
-        pandas = {"index_columns": [], "column_indexes": [], "columns": notes}
-        metadata |= with_notes(pa.schema([]), pandas).metadata
+        metadata |= with_notes(pa.schema([]), NO_NOTES | {"columns": notes}).metadata
     return (names, metadata) if names else None
 
 
@@ -157,10 +162,8 @@ def _noted(dtype: Any) -> str | None:
             return None  # a process that has not made it itself may not know it
         if table.to_pandas()["x"].dtype == dtype:
             return ""
-        note = {"name": "x", "field_name": "x", "metadata": None}
-        note |= {"pandas_type": str(dtype), "numpy_type": str(dtype)}
-        pandas = {"index_columns": [], "column_indexes": [], "columns": [note]}
-        noted = table.cast(with_notes(table.schema, pandas))
+        notes = NO_NOTES | {"columns": [note("x", dtype)]}
+        noted = table.cast(with_notes(table.schema, notes))
         return str(dtype) if noted.to_pandas()["x"].dtype == dtype else None
     except NO_ARROW:
         return None

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprs._arrow.arrow_pandas import pandas_metadata, with_notes
+from daskprs._arrow.arrow_pandas import NO_NOTES, note, pandas_metadata, with_notes
 from daskprs._arrow.exact_casts import Asked, checked_cast, is_text, no_cast, settled_type
 from daskprs._arrow.object_times import as_times
 from daskprs._inputs.source.columns import check_columns, check_different
@@ -128,15 +128,14 @@ def with_dtypes(
     if not dtypes:
         return schema
     check_columns(list(dtypes), schema.names, "dtypes")
-    pandas = pandas_metadata(schema) or {"index_columns": [], "column_indexes": []}
-    notes = [one for one in pandas.get("columns", ()) if one["field_name"] not in dtypes]
+    pandas = pandas_metadata(schema) or NO_NOTES
+    notes = [one for one in pandas["columns"] if one["field_name"] not in dtypes]
     for name, dtype in dtypes.items():
         known = given_type(name, dtype, has_nulls=name in with_nulls)
         place = schema.names.index(name)
         check_cast(name, schema.field(place).type, known)
         schema = schema.set(place, pa.field(name, arrow_type_of(known)))
-        note = {"name": name, "field_name": name, "metadata": None}
-        notes.append(note | {"pandas_type": str(known), "numpy_type": str(known)})
+        notes.append(note(name, known))
     return with_notes(schema, pandas | {"columns": notes})
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs._arrow.arrow_pandas import UNNAMED_INDEX, pandas_metadata, with_notes
+from daskprs._arrow.arrow_pandas import UNNAMED_INDEX, note, pandas_metadata, with_notes
 from daskprs._arrow.object_times import as_times
 from daskprs.errors import ReturnTypeError, class_name, how_to_convert
 
@@ -164,9 +164,8 @@ def with_numbers(table: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
     """Return a table with row numbers as an index without a name, as pandas writes it."""
     name = f"{UNNAMED_INDEX}0__"
     notes = pandas_metadata(table.schema) or {"columns": []}
-    note = {"name": None, "field_name": name, "metadata": None}
-    note |= {"pandas_type": "int64", "numpy_type": "int64"}
-    index = {"index_columns": [name], "column_indexes": [], "columns": [*notes["columns"], note]}
+    columns = [*notes["columns"], note(name, "int64") | {"name": None}]
+    index = {"index_columns": [name], "column_indexes": [], "columns": columns}
     table = table.append_column(name, pa.array(numbers))
     return table.cast(with_notes(table.schema, notes | index))
 

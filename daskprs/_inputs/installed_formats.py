@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from daskprs._arrow.arrow_pandas import cast
 from daskprs._core.mini_batch import MiniBatch, Where
 from daskprs._inputs.files.file_versions import opened_unchanged
 from daskprs._inputs.files.listing import current_listing
-from daskprs._inputs.files.path_columns import PathValues, TypedFilesTable
+from daskprs._inputs.files.path_columns import TypedFilesReader, TypedFilesTable
 from daskprs._inputs.parquet import SchemaOfAll
 from daskprs._inputs.source.input_file import files_fingerprint
 from daskprs._inputs.source.read_options import BINARY, refuse_options
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs._arrow.arrow_pandas import OneType, ToPandas
+    from daskprs._arrow.arrow_pandas import OneType
+    from daskprs._inputs.files.path_columns import PathValues
     from daskprs._inputs.source.input_file import InputFile
     from daskprs._inputs.source.read_options import ReadOptions
     from daskprs.readers import FileReader
@@ -49,14 +50,8 @@ class InstalledFormat:
 
     def schema(self, file: InputFile) -> pa.Schema:
         """Return the columns of a file."""
-        try:
-            with opened_unchanged(file) as opened:
-                schema = self.reader.schema(opened)
-        except DaskprsError:
-            raise
-        # Whatever the code of a stranger raises; SystemExit would end the caller's program.
-        except (Exception, SystemExit) as error:
-            raise self._refused(file, "schema", error) from error
+        with self._called("schema", file.path), opened_unchanged(file) as opened:
+            schema = self.reader.schema(opened)
         if not isinstance(schema, pa.Schema):
             msg = f"schema() of {self} returned a {type(schema).__name__}, and no pyarrow.Schema."
             raise InputError(msg)
@@ -64,13 +59,8 @@ class InstalledFormat:
 
     def pieces(self, file: InputFile, size_bytes: int) -> list[Piece]:
         """Return the parts of a file."""
-        try:
-            with opened_unchanged(file) as opened:
-                pieces: list[Any] = [*self.reader.cut(opened, size_bytes)]
-        except DaskprsError:
-            raise
-        except (Exception, SystemExit) as error:  # the same
-            raise self._refused(file, "cut", error) from error
+        with self._called("cut", file.path), opened_unchanged(file) as opened:
+            pieces: list[Any] = [*self.reader.cut(opened, size_bytes)]
         for one in pieces:
             if not isinstance(one, Piece):
                 kind = type(one).__name__
@@ -88,22 +78,26 @@ class InstalledFormat:
             told = f"{type(error).__name__}: {error}"
             msg = f"{self} cannot be imported here: {told}. Install its package on each node."
             raise LoadError(msg) from error
-        try:
-            with opened_unchanged(file) as opened:
-                table = reader.read(opened, where)
-        except DaskprsError:
-            raise
-        except (Exception, SystemExit) as error:  # the same
-            msg = f"{file.path}, {where}: read() of {self} failed: {type(error).__name__}: {error}"
-            raise LoadError(msg) from error
+        place = f"{file.path}, {where}"
+        with self._called("read", place, LoadError), opened_unchanged(file) as opened:
+            table = reader.read(opened, where)
         if not isinstance(table, pa.Table):
             msg = f"read() of {self} returned a {type(table).__name__}, and no pyarrow.Table."
             raise LoadError(msg)
         return table
 
-    def _refused(self, file: InputFile, what: str, error: BaseException) -> InputError:
-        msg = f"{file.path}: {what}() of {self} failed: {type(error).__name__}: {error}"
-        return InputError(msg)
+    @contextmanager
+    def _called(
+        self, what: str, place: str, error_class: type[DaskprsError] = InputError
+    ) -> Iterator[None]:
+        """Report what a function of the reader raises, whose code is a stranger's."""
+        try:
+            yield
+        except DaskprsError:
+            raise
+        except (Exception, SystemExit) as error:  # SystemExit would end the caller's program
+            msg = f"{place}: {what}() of {self} failed: {type(error).__name__}: {error}"
+            raise error_class(msg) from error
 
 
 def installed_format(suffix: str) -> InstalledFormat | None:
@@ -198,7 +192,7 @@ class InstalledFormatSource(TypedFilesTable):
         return Where(paths=(self._files[mini_batch.piece[0]].path,))
 
 
-class InstalledFormatReader:
+class InstalledFormatReader(TypedFilesReader):
     """Reads parts of files in an agent."""
 
     def __init__(
@@ -211,12 +205,9 @@ class InstalledFormatReader:
         never_null: list[str],
         as_arrow: bool,
     ) -> None:
+        super().__init__(files, values, types, as_arrow=as_arrow)
         self._format = format_
-        self._files = files
-        self._values = values
-        self._types = types
         self._never_null = never_null
-        self._as_arrow = as_arrow
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
         """Return the rows of a part, with what the path of its file carries."""
@@ -239,12 +230,7 @@ class InstalledFormatReader:
                 )
                 raise LoadError(msg)
         table = cast(table.select(names), self._types, f"{file.path}, {where}", LoadError)
-        table = self._values[place].put_on(table)
-        return table if self._as_arrow else self._to_pandas.frame(table)
-
-    @cached_property
-    def _to_pandas(self) -> ToPandas:
-        return self._values[0].to_pandas(self._types)
+        return self.frame(place, table)
 
     def close(self) -> None:
         """Do nothing: each part opens its file."""

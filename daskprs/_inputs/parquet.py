@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from daskprs._core.mini_batch import MiniBatch, Where
 from daskprs._inputs.costs import CutTable
 from daskprs._inputs.files.file_versions import opened_unchanged
 from daskprs._inputs.files.listing import current_listing
-from daskprs._inputs.files.path_columns import PathValues, TypedFilesTable
+from daskprs._inputs.files.path_columns import PathValues, TypedFilesReader, TypedFilesTable
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.input_file import files_fingerprint, is_url, of_each_file, open_binary
 from daskprs.errors import InputError, LoadError, Option
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs._arrow.arrow_pandas import ToPandas
     from daskprs._inputs.costs import Cuts
     from daskprs._inputs.source.input_file import InputFile
     from daskprs._inputs.source.read_options import ReadOptions
@@ -444,35 +442,12 @@ def _met(
             yield metadata
 
 
-class ParquetFiles:
+class ParquetFiles(TypedFilesReader):
     """Decodes row groups of files."""
-
-    def __init__(
-        self,
-        files: list[InputFile],
-        values: list[PathValues],
-        types: OneType,
-        *,
-        as_arrow: bool,
-    ) -> None:
-        self._files = files
-        self._values = values
-        self._types = types
-        self._as_arrow = as_arrow
 
     def name(self, file: int) -> str:
         """Return the path of a file."""
         return self._files[file].path
-
-    def frame(self, file: int, rows: pa.Table) -> pd.DataFrame | pa.Table:
-        """Return rows of a file, with what its path carries."""
-        rows = self._values[file].put_on(rows)
-        return rows if self._as_arrow else self._to_pandas.frame(rows)
-
-    @cached_property
-    def _to_pandas(self) -> ToPandas:
-        """Made by the agent: the driver, which makes the reader, does without pandas."""
-        return self._values[0].to_pandas(self._types)
 
     def decode(self, file: int, group: int) -> pa.Table:
         """Return a row group with the types of all; a file that has changed is an error."""

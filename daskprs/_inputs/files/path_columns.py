@@ -6,6 +6,7 @@ The option `columns` may name partition values, too: they stand where they are n
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -172,6 +173,28 @@ class TypedFilesTable(FilesTable):
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""
         return self._paths.of_file(self._files[0].path).to_pandas(self._types).meta()
+
+
+class TypedFilesReader:
+    """The base of readers of such files in an agent, given what the path of each carries."""
+
+    def __init__(
+        self, files: list[InputFile], values: list[PathValues], types: OneType, *, as_arrow: bool
+    ) -> None:
+        self._files = files
+        self._values = values
+        self._types = types
+        self._as_arrow = as_arrow
+
+    def frame(self, file: int, rows: pa.Table) -> pd.DataFrame | pa.Table:
+        """Return rows of a file, with what its path carries."""
+        rows = self._values[file].put_on(rows)
+        return rows if self._as_arrow else self._to_pandas.frame(rows)
+
+    @cached_property
+    def _to_pandas(self) -> ToPandas:
+        """Made by the agent: the driver, which makes the reader, does without pandas."""
+        return self._values[0].to_pandas(self._types)
 
 
 def _repeated(value: Any, type_: pa.DataType, count: int) -> pa.Array:

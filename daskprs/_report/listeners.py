@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from daskprs._core.events import MessageLogged, ProgressReported
@@ -48,14 +49,6 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Finish; called once, also when the job was interrupted."""
-        ...
-
-
-class _Hearer(Protocol):
-    """Receives events."""
-
-    def tell(self, event: Event) -> None:
-        """Receive an event."""
         ...
 
 
@@ -168,32 +161,10 @@ def report_listing(
     if progress is False:
         yield
         return
-    begun_s = time.monotonic()
-
-    def notice() -> Event:
-        for_s = duration(time.monotonic() - begun_s)
-        return MessageLogged("notice", f"looking at the input for {for_s}{_after_colon(how_far())}")
-
-    with _telling(_ListingDisplay(folder), notice, FIRST_AFTER_S, LONGEST_S):
+    display = cache(lambda: display_for(sys.stderr, folder))
+    notice = _notices("looking at", how_far)
+    with _telling(lambda: display().say(notice()), FIRST_AFTER_S, LONGEST_S):
         yield
-
-
-class _ListingDisplay:
-    """Shows notices on a display that is opened with the first of them."""
-
-    def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
-        self._display: Display | None = None
-
-    def tell(self, event: Event) -> None:
-        """Show a notice."""
-        if isinstance(event, MessageLogged):
-            self._display = self._display or display_for(sys.stderr, self._folder)
-            self._display.say(event.message)
-
-
-def _after_colon(more: str) -> str:
-    return f": {more}" if more else ""
 
 
 @contextmanager
@@ -203,14 +174,22 @@ def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iter
     `how_far` returns the progress in a few words, or none. During the preparation, only the thread
     of this function sends events to the listeners.
     """
+    notice = _notices("preparing", how_far)
+    with _telling(
+        lambda: listeners.tell(MessageLogged("notice", notice())), FIRST_AFTER_S, LONGEST_S
+    ):
+        yield
+
+
+def _notices(doing: str, how_far: Callable[[], str]) -> Callable[[], str]:
+    """Return what gives a notice of the time from now on, and of how far it is."""
     begun_s = time.monotonic()
 
-    def notice() -> Event:
-        for_s = duration(time.monotonic() - begun_s)
-        return MessageLogged("notice", f"preparing the input for {for_s}{_after_colon(how_far())}")
+    def notice() -> str:
+        for_s, more = duration(time.monotonic() - begun_s), how_far()
+        return f"{doing} the input for {for_s}" + (f": {more}" if more else "")
 
-    with _telling(listeners, notice, FIRST_AFTER_S, LONGEST_S):
-        yield
+    return notice
 
 
 @contextmanager
@@ -222,26 +201,26 @@ def report_doing(
     During the block, only the thread of this function sends events to the listeners.
     """
 
-    def report() -> Event:
+    def report() -> None:
         elapsed_s = time.monotonic() - begun_s
-        return ProgressReported(standing, (), elapsed_s, 0.0, doing=doing())
+        listeners.tell(ProgressReported(standing, (), elapsed_s, 0.0, doing=doing()))
 
-    with _telling(listeners, report, AGAIN_S, AGAIN_S):
+    with _telling(report, AGAIN_S, AGAIN_S):
         yield
 
 
 @contextmanager
-def _telling(
-    listeners: _Hearer, event: Callable[[], Event], first_s: float, longest_s: float
-) -> Iterator[None]:
-    """Send an event again and again, each pause being twice the one before up to `longest_s`."""
+def _telling(tell: Callable[[], None], first_s: float, longest_s: float) -> Iterator[None]:
+    """Call `tell` again and again, each pause being twice the one before up to `longest_s`."""
     over = threading.Event()
-    thread = threading.Thread(
-        target=_tell,
-        args=(listeners, event, over, first_s, longest_s),
-        name="daskprs-progress",
-        daemon=True,
-    )
+
+    def tell_again() -> None:
+        pause_s = first_s
+        while not over.wait(pause_s):
+            tell()
+            pause_s = min(longest_s, 2 * pause_s)
+
+    thread = threading.Thread(target=tell_again, name="daskprs-progress", daemon=True)
     started = False
     with suppress(RuntimeError):  # no more threads: the work is done without a word
         thread.start()
@@ -252,15 +231,3 @@ def _telling(
         over.set()
         if started:
             thread.join()
-
-
-def _tell(
-    listeners: _Hearer,
-    event: Callable[[], Event],
-    over: threading.Event,
-    pause_s: float,
-    longest_s: float,
-) -> None:
-    while not over.wait(pause_s):
-        listeners.tell(event())
-        pause_s = min(longest_s, 2 * pause_s)

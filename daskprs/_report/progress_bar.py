@@ -223,13 +223,3 @@ def display_on(stream: IO[str], name: str = "") -> Display:
     """Return live lines for a terminal, and for anything else a line now and then."""
     terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
     return Terminal(stream, name) if terminal else PlainLines(stream, name)
-
-
-def progress_for(
-    wanted: bool | None,  # noqa: FBT001 - an option
-    stream: IO[str],
-    folder: JobFolder,
-    watch: JobWatch,
-) -> ProgressBar | None:
-    """Return the progress that suits where the job runs; None if it is not wanted."""
-    return None if wanted is False else ProgressBar(display_for(stream, folder), folder, watch)

@@ -9,7 +9,7 @@ from daskprs._core.events import MessageLogged, SlotsChanged
 from daskprs._core.outcomes import Failure
 from daskprs._folders.job_folder import JobFolder
 from daskprs._report.job_view import JobWatch
-from daskprs._report.progress_bar import display_on, progress_for
+from daskprs._report.progress_bar import ProgressBar, display_for, display_on
 from tests.support.job_events import attempt, job_ended, job_started, slot, stood
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ STRAGGLER = (slot("running", 50, 9, process=1), slot("idle", 40))
 def main(how: str) -> None:
     """Tell the story of a job: it ends by itself, or is interrupted while a line is drawn."""
     watch = JobWatch()
-    progress = progress_for(None, sys.stderr, JobFolder("/j"), watch)
-    assert progress is not None
+    folder = JobFolder("/j")
+    progress = ProgressBar(display_for(sys.stderr, folder), folder, watch)
 
     def tell(event: Event) -> None:
         watch.tell(event)

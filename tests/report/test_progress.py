@@ -6,21 +6,21 @@ import io
 import subprocess
 import sys
 import types
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
 
 from daskprs._core.ending import JobStatus
 from daskprs._core.events import AgentChanged, MessageLogged, SlotsChanged
 from daskprs._core.lease import InitFailed
 from daskprs._core.outcomes import Failure, Status
 from daskprs._report.job_view import JobWatch
-from daskprs._report.listeners import Listeners, report_preparation
-from daskprs._report.progress_bar import PlainLines, ProgressBar, progress_for
+from daskprs._report.listeners import Listeners, listeners_of, report_preparation
+from daskprs._report.progress_bar import PlainLines, ProgressBar, display_for
 from tests.support.job_events import HERE, attempt, job_ended, job_started, stood
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
+    import pytest
+
     from daskprs._core.events import Event
     from daskprs._folders.job_folder import JobFolder
 
@@ -146,18 +146,14 @@ def test_a_failed_job_ends_with_its_counts(folder: JobFolder) -> None:
 
 def test_progress_that_is_not_wanted_is_not_shown(folder: JobFolder) -> None:
     """Wherever the job runs."""
-    assert progress_for(False, sys.stderr, folder, JobWatch()) is None
+    listeners = listeners_of(folder, progress=False)
+    assert not any(isinstance(one, ProgressBar) for one in listeners)
 
 
-@pytest.mark.parametrize("wanted", [True, None])
-def test_a_stream_that_is_no_terminal_gets_plain_lines(
-    folder: JobFolder,
-    wanted: bool | None,  # noqa: FBT001 - an option
-) -> None:
-    """Asked for or not."""
+def test_a_stream_that_is_no_terminal_gets_plain_lines(folder: JobFolder) -> None:
+    """Live lines would fill a log."""
     stream = io.StringIO()
-    progress = progress_for(wanted, stream, folder, JobWatch())
-    assert progress is not None
+    progress = ProgressBar(display_for(stream, folder), folder, JobWatch())
     progress.tell(MessageLogged("warning", "slow"))
     assert stream.getvalue() == "daskprs: warning: slow\n"
 
@@ -196,7 +192,7 @@ class Kernel:
 def shown_in(folder: JobFolder, *events: Event) -> None:
     """Show a job where it would be shown."""
     watch = JobWatch()
-    progress: Any = progress_for(None, io.StringIO(), folder, watch)
+    progress = ProgressBar(display_for(io.StringIO(), folder), folder, watch)
     for event in events:
         watch.tell(event)
         progress.tell(event)

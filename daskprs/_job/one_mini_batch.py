@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -45,9 +45,6 @@ UNSEEN = {"progress": False, "report": "never"}
 ONE_ATTEMPT = {"run_max_try": 1, "resource_monitor_interval": 0} | UNSEEN
 SHOWN = 20
 """Most rows, or lines, that are shown."""
-
-Choice = "Callable[[Source], MiniBatch]"
-"""Returns the mini-batch of a prepared source that is run."""
 
 
 def numbered(number: int) -> Callable[[Source], MiniBatch]:
@@ -175,7 +172,6 @@ class Ran(NamedTuple):
         return None if self.ending is None else self.ending.failure
 
 
-@dataclass
 class _Listener(JobControl):
     """Keeps the end of the attempt, and that of the job."""
 

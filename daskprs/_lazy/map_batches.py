@@ -15,7 +15,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from daskprs._agent.script.checked_interpreter import check_interpreter
 from daskprs._agent.script.checked_preload import check_preload
-from daskprs._agent.script.checked_script import check_script_of
+from daskprs._agent.script.checked_script import CheckedScript, check_script_of
 from daskprs._agent.script.plugin_stand_ins import plugin_stand_ins
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.rows_seal import key_for, variables_key_for
@@ -159,6 +159,15 @@ def map_batches(
     return _in_tasks(data, script, collection, on_error, given)
 
 
+def _checked_script(data: Any, script: Any, options: RunOptions) -> CheckedScript:
+    checked = check_script_of(
+        data, script, options.source_directory, compiles_elsewhere=options.python is not None
+    )
+    check_preload(options.imported_once, checked.root, elsewhere=True)
+    checked.look(exclude=())
+    return checked
+
+
 # ---- by a job ----
 
 
@@ -173,11 +182,7 @@ def _of_a_job(
     """Return a collection of the rows that one job commits."""
     options = _options_of_job(given, on_error).with_secrets(os.environ)
     result = ResultForm.of(options["schema"], collection)
-    checked = check_script_of(
-        data, script, options.source_directory, compiles_elsewhere=options.python is not None
-    )
-    check_preload(options.imported_once, checked.root, elsewhere=True)
-    checked.look(exclude=())
+    checked = _checked_script(data, script, options)
     data = absolute_paths(data) or data
     check_job_dir(job_dir)
     plan = plan_of(data, options)
@@ -238,11 +243,7 @@ def _in_tasks(
     """Return a collection whose partitions run in tasks of their own."""
     options = _options_in_tasks(given).with_secrets(os.environ)
     result = ResultForm.of(options["schema"], collection)
-    checked = check_script_of(
-        data, script, options.source_directory, compiles_elsewhere=options.python is not None
-    )
-    check_preload(options.imported_once, checked.root, elsewhere=True)
-    checked.look(exclude=())
+    checked = _checked_script(data, script, options)
     parts = partitions_of(data, options)
     check_interpreter(options, checked, parts.unit, may_be_elsewhere=True)
     source: Any = parts  # it knows of its columns what a source does

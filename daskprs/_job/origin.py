@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._core.mini_batch import Where
 from daskprs._inputs.files.source import identity_of
-from daskprs._inputs.source.input_file import InputFile, is_url, name_of
+from daskprs._inputs.source.input_file import is_url, name_of
 from daskprs._job.request import read_call
 from daskprs._job.script_version import files_of, has_files, snapshots_with
 from daskprs._job.status import refuse_no_job
-from daskprs._job.verification import changed_files, files_in
+from daskprs._job.verification import changed_files, files_in, recorded_files
 from daskprs._output.dataset.manifest import made_by
 from daskprs._output.journal.commit_record import commit_record
 from daskprs._output.journal.history import History
@@ -238,7 +238,7 @@ def _paths(
         whole = f"{path}|{files.get(path)}"
         if path in files and identity.startswith(whole):
             return (path,), identity[len(whole) :]
-    listed = [InputFile(path, size, version, "") for path, size, version in _split(files)]
+    listed = recorded_files(files)
     for first, file in enumerate(listed):
         some = listed[first : first + items]
         if label.startswith(file.name) and identity_of(some) == identity:
@@ -249,13 +249,6 @@ def _paths(
     if found is not None and label.startswith(name_of(found["path"])):
         return (found["path"],), found["rest"]
     return (), ""
-
-
-def _split(files: Mapping[str, str]) -> list[tuple[str, int | None, str]]:
-    parted = ((path, *one.partition("|")) for path, one in files.items())
-    return [
-        (path, None if size == "None" else int(size), version) for path, size, _, version in parted
-    ]
 
 
 def _ranges(text: str) -> tuple[int | None, Range | None, Range | None]:

@@ -36,7 +36,7 @@ from daskprs._system.stores import open_store
 from daskprs.errors import DaskprsError, InputChanged, JobFolderError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._folders.job_folder import JobFolder
@@ -239,12 +239,18 @@ def files_in(recorded: Any) -> dict[str, str] | str | None:
     return next((below for one in recorded.values() if (below := files_in(one))), None)
 
 
+def recorded_files(files: Mapping[str, str]) -> list[InputFile]:
+    """Return files as a fingerprint has them."""
+    parted = ((path, *one.partition("|")) for path, one in files.items())
+    return [
+        InputFile(path, None if size == "None" else int(size), version, "")
+        for path, size, _, version in parted
+    ]
+
+
 def changed_files(files: dict[str, str]) -> Iterator[Finding]:
     """Yield the files that are gone, or of another size or time."""
-    known = [
-        InputFile(path, None if size == "None" else int(size), version, "")
-        for path, (size, _, version) in ((path, one.partition("|")) for path, one in files.items())
-    ]
+    known = recorded_files(files)
     remote = [file for file in known if is_url(file.path)]
     with suppress(InputChanged):
         refuse_changed_files(remote)  # their folders are listed, which takes few requests

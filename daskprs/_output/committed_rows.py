@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daskprs._output.journal.commits import each
 from daskprs._output.journal.history import History
 from daskprs._output.read_rows import frame_of_each, pieces_of_each
-from daskprs._output.spool import Region
 from daskprs._system.regular_files import open_regular
 from daskprs.errors import JobFolderError, JournalError, Option, OptionError
 
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.journal.commits import Numbers
     from daskprs._output.journal.history import Publication
+    from daskprs._output.spool import Region
 
 
 class CommittedRows:
@@ -103,13 +102,8 @@ class CommittedRows:
         return frame_of_each(pieces_of_each(self._folder, self._history.commits, rows))
 
     def _texts(self, rows: Numbers) -> Iterator[str]:
-        commits = self._history.commits
-        rows = rows[commits.column("text_length")[rows] > 0]
-        names = ("index", "spool", *(f"text_{part}" for part in Region._fields))
-        for row, index, spool, *place in each(
-            rows, *(commits.column(name)[rows] for name in names)
-        ):
-            yield self._text(row, index, spool, Region(*place))
+        for region in self._history.commits.regions(rows, "text"):
+            yield self._text(*region)
 
     def _text(self, row: int, index: int, spool: int, region: Region) -> str:
         """Return the rows of a mini-batch from the spool, or from the file that was made of it."""

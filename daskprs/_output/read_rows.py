@@ -13,7 +13,6 @@ import pandas as pd
 from daskprs._folders.job_lock import epochs_of
 from daskprs._folders.row_labels import RowLabels
 from daskprs._folders.rows_seal import labels_seal, rows_seal
-from daskprs._output.journal.commits import each
 from daskprs._output.journal.history import History
 from daskprs._output.rows.given_schema import schema_of
 from daskprs._output.rows.result_tables import column_of
@@ -24,7 +23,7 @@ from daskprs._output.rows.typed_rows import (
     decode,
     joined_frames,
 )
-from daskprs._output.spool import OpenFiles, Region, holds
+from daskprs._output.spool import OpenFiles, holds
 from daskprs.errors import JournalError, Option, ReturnTypeError
 
 if TYPE_CHECKING:
@@ -183,14 +182,10 @@ def pieces_of_each(
     folder: JobFolder, commits: CommitTable, rows: Numbers
 ) -> Generator[tuple[int, Iterator[TypedPiece]]]:
     """Yield the number and the typed pieces of each mini-batch; take these before the next one."""
-    rows = rows[commits.column("typed_length")[rows] > 0]
-    names = ("index", "spool", *(f"typed_{part}" for part in Region._fields))
-    columns = [commits.column(name)[rows] for name in names]
     path_of = partial(commits.spool, folder_of=folder.typed_spools)
     seal = rows_seal(folder)
     with closing(OpenFiles(path_of)) as files:
-        for index, number, *place in each(*columns):
-            region = Region(*place)
+        for _, index, number, region in commits.regions(rows, "typed"):
             try:
                 spool = files.get(number)
             except FileNotFoundError as error:

@@ -227,6 +227,13 @@ class CommitTable:
         """Return the numbers of one row by column."""
         return {name: column[row] for name, column in self._columns.items()}
 
+    def regions(self, rows: Numbers, form: str) -> Iterator[tuple[int, int, int, Region]]:
+        """Yield row, index, spool and region of these commits, without those that have no bytes."""
+        rows = rows[self.column(f"{form}_length")[rows] > 0]
+        names = ("index", "spool", *(f"{form}_{part}" for part in Region._fields))
+        for row, index, spool, *place in each(rows, *(self.column(name)[rows] for name in names)):
+            yield row, index, spool, Region(*place)
+
     def set_column(self, name: str, values: Numbers) -> None:
         """Replace a column."""
         self._columns[name] = IntColumn(_COLUMNS[name], values)

@@ -17,6 +17,7 @@ import numpy as np
 from daskprs._folders.job_lock import begun_epochs
 from daskprs._output.journal.history import MANIFEST, History
 from daskprs._output.journal.recovery import broken_in_spools, publication_in_place
+from daskprs._output.publish.output_file import files_below
 from daskprs._output.spool import COPY_BYTES, checksum_of
 from daskprs._system.regular_files import open_regular
 from daskprs.errors import JobFolderError
@@ -92,8 +93,7 @@ class LocalPlace:
 
     def names(self) -> list[str]:
         """Return the names of all files below the folder."""
-        places = (one for one in self.path.rglob("*") if one.is_symlink() or not one.is_dir())
-        return sorted(one.relative_to(self.path).as_posix() for one in places)
+        return sorted(files_below(self.path))
 
 
 class Proof:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs._output.journal.commits import CommitTable, Numbers
-    from daskprs._output.journal.history import Publication, PublishedFile, PublishedPart
+    from daskprs._output.journal.history import Publication, PublishedPart
 
 
 class EarlierParts:
@@ -52,7 +52,8 @@ class EarlierParts:
             count = file.counts[place]
             if count:
                 found = True
-                yield self._rows_file(file), int(ends[place]) - count, count
+                source = RowsFile(str(self._target / file.name), file.name.rpartition("/")[0])
+                yield source, int(ends[place]) - count, count
         if not found:
             yield RowsFile(str(self._target), ""), 0, 0
 
@@ -87,9 +88,6 @@ class EarlierParts:
             _link(self._target / file.name, path)
             adopted.append(file._replace(name=f"{folder}/{name}".lstrip("/")))
         return part._replace(files=adopted)
-
-    def _rows_file(self, file: PublishedFile) -> RowsFile:
-        return RowsFile(str(self._target / file.name), file.name.rpartition("/")[0])
 
 
 def _link(old: Path, new: Path) -> None:

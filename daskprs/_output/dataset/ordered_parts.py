@@ -338,23 +338,20 @@ class OrderedParts:
     def _cut(self, rows: Numbers) -> None:
         """Plan parts of the missing rows; published parts that are as they would be stay."""
         lengths = self._table.column("text_length")[rows].tolist()
-        keeps_parts = (
-            self._earlier is not None
-            and not self._spec.single_file
-            and self._earlier.schema.equals(self._schema.schema, check_metadata=False)
-        )
+        earlier = None if self._spec.single_file else self._earlier
+        schema = self._schema.schema
+        if earlier is not None and not earlier.schema.equals(schema, check_metadata=False):
+            earlier = None
+        least_bytes = self._spec.file_size_bytes
         place = 0
         while place < len(rows):
-            part = None
-            if self._earlier is not None and keeps_parts:
-                least_bytes = self._spec.file_size_bytes
-                part = self._earlier.unchanged(rows, lengths, place, least_bytes)
-            if part is not None and self._earlier is not None:
+            part = earlier.unchanged(rows, lengths, place, least_bytes) if earlier else None
+            if earlier is not None and part is not None:
                 if self._group:
                     self._close_group()
                 made: Future[PublishedPart] = Future()
                 name = self._name(len(self._parts))
-                made.set_result(self._earlier.adopted(part, self.part, name))
+                made.set_result(earlier.adopted(part, self.part, name))
                 self._parts.append(made)
                 place += part.mini_batches
             else:

@@ -109,9 +109,13 @@ def _foreign_in(folder: Path) -> str:
         own = own if "daskprs_data_set" in manifest else set()
     except (OSError, ValueError, KeyError, TypeError):
         own = set()
+    return next((name for name in files_below(folder) if name not in own), "")
+
+
+def files_below(folder: Path) -> Iterator[str]:
+    """Yield the names of all files below a folder."""
     places = (one for one in folder.rglob("*") if one.is_symlink() or not one.is_dir())
-    names = (one.relative_to(folder).as_posix() for one in places)
-    return next((name for name in names if name not in own), "")
+    return (one.relative_to(folder).as_posix() for one in places)
 
 
 def it_is_a_folder(file: object) -> OutputError:

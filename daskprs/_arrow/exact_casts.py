@@ -43,12 +43,8 @@ def is_text(type_: pa.DataType) -> bool:
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
-    return bool(
-        is_.is_binary(type_)
-        or is_.is_large_binary(type_)
-        or is_.is_fixed_size_binary(type_)
-        or is_.is_binary_view(type_)
-    )
+    kinds = (is_.is_binary, is_.is_large_binary, is_.is_fixed_size_binary, is_.is_binary_view)
+    return any(kind(type_) for kind in kinds)
 
 
 def _is_number(type_: pa.DataType) -> bool:
@@ -152,13 +148,9 @@ def _values(type_: pa.DataType) -> pa.DataType:
 
 
 def _is_list(type_: pa.DataType) -> bool:
-    return bool(
-        is_.is_list(type_)
-        or is_.is_large_list(type_)
-        or is_.is_fixed_size_list(type_)
-        or is_.is_list_view(type_)
-        or is_.is_large_list_view(type_)
-    )
+    views = (is_.is_list_view, is_.is_large_list_view)
+    kinds = (is_.is_list, is_.is_large_list, is_.is_fixed_size_list, *views)
+    return any(kind(type_) for kind in kinds)
 
 
 def _list_of(like: pa.DataType, value: pa.Field) -> pa.DataType:

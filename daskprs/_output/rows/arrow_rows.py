@@ -8,6 +8,7 @@ NaN is null. A block without rows leaves a stream without batches: it announces 
 from __future__ import annotations
 
 import io
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -173,14 +174,8 @@ def _fits(column: pd.Series[Any]) -> bool:
 
 def first_unfit(column: pd.Series[Any]) -> int:
     """Return the first row without which Arrow could hold all rows before it."""
-    low, high = 0, len(column) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if _fits(column.iloc[: middle + 1]):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    rows = range(len(column) - 1)
+    return bisect_left(rows, True, key=lambda row: not _fits(column.iloc[: row + 1]))
 
 
 def _short(error: Exception) -> str:

@@ -41,7 +41,7 @@ def blocks_of(value: Any) -> Iterator[Block]:
             yield value.to_frame()
         case pa.RecordBatch():
             yield pa.Table.from_batches([value])
-        case _ if type(value).__module__.partition(".")[0] == "polars":
+        case _ if _is_of_polars(value):
             frame = value.to_frame() if hasattr(value, "to_frame") else value
             yield from blocks_of(frame.to_arrow())
         case _:
@@ -96,14 +96,17 @@ def is_block(kind: type) -> bool:
 
 def is_series(value: Any) -> bool:
     """Say whether rows are those of one column, whose name is often a row's label or a key."""
-    is_of_polars = type(value).__module__.partition(".")[0] == "polars"
-    return isinstance(value, pd.Series) or (is_of_polars and hasattr(value, "to_frame"))
+    return isinstance(value, pd.Series) or (_is_of_polars(value) and hasattr(value, "to_frame"))
 
 
 def is_stream(value: Any) -> bool:
     """Say whether rows come in batches of Arrow that need not exist before they are read."""
-    is_polars = type(value).__module__.partition(".")[0] == "polars"
-    return hasattr(value, "__arrow_c_stream__") and not isinstance(value, FRAMES) and not is_polars
+    is_known = isinstance(value, FRAMES) or _is_of_polars(value)
+    return hasattr(value, "__arrow_c_stream__") and not is_known
+
+
+def _is_of_polars(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "polars"
 
 
 def is_small(result: Any) -> bool:

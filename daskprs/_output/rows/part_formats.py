@@ -24,7 +24,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprs._arrow.exact_casts import OF_VIEWS, normal
+from daskprs._arrow.exact_casts import OF_VIEWS, is_text, normal
 from daskprs.errors import Option, ReturnTypeError
 
 if TYPE_CHECKING:
@@ -294,9 +294,8 @@ def unwritable_column(format_: str, table: pa.Table) -> str | None:
 
 
 def _makes_folders(type_: pa.DataType) -> bool:
-    return any(
-        kind(type_) for kind in (is_.is_integer, is_.is_string, is_.is_large_string, is_.is_boolean)
-    ) or bool(is_.is_date(type_) or is_.is_null(type_) or is_.is_string_view(type_))
+    kinds = (is_.is_integer, is_text, is_.is_boolean, is_.is_date, is_.is_null)
+    return any(kind(type_) for kind in kinds)
 
 
 def _unordered(type_: pa.DataType) -> pa.DataType:

@@ -7,8 +7,8 @@ does for both.
 
 from __future__ import annotations
 
-import html
 import math
+from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -81,17 +81,17 @@ def plot(shapes: Iterable[tuple[str, str]], width: int, height: int, height_px: 
 def row(name: str, drawing: str, marks: Iterable[Sign] = (), title: str = "") -> str:
     """Return a row of a picture: a name, and a plot with marks on it."""
     signs = "".join(
-        f'<span title="{_text(mark.title)}" style="position:absolute;left:{100 * mark.at:.2f}%;'
+        f'<span title="{escape(mark.title)}" style="position:absolute;left:{100 * mark.at:.2f}%;'
         f"top:{100 * mark.down:.0f}%;transform:translate(-50%,-50%);color:{mark.color};"
         f'font-weight:bold">{mark.sign}</span>'
         for mark in marks
     )
-    said = f' title="{_text(title)}"' if title else ""
+    said = f' title="{escape(title)}"' if title else ""
     return (
         f'<div{said} style="display:flex;align-items:flex-start;margin:1px 0">'
         f'<span style="flex:none;width:{NAME_PX}px;padding-right:8px;box-sizing:border-box;'
         f"text-align:right;overflow:hidden;text-overflow:ellipsis;white-space:nowrap;"
-        f'{SMALL}">{_text(name)}</span>'
+        f'{SMALL}">{escape(name)}</span>'
         f'<div style="position:relative;flex:1;min-width:0;background:{GREY}22">{drawing}{signs}'
         "</div></div>"
     )
@@ -101,7 +101,7 @@ def axis(ticks: Sequence[Tick]) -> str:
     """Return the values below the plots of a picture."""
     marks = "".join(
         f'<span style="position:absolute;left:{100 * tick.at:.2f}%;'
-        f'transform:translateX({_shift(tick.at)}%);white-space:nowrap">{_text(tick.text)}</span>'
+        f'transform:translateX({_shift(tick.at)}%);white-space:nowrap">{escape(tick.text)}</span>'
         for tick in ticks
     )
     return (
@@ -113,7 +113,7 @@ def legend(parts: Iterable[tuple[str, str]]) -> str:
     """Return what colors stand for; a sign may stand in place of a color's square."""
     each = "".join(
         f'<span style="display:inline-block;margin-right:14px"><span style="color:{color}">'
-        f"{'✕' if name.endswith('died') else '■'}</span> {_text(name)}</span>"
+        f"{'✕' if name.endswith('died') else '■'}</span> {escape(name)}</span>"
         for name, color in parts
     )
     return f'<div style="margin-left:{NAME_PX}px;{SMALL}">{each}</div>'
@@ -122,9 +122,9 @@ def legend(parts: Iterable[tuple[str, str]]) -> str:
 def figure(title: str, described: str, parts: Iterable[str]) -> str:
     """Return a picture with a title, and with a description for those who do not see it."""
     return (
-        f'<figure aria-label="{_text(f"{title}. {described}")}" '
+        f'<figure aria-label="{escape(f"{title}. {described}")}" '
         f'style="margin:0 0 20px"><figcaption style="font-weight:600;margin-bottom:4px">'
-        f"{_text(title)}</figcaption>{''.join(parts)}</figure>"
+        f"{escape(title)}</figcaption>{''.join(parts)}</figure>"
     )
 
 
@@ -162,7 +162,3 @@ def _time(seconds: float) -> str:
 def _shift(at: float) -> int:
     """Return by how much of its width a text is shifted, so that it stays beside its plot."""
     return 0 if at < 0.02 else -100 if at > 0.96 else -50  # noqa: PLR2004 - its ends
-
-
-def _text(text: str) -> str:
-    return html.escape(text)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import html
 from datetime import UTC, datetime
+from html import escape
 from typing import TYPE_CHECKING
 
 from daskprs._page import pictures
@@ -60,7 +60,7 @@ def page_of(contents: Contents, script: tuple[str, str] = ("'none'", "")) -> str
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}{allowed}">',
-            f"<title>{_text(title)}</title><style>{STYLE}</style></head><body>",
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
             f"<main id='report'>{''.join(_parts(contents, name))}</main>{element}</body></html>\n",
         ]
     )
@@ -69,10 +69,10 @@ def page_of(contents: Contents, script: tuple[str, str] = ("'none'", "")) -> str
 def _parts(contents: Contents, name: str) -> Iterator[str]:
     standing = contents.standing
     kind = {"Completed": "good", "Running": ""}.get(standing.status, "bad")
-    yield f"<h1>{_text(name)} <span class='{kind}'>{_text(standing.status)}</span></h1>"
-    yield f"<p class='verdict'>{_text(standing.verdict)}</p>"
+    yield f"<h1>{escape(name)} <span class='{kind}'>{escape(standing.status)}</span></h1>"
+    yield f"<p class='verdict'>{escape(standing.verdict)}</p>"
     if standing.way_on:
-        yield f"<p>To go on: <code class='path'>{_text(standing.way_on)}</code></p>"
+        yield f"<p>To go on: <code class='path'>{escape(standing.way_on)}</code></p>"
     yield f"<dl>{''.join(_figures(contents))}</dl>"
     if contents.headline is not None:
         yield from _headline(contents.headline)
@@ -93,38 +93,38 @@ def _parts(contents: Contents, name: str) -> Iterator[str]:
         yield from _table(tables.runs)
     made = datetime.now(UTC)
     yield (
-        f"<p class='quiet path'>Made of {_text(str(contents.folder))} at {made:%Y-%m-%d %H:%M:%S} "
+        f"<p class='quiet path'>Made of {escape(str(contents.folder))} at {made:%Y-%m-%d %H:%M:%S} "
         "UTC.</p>"
     )
 
 
 def _figures(contents: Contents) -> Iterator[str]:
     for name, text in figures_of(contents):
-        yield f"<div><dt>{_text(name)}</dt><dd>{_text(text)}</dd></div>"
+        yield f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
 
 
 def _headline(headline: Headline) -> Iterator[str]:
-    yield f"<h2>First cause</h2><p class='path'><strong>{_text(short(headline.error))}</strong>"
-    place = f", at <code>{_text(headline.line)}</code>" if headline.line else ""
-    yield f" in {_text(headline.where)}{place}.</p>"
+    yield f"<h2>First cause</h2><p class='path'><strong>{escape(short(headline.error))}</strong>"
+    place = f", at <code>{escape(headline.line)}</code>" if headline.line else ""
+    yield f" in {escape(headline.where)}{place}.</p>"
     if headline.paths:
-        yield f"<p class='path'>{_text(headline.files)}</p>"
+        yield f"<p class='path'>{escape(headline.files)}</p>"
     if headline.evidence:
-        yield f"<pre tabindex='0'>{_text(headline.evidence)}</pre>"
+        yield f"<pre tabindex='0'>{escape(headline.evidence)}</pre>"
     if headline.replay:
-        yield f"<p>To run it again: <code class='path'>{_text(headline.replay)}</code></p>"
+        yield f"<p>To run it again: <code class='path'>{escape(headline.replay)}</code></p>"
 
 
 def _messages(contents: Contents) -> Iterator[str]:
     record = contents.figures.record
     told = (*contents.hints, *contents.standing.advice)
     if told:
-        points = "".join(f"<li>{_text(text)}</li>" for text in told)
+        points = "".join(f"<li>{escape(text)}</li>" for text in told)
         yield f"<h2>What the figures show</h2><ul>{points}</ul>"
     first, last = record.first, record.last
     if not first:
         return
-    each = [f"<li>{_text(one.level)}: {_text(one.text)}</li>" for one in (*first, *last)]
+    each = [f"<li>{escape(one.level)}: {escape(one.text)}</li>" for one in (*first, *last)]
     if record.left_out:
         each.insert(len(first), f"<li>and {counted(record.left_out, 'message')} more</li>")
     yield f"<h2>Messages</h2><ul class='path'>{''.join(each)}</ul>"
@@ -138,7 +138,7 @@ def _table(table: Table, *, is_open: bool = True) -> Iterator[str]:
         all(not isinstance(row[at], str) for row in table.rows) for at in range(len(table.columns))
     ]
     head = "".join(
-        f"<th scope='col'{_class(is_number)}>{_text(name)}</th>"
+        f"<th scope='col'{_class(is_number)}>{escape(name)}</th>"
         for name, is_number in zip(table.columns, numbers, strict=True)
     )
     body = "".join(
@@ -146,13 +146,13 @@ def _table(table: Table, *, is_open: bool = True) -> Iterator[str]:
         for row in table.rows
     )
     title = (
-        f"<summary>{_text(table.title)}</summary>"
+        f"<summary>{escape(table.title)}</summary>"
         if not is_open
-        else f"<h2>{_text(table.title)}</h2>"
+        else f"<h2>{escape(table.title)}</h2>"
     )
-    more = f"<p class='quiet'>{_text(table.note)}</p>" if table.note else ""
+    more = f"<p class='quiet'>{escape(table.note)}</p>" if table.note else ""
     whole = (
-        f"<div class='scroll' tabindex='0' role='region' aria-label='{_text(table.title)}'>"
+        f"<div class='scroll' tabindex='0' role='region' aria-label='{escape(table.title)}'>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
     )
     yield f"{title}{whole}" if is_open else f"<details>{title}{whole}</details>"
@@ -160,13 +160,9 @@ def _table(table: Table, *, is_open: bool = True) -> Iterator[str]:
 
 def _cell(value: Value, is_number: bool, column: str) -> str:  # noqa: FBT001 - of each column
     text = shown(value)
-    inner = f"<code>{_text(text)}</code>" if text and column == "to run it again" else _text(text)
+    inner = f"<code>{escape(text)}</code>" if text and column == "to run it again" else escape(text)
     return f"<td{_class(is_number)}>{inner}</td>"
 
 
 def _class(is_number: bool) -> str:  # noqa: FBT001
     return " class='number'" if is_number else ""
-
-
-def _text(text: str) -> str:
-    return html.escape(text)

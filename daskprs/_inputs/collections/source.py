@@ -108,12 +108,7 @@ class CollectionSource(TableSource):
 
         Raise `ValueError` when no mini-batch has failed, or a partition is the result of a cluster.
         """
-        wanted = set()
-        for one in self.mini_batches():
-            if one.index in failed:
-                piece = one.piece
-                known = isinstance(piece, PartitionSlice)
-                wanted.add(piece.partition if known else int(one.identity.rpartition(" ")[2]))
+        wanted = {_partition_of(one) for one in self.mini_batches() if one.index in failed}
         graph = self._collection.graph.only(sorted(wanted)[:MOST_KEPT])
         alone = self._collection._replace(graph=graph, collection=None)
         kept = KeptCollection(alone, self.form, self.unit)
@@ -310,9 +305,7 @@ class KeptCollection(CollectionSource):
         Return the mini-batch with its rows, or with the error of the partition, and a note if the
         content is another one than in the job.
         """
-        piece = mini_batch.piece
-        is_cut = isinstance(piece, PartitionSlice)
-        number = piece.partition if is_cut else int(mini_batch.identity.rpartition(" ")[2])
+        piece, number = mini_batch.piece, _partition_of(mini_batch)
         if number not in self.graph.wanted:
             msg = (
                 f"{mini_batch.described} cannot be run again: the job folder has the tasks of "
@@ -326,7 +319,7 @@ class KeptCollection(CollectionSource):
         self._again = partition  # its file goes with it
         now = partition.description
         note = ""
-        if not is_cut:
+        if not isinstance(piece, PartitionSlice):
             piece = PartitionSlice(number, 0, now.rows, now.digest)
             note = f"partition {number} could not be computed in the job, and can be now"
         elif now.digest != piece.digest:
@@ -336,6 +329,14 @@ class KeptCollection(CollectionSource):
         placed = partition.placed(piece, self._scratch)
         items = piece.stop - piece.start
         return mini_batch._replace(piece=placed, items=items, worker=""), note
+
+
+def _partition_of(mini_batch: MiniBatch) -> int:
+    """Return the number of the partition, which is in the identity where it is not computed."""
+    piece = mini_batch.piece
+    if isinstance(piece, PartitionSlice):
+        return piece.partition
+    return int(mini_batch.identity.rpartition(" ")[2])
 
 
 def _computed(graph: PartitionGraph, number: int) -> Any:

@@ -12,6 +12,7 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ from daskprs._system.atomic_file import whole_file
 from daskprs.errors import InputError, LoadError, class_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from daskprs._folders.row_labels import Numbers
@@ -156,8 +157,9 @@ def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPa
     labels = _labels(value.index) if form.keep_labels else None
     bounds, sizes = written.bounds, written.sizes_bytes
     first = _first_label(value.index) if form.kind == "frame" else None
-    described = int(bounds[-1]), bounds, sizes, written.digest, labels, first
-    description = PartitionDescription(*described)
+    description = PartitionDescription(
+        int(bounds[-1]), bounds, sizes, written.digest, labels, first
+    )
     return StagedPartition(NodeFile(path), description, checksum)
 
 
@@ -352,7 +354,7 @@ def _write_pickles(
     offsets = np.zeros(len(bounds), np.int64)
     digest, checksums = hashlib.blake2b(), []
     with whole_file(path, durable=False) as file:
-        for at, (start, stop) in enumerate(_pairs(bounds)):
+        for at, (start, stop) in enumerate(pairwise(bounds.tolist())):
             piece = value if stop - start == rows else (cut or _slice)(value, start, stop)
             body = _pickle(piece, start)
             digest.update(_digest(piece, body))
@@ -361,10 +363,6 @@ def _write_pickles(
             offsets[at + 1] = file.tell()
     slices = PickledSlices(bounds, offsets, checksums)
     return _Written(slices, bounds, np.diff(offsets), digest.hexdigest()[:24])
-
-
-def _pairs(bounds: Numbers) -> Iterator[tuple[int, int]]:
-    yield from zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
 
 
 def _slice(value: Any, start: int, stop: int) -> Any:

@@ -102,14 +102,14 @@ def places_below(data: Any, root: Path) -> Iterator[Path]:
         if f"{resolved(folder)}/{name}".startswith(inside):
             matches = _glob(path) if is_glob(path) else [path]
             yield from (Path(match).resolve() for match in matches)
-        elif is_glob(path) and root.is_relative_to(Path(glob_root(path, _lexists)).resolve()):
+        elif is_glob(path) and root.is_relative_to(Path(glob_root(path)).resolve()):
             below = (Path(match).resolve() for match in _glob(path))
             yield from (place for place in below if place.is_relative_to(root))
 
 
 def _glob(path: str) -> list[str]:
     """Return the paths that a glob matches; a part that exists as it is written matches itself."""
-    root = glob_root(path, _lexists)
+    root = glob_root(path)
     first, slash, rest = path[len(root) :].partition("/")
     pattern = glob.escape(root) + first
     if "[" not in rest:
@@ -117,10 +117,6 @@ def _glob(path: str) -> list[str]:
         return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - takes absolute patterns
     folders = glob.glob(f"{pattern}/", recursive=True, include_hidden=True)  # noqa: PTH207 - the same
     return [*dict.fromkeys(match for folder in folders for match in _glob(folder + rest))]
-
-
-def _lexists(path: str) -> bool:
-    return os.path.lexists(path)
 
 
 def _each_once(inputs: list[FileList]) -> list[FileList]:
@@ -197,7 +193,7 @@ def _local(path: str) -> MatchedFiles:
 
 
 def _matches(path: str) -> Iterator[InputFile]:
-    root = glob_root(path, _lexists)
+    root = glob_root(path)
     named = {part for part in path[len(root) :].split("/") if not is_glob(part)}
 
     @lru_cache(maxsize=1000)  # files of a folder come in a row
@@ -282,7 +278,7 @@ def _file(path: str, status: os.stat_result, relative: str) -> InputFile:
     return InputFile(path, status.st_size, str(status.st_mtime_ns), relative)
 
 
-def glob_root(path: str, exists: Callable[[str], bool]) -> str:
+def glob_root(path: str, exists: Callable[[str], bool] = os.path.lexists) -> str:
     """Return the folder above the first part that is a pattern, and its slash; empty for none.
 
     A part that exists as it is written, such as ``data[2024]``, is not a pattern.

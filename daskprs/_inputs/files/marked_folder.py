@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from daskprs._inputs.files.discover import LOCAL_URL, is_glob
 from daskprs._inputs.source.input_file import is_url, name_of
 from daskprs._system.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-LOCAL_URL = "file://"
 
 
 def mark_at(data: str | os.PathLike[str] | Sequence[Any], name: str) -> str | None:
@@ -45,7 +44,7 @@ def without_scheme(path: str) -> str:
 def _remote(url: str, name: str) -> str | None:
     if name_of(url) == name:
         return url
-    if "::" in url or not {"*", "?", "["}.isdisjoint(url) or "." in name_of(url.rstrip("/")):
+    if "::" in url or is_glob(url) or "." in name_of(url.rstrip("/")):
         return None
     inside = f"{url.rstrip('/')}/{name}"
     try:

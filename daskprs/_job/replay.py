@@ -28,7 +28,7 @@ from daskprs._job.script_version import files_of, has_files, snapshots_with
 from daskprs._job.status import refuse_no_job, status_in
 from daskprs._job.verification import changed_files, files_in
 from daskprs._options.run_options import RunOptions
-from daskprs._output.failures.recorded import RecordedFailure, recorded_failures
+from daskprs._output.failures.attempt import RecordedFailure, recorded_failures
 from daskprs._output.journal.history import History
 from daskprs._report.humanize import counted
 from daskprs.errors import JobFolderError, Option, OptionError

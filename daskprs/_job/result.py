@@ -200,13 +200,13 @@ class ParallelRunResult:
             or stderr.
 
         """
-        from daskprs._report.printed_text import printed_text
+        from daskprs._report.recorded_attempts import printed_text
 
         return printed_text(JobFolder(self.job_dir), "stdout", mini_batch, attempt)
 
     def stderr(self, mini_batch: int, attempt: int | None = None) -> str:
         """Return the same for stderr: warnings, progress bars, and what libraries complain of."""
-        from daskprs._report.printed_text import printed_text
+        from daskprs._report.recorded_attempts import printed_text
 
         return printed_text(JobFolder(self.job_dir), "stderr", mini_batch, attempt)
 

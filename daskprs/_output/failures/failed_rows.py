@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from daskprs._arrow.mixed_tables import common_schema, in_schema, in_utf8
 from daskprs._core.pieces import FailedItems, FailedRows
+from daskprs._output.failures.attempt import ITEMS
 from daskprs._output.journal.journal import record_at, records_of
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import open_regular
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 Made = tuple[int, int]
 """The epoch of a commit, and the number that its mini-batch had then."""
-KIND = "failed rows"
 REPLACES = "replaces"
 _LONG = pa.dictionary(pa.int32(), pa.string())
 """Text that a range of rows which failed as a whole has once, not once for each row."""
@@ -125,7 +125,7 @@ class FailedRowsLog:
             self._known[mini_batch.index] = (self._epoch, mini_batch.index), count, first
             written = base64.b64encode(failed.rows).decode()
             yield (
-                KIND,
+                ITEMS,
                 mini_batch.identity,
                 mini_batch.index,
                 first,
@@ -180,7 +180,7 @@ def _places(folder: JobFolder, wanted: set[Made]) -> dict[Made, int]:
     A later epoch may have died between such a record and its commit.
     """
     found = {}
-    for epoch, offset, (_, _, index, *_) in records_of(folder, KIND):
+    for epoch, offset, (_, _, index, *_) in records_of(folder, ITEMS):
         if (epoch, index) in wanted:
             found[epoch, index] = offset
     return found

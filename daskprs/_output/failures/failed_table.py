@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs._arrow.mixed_tables import in_utf8
-from daskprs._output.failures.attempt import Attempt, Item
+from daskprs._output.failures.attempt import ATTEMPTS, Attempt, Item
 from daskprs._output.journal.journal import record_at, records_of
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import open_regular
@@ -61,7 +61,6 @@ SCHEMA = pa.schema(
         ("attempts", pa.list_(ATTEMPT)),
     ]
 )
-KINDS = ("failed", "given up")
 
 
 class _LogLine(NamedTuple):
@@ -93,7 +92,7 @@ def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
 def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_LogLine]]:
     """Return the places of the attempt records of each failed mini-batch."""
     found: dict[str, list[_LogLine]] = {identity: [] for identity in failed}
-    for epoch, offset, (_, identity, *_) in records_of(folder, *KINDS):
+    for epoch, offset, (_, identity, *_) in records_of(folder, *ATTEMPTS):
         if identity in found:
             found[identity].append(_LogLine(epoch, offset))
     return found

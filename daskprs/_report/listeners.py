@@ -145,7 +145,7 @@ def _on_screen(
         return
     display = display or display_for(sys.stderr, folder)
     if show_output:
-        yield ShownOutput(display, folder)
+        yield ShownOutput(display.output, folder)
     if progress is not False:
         yield ProgressBar(display, folder, watch)
 

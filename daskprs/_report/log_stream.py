@@ -13,7 +13,7 @@ import json
 import re
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.outcomes import Status
 from daskprs._report.attempts import COLUMNS
@@ -62,14 +62,6 @@ class AttemptSpan(NamedTuple):
     stderr: tuple[int, int] | None
 
 
-class GrowingLog(Protocol):
-    """A log that may grow."""
-
-    def new(self, *, is_last: bool) -> Iterator[LogEntry]:
-        """Yield what was not yielded before; with `is_last`, also what may still grow."""
-        ...
-
-
 class Wanted(NamedTuple):
     """Which entries of the logs are shown; all that are given have to fit."""
 
@@ -102,7 +94,7 @@ class LogStream:
         self._folder = folder
         self._wanted = wanted
         self._spans = AttemptSpans(folder)
-        self._sources: dict[Path, GrowingLog] = {}
+        self._sources: dict[Path, TimedLog | PrintedLog] = {}
 
     def new(self, *, is_last: bool) -> Iterator[LogEntry]:
         """Yield what has come since the last call, in the order of time.
@@ -137,7 +129,7 @@ class LogStream:
         ):
             yield from sorted(logs.glob(form))
 
-    def _source(self, path: Path) -> GrowingLog:
+    def _source(self, path: Path) -> TimedLog | PrintedLog:
         kind = path.parent.parent.name
         if kind in ("stdout", "stderr"):
             return PrintedLog(path, kind, self._spans, holds_back=self._wanted.needs_attempts)
@@ -188,7 +180,7 @@ class TimedLog:
         self._time = ""
 
     def new(self, *, is_last: bool) -> Iterator[LogEntry]:
-        """Yield the new entries."""
+        """Yield the new entries; with `is_last`, also what may still grow."""
         entry: list[bytes] = []
         for _, line in self._file.lines(is_last=is_last):
             stamp = STAMP.match(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.events import (
     AgentChanged,
@@ -37,14 +37,6 @@ READ_BYTES = 256 << 10
 PATIENCE_LOOKS = 4
 """Looks for which output waits until its mini-batch is known."""
 REMIND_S = 10.0
-
-
-class OutputScreen(Protocol):
-    """A place where lines of a script are shown."""
-
-    def output(self, lines: list[str]) -> None:
-        """Show lines."""
-        ...
 
 
 class _Piece(NamedTuple):
@@ -143,11 +135,11 @@ class ShownOutput:
 
     def __init__(
         self,
-        screen: OutputScreen,
+        show: Callable[[list[str]], None],
         folder: JobFolder,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._screen = screen
+        self._show = show
         self._folder = folder
         self._clock = clock
         self._tails: dict[tuple[int, str], tuple[_LogTail, _LogTail]] = {}
@@ -210,7 +202,7 @@ class ShownOutput:
                     self._take(lines, prefix, tail, piece)
         self._remind(lines, is_last=is_last)
         if lines:
-            self._screen.output(lines)
+            self._show(lines)
 
     def _take(self, lines: list[str], prefix: str, tail: _LogTail, piece: _Piece) -> None:
         """Add the lines of a piece, as far as there is room for them."""

@@ -23,7 +23,7 @@ class Screened:
     def __init__(self, folder: JobFolder) -> None:
         self.lines: list[str] = []
         self._now_s = 0.0
-        self.shown = ShownOutput(self, folder, clock=lambda: self._now_s)
+        self.shown = ShownOutput(self.output, folder, clock=lambda: self._now_s)
         self._log = folder.stdout(0, "process000")
         self._log.parent.mkdir(parents=True)
         self._log.touch()

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import pickle
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,28 +48,14 @@ class StagedReader:
         if isinstance(piece, Uncomputed):
             raise piece.error()
         if piece.path != self._path or self._slices is None:
-            self.close()
+            self._slices = None  # never two files at a time
             self._slices = _slices_of(piece)
             self._path = piece.path
         return self._slices.load(mini_batch)
 
     def close(self) -> None:
         """Unmap the file that was read last."""
-        if self._slices is not None:
-            self._slices.close()
-            self._slices = None
-
-
-class Slices(Protocol):
-    """Reads slices of the file that it was found in; its pickle is the end of the file."""
-
-    def load(self, mini_batch: MiniBatch) -> Any:
-        """Return a slice."""
-        ...
-
-    def close(self) -> None:
-        """Unmap the file."""
-        ...
+        self._slices = None
 
 
 def append_reader(path: Path, slices: Slices) -> bytes:
@@ -124,10 +110,6 @@ class ArrowSlices:
             self._reader = FrameReader(path, self._form, self._end)
         return self._reader.load(mini_batch._replace(piece=(start, stop - start)))
 
-    def close(self) -> None:
-        """Unmap the file."""
-        self._reader = None
-
 
 class LabelledFrames:
     """Makes frames of slices of tables that `labelled_table` has made."""
@@ -144,9 +126,6 @@ class ArraySlices:
         """Return rows."""
         path, start, stop, _ = mini_batch.piece
         return np.asarray(np.lib.format.open_memmap(path, mode="c")[start:stop])
-
-    def close(self) -> None:
-        """Do nothing: an array is unmapped when it is released."""
 
 
 class PickledSlices:
@@ -168,5 +147,6 @@ class PickledSlices:
         with open_regular(Path(path)) as file:
             return unpickled(pickle.loads, _checked(file, begin, end, self._checksums[at]))
 
-    def close(self) -> None:
-        """Do nothing: no file stays open."""
+
+Slices = ArrowSlices | ArraySlices | PickledSlices
+"""Reads slices of the file that it was found in; its pickle is the end of the file."""

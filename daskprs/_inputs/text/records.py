@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -262,21 +262,13 @@ class _RowFlags:
         return flags[:-1]
 
 
-class RowGoals(Protocol):
-    """How many rows are behind at the ends of ranges, in one file."""
-
-    def between(self, passed: int, reached: int) -> Positions:
-        """Return those of the numbers that are above `passed`, up to `reached`."""
-        ...
-
-
 class EvenGoals(NamedTuple):
     """Each range has the same number of rows."""
 
     rows: int
 
     def between(self, passed: int, reached: int) -> Positions:
-        """Return the multiples."""
+        """Return the multiples that are above `passed`, up to `reached`."""
         return np.arange((passed // self.rows + 1) * self.rows, reached + 1, self.rows)
 
 
@@ -286,11 +278,13 @@ class GivenGoals(NamedTuple):
     ends: Positions
 
     def between(self, passed: int, reached: int) -> Positions:
-        """Return the numbers."""
+        """Return the numbers that are above `passed`, up to `reached`."""
         first, stop = np.searchsorted(self.ends, [passed, reached], "right")
         return self.ends[first:stop]
 
 
+RowGoals = EvenGoals | GivenGoals
+"""How many rows are behind at the ends of ranges, in one file."""
 NewScan = Callable[[], LineScan]
 
 

@@ -18,7 +18,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
 from itertools import accumulate, islice
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -47,25 +47,13 @@ ROWS_AT_ONCE = 10_000
 """Rows that become Python values at once."""
 
 
-class TableWriter(Protocol):
-    """Writes tables of one schema into a file."""
-
-    def write(self, table: pa.Table) -> None:
-        """Write rows, as one row group or record batch where the format has such."""
-
-    def close(self) -> None:
-        """Write what ends the file; the file stays open."""
-
-
-def writer_of(format_: str, file: IO[bytes], schema: pa.Schema) -> TableWriter:
-    """Return the writer of a part file of a format."""
-    writers: dict[str, type[Any]] = {
-        "parquet": _ParquetRows,
-        "arrow": _ArrowFileRows,
-        "jsonl": _JsonRows,
-    }
-    writer: TableWriter = writers[format_](file, schema)
-    return writer
+def writer_of(
+    format_: str, file: IO[bytes], schema: pa.Schema
+) -> _ParquetRows | _ArrowFileRows | _JsonRows:
+    """Return what writes tables of one schema into a part file, which stays open in the end."""
+    if format_ == "parquet":
+        return _ParquetRows(file, schema)
+    return _ArrowFileRows(file, schema) if format_ == "arrow" else _JsonRows(file)
 
 
 def schema_in_file(format_: str, schema: pa.Schema) -> pa.Schema:
@@ -376,7 +364,7 @@ class _ArrowFileRows:
 class _JsonRows:
     """Writes a JSON object for each row."""
 
-    def __init__(self, file: IO[bytes], _schema: pa.Schema) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     def write(self, table: pa.Table) -> None:

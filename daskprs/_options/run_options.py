@@ -957,23 +957,18 @@ class RunOptions:
         if self.output is not None:  # a resume may write to another folder
             name = TABLE["append_row_file_name"].default
             values |= {"output": self.output_name, "append_row_file_name": name}
-        digests = self._digests(self.environment_variables, digest)
+        digests = variable_digests(self._not_secret(self.environment_variables), digest)
         json_values = {name: _json(value) for name, value in values.items()}
-        return {**json_values, "environment_variables": digests}
+        return {**json_values, "environment_variables": digests or None}
 
     def comparable(self, before: Mapping[str, Any]) -> dict[str, Any]:
         """Return the recorded options of an earlier run, without values of secrets."""
-        recorded = before.get("environment_variables") or {}
-        kept = {name: one for name, one in recorded.items() if name not in (self.secrets or ())}
+        kept = self._not_secret(before.get("environment_variables"))
         return {**before, "environment_variables": kept or None}
 
-    def _digests(
-        self, variables: Mapping[str, Any] | None, digest: Digest
-    ) -> dict[str, Any] | None:
-        kept = {
-            name: one for name, one in (variables or {}).items() if name not in (self.secrets or ())
-        }
-        return variable_digests(kept, digest) or None
+    def _not_secret(self, variables: Mapping[str, Any] | None) -> dict[str, Any]:
+        secrets = self.secrets or ()
+        return {name: one for name, one in (variables or {}).items() if name not in secrets}
 
     def limits(self) -> Limits:
         """Return the limits of the job."""

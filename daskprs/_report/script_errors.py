@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from daskprs._core.events import AgentChanged, AttemptFailed, JobEnded, JobStarted, ProgressReported
@@ -34,13 +35,13 @@ def shape(failure: Failure) -> tuple[str, str]:
     return failure.kind, _VARIES.sub("#", first_line[:SHAPE_CHARS])
 
 
+@dataclass
 class _Kind:
     """Errors of one shape: the first one, and their number."""
 
-    def __init__(self, failure: Failure, where: str) -> None:
-        self.failure = failure
-        self.where = where
-        self.count = 0
+    failure: Failure
+    where: str
+    count: int = 1
 
     def __str__(self) -> str:
         """Return the kind as a paragraph of the summary."""
@@ -110,7 +111,6 @@ class ScriptErrors:
             seen = evidence(failure, place, self._folder)
             first = f"{where}, on node {place.node}, {process}; {seen}"
             self._kinds[key] = _Kind(failure, first)
-            self._kinds[key].count = 1
         else:
             self._others += 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     from daskprs.readers import FileReader
 
 
-class InstalledFormat:
+class InstalledFormat(NamedTuple):
     """The reader of a suffix: its name travels to the agents, and each imports it on first use."""
 
-    def __init__(self, suffix: str, dotted: str) -> None:
-        self.suffix = suffix
-        self.dotted = dotted
+    suffix: str
+    dotted: str
 
     def __str__(self) -> str:
         """Return the name of the format, for people."""

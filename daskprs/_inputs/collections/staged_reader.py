@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import pickle
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -128,24 +128,22 @@ class ArraySlices:
         return np.asarray(np.lib.format.open_memmap(path, mode="c")[start:stop])
 
 
-class PickledSlices:
-    """Loads one pickle for each mini-batch.
+class PickledSlices(NamedTuple):
+    """Loads one pickle for each mini-batch."""
 
-    `bounds` and `offsets` are the first row and the first byte of each pickle; then come the ends.
-    """
-
-    def __init__(self, bounds: Numbers, offsets: Numbers, checksums: list[bytes]) -> None:
-        self._checksums = checksums
-        self._bounds = bounds
-        self._offsets = offsets
+    bounds: Numbers
+    """The first row of each pickle, and the end."""
+    offsets: Numbers
+    """Its first byte, and the end."""
+    checksums: list[bytes]
 
     def load(self, mini_batch: MiniBatch) -> Any:
         """Return rows, or items."""
         path, start, _, _ = mini_batch.piece
-        at = int(np.searchsorted(self._bounds[:-1], start))
-        begin, end = map(int, self._offsets[at : at + 2])
+        at = int(np.searchsorted(self.bounds[:-1], start))
+        begin, end = map(int, self.offsets[at : at + 2])
         with open_regular(Path(path)) as file:
-            return unpickled(pickle.loads, _checked(file, begin, end, self._checksums[at]))
+            return unpickled(pickle.loads, _checked(file, begin, end, self.checksums[at]))
 
 
 Slices = ArrowSlices | ArraySlices | PickledSlices

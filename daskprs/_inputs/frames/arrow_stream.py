@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -129,24 +129,23 @@ class StreamSource(SlicedFrame):
         return meta
 
 
-class Fitted:
+class Fitted(NamedTuple):
     """Gives slices of a table the types of all before they take their form."""
 
-    def __init__(self, types: OneType, form: ToPandas | AsArrow) -> None:
-        self._types = types
-        self._form = form
+    types: OneType
+    form: ToPandas | AsArrow
 
     def frame(self, table: pa.Table) -> pd.DataFrame | pa.Table:
         """Return the rows of a slice."""
-        return self._form.frame(cast(table, self._types, "data", LoadError))
+        return self.form.frame(cast(table, self.types, "data", LoadError))
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""
-        return self._form.meta()
+        return self.form.meta()
 
     def described(self) -> list[str]:
         """Return the columns and their types as text."""
-        return self._form.described()
+        return self.form.described()
 
 
 def _value_type(type_: pa.DataType) -> pa.DataType:

@@ -69,24 +69,9 @@ class Budgets:
 
 
 @dataclass(slots=True)
-class DoneBefore:
-    """What earlier runs have settled, and the plan has not come to: empty ranges count nowhere."""
+class Settled:
+    """The counts of what is settled; empty ranges count nowhere."""
 
-    succeeded: int = 0
-    given_up: int = 0
-    items: int = 0
-    items_succeeded: int = 0
-    items_failed: int = 0
-    not_returned: int = 0
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts mini-batches and items; empty ranges count nowhere."""
-
-    planned: int = 0
-    """Number of mini-batches drawn from the plan, without those known to be empty."""
-    plan_complete: bool = False
     succeeded: int = 0
     given_up: int = 0
     items: int = 0
@@ -94,10 +79,39 @@ class Tally:
     items_failed: int = 0
     not_returned: int = 0
     """Number of failed items of mini-batches that succeeded."""
+
+    def succeed(self, total: int, succeeded: int, alone: int = 0, sign: int = 1) -> int:
+        """Count a mini-batch that succeeded, or take it back; return its failed items.
+
+        `alone` is how many of them have failed by themselves.
+        """
+        failed = max(0, total - succeeded)
+        self.succeeded += sign
+        self.items += sign * total
+        self.items_succeeded += sign * succeeded
+        self.items_failed += sign * failed
+        self.not_returned += sign * (failed - alone)
+        return failed
+
+    def give_up(self, items: int, sign: int = 1) -> None:
+        """Count a mini-batch whose tries are spent, or take it back."""
+        self.given_up += sign
+        self.items += sign * items
+        self.items_failed += sign * items
+
+
+@dataclass(slots=True)
+class Tally(Settled):
+    """Counts mini-batches and items."""
+
+    planned: int = 0
+    """Number of mini-batches drawn from the plan, without those known to be empty."""
+    plan_complete: bool = False
     recovered: int = 0
     drawn: int = 0
     """Number of all mini-batches drawn from the plan."""
-    before: DoneBefore = field(default_factory=DoneBefore)
+    before: Settled = field(default_factory=Settled)
+    """What earlier runs have settled, and the plan has not come to."""
 
     def plan(self) -> None:
         """Count a new mini-batch."""
@@ -112,11 +126,7 @@ class Tally:
         if empty:
             self.planned -= 1
             return 0
-        self.commit_all(1, total, succeeded)
-        failed = max(0, total - succeeded)
-        self.items_failed += failed
-        self.not_returned += failed - alone
-        return failed
+        return self.succeed(total, succeeded, alone)
 
     def commit_all(self, mini_batches: int, total: int, succeeded: int) -> None:
         """Count successful attempts in which every item succeeded."""
@@ -128,18 +138,8 @@ class Tally:
         """Undo the count of a successful attempt whose output could not be kept."""
         if empty:
             self.planned += 1
-            return
-        self.succeeded -= 1
-        self.items -= total
-        self.items_succeeded -= succeeded
-        self.items_failed -= max(0, total - succeeded)
-        self.not_returned -= max(0, total - succeeded)
-
-    def give_up(self, items: int) -> None:
-        """Count a mini-batch whose tries are spent."""
-        self.given_up += 1
-        self.items += items
-        self.items_failed += items
+        else:
+            self.succeed(total, succeeded, sign=-1)
 
     def recover(self, total: int, succeeded: int, *, empty: bool, alone: int = 0) -> int:
         """Count a mini-batch that an earlier run has committed; return its failed items."""
@@ -148,22 +148,14 @@ class Tally:
             return 0
         self.plan()
         self.recovered += 1
-        failed = self.commit(total, succeeded, empty=False, alone=alone)
-        before = self.before
-        before.succeeded -= 1
-        before.items -= total
-        before.items_succeeded -= succeeded
-        before.items_failed -= failed
-        before.not_returned -= failed - alone
-        return failed
+        self.before.succeed(total, succeeded, alone, sign=-1)
+        return self.succeed(total, succeeded, alone)
 
     def carry_failure(self, items: int) -> None:
         """Count a mini-batch that an earlier run has given up."""
         self.plan()
         self.give_up(items)
-        self.before.given_up -= 1
-        self.before.items -= items
-        self.before.items_failed -= items
+        self.before.give_up(items, sign=-1)
 
     def lost(self) -> str | None:
         """Return why a plan without further work is not done; None if all of it is settled."""
@@ -181,7 +173,7 @@ class Tally:
 
         What earlier runs have settled counts from the start, before the plan comes to it.
         """
-        before = DoneBefore() if self.plan_complete else self.before
+        before = Settled() if self.plan_complete else self.before
         succeeded, given_up = self.succeeded + before.succeeded, self.given_up + before.given_up
         return Progress(
             mini_batches=Counts(

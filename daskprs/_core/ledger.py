@@ -39,7 +39,7 @@ from daskprs._core.startup_failures import StartupFailures
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from daskprs._core.accounts import DoneBefore
+    from daskprs._core.accounts import Settled
     from daskprs._core.actions import Action, LedgerEvent, SlotId
     from daskprs._core.ending import Errors
     from daskprs._core.events import Progress
@@ -97,7 +97,7 @@ class Ledger:
         stages: Stages | None = None,
         spending: Spending | None = None,
         pieces: Pieces | None = None,
-        before: DoneBefore | None = None,
+        before: Settled | None = None,
     ) -> None:
         self._state = state = LedgerState(job_id, limits, expected, seed, stages)
         state.spending = self.spending = spending or Spending()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskprs._core.accounts import DoneBefore
+from daskprs._core.accounts import Settled
 from daskprs._core.events import NOWHERE
 from daskprs._core.mini_batch import Where
 from daskprs._core.recovered import CarriedOverFailure
@@ -171,14 +171,14 @@ class ResultStore:
             return done._replace(gaps=gaps, returned=left.returned)
         return self._failed.borne(index)
 
-    def settled_before(self) -> DoneBefore:
+    def settled_before(self) -> Settled:
         """Return what earlier runs have settled of the plan; call it before the first commit."""
         commits, left = self._commits, [*self._failed_rows.numbers_left]
         is_counted = (commits.column("empty") == 0) & ~np.isin(commits.column("index"), left)
         total, succeeded = (commits.column(name)[is_counted] for name in ("total", "succeeded"))
         failed = int(np.maximum(0, total - succeeded).sum())
         borne = self._failed.all_borne
-        return DoneBefore(
+        return Settled(
             int(is_counted.sum()),
             len(borne),
             int(total.sum()) + sum(borne),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs._core.accounts import DoneBefore
+from daskprs._core.accounts import Settled
 from daskprs._core.ledger import Ledger
 from daskprs._job import job
 
@@ -96,7 +96,7 @@ def test_the_plan_comes_to_all_that_earlier_runs_have_done(
     ledgers: list[Ledger] = []
     befores: list[tuple[int, int, int]] = []
 
-    def heard(*given: Any, before: DoneBefore, **options: Any) -> Ledger:
+    def heard(*given: Any, before: Settled, **options: Any) -> Ledger:
         befores.append((before.succeeded, before.given_up, before.items))
         ledgers.append(Ledger(*given, before=before, **options))
         return ledgers[-1]
@@ -108,4 +108,4 @@ def test_the_plan_comes_to_all_that_earlier_runs_have_done(
     given |= {"resume": resume, "accept_changes": "script"}
     daskprs.parallel_run(NUMBERS, Script(), **given)
     assert befores == [(0, 0, 0), settled]
-    assert all(one._state.tally.before == DoneBefore() for one in ledgers)
+    assert all(one._state.tally.before == Settled() for one in ledgers)

@@ -271,16 +271,15 @@ class Ledger:
         if flight is None:
             return
         slot, carried = flight.slot, len(flight.entries)
-        locations = self._placement.locations(slot.id.node, flight.agent)
         init_failure = self._startup.record_events(returned, slot)
         self._leasing.judge_rest(slot)
         self._allocator.record_events(returned, slot)
         self._tell_notes(returned)
         state.errors.starts.add(init_failure)
-        self._settling.settle(returned, flight, locations)
+        self._settling.settle(returned, flight)
         self._count_usage(returned)
         if returned.death is not None and not state.over:
-            self._settling.handle_death(returned.death, flight, locations)
+            self._settling.handle_death(returned.death, flight)
         if state.over:
             return
         if self._gpu_question.answer(returned):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from daskprs._core.agent_allocation import AgentAllocator
     from daskprs._core.entry import Entry
     from daskprs._core.lease import AgentAssignment
-    from daskprs._core.ledger_state import AgentRecord, LedgerState, SlotRecord
+    from daskprs._core.ledger_state import AgentRecord, InFlightLease, LedgerState, SlotRecord
     from daskprs._core.startup_failures import StartupFailures
 
 ELSEWHERE_S = 30.0
@@ -36,9 +36,10 @@ class Placement:
         self._allocator = allocator
 
     @staticmethod
-    def locations(node: int, agent: AgentRecord) -> tuple[Location, ...]:
-        """Return the locations of an agent: its devices, its node."""
-        return *(Device(node, device) for device in agent.devices), Node(node)
+    def locations(flight: InFlightLease) -> tuple[Location, ...]:
+        """Return the locations of the agent of a lease: its devices, its node."""
+        node = flight.slot.id.node
+        return *(Device(node, device) for device in flight.agent.devices), Node(node)
 
     def usable(self) -> list[SlotRecord]:
         """Return the slots that may get work; all with agents, if quarantine would leave none."""

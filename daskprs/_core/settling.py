@@ -94,10 +94,8 @@ class Settling:
 
     # ---- results of a lease ----
 
-    def settle(
-        self, returned: LeaseReturned, flight: InFlightLease, locations: tuple[Location, ...]
-    ) -> None:
-        """Commit the successful attempts in these locations, and charge the failed ones."""
+    def settle(self, returned: LeaseReturned, flight: InFlightLease) -> None:
+        """Commit the successful attempts, and charge the failed ones."""
         state = self._state
         self._host, self._process = returned.host, returned.process
         count, seconds = 0, 0.0
@@ -122,28 +120,23 @@ class Settling:
                 if entry is None:
                     continue
                 if status is not Status.RUN_DONE or _is_trial(entry):
-                    self._settle_other(entry, results.outcomes[position], flight, locations)
+                    self._settle_other(entry, results.outcomes[position], flight)
                 else:
                     count, seconds = count + 1, seconds + elapsed_s
                     self._commit(entry, commit, position, *items)
                     empty = items[-1] or (entry.pieces is not None and entry.pieces.is_empty)
-                    self._succeed(
-                        entry, flight, locations, empty=empty, failed_before=failed_before
-                    )
+                    self._succeed(entry, flight, empty=empty, failed_before=failed_before)
                 if state.over:
                     return
         state.sizes.learn(count, seconds / state.limits.calls)
         if count:
-            self._quarantine.work(locations)
+            self._quarantine.work(self._placement.locations(flight))
 
-    def _settle_other(
-        self, entry: Entry, outcome: Outcome, flight: InFlightLease, locations: tuple[Location, ...]
-    ) -> None:
+    def _settle_other(self, entry: Entry, outcome: Outcome, flight: InFlightLease) -> None:
         """Settle an attempt without rows that count: a failure, or a trial."""
         if outcome.status is Status.RUN_DONE:
             self._timer.progress()
-            before = outcome.failed_before
-            self._succeed(entry, flight, locations, empty=False, failed_before=before)
+            self._succeed(entry, flight, empty=False, failed_before=outcome.failed_before)
             self._go_on(entry, self._isolation.passed(entry, outcome))
         elif outcome.status is Status.THROTTLED:
             self._throttle(entry, outcome, flight)
@@ -151,7 +144,7 @@ class Settling:
             outcome = self._settle_failed(entry, outcome, charged=True)
             self._state.abort(INPUT_HAS_CHANGED, outcome.failure)
         else:
-            self._fail(entry, outcome, flight, locations)
+            self._fail(entry, outcome, flight)
 
     def _throttle(self, entry: Entry, outcome: Outcome, flight: InFlightLease) -> None:
         """Let a mini-batch run again that an endpoint has refused, at first without a charge.
@@ -250,14 +243,15 @@ class Settling:
         self,
         entry: Entry,
         flight: InFlightLease,
-        locations: tuple[Location, ...],
         *,
         empty: bool,
         failed_before: int | None = None,
     ) -> None:
         """Record a success, and charge the failures before it: the process did not cause them."""
         if entry.failed_on:
-            self._replace(self._quarantine.worked(entry.mini_batch.index, locations))
+            self._replace(
+                self._quarantine.worked(entry.mini_batch.index, self._placement.locations(flight))
+            )
         flight.agent.attempts += 1
         if empty:  # `run` was not called
             return
@@ -290,7 +284,6 @@ class Settling:
         entry: Entry,
         outcome: Outcome,
         flight: InFlightLease,
-        locations: tuple[Location, ...],
         *,
         alone: bool = False,
     ) -> None:
@@ -299,7 +292,7 @@ class Settling:
         is_first = agent.attempts == 0  # whatever pieces of this mini-batch have passed before
         if outcome.pieces is not None and outcome.pieces.passed_before:
             entry_there, before = entry._replace(failed_on=()), outcome.failed_before
-            self._succeed(entry_there, flight, locations, empty=False, failed_before=before)
+            self._succeed(entry_there, flight, empty=False, failed_before=before)
         if (smaller := self._memory.smaller(entry, outcome, agent)) is not None:
             agent.attempts += 1
             if outcome.failed_before is not None:  # its process has counted it
@@ -308,9 +301,7 @@ class Settling:
             self._record(entry, outcome)
             self._next.append(smaller)
             return
-        is_charged = self._is_charged(
-            entry, outcome, flight, locations, alone=alone, is_first=is_first
-        )
+        is_charged = self._is_charged(entry, outcome, flight, alone=alone, is_first=is_first)
         agent.attempts += 1
         if outcome.pieces is not None and outcome.pieces.passed_after:
             is_charged = True  # the process is whole
@@ -320,7 +311,7 @@ class Settling:
                 agent.is_done = True
                 self._next.append(entry.again().first())
             return
-        if self._quarantine.holds(locations) and self._placement.any_good():
+        if self._quarantine.holds(self._placement.locations(flight)) and self._placement.any_good():
             self._record(entry, outcome)
             self._state.backlog.again(entry.forgiven(slot))
             return
@@ -331,7 +322,6 @@ class Settling:
         entry: Entry,
         outcome: Outcome,
         flight: InFlightLease,
-        locations: tuple[Location, ...],
         *,
         alone: bool,
         is_first: bool,
@@ -344,7 +334,7 @@ class Settling:
         is_new = agent.calls == 0
         if outcome.is_neutral and not outcome.is_fatal:
             if outcome.failure is None or outcome.failure.retryable:  # it could not be loaded here
-                self._quarantine.fail(index, locations)
+                self._quarantine.fail(index, self._placement.locations(flight))
             return True
         is_searched = self._isolation.is_to_tell(entry, outcome)
         held = entry.alone() if alone else entry
@@ -360,7 +350,7 @@ class Settling:
             )
         # The place is not to blame for an item that fails wherever it runs.
         if is_charged and is_new and entry.bisection is None:
-            self._quarantine.fail(index, locations)
+            self._quarantine.fail(index, self._placement.locations(flight))
         return is_charged
 
     def _charge(self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool) -> None:
@@ -429,9 +419,7 @@ class Settling:
         else:
             self._give_up(entry, outcome, charged=False, lost_node=slot.node)
 
-    def handle_death(
-        self, death: Death, flight: InFlightLease, locations: tuple[Location, ...]
-    ) -> None:
+    def handle_death(self, death: Death, flight: InFlightLease) -> None:
         """Charge the only suspect of a death; retry several suspects uncharged, in small leases."""
         known = [
             (entry, outcome)
@@ -439,7 +427,7 @@ class Settling:
             if (entry := flight.take(outcome.index, outcome.attempt)) is not None
         ]
         if len(known) == 1:
-            self._fail(*known[0], flight, locations, alone=True)
+            self._fail(*known[0], flight, alone=True)
         else:
             for entry, outcome in known:
                 self._record(entry, outcome)

@@ -141,7 +141,7 @@ class Settling:
         elif outcome.status is Status.THROTTLED:
             self._throttle(entry, outcome, flight)
         elif outcome.status is Status.INPUT_CHANGED:
-            outcome = self._settle_failed(entry, outcome, charged=True)
+            outcome = self._settle_failed(entry, outcome)
             self._state.abort(INPUT_HAS_CHANGED, outcome.failure)
         else:
             self._fail(entry, outcome, flight)
@@ -378,7 +378,7 @@ class Settling:
 
     def _spend(self, entry: Entry, outcome: Outcome) -> None:
         """Give up a mini-batch whose tries are spent."""
-        outcome = self._give_up(entry, outcome, charged=True, tries=entry.tries)
+        outcome = self._give_up(entry, outcome, tries=entry.tries)
         index, tries = entry.mini_batch.index, entry.tries
         if self._state.limits.fail_on_timeout and tries and entry.timeouts == tries:
             which = f"all its {tries} attempts" if tries > 1 else "its attempt"
@@ -417,7 +417,7 @@ class Settling:
             self._record(entry, outcome, lost_node=slot.node)
             self._again_elsewhere(again)  # the workers of a lost node go one after the other
         else:
-            self._give_up(entry, outcome, charged=False, lost_node=slot.node)
+            self._give_up(entry, outcome, lost_node=slot.node)
 
     def handle_death(self, death: Death, flight: InFlightLease) -> None:
         """Charge the only suspect of a death; retry several suspects uncharged, in small leases."""
@@ -480,14 +480,11 @@ class Settling:
         entry: Entry,
         outcome: Outcome,
         *,
-        charged: bool,
         tries: int | None = None,
         lost_node: int | None = None,
     ) -> Outcome:
         """Settle a mini-batch as failed; end the job if a budget does not allow that."""
-        outcome = self._settle_failed(
-            entry, outcome, charged=charged, tries=tries, lost_node=lost_node
-        )
+        outcome = self._settle_failed(entry, outcome, tries, lost_node)
         if entry.kept is None:
             self._state.abort_if(self._state.budgets.fail_mini_batch(outcome.total))
         return outcome
@@ -496,20 +493,21 @@ class Settling:
         self,
         entry: Entry,
         outcome: Outcome,
-        *,
-        charged: bool,
         tries: int | None = None,
         lost_node: int | None = None,
     ) -> Outcome:
         """Settle a mini-batch as failed; return the outcome with its items, and its error's place.
 
         All items of the mini-batch count as failed, unless an earlier run has committed some: then
-        it stays as it was. `tries` is the number of its charged attempts, if these are spent.
+        it stays as it was. `tries` is the number of its charged attempts, if these are spent. The
+        attempt is charged, unless its node was lost.
         """
-        state = self._state
+        state, charged = self._state, lost_node is None
         self._timer.progress()
         if entry.kept is not None:
-            return self._keep(entry, entry.kept, outcome, charged=charged, lost_node=lost_node)
+            self._record(entry, outcome, charged=charged, lost_node=lost_node)
+            self._keep(entry, entry.kept, outcome)
+            return outcome
         items = outcome.total or entry.mini_batch.items or 1
         failure = state.errors.give_up(entry.mini_batch, outcome, tries)
         state.tally.give_up(items)
@@ -519,18 +517,9 @@ class Settling:
         )
         return outcome
 
-    def _keep(
-        self,
-        entry: Entry,
-        kept: KeptItems,
-        outcome: Outcome,
-        *,
-        charged: bool,
-        lost_node: int | None,
-    ) -> Outcome:
+    def _keep(self, entry: Entry, kept: KeptItems, outcome: Outcome) -> None:
         """Leave a mini-batch as an earlier run has committed it: its items cannot run again."""
         state = self._state
-        self._record(entry, outcome, charged=charged, lost_node=lost_node)
         state.errors.isolate(entry.mini_batch.index)
         failed = state.tally.commit(kept.total, kept.succeeded, empty=False, alone=kept.alone)
         state.tally.recovered += 1
@@ -541,7 +530,6 @@ class Settling:
             f"failed before: {outcome.failure or outcome.status}",
         )
         state.abort_if(state.budgets.fail_items(failed))
-        return outcome
 
 
 def _is_trial(entry: Entry) -> bool:

@@ -48,7 +48,8 @@ class Isolation:
 
     def __init__(self, state: LedgerState) -> None:
         self._state = state
-        self._is_on = state.limits.isolates
+        self.is_on = state.limits.isolates
+        """Whether mini-batches that fail are bisected."""
         self.is_independent: bool | None = True if state.limits.independent_rows else None
         """Whether items are independent of each other; None while that is unknown."""
         self._may_check = True
@@ -63,14 +64,9 @@ class Isolation:
         clear that the script does not fail for all rows, and which columns rows of nulls have."""
         self._run_s: deque[float] = deque(maxlen=MEDIAN_OF)
 
-    @property
-    def is_on(self) -> bool:
-        """Whether mini-batches that fail are bisected."""
-        return self._is_on
-
     def learn(self, run_s: Iterable[float]) -> None:
         """Record the seconds that calls of `run` took for whole mini-batches."""
-        if self._is_on:
+        if self.is_on:
             self._run_s.extend(run_s)
 
     def is_to_tell(self, entry: Entry, outcome: Outcome) -> bool:
@@ -98,14 +94,14 @@ class Isolation:
 
     def released(self) -> list[Entry]:
         """Return the mini-batches that need not wait any more, to be attempted."""
-        if not self.waiting or not self._state.tally.items_succeeded or not self._is_on:
+        if not self.waiting or not self._state.tally.items_succeeded or not self.is_on:
             return []
         waiting, self.waiting = self.waiting, []
         return [one for entry in waiting if (one := self._next(entry, is_new=True)) is not None]
 
     def given_up(self, *, is_last: bool) -> list[Entry]:
         """Return the mini-batches that wait in vain: none is searched, or nothing else is left."""
-        if self._is_on and not is_last:
+        if self.is_on and not is_last:
             return []
         waiting, self.waiting = self.waiting, []
         return waiting
@@ -159,7 +155,7 @@ class Isolation:
 
     def _items(self, entry: Entry, outcome: Outcome) -> int:
         """Return the number of items of a failed mini-batch among which a search finds bad ones."""
-        if not self._is_on or outcome.status not in OF_ITEMS or entry.mini_batch.partition_key:
+        if not self.is_on or outcome.status not in OF_ITEMS or entry.mini_batch.partition_key:
             return 0
         if outcome.failure is not None and not outcome.failure.retryable:
             return 0
@@ -205,7 +201,7 @@ class Isolation:
     def _next(self, entry: Entry, *, is_new: bool = False) -> Entry | None:
         """Return the entry for the next attempt; None where the job bisects no more."""
         bisection = entry.bisection
-        if not self._is_on or bisection is None:
+        if not self.is_on or bisection is None:
             return None
         at_most = self._state.at_most if entry.pieces is None else entry.pieces.at_most
         pieces = bisection.pieces()._replace(at_most=at_most)
@@ -253,7 +249,7 @@ class Isolation:
             )
 
     def _stop(self, why: str) -> None:
-        self._is_on = False
+        self.is_on = False
         self._state.remark(
             "warning",
             f"{why}. No further mini-batch is bisected: one that fails "

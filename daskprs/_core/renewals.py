@@ -65,8 +65,9 @@ class Renewals:
         """Number of held failures with which a process is renewed."""
         self._since_success = 0
         """Number of renewals since the last success; those without a first call do not count."""
-        self._helpless = False
-        """Whether the first calls of all these renewals failed."""
+        self.is_helpless = False
+        """Whether the first calls of all these renewals failed: failures are charged although their
+        processes may be broken."""
         self._whole = 0
         """Number of successes after failures in one process since one that was broken."""
         self._epoch = 0
@@ -75,14 +76,9 @@ class Renewals:
     @property
     def most_in_a_row(self) -> int:
         """Number of failures in a row after which an agent stops: the process is renewed."""
-        if self._helpless:
+        if self.is_helpless:
             return self._enough
         return min(self._enough, MOST_HELD) + 1
-
-    @property
-    def is_helpless(self) -> bool:
-        """Whether failures are charged although their processes may be broken."""
-        return self._helpless
 
     def is_calm(self, agent: AgentRecord) -> bool:
         """Return whether a further success of a process changes nothing."""
@@ -105,7 +101,7 @@ class Renewals:
         agent.short_of_memory = 0
         agent.is_worn = agent.is_worn and agent.soundness.in_a_row >= self.most_in_a_row
         if self._since_success:
-            self._since_success, self._helpless = 0, False
+            self._since_success, self.is_helpless = 0, False
             self._epoch += 1
         charged = [(entry, outcome) for entry, outcome, number in agent.held if number <= known]
         agent.held = [one for one in agent.held if one[2] > known]
@@ -177,14 +173,14 @@ class Renewals:
             return True
         # A row that is found is blamed for good, and renewals may see no success where bad rows
         # break their processes.
-        is_known = self._helpless or (is_searched and self._whole >= ENOUGH_WHOLE)
+        is_known = self.is_helpless or (is_searched and self._whole >= ENOUGH_WHOLE)
         return is_known and not entry.is_searched
 
     # ---- renewals ----
 
     def may_begin(self) -> bool:
         """Return whether a process may be renewed now, or waits for the first calls of others."""
-        return self._helpless or self._since_success < BETWEEN_SUCCESSES
+        return self.is_helpless or self._since_success < BETWEEN_SUCCESSES
 
     def judge(self, usable: Callable[[], Iterable[SlotRecord]]) -> None:
         """Conclude that renewals do not help once the first calls after all of them failed.
@@ -195,8 +191,8 @@ class Renewals:
             return
         agents = [flight.agent for flight in self._state.leases.values()]
         agents += [slot.agent for slot in usable() if slot.agent is not None]
-        self._helpless = not any(map(self.is_pending, agents))
-        if self._helpless:
+        self.is_helpless = not any(map(self.is_pending, agents))
+        if self.is_helpless:
             self._enough = 1
             self._state.remark(
                 "warning",
@@ -208,12 +204,18 @@ class Renewals:
     def begin(self, slot: SlotRecord, agent: AgentRecord) -> int:
         """Record that a worn process is renewed; return the epoch, which its new one gets."""
         self._since_success += 1
-        self._remark(slot, agent, "")
+        self.replace(slot, agent)
         return self._epoch
 
-    def replace(self, slot: SlotRecord, agent: AgentRecord, why: str) -> None:
-        """Record that a process is renewed at once, for a reason that needs no trial."""
-        self._remark(slot, agent, why)
+    def replace(self, slot: SlotRecord, agent: AgentRecord, why: str = "") -> None:
+        """Record that a process is renewed, at once for a reason that needs no trial."""
+        self.count += 1
+        self._timer.progress()
+        is_news = bool(why or agent.others_failed) and not self._is_told
+        self._is_told |= is_news
+        level = "warning" if is_news else "info"
+        process = f"{agent.assignment.process} on node {slot.id.node}"
+        self._state.remark(level, f"{process} is renewed: {why or self._why(agent)}.")
 
     def release(self, agent: AgentRecord) -> None:
         """Put back what a process holds, uncharged: the last one first, before all others.
@@ -245,15 +247,6 @@ class Renewals:
         """Return whether the first call of a renewed process is still to come."""
         return agent.calls == 0 and agent.epoch == self._epoch
 
-    def _remark(self, slot: SlotRecord, agent: AgentRecord, why: str) -> None:
-        self.count += 1
-        self._timer.progress()
-        is_news = bool(why or agent.others_failed) and not self._is_told
-        self._is_told |= is_news
-        level = "warning" if is_news else "info"
-        process = f"{agent.assignment.process} on node {slot.id.node}"
-        self._state.remark(level, f"{process} is renewed: {why or self._why(agent)}.")
-
     def _why(self, agent: AgentRecord) -> str:
         index, failure = agent.first_failed
         kind = "" if failure is None else f" ({failure.kind})"
@@ -266,7 +259,7 @@ class Renewals:
             )
             return f"mini-batch {index} failed in it{times}{kind}"
         next_ones = "another one" if others == 1 else f"{others} others"
-        again = "counted as a try" if self._helpless else "runs again, and this counts as no try"
+        again = "counted as a try" if self.is_helpless else "runs again, and this counts as no try"
         return (
             f"mini-batch {index} failed in it{kind}, and then {next_ones}. Mini-batch {index} may "
             f"have broken the process. What failed after it {again}"

@@ -1,4 +1,7 @@
-"""Lease sizes: some seconds' worth of mini-batches for each slot, and fewer toward the end."""
+"""Lease sizes: some seconds' worth of mini-batches for each slot, and fewer toward the end.
+
+Before the end of a job, or of a worker, a slot gets what still fits.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,9 @@ UNKNOWN_S = 0.5
 """Assumed seconds per mini-batch until the first lease returns."""
 MEMORY = 0.7
 """Weight of an older lease relative to the next newer one."""
+MARGIN = 1.25
+"""The share of its measured time that a mini-batch is given before an end: half of them take longer
+than the mean, and what is cut off has worked for nothing."""
 
 
 @dataclass(slots=True)
@@ -108,3 +114,16 @@ class LeaseSizes:
         """Return the maximum lease size, however short the mini-batches are."""
         grown = max(GROWTH * self.largest_yet, self.seen // SAMPLES)
         return min(LARGEST, max(1, IN_ALL // max(1, slots)), grown)
+
+
+def fitting(left_s: float, mini_batch_s: float | None, calls: int = 1) -> int:
+    """Return how many mini-batches fit one after the other into the seconds until an end.
+
+    Of several `calls` at a time, each takes as many times `mini_batch_s`, and has to fit as a
+    whole. Before anything was measured, one is tried: nothing says that it does not fit.
+    """
+    if left_s <= 0:
+        return 0
+    if mini_batch_s is None:
+        return 1
+    return calls * int(min(left_s / (MARGIN * max(calls * mini_batch_s, 1e-9)), 1e9))

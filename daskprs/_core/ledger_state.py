@@ -19,8 +19,7 @@ from daskprs._core.actions import (
     SlotResources,
 )
 from daskprs._core.backlog import Backlog
-from daskprs._core.deadline import fitting
-from daskprs._core.lease_sizes import LARGEST, LeaseSizes
+from daskprs._core.lease_sizes import LARGEST, LeaseSizes, fitting
 from daskprs._core.limits import NEVER_S
 from daskprs._core.retry_delay import RetryDelay
 from daskprs._core.soundness import Soundness

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs._core import deadline
+from daskprs._core import lease_sizes
 from daskprs._folders.job_folder import JobFolder
 from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
@@ -271,7 +271,6 @@ KILLED = """
 import sys
 import pandas as pd
 import daskprs
-from daskprs._core import deadline
 
 if __name__ == "__main__":
     folder = sys.argv[1]
@@ -472,7 +471,7 @@ def test_a_deadline_leaves_whole_mini_batches_for_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of a mini-batch on its way between the stages is charged or kept."""
-    monkeypatch.setattr(deadline, "MARGIN", 1e9)  # an hour is near then
+    monkeypatch.setattr(lease_sizes, "MARGIN", 1e9)  # an hour is near then
     with pytest.raises(daskprs.errors.ParallelRunInterrupted) as caught:
         score(tmp_path, table(200), deadline="1h")
     done = caught.value.result.mini_batches

@@ -16,7 +16,7 @@ from distributed import Client
 
 import daskprs
 from daskprs._cluster.worker_end import worker_ends_in_s
-from daskprs._core import deadline, watchdog
+from daskprs._core import lease_sizes, watchdog
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
@@ -152,7 +152,7 @@ def test_near_the_end_of_a_worker_only_what_fits_is_begun_there(
     struck: Struck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may try one, before anything is measured; the other worker does the rest."""
-    monkeypatch.setattr(deadline, "MARGIN", 1e9)  # ten minutes are near then
+    monkeypatch.setattr(lease_sizes, "MARGIN", 1e9)  # ten minutes are near then
     (struck.folder / "go").touch()
     near, far = struck.cluster.worker("--lifetime", "10 minutes"), struck.cluster.worker()
     with Client(struck.cluster.address, set_as_default=False) as client:

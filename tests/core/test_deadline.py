@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daskprs._core.actions import EndSet, Finish, Interrupt, SlotAdded, SlotId, Submit
-from daskprs._core.deadline import MARGIN, fitting
 from daskprs._core.lease import AgentExited, Death
+from daskprs._core.lease_sizes import MARGIN, fitting
 from daskprs._core.outcomes import Status
 from tests.core.conftest import Desk, outcome
 from tests.support.returns import returned

@@ -14,7 +14,7 @@ import pytest
 
 import daskprs
 from daskprs import ParallelRunInterrupted
-from daskprs._core import deadline
+from daskprs._core import lease_sizes
 from daskprs._core.ending import JobStatus
 from daskprs._folders.job_folder import JobFolder
 from daskprs._job import status
@@ -57,7 +57,7 @@ def test_a_job_is_interrupted_before_its_deadline_and_resumed(
     def seen() -> list[str]:
         return (tmp_path / "seen").read_text().split()
 
-    monkeypatch.setattr(deadline, "MARGIN", 1e9)  # an hour is near then
+    monkeypatch.setattr(lease_sizes, "MARGIN", 1e9)  # an hour is near then
     with pytest.raises(ParallelRunInterrupted, match="nothing more fits before its") as caught:
         job(tmp_path, run, deadline="1h")
     result = caught.value.result

@@ -149,13 +149,14 @@ class Dispatcher:
             if self._ending is not None or self._clock.monotonic() > until_s:
                 break
         self._slots.turn(self._ledger.work_s)
-        for state in self._slots.states():
+        states = self._slots.states()
+        for state in states:
             for process, counted in state.counted:
                 self._ledger.spending.take(state.place.node, process, counted)
         if (end := self._end()) != self._known_end:
             self._known_end = end
             self._tell_ledger(end)
-        self._tell_ledger(Ticked(_waits(self._slots.states())))
+        self._tell_ledger(Ticked(_waits(states)))
         self._note_usage(self._clock.monotonic())
         self._files.sync_if_due(self._clock.monotonic())
         self._tell_standing()

@@ -216,7 +216,7 @@ def without_device(
     """Return a sentence for each GPU node with more processes than its devices serve."""
     if gpus_per_process == 0:
         return {}
-    state = LedgerState("", Limits(gpus_per_process=gpus_per_process))
+    state = LedgerState(Limits(gpus_per_process=gpus_per_process))
     allocator = AgentAllocator(state)
     devices: defaultdict[int, set[str]] = defaultdict(set)
     seeing: defaultdict[int, list[bool]] = defaultdict(list)

@@ -133,11 +133,6 @@ class SlotManager:
         """The last one that listeners have received."""
 
     @property
-    def session(self) -> Session:
-        """The current session."""
-        return self._session
-
-    @property
     def workers(self) -> dict[str, int]:
         """The node number of each worker that has slots, or helps those, by address."""
         return self._helpers | {slot.worker: slot.node for slot in self._slots}

@@ -45,11 +45,6 @@ class TaskHost(NamedTuple):
     logger: str
     """The logger whose messages Dask shows as those of the worker."""
 
-    @property
-    def is_worker(self) -> bool:
-        """Whether the host is a Dask worker."""
-        return self.name != HERE
-
 
 def host_of_task() -> TaskHost:
     """Return the host of the task in this thread; without a worker it is this process."""

@@ -250,11 +250,6 @@ class Governor:
         """The process whose next call has waited longest of those that lack tokens: others get only
         what it leaves."""
 
-    @property
-    def members(self) -> int:
-        """Number of processes that have reported."""
-        return len(self._members)
-
     def change(self, limit: RateLimit) -> None:
         """Keep other limits from now on."""
         self._limit = limit

@@ -41,7 +41,6 @@ class Lease:
     """An order to one slot of a worker."""
 
     id: int
-    job_id: str
     work: ColumnBatch[Assigned]
     """New mini-batches. They run after those that the continued lease, if any, left running."""
     prefetch: bool = True

@@ -340,7 +340,6 @@ class Leasing:
         entries = running | {entry.mini_batch.index: entry for entry in work}
         lease = Lease(
             id=self._number,
-            job_id=state.job_id,
             work=ColumnBatch(entry.assigned for entry in work),
             prefetch=next(iter(entries.values())).lease_at_most is None,
             most_in_a_row=self._renewals.most_in_a_row,

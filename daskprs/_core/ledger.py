@@ -56,8 +56,6 @@ class Ledger:
 
     Parameters
     ----------
-    job_id
-        Stamped on leases.
     plan
         The mini-batches, made lazily; never held as a list. None says that no further one is known
         yet: the next event asks again.
@@ -85,7 +83,6 @@ class Ledger:
 
     def __init__(
         self,
-        job_id: str,
         plan: Iterator[MiniBatch | None],
         limits: Limits,
         *,
@@ -99,7 +96,7 @@ class Ledger:
         pieces: Pieces | None = None,
         before: Settled | None = None,
     ) -> None:
-        self._state = state = LedgerState(job_id, limits, expected, seed, stages)
+        self._state = state = LedgerState(limits, expected, seed, stages)
         state.spending = self.spending = spending or Spending()
         if before is not None:
             state.tally.before = before

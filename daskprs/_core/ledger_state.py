@@ -156,7 +156,6 @@ class InFlightLease:
 class LedgerState:
     """All that the ledger knows; its policies read it and change it."""
 
-    job_id: str
     limits: Limits
     expected: int | None = None
     """Number of mini-batches of the plan, where that is known beforehand."""

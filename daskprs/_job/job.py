@@ -296,7 +296,6 @@ class Job:
             listeners.tell(MessageLogged("info", known_size_told(at_most)))
         within_s = limits.first_task_creation_timeout_s
         ledger = Ledger(
-            call.job_id,
             with_first_item_deadline(self._input.plan(store), within_s),
             limits,
             recovered=store.recovered,

@@ -107,7 +107,6 @@ class PartitionRun:
         limits = seat.limits_of(call.limits)
         process = seat.process
         self._ledger = Ledger(
-            call.token,
             plan,
             limits,
             first_process=lambda _: process,

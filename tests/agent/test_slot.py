@@ -34,7 +34,6 @@ def lease_of(number: int, work: range, continues: int | None, **more: Any) -> Le
     """Return a lease; one that continues no other brings an agent along."""
     return Lease(
         number,
-        "job",
         ColumnBatch(Assigned(MiniBatch(one, None, ""), 1) for one in work),
         continues=continues,
         assignment=AgentAssignment("process000", {}, 1) if continues is None else None,

@@ -98,7 +98,7 @@ class StandIn(StageSlot):
     """A slot whose processes are stand-ins."""
 
     def __init__(self, draw: Random, stages: Stages) -> None:
-        super().__init__(Any, Any, "job", stages, 4)  # type: ignore[arg-type]
+        super().__init__(Any, Any, stages, 4)  # type: ignore[arg-type]
         self._draw = draw
 
     def _started(self, assignment: AgentAssignment) -> Any:
@@ -122,7 +122,6 @@ def test_each_mini_batch_is_in_exactly_one_place(monkeypatch: pytest.MonkeyPatch
             work = range(next_, next_ := next_ + draw.randint(0 if running else 1, 6))
             lease = Lease(
                 number,
-                "job",
                 ColumnBatch(Assigned(MiniBatch(one, None, ""), 1) for one in work),
                 continues=last if running else None,
                 assignment=None if running else AgentAssignment("process000", {}, 1),

@@ -65,7 +65,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> type[Process]:
 
 def workers_of(count: int) -> StageWorkers:
     """Return the processes beside `process000`."""
-    return StageWorkers(Any, "job", 0, "process000", {}, count)  # type: ignore[arg-type]
+    return StageWorkers(Any, 0, "process000", {}, count)  # type: ignore[arg-type]
 
 
 def test_one_that_does_not_come_up_is_reported_and_the_others_work(process: type[Process]) -> None:
@@ -184,7 +184,7 @@ def test_a_worker_without_slots_runs_as_many_as_it_has_processes(
 ) -> None:
     """If none comes up, it says why, each time."""
     process.fails = {"preprocess002", "preprocess003"}
-    hosted = HostedStages(Any, "job")  # type: ignore[arg-type]
+    hosted = HostedStages(Any)  # type: ignore[arg-type]
     host, assigned = StageHost("a", 3, 2, 2), Assigned(MiniBatch(0, None, ""), 1)
     for _ in range(4):
         made = hosted.run(host, assigned)

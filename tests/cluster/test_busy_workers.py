@@ -188,7 +188,7 @@ def test_a_lease_that_was_given_back_does_not_begin_any_more(a_job: JobSpec) -> 
     pool = AgentPool(a_job)
     work = ColumnBatch([Assigned(MiniBatch(index, None, str(index), 1), 1) for index in (3, 4)])
     assert pool.withdraw(0, 7)
-    returned = pool.run(Lease(7, a_job.job_id, work))
+    returned = pool.run(Lease(7, work))
     assert returned.withdrawn
     assert returned.untouched == (3, 4)
     assert pool.states() == {}
@@ -198,7 +198,7 @@ def test_a_lease_that_was_given_back_does_not_begin_any_more(a_job: JobSpec) -> 
 def test_a_lease_that_has_begun_is_not_given_back(a_job: JobSpec) -> None:
     """Nor is an earlier lease of its slot; a later one is."""
     pool = AgentPool(a_job)
-    assert pool.run(Lease(7, a_job.job_id, ColumnBatch([]))).vacant
+    assert pool.run(Lease(7, ColumnBatch([]))).vacant
     assert not pool.withdraw(0, 7)
     assert not pool.withdraw(0, 6)
     assert pool.withdraw(0, 8)

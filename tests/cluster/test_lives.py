@@ -281,7 +281,7 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     client.address = far_nodes.IN_PROCESS
     it = a_slot_manager(client, a_job, told.append)
     it.open()
-    first = it.session
+    first = it._session
     first.heard(a_worker("a"))
     first.lost, first.connected = True, False
     assert "no connection to the scheduler" in it.obstacles()
@@ -290,9 +290,9 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     for _ in range(3):
         it.turn(0.0)
         it._looked_s -= slot_manager.LOOK_EVERY_S
-    assert it.session.number == 1
+    assert it._session.number == 1
     assert told == []
-    it.session.heard(a_worker("a", life="another"))
+    it._session.heard(a_worker("a", life="another"))
     it.turn(0.0)
     assert [type(event) for event in told] == [SlotAdded]
 
@@ -314,7 +314,7 @@ def test_processes_without_a_device_are_counted_when_slots_come_or_go(
     client.address = far_nodes.IN_PROCESS
     it = a_slot_manager(client, a_job)
     it.open()
-    session: Any = it.session
+    session: Any = it._session
 
     def look() -> None:
         for _ in range(3):

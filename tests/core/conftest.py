@@ -59,7 +59,6 @@ class Desk:
             stall_s = limits["progress_update_timeout_s"]
             limits = {"first_progress_timeout_s": stall_s} | limits
         self.ledger = Ledger(
-            "job",
             mini_batches,
             Limits(**limits),
             recovered=recovered,

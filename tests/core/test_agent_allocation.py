@@ -21,7 +21,7 @@ class Office:
     def __init__(
         self, share: float = 1, *devices: tuple[str, ...], slots: int = 4, node: int = 0
     ) -> None:
-        self.state = LedgerState("job", Limits(gpus_per_process=share))
+        self.state = LedgerState(Limits(gpus_per_process=share))
         self.allocator = AgentAllocator(self.state)
         for worker, has in enumerate(devices or (DEVICES,)):
             for number in range(slots):
@@ -96,7 +96,7 @@ def test_names_of_devices_are_passed_on_as_they_are() -> None:
 
 def test_an_agent_is_told_the_name_that_its_worker_has_for_a_device() -> None:
     """Workers of a node may have several names for one card, and one name for several."""
-    state = LedgerState("job", Limits())
+    state = LedgerState(Limits())
     allocator = AgentAllocator(state)
     for worker, resources in enumerate(
         (SlotResources(("0",)), SlotResources(("0", "GPU-y"), names=("GPU-x", "0")))
@@ -109,7 +109,7 @@ def test_an_agent_is_told_the_name_that_its_worker_has_for_a_device() -> None:
 
 def test_where_there_is_no_device_nothing_is_said_of_any() -> None:
     """A CPU node."""
-    state = LedgerState("job", Limits())
+    state = LedgerState(Limits())
     allocator = AgentAllocator(state)
     state.add_slot(SlotId("worker", 0, 0), SlotResources((), 3))
     (slot,) = state.slots.values()
@@ -132,7 +132,7 @@ def test_no_number_is_left_out_where_an_agent_could_not_be_had() -> None:
 
 def test_numbers_are_of_their_node_and_go_on_after_an_earlier_run() -> None:
     """Node 3 has had two processes before."""
-    state = LedgerState("job", Limits())
+    state = LedgerState(Limits())
     allocator = AgentAllocator(state, {3: 2}.get)  # type: ignore[arg-type]
     for number in range(2):
         state.add_slot(SlotId("worker", number, 3), SlotResources())

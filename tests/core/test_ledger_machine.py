@@ -106,7 +106,6 @@ class LedgerMachine(RuleBasedStateMachine):
         self.limits = Limits(**limits, progress_update_timeout_s=1e6)
         self.done_before = {index for index in done_before if index < count}
         self.ledger = Ledger(
-            "job",
             self.plan(),
             self.limits,
             recovered=lambda one: OLD if one.index in self.done_before else None,

@@ -28,7 +28,7 @@ def test_a_slot_has_work_for_its_stages_from_the_first_lease_on(
 ) -> None:
     """One mini-batch alone would keep one process busy."""
     plan = (MiniBatch(index, None, str(index), 1) for index in range(1000))
-    ledger = Ledger("job", plan, Limits(), expected=1000, stages=Stages("decode", None, given))
+    ledger = Ledger(plan, Limits(), expected=1000, stages=Stages("decode", None, given))
     leases = []
     for number in range(slots):
         slot = SlotAdded(SlotId("tcp://host0", number, 0), SlotResources((), 16))

@@ -150,7 +150,6 @@ class Driver:
                 self._reported,
                 store.recovered,
                 stage.is_quiet,
-                job_id,
                 self._plan(plan, store, job_id),
                 replace(self._limits(stage.folder), columns=store.columns_before),
                 expected=None if scenario.partitions else scenario.count,

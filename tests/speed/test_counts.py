@@ -97,7 +97,6 @@ class Driver:
         self.written = [one for one in told if isinstance(one, LogFiles)]
         self.listeners = Listeners(told, job)
         self.ledger = Ledger(
-            "job",
             source.mini_batches(),
             Limits(),
             recovered=self.store.recovered,

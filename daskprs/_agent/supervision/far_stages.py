@@ -138,14 +138,11 @@ class HostedStages:
     ----------
     employ
         Starts a process with an assignment on the node of a number.
-    job_id
-        The job.
 
     """
 
-    def __init__(self, employ: Callable[[int, AgentAssignment], Supervisor], job_id: str) -> None:
+    def __init__(self, employ: Callable[[int, AgentAssignment], Supervisor]) -> None:
         self._employ = employ
-        self._job_id = job_id
         self._events: deque[AgentEvent] = deque()
         self._change = threading.Condition()
         self._idle: list[StageWorker] = []
@@ -202,9 +199,7 @@ class HostedStages:
                 if self._made < host.processes:
                     name = f"{PREPROCESS}{host.first + self._made:03d}"
                     self._made += 1
-                    self._idle.append(
-                        StageWorker(self._employ, self._job_id, host.node, name, {}, self._events)
-                    )
+                    self._idle.append(StageWorker(self._employ, host.node, name, {}, self._events))
                 elif not self._at_work:
                     return None
                 else:

@@ -75,7 +75,7 @@ class AgentPool:
         self.job = job
         self._has_spools = spools
         self._ask = ask
-        self._hosted = HostedStages(partial(self._employ, is_of_stage=True), job.job_id)
+        self._hosted = HostedStages(partial(self._employ, is_of_stage=True))
         """Runs `preprocess` for the slots of other nodes."""
         self._folder = JobFolder(job.job_dir)
         self._slots: dict[int, Slot] = {}
@@ -116,7 +116,6 @@ class AgentPool:
         return StageSlot(
             self._employ,
             partial(self._employ, is_of_stage=True),
-            self.job.job_id,
             stages,
             usable_cores(),
             self._ask,

@@ -35,8 +35,6 @@ class StageSlot(Slot):
         Starts a process with an assignment on the node of a number.
     employ_stage
         Starts a stage process.
-    job_id
-        The job.
     stages
         The functions of the stages.
     cores
@@ -50,14 +48,12 @@ class StageSlot(Slot):
         self,
         employ: Callable[[int, AgentAssignment], Supervisor],
         employ_stage: Callable[[int, AgentAssignment], Supervisor],
-        job_id: str,
         stages: Stages,
         cores: int,
         ask: Ask | None = None,
     ) -> None:
         super().__init__(employ)
         self._employ_stage = employ_stage
-        self._job_id = job_id
         self._stages = stages
         self._cores = cores
         self._ask = ask
@@ -115,7 +111,6 @@ class StageSlot(Slot):
         if self._workers is None:  # first, so that all of them start at the same time
             self._workers = StageWorkers(
                 self._employ_stage,
-                self._job_id,
                 self._node,
                 assignment.process,
                 assignment.environment,

@@ -119,7 +119,6 @@ class StageWorker:
     def __init__(
         self,
         employ: Callable[[int, AgentAssignment], Supervisor],
-        job_id: str,
         node: int,
         name: str,
         environment: dict[str, str],
@@ -128,7 +127,6 @@ class StageWorker:
         self.name = name
         self._events = events
         self.slot = Slot(employ)
-        self._job_id = job_id
         self._node = node
         self._environment = environment
         self._leases = 0
@@ -186,7 +184,6 @@ class StageWorker:
         returned = self.slot.run(
             Lease(
                 id=self._leases,
-                job_id=self._job_id,
                 work=ColumnBatch(work),
                 prefetch=False,
                 most_in_a_row=ANY_NUMBER,

@@ -44,8 +44,6 @@ class StageWorkers:
     ----------
     employ
         Starts a process with an assignment on the node of a number.
-    job_id
-        The job.
     node
         The number of the node.
     process
@@ -60,7 +58,6 @@ class StageWorkers:
     def __init__(
         self,
         employ: Callable[[int, AgentAssignment], Supervisor],
-        job_id: str,
         node: int,
         process: str,
         environment: dict[str, str],
@@ -73,7 +70,7 @@ class StageWorkers:
         self._wake = Connection(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         self._events: deque[AgentEvent] = deque()
         self._workers = [
-            StageWorker(employ, job_id, node, f"{process}-{number:02d}", environment, self._events)
+            StageWorker(employ, node, f"{process}-{number:02d}", environment, self._events)
             for number in range(count)
         ]
         self._left = count

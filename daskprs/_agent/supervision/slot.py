@@ -203,32 +203,23 @@ class Slot:
         """End what works for the slot beside its agent, without waiting for it."""
 
     def usages(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
-        """Return the usage of all processes of the slot, as `usage` does."""
-        usage = self.usage(of_devices)
-        return [] if usage is None else [usage]
-
-    def usage(self, of_devices: Mapping[int, int]) -> ProcessUsage | None:
-        """Return the usage of the agent; may be called by any thread.
+        """Return the usage of all processes of the slot; may be called by any thread.
 
         `of_devices` has the memory on devices by process id.
         """
         agent = self._agent
         if agent is None:
-            return None
+            return []
         try:
             sample = agent.sample()
         except ValueError:  # the agent has ended and its page is closed
-            return None
+            return []
         pids = (agent.pid, *descendants(agent.pid))
         on_devices = [of_devices[pid] for pid in pids if pid in of_devices]
-        return ProcessUsage(
-            agent.spec.name,
-            agent.pid,
-            sample,
-            pss_bytes(pids),
-            sum(on_devices) if on_devices else None,
-            any(map(holds_device, pids)),
-        )
+        held_bytes = sum(on_devices) if on_devices else None
+        has_gpu = any(map(holds_device, pids))
+        name, pid = agent.spec.name, agent.pid
+        return [ProcessUsage(name, pid, sample, pss_bytes(pids), held_bytes, has_gpu)]
 
     def _index_at_hand(self, activity: Activity) -> int | None:
         """Return the mini-batch that the agent turned to."""
@@ -452,7 +443,7 @@ class Slot:
     ) -> LeaseReturned:
         run = self._run
         if not running:
-            self._run = None
+            self._end_run()
         results = () if run is None else run.share()
         # Only after a success: many scripts load their libraries in the first call of `run`.
         finds_gpu_use = lease.finds_gpu_use and self._agent is not None and has_run(results)
@@ -471,4 +462,13 @@ class Slot:
             vacant=vacant,
             death=death,
             agent_events=self._taken_events(),
+            stage_events=self._taken_stage_events(),
         )
+
+    def _end_run(self) -> None:
+        """Forget the lease: nothing of it runs any more."""
+        self._run = None
+
+    def _taken_stage_events(self) -> tuple[AgentEvent, ...]:
+        """Return what stage processes have reported since the last lease; this slot has none."""
+        return ()

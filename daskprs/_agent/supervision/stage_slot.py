@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from daskprs._agent.supervision.slot import Slot
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from daskprs._agent.supervision.far_stages import Ask
     from daskprs._agent.supervision.lease_run import Blame, LeaseRun
     from daskprs._agent.supervision.supervisor import Supervisor
-    from daskprs._core.lease import AgentAssignment, AgentEvent, Death, Lease
+    from daskprs._core.lease import AgentAssignment, AgentEvent, Lease
     from daskprs._core.mini_batch import Assigned
     from daskprs._core.spending import Amounts
     from daskprs._core.stages import Stages
@@ -192,22 +191,12 @@ class StageSlot(Slot):
             blame = blame._replace(untouched=untouched)
         return super()._blamed(lease, run, blame)
 
-    def _returned(
-        self,
-        lease: Lease,
-        *,
-        running: tuple[int, ...] = (),
-        untouched: tuple[int, ...] = (),
-        vacant: bool = False,
-        death: Death | None = None,
-    ) -> LeaseReturned:
-        if not running and isinstance(self._run, StageRun):
+    def _end_run(self) -> None:
+        if isinstance(self._run, StageRun):
             self._run.close()
             if self._workers is not None:
                 self._workers.drop()
-        returned = super()._returned(
-            lease, running=running, untouched=untouched, vacant=vacant, death=death
-        )
-        if self._workers is None:
-            return returned
-        return replace(returned, stage_events=self._workers.taken_events())
+        super()._end_run()
+
+    def _taken_stage_events(self) -> tuple[AgentEvent, ...]:
+        return () if self._workers is None else self._workers.taken_events()

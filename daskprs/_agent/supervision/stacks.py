@@ -6,7 +6,7 @@ import linecache
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs._core.tracebacks import HEADER, MOST_RECENT, deepest_line, library_of
+from daskprs._core.tracebacks import HEADER, MOST_RECENT, library_of
 from daskprs.errors import OURS
 
 if TYPE_CHECKING:
@@ -58,23 +58,12 @@ class _StackFrame(NamedTuple):
         return f'  File "{self.file}", line {self.line}, in {self.function}\n{code}'
 
 
-class Stacks(NamedTuple):
-    """The stacks of an agent's script at the moment at which the agent dumped them."""
+def stacks_in(dump: str, script: ScriptSpec) -> str:
+    """Return the stacks of a script as a traceback, out of what `faulthandler` wrote.
 
-    traceback: str = ""
-    """The stacks of the main thread and of the script's threads; without the frames of daskprs."""
-
-    @property
-    def place(self) -> str:
-        """The line that the main thread was at, in words; empty where it is unknown."""
-        return deepest_line(self.traceback)
-
-
-def stacks_in(dump: str, script: ScriptSpec) -> Stacks:
-    """Return the stacks of a script, out of what `faulthandler` wrote.
-
-    The main thread counts, and after a crash the thread that crashed. Where the main thread leaves
-    `run` to others, the only one of them that is in the script counts.
+    They are without the frames of daskprs, and end with that of the main thread; empty: unknown.
+    After a crash the thread that crashed takes its place. Where the main thread leaves `run` to
+    others, the only one of them that is in the script does.
     """
     script.know_lines()
     is_crash = dump.startswith(FATAL)
@@ -95,10 +84,10 @@ def stacks_in(dump: str, script: ScriptSpec) -> Stacks:
     if calls_elsewhere:  # the main thread waits: which one of several counts is unknown
         main = others.pop() if len(others) == 1 else []
     if not main:
-        return Stacks()
+        return ""
     texts = [f"A thread of the script {MOST_RECENT}{''.join(map(str, one))}\n" for one in others]
     text = "".join([*texts, HEADER, *map(str, main)])
-    return Stacks(script.as_written(text))
+    return script.as_written(text)
 
 
 def _frames(text: str) -> list[_StackFrame]:

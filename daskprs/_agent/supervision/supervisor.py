@@ -31,6 +31,7 @@ from daskprs._core.outcomes import (
     meaning_of,
     signal_of,
 )
+from daskprs._core.tracebacks import deepest_line
 from daskprs._system.log_cap import punch
 from daskprs._system.memory import megabytes
 from daskprs.errors import AgentError
@@ -260,15 +261,15 @@ class Supervisor:
             f"{deadline.what} exceeded {deadline.seconds:g} s on {self.spec.name}, which was "
             f"killed after {activity.age_s():.1f} s"
         )
-        if stacks.place:
-            message += f" in {stacks.place}"
+        if place := deepest_line(stacks):
+            message += f" in {place}"
         if self._dump:
             message += ". The stacks of all threads are in its stderr log."
         else:
             message += ". It did not react, so that its stacks are unknown."
         if deadline.option:
             message += f" Raise {deadline.option} if it needs longer{deadline.instead}."
-        text = f"{stacks.traceback}TimeoutError: {message}\n" if stacks.traceback else ""
+        text = f"{stacks}TimeoutError: {message}\n" if stacks else ""
         return Failure("TimeoutError", message, text)
 
     def too_big(self) -> Failure | None:
@@ -385,11 +386,11 @@ class Supervisor:
         if returncode == -signal.SIGKILL and not self.process.killed:
             failure = self._killed(f"{exits} {when}")
         else:
-            place = f" in {stacks.place}" if stacks.place else ""
+            place = f" in {line}" if (line := deepest_line(stacks)) else ""
             failure = Failure("PROCESS_DIED", f"{exits} {when}: {meaning_of(returncode)}{place}.")
         tail = log[-TAIL_CHARS:].strip()
         message = f"{failure.message} Its stderr ends with:\n{tail}" if tail else failure.message
-        text = f"{stacks.traceback}{failure.kind}: {message}\n" if stacks.traceback else ""
+        text = f"{stacks}{failure.kind}: {message}\n" if stacks else ""
         return failure._replace(message=message, traceback=text)
 
     def _killed(self, ended: str) -> Failure:

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daskprs._agent.protocol.messages import JobSpec
-    from daskprs._agent.supervision.far_stages import Ask, Preprocessed
+    from daskprs._agent.supervision.far_stages import Ask
     from daskprs._agent.supervision.supervisor import AgentStarter
     from daskprs._core.events import SlotState
     from daskprs._core.lease import AgentAssignment, AgentEvent, Lease
-    from daskprs._core.mini_batch import Assigned
-    from daskprs._core.stages import StageHost
     from daskprs._core.usage import ProcessUsage
 
 
@@ -75,7 +73,7 @@ class AgentPool:
         self.job = job
         self._has_spools = spools
         self._ask = ask
-        self._hosted = HostedStages(partial(self._employ, is_of_stage=True))
+        self.hosted = HostedStages(partial(self._employ, is_of_stage=True))
         """Runs `preprocess` for the slots of other nodes."""
         self._folder = JobFolder(job.job_dir)
         self._slots: dict[int, Slot] = {}
@@ -121,14 +119,6 @@ class AgentPool:
             self._ask,
         )
 
-    def preprocess(self, host: StageHost, assigned: Assigned) -> Preprocessed:
-        """Run `preprocess` for a slot of another node; `host` says in which processes."""
-        return self._hosted.run(host, assigned)
-
-    def taken_events(self) -> tuple[AgentEvent, ...]:
-        """Return the processes for slots of other nodes that have started, come up or ended."""
-        return self._hosted.taken_events()
-
     def prepare(self, threads: int) -> None:
         """Start the zygote before the first lease; that lease reports why this failed."""
         with suppress(AgentError):
@@ -163,7 +153,7 @@ class AgentPool:
 
     def usage(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
         """Return the usage of each agent, given the memory on devices by process id."""
-        slots = *self._slots.values(), *self._hosted.slots()
+        slots = *self._slots.values(), *self.hosted.slots()
         return [one for slot in slots for one in slot.usages(of_devices)]
 
     def stop(self) -> tuple[AgentEvent, ...]:
@@ -173,8 +163,8 @@ class AgentPool:
         """
         events: list[AgentEvent] = []
         threads = []
-        self._hosted.interrupt()
-        slots = [*self._hosted.slots(), *self._slots.values()]
+        self.hosted.interrupt()
+        slots = [*self.hosted.slots(), *self._slots.values()]
         for slot in slots[:-1]:
             thread = threading.Thread(target=_stop, args=(slot, events), name="daskprs-stop")
             try:
@@ -186,7 +176,7 @@ class AgentPool:
             _stop(slot, events)
         for thread in threads:
             thread.join()
-        return (*self.taken_events(), *events)
+        return (*self.hosted.taken_events(), *events)
 
     def kill(self, slot: int, lease_id: int | None = None) -> None:
         """End the agent of a slot at once, if it works on a lease that was cancelled; None: any."""

@@ -7,17 +7,17 @@ name of the job, while the job's plugin is registered with the worker.
 from __future__ import annotations
 
 import pickle
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from distributed.protocol import to_serialize
 
-from daskprs._cluster.aside import called_aside
+from daskprs._cluster.aside import call_aside, called_aside
 from daskprs._cluster.topics import plugin_name
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Collection, Coroutine
 
     from distributed import Client
@@ -108,19 +108,16 @@ class NodeService:
     def _preprocess(self, host: StageHost, assigned: Assigned) -> Preprocessed:
         """Run `preprocess` for a slot of another node."""
         try:
-            made = self._pool.preprocess(host, assigned)
+            made = self._pool.hosted.run(host, assigned)
         finally:
-            if events := self._pool.taken_events():
+            if events := self._pool.hosted.taken_events():
                 self._changed(host.node, events)
         # Dask sends arrays without a copy.
         return made._replace(value=None if made.value is None else np.frombuffer(made.value, "u1"))
 
     def _stop(self) -> None:
         """Let the agents shut down, however long that takes; their events are reported later."""
-        try:
-            threading.Thread(target=self._shut_down, name="daskprs-stop", daemon=True).start()
-        except RuntimeError:  # no more threads: this one waits for the agents
-            self._shut_down()
+        call_aside(self._shut_down)
 
     def _shut_down(self) -> None:
         """Report the end of the agents, whatever becomes of it: the driver waits for it."""

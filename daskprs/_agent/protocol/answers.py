@@ -109,12 +109,12 @@ def _init_done(payload: bytes, elapsed_s: Any, import_s: Any, packages: Any) -> 
 
 def _init_raised(payload: bytes, failure: Any) -> InitRaised:
     _check(payload == b"", "bytes behind a message")
-    return InitRaised(_failure(failure))
+    return InitRaised(_failure("failure", failure))
 
 
 def _stopped(payload: bytes, failure: Any) -> Stopped:
     _check(payload == b"", "bytes behind a message")
-    return Stopped(None if failure is None else _failure(failure))
+    return Stopped(None if failure is None else _failure("failure", failure))
 
 
 def _noted(payload: bytes, text: Any) -> Noted:
@@ -211,43 +211,39 @@ def _extents(name: str, column: tuple[Any, ...]) -> Sequence[Extent | None]:
     return [None if one is None else Extent._make(one) for one in column]
 
 
-def _printed(name: str, column: tuple[Any, ...]) -> Sequence[Printed | None]:
-    if column.count(None) == len(column):
-        return column
-    for one in column:
-        if one is not None:
-            (first, beyond), (first_of_stderr, beyond_of_stderr) = one
-            places = (first, beyond, first_of_stderr, beyond_of_stderr)
-            _ints(name, places, least=UNKNOWN)
-    return [None if one is None else Printed(*one) for one in column]
+def _where_given(value: Callable[[str, Any], Any]) -> Callable[[str, Any], Sequence[Any]]:
+    """Return what makes values of a column; most of them are None, and most often all of them."""
+
+    def values(name: str, column: tuple[Any, ...]) -> Sequence[Any]:
+        if column.count(None) == len(column):
+            return column
+        return [None if one is None else value(name, one) for one in column]
+
+    return values
 
 
-def _failures(name: str, column: tuple[Any, ...]) -> Sequence[Failure | None]:
-    del name
-    if column.count(None) == len(column):
-        return column
-    return [None if one is None else _failure(one) for one in column]
+def _printed(name: str, places: Any) -> Printed:
+    (first, beyond), (first_of_stderr, beyond_of_stderr) = places
+    _ints(name, (first, beyond, first_of_stderr, beyond_of_stderr), least=UNKNOWN)
+    return Printed(*places)
 
 
-def _failure(values: Any) -> Failure:
+def _failure(name: str, values: Any) -> Failure:
     kind, message, traceback, retryable, where, fatal = values
     texts = {*map(type, (kind, message, traceback, where))}
     flags = {*map(type, (retryable, fatal))}
-    _check(texts == {str} and flags == {bool}, "failure")
+    _check(texts == {str} and flags == {bool}, name)
     return Failure(kind, message, traceback, retryable, where, fatal)
 
 
-def _ends(name: str, column: tuple[Any, ...]) -> Sequence[PiecesEnd | None]:
-    if column.count(None) == len(column):
-        return column
-    ends = [None if one is None else PiecesEnd(*one) for one in column]
-    for one in filter(None, ends):
-        _ints(name, (one.failed_at,))
-        _flags(name, (one.passed_before, one.passed_after))
-        _check(one.is_independent in (True, False, None), name)
-        _check(type(one.edges) is tuple, name)
-        _places(name, one.edges)
-    return ends
+def _end(name: str, values: Any) -> PiecesEnd:
+    end = PiecesEnd(*values)
+    _ints(name, (end.failed_at,))
+    _flags(name, (end.passed_before, end.passed_after))
+    _check(end.is_independent in (True, False, None), name)
+    _check(type(end.edges) is tuple, name)
+    _places(name, end.edges)
+    return end
 
 
 def _names(name: str, column: tuple[Any, ...]) -> tuple[tuple[str, ...] | None, ...]:
@@ -256,27 +252,19 @@ def _names(name: str, column: tuple[Any, ...]) -> tuple[tuple[str, ...] | None, 
     return column
 
 
-def _failed_rows(name: str, column: tuple[Any, ...]) -> Sequence[FailedRows | None]:
-    if column.count(None) == len(column):
-        return column
-    made: list[FailedRows | None] = []
-    for one in column:
-        if one is None:
-            made.append(None)
-            continue
-        items, rows, returned = one
-        _ints(name, (returned,))
-        _check(type(rows) is bytes and type(items) is tuple, name)
-        failed = tuple(FailedItems(*values) for values in items)
-        for each in failed:
-            _ints(name, (each.start, each.stop, each.attempts))
-            texts = each.status, each.kind, each.message, each.traceback, each.host, each.process
-            _check({*map(type, texts)} == {str}, name)
-            if each.cut is not None:
-                _check(type(each.cut) is tuple and len(each.cut) == 2, name)  # noqa: PLR2004 - a pair
-                _places(name, each.cut)
-        made.append(FailedRows(failed, rows, returned))
-    return made
+def _failed_rows(name: str, values: Any) -> FailedRows:
+    items, rows, returned = values
+    _ints(name, (returned,))
+    _check(type(rows) is bytes and type(items) is tuple, name)
+    failed = tuple(FailedItems(*one) for one in items)
+    for each in failed:
+        _ints(name, (each.start, each.stop, each.attempts))
+        texts = each.status, each.kind, each.message, each.traceback, each.host, each.process
+        _check({*map(type, texts)} == {str}, name)
+        if each.cut is not None:
+            _check(type(each.cut) is tuple and len(each.cut) == 2, name)  # noqa: PLR2004 - a pair
+            _places(name, each.cut)
+    return FailedRows(failed, rows, returned)
 
 
 def _places(name: str, places: tuple[Any, ...]) -> None:
@@ -315,11 +303,11 @@ _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     "text": _extents,
     "typed": _extents,
     "header": _texts,
-    "failure": _failures,
+    "failure": _where_given(_failure),
     "empty": _flags,
-    "printed": _printed,
-    "pieces": _ends,
-    "failed_rows": _failed_rows,
+    "printed": _where_given(_printed),
+    "pieces": _where_given(_end),
+    "failed_rows": _where_given(_failed_rows),
     **dict.fromkeys(("stage_process", "stage_node"), _no_process),
     "columns": _names,
     "failed_before": _counts,

@@ -177,28 +177,22 @@ class CheckedScript:
 
     def at(self, snapshot: Path | None) -> ScriptSpec:
         """Return the script for the agents; `snapshot` is its copy, if it has one."""
-        if snapshot is None:
-            return ScriptSpec(
-                self.name,
-                module=self.module,
-                pickled=self.pickled,
-                sources=self.sources,
-                any_second=self.any_second,
-                packages=self.packages,
-                cost=self.cost,
-            )
-        return ScriptSpec(
+        spec = ScriptSpec(
             self.name,
-            file=None if self.file is None else str(snapshot / self.file),
             module=self.module,
-            source_directory=str(snapshot),
-            original_directory=str(self.original or self.root),
             pickled=self.pickled,
             sources=self.sources,
-            linked=self._linked,
             any_second=self.any_second,
             packages=self.packages,
             cost=self.cost,
+        )
+        if snapshot is None:
+            return spec
+        return spec._replace(
+            file=None if self.file is None else str(snapshot / self.file),
+            source_directory=str(snapshot),
+            original_directory=str(self.original or self.root),
+            linked=self._linked,
         )
 
 

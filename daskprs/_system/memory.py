@@ -16,14 +16,8 @@ UNLIMITED_BYTES = 1 << 60
 
 def usable_bytes(meminfo: Path = MEMINFO, cgroups: Path = CGROUPS) -> int | None:
     """Return the available memory, or the limit of the container if that is less; None: unknown."""
-    known = []
-    with suppress(OSError, ValueError, StopIteration):
-        line = next(one for one in meminfo.read_text().splitlines() if "MemAvailable" in one)
-        known.append(int(line.split()[1]) << 10)
-    for name in LIMITS:
-        with suppress(OSError, ValueError):  # "max" is not a number
-            known.append(int((cgroups / name).read_text()))
-    return min(known, default=None)
+    known = (available_bytes(meminfo) or None, *(_number(cgroups / name) for name in LIMITS))
+    return min((one for one in known if one is not None), default=None)
 
 
 def megabytes(size: int) -> str:

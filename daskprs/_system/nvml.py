@@ -119,12 +119,9 @@ def _gpu(library: Any, number: int) -> Gpu:
     device = ctypes.c_void_p()
     if not _done(library, "nvmlDeviceGetHandleByIndex_v2", number, ctypes.byref(device)):
         return Gpu(number, "", (), "")
+    uuid = _text(library, "nvmlDeviceGetUUID", device)
     kind = _text(library, "nvmlDeviceGetName", device)
-    return Gpu(number, _uuid(library, device), tuple(_instances(library, device)), kind)
-
-
-def _uuid(library: Any, device: ctypes.c_void_p) -> str:
-    return _text(library, "nvmlDeviceGetUUID", device)
+    return Gpu(number, uuid, tuple(_instances(library, device)), kind)
 
 
 def _text(library: Any, name: str, device: ctypes.c_void_p) -> str:
@@ -143,7 +140,7 @@ def _instances(library: Any, device: ctypes.c_void_p) -> Iterator[str]:
         one = ctypes.c_void_p()
         at = ctypes.byref(one)
         if _done(library, "nvmlDeviceGetMigDeviceHandleByIndex", device, number, at) and (
-            uuid := _uuid(library, one)
+            uuid := _text(library, "nvmlDeviceGetUUID", one)
         ):
             yield uuid
 

@@ -100,13 +100,7 @@ def opened(path: Path, flags: int, mode: int = 0o666) -> int:
             raise
         raise _wrong_kind(path, "a link to itself") from error
     flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    fd = os.open(path, flags, mode)
-    try:
-        _check(path, os.fstat(fd))
-    except BaseException:  # no caller has the descriptor yet
-        os.close(fd)
-        raise
-    return fd
+    return _checked(path, os.open(path, flags, mode))
 
 
 def open_unlinked(path: Path) -> IO[bytes]:
@@ -116,12 +110,7 @@ def open_unlinked(path: Path) -> IO[bytes]:
         fd = os.open(path.name, os.O_RDONLY | _AS_IT_IS, dir_fd=folder)
     finally:
         os.close(folder)
-    try:
-        _check(path, os.fstat(fd))
-    except BaseException:  # no caller has the descriptor yet
-        os.close(fd)
-        raise
-    return os.fdopen(fd, "rb")
+    return os.fdopen(_checked(path, fd), "rb")
 
 
 def unlinked_folder(path: Path) -> int:
@@ -164,6 +153,16 @@ def read_json(path: Path, most_bytes: int = MOST_RECORD_BYTES) -> Any:
     except RecursionError:
         msg = "its JSON is nested too deeply"
         raise ValueError(msg) from None
+
+
+def _checked(path: Path, fd: int) -> int:
+    """Return the descriptor of a file that has just been opened, if it is a regular one."""
+    try:
+        _check(path, os.fstat(fd))
+    except BaseException:  # no caller has the descriptor yet
+        os.close(fd)
+        raise
+    return fd
 
 
 def _check(path: Path, status: os.stat_result) -> None:

@@ -9,9 +9,11 @@ import secrets
 import tempfile
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from distributed import Status, WorkerPlugin
 from distributed.comm import get_address_host
 from tornado.ioloop import PeriodicCallback
@@ -29,7 +31,6 @@ from daskprs._cluster.stage_calls import StageCalls
 from daskprs._cluster.staged_in_use import PARTITIONS, StagedInUse
 from daskprs._cluster.thread_pool import AGAIN_S, drop_threads_that_never_began
 from daskprs._cluster.topics import logs_topic, plugin_name
-from daskprs._cluster.worker_end import worker_ends_in_s
 from daskprs._cluster.worker_events import (
     AgentsStopped,
     Heartbeat,
@@ -289,3 +290,19 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             uuids=self._uuids,
         )
         worker.log_event(self._topic, packed(told))
+
+
+def worker_ends_in_s(worker: Worker) -> float | None:
+    """Return the seconds until a worker closes by itself, by ``--lifetime``; None: it does not.
+
+    Called by the worker's loop. Dask keeps no time at which the life began, only a timer.
+    """
+    if not worker.lifetime:
+        return None
+    loop = worker.loop.asyncio_loop
+    for handle in getattr(loop, "_scheduled", ()):  # other loops than asyncio's have none
+        for one in getattr(handle, "_args", None) or ():
+            if isinstance(one, partial) and one.func == worker.close_gracefully:
+                return float(handle.when() - loop.time())
+    # The process is no younger than its worker: it may only be taken to end too early.
+    return float(worker.lifetime - (time.time() - psutil.Process().create_time()))

@@ -15,7 +15,7 @@ import pytest
 from distributed import Client
 
 import daskprs
-from daskprs._cluster.worker_end import worker_ends_in_s
+from daskprs._cluster.worker_plugin import worker_ends_in_s
 from daskprs._core import lease_sizes, watchdog
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long

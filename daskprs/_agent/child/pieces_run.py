@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from daskprs._agent.child.failed_input import rows_as_bytes
 from daskprs._agent.child.included_columns import taken_columns
-from daskprs._agent.child.independence import difference
 from daskprs._agent.protocol.shared_page import Phase
 from daskprs._core.outcomes import Failure, Status
 from daskprs._core.pieces import FailedItems, FailedRows, PiecesEnd, size_of
 from daskprs._inputs.source.batch_format import joined_pieces, piece_of, rows_in
+from daskprs._output.read_rows import one_frame
 from daskprs._output.rows.format_result import RowWriter
+from daskprs._output.rows.typed_rows import decode
 from daskprs._output.spool import UnwritableError
+from daskprs._system.seal import Seal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +30,9 @@ if TYPE_CHECKING:
     from daskprs._output.spec import OutputSpec
     from daskprs._output.spool import AgentSpool
 
+TOLERANCE = 1e-4
+"""Largest relative, and largest absolute, difference of two floats that count as equal: models
+compute larger batches in another order."""
 NULL_RETURN = Failure(
     "RUN_NULL_RETURN",
     "run() returned None. Return a DataFrame, a list, a tuple, an array, a Series, an Arrow table "
@@ -246,7 +254,7 @@ class PiecesRun:
                         self._is_independent = if_failed
                         return
                 results.append(writer.finish().payload)
-        self._is_independent = not difference(*results)
+        self._is_independent = not _difference(*results)
 
 
 def _without_others(mini_batch: MiniBatch, ranges: tuple[Range, ...]) -> MiniBatch:
@@ -255,3 +263,22 @@ def _without_others(mini_batch: MiniBatch, ranges: tuple[Range, ...]) -> MiniBat
     if (paths := getattr(piece, "paths", None)) is not None:
         piece = piece._replace(paths=tuple(joined_pieces([*paths], ranges)))
     return mini_batch._replace(piece=piece)
+
+
+def _difference(one: bytes, other: bytes) -> str:
+    """Return how typed rows differ; empty if they are the same but for the last digits of floats.
+
+    Counts, columns and types count, and values; the index does not.
+    """
+    first, second = map(_frame, (one, other))
+    try:
+        pd.testing.assert_frame_equal(first, second, rtol=TOLERANCE, atol=TOLERANCE)
+    except Exception as error:  # noqa: BLE001 - objects of a person's code may not be comparable
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _frame(rows: bytes) -> pd.DataFrame:
+    pieces = decode(io.BytesIO(rows), len(rows), Seal(is_trusted=True))
+    frame = one_frame((0, piece) for piece in pieces)
+    return pd.DataFrame() if frame is None else frame.reset_index(drop=True)

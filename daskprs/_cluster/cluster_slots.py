@@ -13,11 +13,11 @@ from distributed import span
 
 from daskprs._cluster.job_figures import FigureSender
 from daskprs._cluster.lease import failure_of_lease, fetched
-from daskprs._cluster.remote.transfer import Brought
 from daskprs._cluster.slot_manager import SlotManager
 from daskprs._cluster.staged_work import StagedWork
 from daskprs._core.actions import LeaseFailed, LeaseWithdrawn
 from daskprs._core.events import AgentChanged, Place
+from daskprs._core.lease import LeaseReturned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daskprs._cluster.worker_events import AgentsStopped
     from daskprs._core.actions import LedgerEvent, SlotId
     from daskprs._core.events import Progress, ProgressReported, SlotState
-    from daskprs._core.lease import Lease, LeaseReturned
+    from daskprs._core.lease import Lease
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._report.listeners import Listeners
 
@@ -95,7 +95,7 @@ class ClusterSlots:
         self._staged = StagedWork[Any]() if staged is None else staged
         """The partitions of the input that workers hold."""
         self._figures = FigureSender(client, job.job_dir, job.unit)
-        self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[tuple[int, Future | LeaseReturned | None] | None] = SimpleQueue()
         self._manager: SlotManager
         self._open = ExitStack()
 
@@ -151,35 +151,34 @@ class ClusterSlots:
                     yield ended
                 news = self._inbox.get_nowait()
 
-    def _ended(
-        self, lease_id: int, future: Future | Brought, is_over: Callable[[], bool]
+    def _ended(  # noqa: PLR0911 - a row for each end
+        self, lease_id: int, future: Future | LeaseReturned | None, is_over: Callable[[], bool]
     ) -> tuple[SlotId, LeaseReturned | LeaseFailed | LeaseWithdrawn] | None:
         """Return how a lease ended; None where it was lost with its slot."""
         manager = self._manager
         slot = manager.take(lease_id)
         if slot is None:
             return None
-        returned = None
-        if isinstance(future, Brought):
-            returned = future.returned
-        elif future.status == "finished":
+        if isinstance(future, LeaseReturned):
+            return slot, future
+        if future is None:
+            manager.not_brought(slot)
+            return None
+        if future.status == "finished":
             is_there = partial(manager.is_there, slot.worker)
             returned = fetched(future, self._client, lambda: is_there() and not is_over())
+            if returned is not None:
+                return slot, returned
             # A scheduler that has stopped would hold up the end of the job: a resume runs it again.
-            if returned is None and is_over():
+            if is_over():
                 return slot, LeaseWithdrawn(lease_id)
-        if returned is not None:
-            return slot, returned
-        if isinstance(future, Brought):
-            manager.not_brought(slot)
         # Dask gives a lease the error of a partition that it depends on. The lease has not begun
         # then, so nothing of it is charged.
-        elif self._staged.has_lost():
+        if self._staged.has_lost():
             return slot, LeaseWithdrawn(lease_id)
-        elif future.status == "error":
+        if future.status == "error":
             return slot, LeaseFailed(lease_id, failure_of_lease(future, slot.worker))
-        else:
-            manager.broken_off(slot)
+        manager.broken_off(slot)
         return None
 
     def settle(self, mini_batches: Iterable[MiniBatch]) -> None:

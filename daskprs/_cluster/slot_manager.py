@@ -322,7 +322,7 @@ class SlotManager:
         self._worker_registry.tick(now)
         watchdog = self._worker_registry.watchdog(self._slots)
         for why in watchdog.values():
-            self._listeners.tell(MessageLogged("warning", f"{why}: it is used no more."))
+            self._say("warning", f"{why}: it is used no more.")
         self._drop(watchdog)
         self._count_threads()
         if changed or now - self._looked_s >= LOOK_EVERY_S:
@@ -401,7 +401,7 @@ class SlotManager:
     def _refuse(self, worker: str, why: str) -> None:
         """Note a worker that cannot run agents of the job."""
         if worker not in self._refused:  # the scheduler reports it, and the worker itself
-            self._listeners.tell(MessageLogged("warning", _refusal(worker, why)))
+            self._say("warning", _refusal(worker, why))
             self._refused_s = time.monotonic()
         self._refused[worker] = why
         self._worker_registry.wait_no_more([worker])
@@ -462,7 +462,7 @@ class SlotManager:
                 told = (
                     f"the worker {slot.worker} has been silent for too long: it is taken for lost"
                 )
-                self._listeners.tell(MessageLogged("warning", told))
+                self._say("warning", told)
         # A worker whose node had slots helps others from now on, since one with a GPU has come.
         helping = {one.worker for has in offered.values() for one in has.stage_hosts}
         self._drop([slot for slot in gone if slot.worker in helping], expected=True)
@@ -525,7 +525,7 @@ class SlotManager:
         """
         if self._worker_registry.states() or self._slots:
             told = "the connection to the scheduler was lost; the job goes on when it is back."
-            self._listeners.tell(MessageLogged("warning", told))
+            self._say("warning", told)
         self._drop(list(self._slots), expected=True)
         self._worker_registry.lose_all()
         if self._session.connected:

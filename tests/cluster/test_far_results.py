@@ -57,7 +57,7 @@ def brought(tmp_path: Path, *, flipped: int | None = None) -> tuple[Any, Path]:
 def test_rows_lie_at_the_same_places_here(tmp_path: Path) -> None:
     """So the outcomes need not be changed."""
     result, spool = brought(tmp_path)
-    assert result.returned.results[0].spool == spool.name
+    assert result.results[0].spool == spool.name
     assert spool.read_bytes() == b"".join(ROWS)
 
 

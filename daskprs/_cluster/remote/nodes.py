@@ -24,7 +24,7 @@ from daskprs._cluster.connect import DaskSettings
 from daskprs._cluster.lease import fetched
 from daskprs._cluster.remote.logs import FarLogs
 from daskprs._cluster.remote.node_service import NodeCalls, Unreachable
-from daskprs._cluster.remote.transfer import Brought, bring, send
+from daskprs._cluster.remote.transfer import bring, send
 from daskprs._cluster.topics import forget, logs_topic
 from daskprs._core.columnar import ColumnBatch
 from daskprs._folders.job_folder import JobFolder, for_other_users
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._cluster.worker_events import Heartbeat
-    from daskprs._core.lease import Lease
+    from daskprs._core.lease import Lease, LeaseReturned
     from daskprs._core.stages import StageHost
 
 IN_PROCESS = "inproc://"
@@ -266,7 +266,10 @@ class FarNodes:
     def deliver(
         self, worker: str, lease_id: int, put: Callable[[tuple[int, Any]], None], future: Future
     ) -> None:
-        """Put an ended lease into the inbox, once its files are fetched from its node."""
+        """Put an ended lease into the inbox: its future, or what was fetched from its node.
+
+        That is None if its worker went meanwhile.
+        """
         if self._threads is None or future.status != "finished" or not self._far(worker):
             put((lease_id, future))
             return
@@ -276,7 +279,7 @@ class FarNodes:
     def _bring(
         self, worker: str, lease_id: int, put: Callable[[tuple[int, Any]], None], future: Future
     ) -> None:
-        result: Brought | None = None
+        result: LeaseReturned | None = None
         try:
             # A scheduler that has stopped would hold up the end of the job: a resume runs it again.
             returned = fetched(
@@ -287,7 +290,7 @@ class FarNodes:
             if returned is not None:
                 result = bring(returned, self._call, worker, self._job)
         finally:
-            put((lease_id, result or Brought(None)))
+            put((lease_id, result))
 
     # ---- logs ----
 

@@ -91,16 +91,10 @@ class Damaged(Exception):  # noqa: N818 - what it is
     """A result arrived damaged."""
 
 
-class Brought:
-    """An ended lease with all its results, in place of its future."""
-
-    def __init__(self, returned: LeaseReturned | None) -> None:
-        self.returned = returned
-        """The lease's result; None if its worker went before the result was fetched."""
-
-
-def bring(returned: LeaseReturned, call: NodeCalls, worker: str, job: JobSpec) -> Brought | None:
-    """Fetch the large results of a lease; None if its worker has gone meanwhile.
+def bring(
+    returned: LeaseReturned, call: NodeCalls, worker: str, job: JobSpec
+) -> LeaseReturned | None:
+    """Return a lease with its large results; None if its worker has gone meanwhile.
 
     A damaged result counts as lost, so its mini-batch runs again.
     """
@@ -109,7 +103,7 @@ def bring(returned: LeaseReturned, call: NodeCalls, worker: str, job: JobSpec) -
         results = tuple(map(fetch.rows, returned.results))
     except (Unreachable, Damaged):
         return None
-    return Brought(replace(returned, results=results))
+    return replace(returned, results=results)
 
 
 class _Fetch:

@@ -90,15 +90,8 @@ class Advice(NamedTuple):
 def advice_on(figures: Figures, given: Collection[str], mini_batches: int) -> Advice | None:
     """Return the advice on one node, if there is any.
 
-    Parameters
-    ----------
-    figures
-        What was measured on the node.
-    given
-        Names of the options that the user has set.
-    mini_batches
-        Number of the mini-batches of the job, as far as it is known.
-
+    `given` has the names of the options that the user has set, and `mini_batches` the number of
+    those of the job, as far as it is known.
     """
     if figures.measured_s < MEASURED_S or not figures.processes:
         return None

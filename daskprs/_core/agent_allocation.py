@@ -30,15 +30,9 @@ PROCESS = "process"
 class AgentAllocator:
     """Assigns a process number, devices and threads to the next agent of each slot.
 
-    Parameters
-    ----------
-    state
-        The state of the job.
-    first_process
-        Returns the first process number of a node that no earlier run of the job has used.
-    has_run
-        Whether the first process of each node may have run mini-batches of another ledger.
-
+    `first_process` returns the first process number of a node that no earlier run of the job has
+    used. With `has_run`, the first process of each node may have run mini-batches of another
+    ledger.
     """
 
     def __init__(
@@ -100,13 +94,7 @@ class AgentAllocator:
     ) -> AgentAssignment | None:
         """Return the assignment of a new agent; None if the slot has an agent that has started.
 
-        Parameters
-        ----------
-        slot
-            The slot that the next lease goes to.
-        left_out
-            Devices of the slot's node that the agent must not use.
-
+        `left_out` are devices of the slot's node that the agent must not use.
         """
         if slot.agent is None:
             devices = self._free(slot, left_out)

@@ -25,13 +25,8 @@ class Backlog:
     """Hands out work in the order of the plan; returned entries come before new ones.
 
     An entry with a home, the worker that holds its data, waits in the queue of that worker. `take`
-    gives it to the slots there, and `move` gives it to others.
-
-    Parameters
-    ----------
-    fresh
-        Entries of the plan, made lazily; None where the plan has none yet.
-
+    gives it to the slots there, and `move` gives it to others. `fresh` has the entries of the plan,
+    made lazily, and None where the plan has none yet.
     """
 
     def __init__(self, fresh: Iterable[Entry | None] = ()) -> None:
@@ -94,13 +89,7 @@ class Backlog:
     def put_back(self, entries: Iterable[Entry], *, anywhere: bool = False) -> None:
         """Put entries that have not begun back to the front, in their old order.
 
-        Parameters
-        ----------
-        entries
-            The entries.
-        anywhere
-            Let any slot take them, also those that have a home.
-
+        With `anywhere`, any slot may take them, also those that have a home.
         """
         others = list(entries) if anywhere else self._send_home(entries)
         self._waiting.extendleft(reversed(others))
@@ -166,24 +155,12 @@ class Backlog:
         slots: int = 1,
         innocent: bool = False,
     ) -> list[Entry]:
-        """Return the work of a lease for a slot.
+        """Return the work of a lease for a slot: at most `most` entries.
 
-        Parameters
-        ----------
-        most
-            Maximum number of entries. Suspects get smaller leases, without other entries.
-        skips
-            Returns whether this slot skips an entry and leaves it for another slot.
-        to_the_end
-            Maximum number of further entries that may complete the last load group. Where they do
-            not complete it, the lease may be shorter. 0 keeps the size.
-        worker
-            Address of the slot's worker.
-        slots
-            Number of slots that share the entries whose home is this worker.
-        innocent
-            Take no suspects: they run in leases of their own.
-
+        Suspects get smaller leases, without other entries; with `innocent`, none is taken. What the
+        slot `skips` is left for another one. Up to `to_the_end` further entries may complete the
+        last load group; where they do not complete it, the lease may be shorter. 0 keeps the size.
+        `slots` is how many share the entries whose home is this `worker`.
         """
         if innocent and self._waiting and self._waiting[0].lease_at_most is not None:
             return []

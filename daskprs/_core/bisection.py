@@ -36,19 +36,9 @@ FRUITLESS = 4
 class Bisection:
     """The search in one mini-batch, from its failure to its commit.
 
-    Parameters
-    ----------
-    items
-        Number of items in the mini-batch.
-    outcome
-        The outcome of its last attempt as a whole.
-    confirms
-        Whether an item has to fail alone twice.
-    is_sure
-        Whether that attempt has failed in a sound process, so that a single item is found by it.
-    kept
-        What an earlier run has of the mini-batch; all else runs, before anything has failed.
-
+    `outcome` is that of its last attempt as a whole; if `is_sure`, that has failed in a sound
+    process, so that a single item is found by it. With `confirms`, an item has to fail alone twice.
+    `kept` is what an earlier run has of the mini-batch; all else runs, before anything has failed.
     """
 
     def __init__(

@@ -19,14 +19,7 @@ T = TypeVar("T", bound="tuple[Any, ...]")
 
 
 class ColumnBatch(Sequence[T], Generic[T]):
-    """A sequence of named tuples of one class; it cannot be changed.
-
-    Parameters
-    ----------
-    rows
-        The named tuples.
-
-    """
+    """A sequence of named tuples of one class; it cannot be changed."""
 
     __slots__ = ("_count", "_packed", "_rows", "_table")
 

@@ -224,14 +224,7 @@ class _Window:
 
 
 class Governor:
-    """Hands out the permits of an endpoint to the processes of one or several jobs.
-
-    Parameters
-    ----------
-    limit
-        The limits of the endpoint.
-
-    """
+    """Hands out the permits of an endpoint to the processes of one or several jobs."""
 
     def __init__(self, limit: RateLimit) -> None:
         self._limit = limit

@@ -84,17 +84,11 @@ class LeaseSizes:
         return max(RETURN_AFTER_S, slots / SLOTS_A_SECOND)
 
     def next(self, slots: int, left: int | None) -> int:
-        """Return the number of mini-batches that a slot should have.
+        """Return the number of mini-batches that each of some slots should have.
 
-        Parameters
-        ----------
-        slots
-            Number of slots that share the work.
-        left
-            Number of mini-batches left, where that is known. Each of several slots takes at most
-            half of its share, so that all finish together. Until then it has enough to load one
-            mini-batch while another one runs.
-
+        Where it is known how many are `left`, each of several slots takes at most half of its
+        share, so that all finish together. Until then it has enough to load one mini-batch while
+        another one runs.
         """
         if self.count == 0:
             return 1

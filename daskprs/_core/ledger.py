@@ -59,17 +59,13 @@ class Ledger:
     plan
         The mini-batches, made lazily; never held as a list. None says that no further one is known
         yet: the next event asks again.
-    limits
-        Tries, budgets and timeouts.
     recovered
         Returns what an earlier run committed for a mini-batch, or its earlier failure. These
         mini-batches do not run again. None for all others.
     expected
         Number of mini-batches of the plan, where that is known beforehand.
-    first_process
-        Returns the first process number of a node that no earlier run of the job has used.
-    has_run
-        Whether the first process of each node may have run mini-batches of another ledger.
+    first_process, has_run
+        As for `AgentAllocator`.
     seed
         Decides how much delays of retries differ: the same seed gives the same delays.
     stages
@@ -78,7 +74,8 @@ class Ledger:
         What earlier runs have used by the script's own count; None: nothing.
     pieces
         What runs of each mini-batch; None: all of it.
-
+    before
+        What earlier runs have settled of the plan; None: nothing.
     """
 
     def __init__(
@@ -158,15 +155,7 @@ class Ledger:
     def handle(self, event: LedgerEvent, now_s: float) -> list[Action]:  # noqa: C901 - one case for each event
         """Handle an event, and return the resulting actions, in order.
 
-        Once the job is over, events cause no actions.
-
-        Parameters
-        ----------
-        event
-            What happened.
-        now_s
-            Seconds on a clock that never goes back.
-
+        `now_s` is of a clock that never goes back. Once the job is over, events cause no actions.
         """
         state = self._state
         if state.over:

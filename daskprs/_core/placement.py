@@ -99,15 +99,7 @@ class RetryPlacement:
     While a mini-batch of a lost worker runs on a worker, its slots skip all others of lost workers.
     In the first round, a slot skips mini-batches that had no success on its node; in later rounds,
     only for `ELSEWHERE_S` after their failure. A slot skips what failed in the slot itself, except
-    in the last round.
-
-    Parameters
-    ----------
-    state
-        The state of the job.
-    usable
-        The slots that may get work.
-
+    in the last round. `usable` are the slots that may get work.
     """
 
     def __init__(self, state: LedgerState, usable: Collection[SlotRecord] = ()) -> None:

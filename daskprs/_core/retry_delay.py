@@ -25,13 +25,7 @@ LATER = 0.25
 class RetryDelay:
     """Computes delays. The same seed gives the same ones, in whatever order they are asked for.
 
-    Parameters
-    ----------
-    limits
-        The limits of the job.
-    seed
-        Decides the share of its delay that each mini-batch waits; another job has another one.
-
+    The seed decides the share of its delay that each mini-batch waits; another job has another one.
     """
 
     def __init__(self, limits: Limits, seed: str) -> None:

@@ -20,14 +20,7 @@ SURE_AFTER = 3
 
 
 class Spending:
-    """The amounts of a job, those of its earlier runs included.
-
-    Parameters
-    ----------
-    spent, useful
-        What earlier runs have spent, and what of that was useful.
-
-    """
+    """The amounts of a job; `spent` and `useful` are those of its earlier runs."""
 
     def __init__(
         self, spent: Mapping[str, float] | None = None, useful: Mapping[str, float] | None = None

@@ -29,11 +29,7 @@ GRACE_S = 60.0
 class Watchdog:
     """Counts how long workers are silent, and how long slots stay in one phase.
 
-    Parameters
-    ----------
-    deadlines_s
-        Maximum seconds in a phase, by its name; other phases have no deadline.
-
+    `deadlines_s` has the maximum seconds in a phase, by its name; other phases have no deadline.
     """
 
     def __init__(self, deadlines_s: Mapping[str, float]) -> None:

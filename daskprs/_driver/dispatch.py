@@ -61,23 +61,9 @@ NO_END = EndSet(None)
 class Dispatcher:
     """Sends the ledger's leases to slots, and their results to the files of the job.
 
-    Everything happens in the thread that calls `run`.
-
-    Parameters
-    ----------
-    slots, files, clock
-        The world of the job.
-    ledger
-        Decides what runs next.
-    listeners
-        Receive the events of the job.
-    job
-        The job, as its agents receive it.
-    check
-        Raises a `KeyboardInterrupt` if another thread wants the job to end.
-    end
-        Returns the end of the job, as far as it is known by now.
-
+    Everything happens in the thread that calls `run`. `check` raises a `KeyboardInterrupt` if
+    another thread wants the job to end, and `end` returns the end of the job, as far as it is known
+    by now.
     """
 
     def __init__(

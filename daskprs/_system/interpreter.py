@@ -64,12 +64,7 @@ def interpreter_at(place: str | PathLike[str]) -> str:
     """Return the absolute path of an interpreter; links stay, as environments are made of them.
 
     The place is an interpreter, the folder of an environment, or the name of a program on the PATH.
-
-    Raises
-    ------
-    NoInterpreter
-        When a folder has no interpreter, or the PATH no such program.
-
+    Raise `NoInterpreter` where a folder has no interpreter, or the PATH no such program.
     """
     path = Path(place).expanduser()
     if path.is_dir():
@@ -114,13 +109,8 @@ def facts_of(
 ) -> InterpreterFacts:
     """Start an interpreter, and return what it says; `words` may be a script to compile.
 
-    The variables of `given` are for this interpreter, and replace those of `base`.
-
-    Raises
-    ------
-    NoInterpreter
-        When it does not start, or does not answer.
-
+    The variables of `given` are for this interpreter, and replace those of `base`. Raise
+    `NoInterpreter` if it does not start, or does not answer.
     """
     try:
         done = subprocess.run(  # noqa: S603 - the user's interpreter

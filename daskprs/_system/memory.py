@@ -36,11 +36,7 @@ def available_bytes(meminfo: Path = MEMINFO) -> int:
 class MemoryGroup:
     """The control group that limits the memory of this process, in version 2 or 1.
 
-    Attributes
-    ----------
-    limit_bytes : int or None
-        The lowest limit of the group and of the groups around it; None without one.
-
+    `limit_bytes` is the lowest limit of the group and of the groups around it; None without one.
     """
 
     def __init__(

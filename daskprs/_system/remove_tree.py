@@ -15,13 +15,8 @@ def remove_tree(path: Path) -> None:
     """Remove a file, a link, or a folder with everything in it; links are not followed.
 
     Before 3.13 Python cannot remove a folder that is deeper than its stack, and only root removes
-    one that its owner may not list. The programs of the system remove both.
-
-    Raises
-    ------
-    OSError
-        When something cannot be removed.
-
+    one that its owner may not list. The programs of the system remove both. Raise `OSError` if
+    something cannot be removed.
     """
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)

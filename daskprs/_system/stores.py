@@ -46,13 +46,8 @@ def plain_address(address: str) -> str:
 def open_store(url: str) -> tuple[Any, str]:
     """Return the file system of fsspec that a URL names, and the path in it.
 
-    Raises
-    ------
-    ImportError
-        Where its package is not installed; the message names the extra that brings it.
-    ValueError
-        When fsspec does not know such URLs, or lacks what the store needs.
-
+    Raise `ImportError` where its package is not installed, with the extra that brings it, and
+    `ValueError` where fsspec does not know such URLs, or lacks what the store needs.
     """
     import fsspec
 

@@ -46,19 +46,9 @@ def stopped(
 ) -> Iterator[AgentChanged | None]:
     """Yield the events of agents that shut down, and None regularly while there are none.
 
-    When a worker goes meanwhile, its agents end with it, and its answer is not awaited.
-
-    Parameters
-    ----------
-    nodes
-        The workers, by address, and the number of the node that each is on.
-    answers
-        Gets an entry for each worker whose agents have shut down.
-    timeout_s
-        The timeout of `shutdown` in seconds.
-    is_there
-        Returns whether a worker is still there and must be waited for.
-
+    `nodes` has the workers, by address, and the number of the node that each is on. `answers` gets
+    an entry for each worker whose agents have shut down. A worker that is not there any more is not
+    awaited: its agents end with it.
     """
     until = time.monotonic() + timeout_s + STOP_GRACE_S
     left = dict(nodes)

@@ -78,17 +78,10 @@ GRACE_S = 5.0
 class DaskSettings:
     """Settings of Dask for this process, in force while any of its jobs needs them.
 
-    Jobs in several threads end in any order. If each restored the settings that it found, the
-    last one might restore another job's settings.
-
-    Parameters
-    ----------
-    settings
-        By name.
-    is_silent
-        Whether Dask's log is silent, too. A cluster that finds it so leaves it as it is; else the
-        first one that is closed would restore the log for all others.
-
+    Jobs in several threads end in any order. If each restored the settings that it found, the last
+    one might restore another job's settings. So it is with Dask's log, if it `is_silent`, too: a
+    cluster that finds it so leaves it as it is; else the first one that is closed would restore the
+    log for all others.
     """
 
     def __init__(self, settings: dict[str, object], *, is_silent: bool = False) -> None:
@@ -124,12 +117,7 @@ def scheduler_address(client: str) -> str:
 
     A batch script starts its scheduler in the background, and a job in the next line. So a file
     that is not there yet may come within Dask's connect timeout (its own client waits for ever).
-
-    Raises
-    ------
-    OptionError
-        When the file has no address.
-
+    Raise `OptionError` if the file has no address.
     """
     if not client.endswith(SCHEDULER_FILE):
         return client
@@ -161,14 +149,8 @@ def check_scheduler(client: str) -> None:
 
     `client` is the address, or a scheduler file. A client that cannot connect delays the exit of
     Python. So the scheduler is asked for its identity first, over a connection without a client.
-
-    Raises
-    ------
-    OptionError
-        With the reason.
-    AgentError
-        When this machine allows no more open files or threads, which asking takes.
-
+    Raise `OptionError` with the reason, and `AgentError` where this machine allows no more open
+    files or threads, which asking takes.
     """
     if dask.config.get("distributed.client.security-loader", None):
         return  # only a client knows how to log in there
@@ -248,19 +230,9 @@ async def _kind(address: str, timeout_s: float) -> str:
 def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
     """Yield a client; a client or cluster started here is closed afterwards.
 
-    Parameters
-    ----------
-    client
-        A client, an address, a scheduler file, or None: the current client if there is one, else
-        an in-process cluster that is not made the default.
-    threads
-        How many threads the in-process cluster declares.
-
-    Raises
-    ------
-    OptionError
-        When no scheduler answers at the address.
-
+    `client` is a client, an address, a scheduler file, or None: the current client if there is one,
+    else an in-process cluster with so many threads, which is not made the default. Raise
+    `OptionError` if no scheduler answers at the address.
     """
     # A fork of this process has no copies of Dask's threads, and a job in it would wait for them
     # for ever. So it is refused there.
@@ -285,15 +257,9 @@ def outside_pool() -> Iterator[None]:
     """Leave the thread pool of the Dask task that this thread runs, if there is one.
 
     A task that keeps its thread while it waits for a job of its own cluster may wait for ever,
-    since leases need a thread to begin. Addresses do not tell which cluster that is, since each
-    has several spellings: a job on another cluster leaves the pool, too, and loses nothing by it.
-    A task that has left the pool before does not return here.
-
-    Raises
-    ------
-    AgentError
-        When the worker cannot start a thread in place of this one.
-
+    since leases need a thread to begin. Addresses do not tell which cluster that is, since each has
+    several spellings: a job on another cluster leaves the pool, too, and loses nothing by it. A
+    task that has left the pool before does not return here. Errors are those of `leave_pool`.
     """
     left = leave_pool()
     try:
@@ -307,11 +273,7 @@ def outside_pool() -> Iterator[None]:
 def leave_pool() -> bool:
     """Leave the thread pool, and say whether this thread runs a task that was in it.
 
-    Raises
-    ------
-    AgentError
-        When the worker cannot start a thread in place of this one.
-
+    Raise `AgentError` if the worker cannot start a thread in place of this one.
     """
     try:
         leave_the_threads()

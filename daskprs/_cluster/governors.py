@@ -46,14 +46,7 @@ class SharedGovernor:
 
 
 class Governors:
-    """All governors of a scheduler.
-
-    Parameters
-    ----------
-    workers
-        The workers that the scheduler has at present.
-
-    """
+    """All governors of a scheduler, which has these workers at present."""
 
     def __init__(self, workers: Collection[str]) -> None:
         self._workers = workers
@@ -141,11 +134,7 @@ async def ask_governor(
 ) -> tuple[dict[str, Grant], float]:
     """Report to the governor; return what each process gets, and the seconds until the next report.
 
-    Raises
-    ------
-    OSError
-        When the scheduler does not answer, or has no governor.
-
+    Raise `OSError` if the scheduler does not answer, or has no governor.
     """
     answer = await getattr(worker.scheduler, HANDLER)(
         job=job,

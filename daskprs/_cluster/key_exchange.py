@@ -85,19 +85,9 @@ class GatheredParts(StagedWork[HeldPartition]):
 class KeyExchange:
     """The rows of a prepared table, brought together by the workers of a cluster.
 
-    Parameters
-    ----------
-    client
-        The cluster's client.
-    environment
-        The variables that the user sets for the agents.
-    per_node
-        The number of agents of a node; None: the number of its threads.
-    timeout_s
-        Seconds for dealing a piece out, for gathering a part, and until all workers have answered.
-    no_workers_timeout_s
-        Seconds to wait for workers; None: for ever.
-
+    `environment` has the variables that the user sets for the agents, of which a node has
+    `per_node`; None: as many as threads. `timeout_s` is for dealing a piece out, for gathering a
+    part, and until all workers have answered.
     """
 
     def __init__(
@@ -135,21 +125,9 @@ class KeyExchange:
     ) -> list[Group]:
         """Bring the rows of a table together, as `inputs.keys.shuffle` does.
 
-        Parameters
-        ----------
-        source, keys
-            The table, and the names of its keys.
-        files
-            The gathered files, without the numbers of their parts. They go to the driver's folder
-            if all workers see it.
-        report
-            Called with the progress in a few words.
-
-        Raises
-        ------
-        DaskprsError
-            When the scheduler is lost.
-
+        `files` are the gathered files, without the numbers of their parts. They go to the driver's
+        folder if all workers see it. `report` is called with the progress in a few words. Raise
+        `DaskprsError` if the scheduler is lost.
         """
         with self._explained():
             scratch = files.parent

@@ -143,15 +143,8 @@ def _plugin(name: str) -> ExchangePlugin:
 class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typed
     """Deals and gathers on one worker, and gives other workers what they gather.
 
-    Parameters
-    ----------
-    dealing
-        The exchange.
-    environment
-        The variables that the user sets for the agents.
-    agents
-        How many agents each host will have, as far as the driver knows.
-
+    `environment` has the variables that the user sets for the agents, and `agents` how many of them
+    each host will have, as far as the driver knows.
     """
 
     idempotent = True

@@ -38,15 +38,7 @@ THREADS_FOR_A_PART = 4
 class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typed
     """Reports how many parts a worker writes at a time, if it sees the folders of a data set.
 
-    Parameters
-    ----------
-    name, topic
-        The name of the plugin, and the topic of its reports.
-    probes
-        Files in the folders that a worker has to see.
-    timeout_s
-        Seconds that the process of a part has at least.
-
+    `probes` are files in these folders. The process of a part has `timeout_s` at least.
     """
 
     idempotent = True

@@ -166,21 +166,9 @@ class PartWriters(Executor):
     """Calls `write_part` on workers that see the folders; in the driver for small parts.
 
     The driver also writes a part that workers have lost, or that they cannot write: an error of its
-    own attempt is the one that counts. At most one attempt at a part is taken.
-
-    Parameters
-    ----------
-    client
-        The cluster's client.
-    job
-        The job folder, which has the rows.
-    attempts
-        The folder for attempts, on the file system of the data set.
-    timeout_s
-        Seconds that a worker has at least for a part.
-    say
-        Called with a level and a sentence by whoever submits parts or shuts this down.
-
+    own attempt is the one that counts. At most one attempt at a part is taken. `attempts` is a
+    folder for attempts, on the file system of the data set. A worker has `timeout_s` for a part at
+    least. `say` is called with a level and a sentence by whoever submits parts or shuts this down.
     """
 
     def __init__(

@@ -98,17 +98,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
 
     There is at most one partition for each slot, and `AHEAD` more for each worker; Dask may move
     the task of one. The workers get the form of the partitions once, from each other: it has the
-    names of all columns.
-
-    Parameters
-    ----------
-    source
-        The collection.
-    job_id
-        Makes the keys of tasks unique.
-    is_settled
-        Returns whether an earlier run has settled a mini-batch.
-
+    names of all columns. `job_id` makes the keys of tasks unique, and `is_settled` returns whether
+    an earlier run has settled a mini-batch.
     """
 
     is_known = False
@@ -194,13 +185,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
     def turn(self, slots: Mapping[str, int], *, are_all: bool = True) -> None:
         """Make mini-batches of partitions that are staged, and submit others.
 
-        Parameters
-        ----------
-        slots
-            Number of slots of each worker.
-        are_all
-            Whether no worker without slots is expected to offer some soon.
-
+        `slots` has the number of slots of each worker, and `are_all` says whether no worker without
+        slots is expected to offer some soon.
         """
         self._hear()
         self._number()

@@ -29,31 +29,14 @@ def submit_group(
 ) -> dict[Key, Future]:
     """Submit the tasks of a partition, and those that follow it; return the wanted futures.
 
-    The futures of `group.uses` have to be held until the tasks are done. When a future is released
-    just after this call, the scheduler handles the release before it handles the graph.
+    The futures of `group.uses` have to be `held` until the tasks are done; raise `ValueError` if
+    one is not. When a future is released just after this call, the scheduler handles the release
+    before it handles the graph. Any thread may call, that of a task included.
 
-    Parameters
-    ----------
-    client
-        The cluster's client. Any thread may call, that of a task included.
-    group
-        The tasks of the partition.
-    held
-        The futures of earlier partitions' tasks.
-    tail
-        The tasks that follow, which refer to `group.output`. They run where the partition lies, and
-        go before the tasks of other partitions.
-    wanted
-        The keys whose futures are returned; those of `group.keeps` are among them.
-    workers
-        The workers that compute the partition, as long as they exist. Tasks for which the user gave
-        workers or resources are not bound to them.
-
-    Raises
-    ------
-    ValueError
-        When a future that the tasks need is not held.
-
+    The tasks of the `tail` refer to `group.output`. They run where the partition lies, and go
+    before the tasks of other partitions. The keys that are `wanted` include those of `group.keeps`.
+    The `workers` compute the partition, as long as they exist; tasks for which the user gave
+    workers or resources are not bound to them.
     """
     if missing := group.uses - held.keys():
         msg = f"partition {group.number} needs the futures of {sorted(map(str, missing))}."

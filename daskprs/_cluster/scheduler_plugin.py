@@ -50,19 +50,9 @@ _going_on: set[asyncio.Task[Any]] = set()
 class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typed
     """Looks after one job on the scheduler.
 
-    Parameters
-    ----------
-    name
-        The name of this plugin and of the worker plugin, and the first part of all lease keys.
-    topics
-        The job's topics; the first one carries the news of its workers.
-    client
-        The id of the driver's client.
-    worker_plugin
-        The pickled worker plugin.
-    rate_limit
-        The limits of requests that the governor of the job keeps; None: there are none.
-
+    Its name is that of the worker plugin, too, which comes pickled, and the first part of all lease
+    keys. The first of its topics carries the news of its workers. `client` is the id of the
+    driver's client. The governor of the job keeps the `rate_limit`; None: there are no limits.
     """
 
     idempotent = True
@@ -218,11 +208,7 @@ def leave(
 ) -> None:
     """Have the scheduler take a job off the cluster; the parameters are those of `end_job`.
 
-    Raises
-    ------
-    TimeoutError
-        When the scheduler has not done it within `LEAVES_WITHIN_S`.
-
+    Raise `TimeoutError` if the scheduler has not done it within `LEAVES_WITHIN_S`.
     """
     client.run_on_scheduler(end_job, name, topics, tuple(hanging), callback_timeout=LEAVES_WITHIN_S)
 
@@ -232,18 +218,9 @@ async def end_job(
 ) -> None:
     """Take a job off the cluster: its agents, its plugins, its topics.
 
-    The driver runs this on the scheduler. It returns when all agents have ended, or after
-    `REMOVE_WITHIN_S`. It does not wait for hanging workers, which are asked again and again.
-
-    Parameters
-    ----------
-    name, topics
-        As for `JobPlugin`.
-    hanging
-        Workers that need not be waited for.
-    dask_scheduler
-        The scheduler, passed by Dask.
-
+    The driver runs this on the scheduler, which Dask passes. It returns when all agents have ended,
+    or after `REMOVE_WITHIN_S`. It does not wait for workers that are `hanging`, which are asked
+    again and again.
     """
     known = dask_scheduler.plugins.pop(name, None) is not None
     leave_governor(dask_scheduler, name)

@@ -38,22 +38,9 @@ class Session:
     """A job on a cluster, as long as the client's connection to its scheduler lasts.
 
     When the connection is lost, the scheduler ends the job's agents, and the client gives up all
-    its futures. After a reconnect, a new session continues the job.
-
-    Parameters
-    ----------
-    client
-        The cluster's client.
-    job
-        The job, as its agents receive it.
-    origin
-        Data by which a worker recognizes the driver's process and job folder.
-    heard
-        Called by Dask's loop with each worker event.
-    number
-        The session's number, unique within the job: remains of one session must not be taken for
-        another's.
-
+    its futures. After a reconnect, a new session continues the job. Its number is unique within the
+    job: remains of one session must not be taken for another's. By `origin` a worker recognizes the
+    driver's process and job folder. Dask's loop calls `heard` with each worker event.
     """
 
     def __init__(
@@ -81,11 +68,8 @@ class Session:
     def lost(self) -> bool:
         """Whether the session's first connection was lost.
 
-        Raises
-        ------
-        DaskprsError
-            When the client was closed or has given up, so that it will not reconnect.
-
+        Raise `DaskprsError` if the client was closed or has given up, so that it will not
+        reconnect.
         """
         if self._client.status not in LIVING:
             raise DaskprsError(GONE)

@@ -26,20 +26,12 @@ class SlotAllocator:
 
     A worker keeps its slots while it lives, since taking away a slot would end its agent and
     perhaps an hour of work. A worker that joins the host later gets the remaining slots, and the
-    slots of a lost worker go to the living ones. For the same reason, a host in use is not
-    replaced by one that comes back.
+    slots of a lost worker go to the living ones. For the same reason, a host in use is not replaced
+    by one that comes back.
 
-    Parameters
-    ----------
-    node_count
-        How many hosts are used; None: all.
-    processes_per_node
-        How many slots a host has; None: the threads that its workers declare, on a GPU node 1.
-    gpus_per_process
-        How many devices an agent has.
-    stages
-        The functions beside `run`: nodes without a device run `preprocess` for those that have one.
-
+    With `node_count` None, all hosts are used. With `processes_per_node` None, a host has the
+    threads that its workers declare as slots, and a GPU node has 1. Nodes without a device run
+    `preprocess`, one of the `stages`, for those that have one.
     """
 
     def __init__(
@@ -71,13 +63,8 @@ class SlotAllocator:
     ) -> dict[SlotId, SlotResources]:
         """Return the slots of these workers, node by node, with their agents' devices and threads.
 
-        Parameters
-        ----------
-        workers
-            By their addresses.
-        awaited
-            Addresses and hosts of workers that will come soon: their share of the slots is kept.
-
+        `awaited` has the addresses and hosts of workers that will come soon: their share of the
+        slots is kept.
         """
         hosts: dict[int, list[str]] = {}
         for address, worker in workers.items():

@@ -66,21 +66,9 @@ AWAITED_S = 10.0
 class SlotManager:
     """Tracks the slots of a cluster as they come and go, and the leases in flight.
 
-    Parameters
-    ----------
-    client, job
-        For the session on the cluster.
-    nodes
-        Allocates slots to the workers.
-    listeners
-        Receive messages for the user.
-    tell
-        Called with events of slots, threads and withdrawn leases.
-    wake
-        Called by Dask's threads with an ended lease, or with None for other news.
-    prepares
-        Let workers prepare the start of agents before the first lease.
-
+    `tell` is called with events of slots, threads and withdrawn leases, and `wake` by Dask's
+    threads with an ended lease, or with None for other news. With `prepares`, workers prepare the
+    start of agents before the first lease.
     """
 
     def __init__(

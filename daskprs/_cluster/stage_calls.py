@@ -24,15 +24,9 @@ SILENT_S = 30.0
 
 
 class StageCalls:
-    """Asks other workers of a job to preprocess mini-batches, from any thread but Dask's own.
+    """Has other workers of a job preprocess mini-batches, from any thread but Dask's own.
 
-    Parameters
-    ----------
-    worker
-        The worker that asks.
-    service
-        The name of the job's service on each worker.
-
+    `service` is the name of the job's service on each worker.
     """
 
     def __init__(self, worker: Worker, service: str) -> None:

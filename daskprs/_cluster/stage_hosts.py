@@ -30,12 +30,6 @@ class StageHosts:
 
     Once a GPU was seen, these nodes never run `run`: a lost GPU comes back, and a model that was
     made for it is of no use elsewhere.
-
-    Parameters
-    ----------
-    stages
-        The functions beside `run`; None: there are none.
-
     """
 
     def __init__(self, stages: Stages | None) -> None:

@@ -33,13 +33,8 @@ class StagedInUse:
     """Holds staged partitions on a worker, for its slots.
 
     Dask may drop its copy of a partition once no task needs it. By then the lease may have
-    returned, while its agent has yet to load some of its mini-batches.
-
-    Parameters
-    ----------
-    folder
-        Where the files of partitions that come from other workers are written.
-
+    returned, while its agent has yet to load some of its mini-batches. The files of partitions that
+    come from other workers are written into a folder.
     """
 
     def __init__(self, folder: Path) -> None:

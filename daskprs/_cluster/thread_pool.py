@@ -19,15 +19,9 @@ AGAIN_S = 0.1
 def leave_the_threads() -> None:
     """Leave the worker's thread pool; stay in it if no other thread can be started.
 
-    Dask takes this thread out of its pool first, and counts the other one before it starts.
-
-    Raises
-    ------
-    RuntimeError
-        When no other thread can be started.
-    AttributeError, KeyError
-        When this thread runs no task of Dask, or has left the pool before.
-
+    Dask takes this thread out of its pool first, and counts the other one before it starts. Raise
+    `RuntimeError` if no other thread can be started, and `AttributeError` or `KeyError` if this
+    thread runs no task of Dask, or has left the pool before.
     """
     pool = thread_state.executor
     try:

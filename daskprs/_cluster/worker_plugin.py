@@ -64,17 +64,8 @@ GPU = "GPU"
 class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typed
     """Owns the agents of one job on one worker.
 
-    Parameters
-    ----------
-    name
-        The plugin's name, and the first part of all lease keys.
-    topic
-        The topic for this worker's events.
-    job
-        The job, with the driver's paths.
-    origin
-        Data by which the worker recognizes the driver's process and job folder.
-
+    Its name is the first part of all lease keys. The worker reports its events on the topic, and
+    recognizes the driver's process and job folder by `origin`. The job has the driver's paths.
     """
 
     idempotent = True

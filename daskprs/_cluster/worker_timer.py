@@ -16,13 +16,7 @@ LOOK_EVERY_S = 1.0
 class WorkerTimer:
     """Counts seconds without a worker; the ledger does so once the job is at work.
 
-    Parameters
-    ----------
-    client
-        The cluster's client.
-    timeout_s
-        Seconds to wait for workers; None: for ever.
-
+    Without a timeout, it waits for ever.
     """
 
     def __init__(self, client: Client, timeout_s: float | None) -> None:

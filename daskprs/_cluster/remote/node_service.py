@@ -40,18 +40,9 @@ class Unreachable(Exception):  # noqa: N818 - what it is
 class NodeService:
     """Answers calls for a worker, each in a thread, since disks may be slow.
 
-    The threads do not come from Dask's pool, which other jobs' tasks may fill.
-
-    Parameters
-    ----------
-    site, pool
-        The worker's site and agent pool.
-    stopped
-        Called in a thread with the events of agents that have shut down.
-    changed
-        Called in a thread with the number of this node, and the events of stage processes that work
-        for slots of other nodes.
-
+    The threads do not come from Dask's pool, which other jobs' tasks may fill. They call `stopped`
+    with the events of agents that have shut down, and `changed` with the number of this node, and
+    the events of stage processes that work for slots of other nodes.
     """
 
     def __init__(
@@ -146,13 +137,7 @@ def _answer(call: Any, given: bytes) -> Any:
 class NodeCalls:
     """Calls the services of workers, from any thread but Dask's own.
 
-    Parameters
-    ----------
-    client, job_id
-        The cluster's client, and the job's id.
-    until
-        Once this event is set, all calls raise `Unreachable`.
-
+    Once the event `until` is set, all calls raise `Unreachable`.
     """
 
     def __init__(self, client: Client, job_id: str, until: threading.Event | None = None) -> None:
@@ -163,11 +148,7 @@ class NodeCalls:
     def __call__(self, worker: str, what: str, *given: Any, within_s: float = CALL_S) -> Any:
         """Call a worker's service, and return the result.
 
-        Raises
-        ------
-        Unreachable
-            When the worker does not answer or is gone, or when `until` is set.
-
+        Raise `Unreachable` if the worker does not answer or is gone, or if `until` is set.
         """
         if self._until is not None and self._until.is_set():
             raise Unreachable(worker)

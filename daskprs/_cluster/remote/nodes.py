@@ -61,15 +61,7 @@ LARGE_LEASES = DaskSettings({"distributed.admin.large-graph-warning-threshold": 
 class FarNodes:
     """Serves workers that do not see the job folder; does nothing for others.
 
-    Parameters
-    ----------
-    client
-        The cluster's client.
-    job
-        The job, with the driver's paths.
-    say
-        Called with a level and a sentence to show to the user.
-
+    The job has the driver's paths. `say` is called with a level and a sentence to show to the user.
     """
 
     def __init__(self, client: Client, job: JobSpec, say: Callable[[str, str], None]) -> None:
@@ -133,11 +125,7 @@ class FarNodes:
     def ready(self, workers: Mapping[str, Heartbeat]) -> Mapping[str, Heartbeat]:
         """Return the workers that can receive leases; start to prepare the others.
 
-        Raises
-        ------
-        OutputError
-            When scripts write to a folder that a node does not see.
-
+        Raise `OutputError` if scripts write to a folder that a node does not see.
         """
         if self._threads is None:
             return workers
@@ -214,11 +202,7 @@ class FarNodes:
     def _left_out(self, key: str, host: str) -> frozenset[str]:
         """Return the files of a snapshot that are not sent, since the node links to them.
 
-        Raises
-        ------
-        ScriptError
-            When the node does not see them, and they are too large to travel.
-
+        Raise `ScriptError` if the node does not see them, and they are too large to travel.
         """
         script = self._job.script
         if key == snapshot_key(script, is_whole=True):

@@ -34,21 +34,10 @@ def send(
     worker: str,
     left_out: Collection[str] = (),
 ) -> None:
-    """Send a file or folder to the folder of a worker's node.
+    """Send a file or folder to the folder of a worker's node; links in it are followed.
 
-    Parameters
-    ----------
-    place
-        The file or folder to send; links in it are followed.
-    name
-        Its name on the node; ``.`` to send only the contents of a folder.
-    key
-        The key under which it is unpacked.
-    call, worker
-        How to reach the node.
-    left_out
-        Paths below `place` that are not sent.
-
+    `name` is its name on the node; ``.`` sends only the contents of a folder. It is unpacked under
+    the `key`. The paths of `left_out` are below the `place`.
     """
     names = {os.path.join(name, path) for path in left_out}  # noqa: PTH118 - as tarfile does
     sink = _Sink(call, worker, key)

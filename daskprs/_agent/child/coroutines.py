@@ -112,13 +112,8 @@ class Coroutines:
         """Run the call for a position of the order to its end; cancel it after its timeout.
 
         `canceling` is called before that. The time for which others have blocked the loop does not
-        count, nor that for which the call has waited for permits, which `waited_s` returns.
-
-        Raises
-        ------
-        CallTimeout
-            After the timeout, whatever the coroutine then does.
-
+        count, nor that for which the call has waited for permits, which `waited_s` returns. Raise
+        `CallTimeout` after the timeout, whatever the coroutine then does.
         """
         self._blocked_by_s.pop(position, None)  # that of an earlier order
         until_s = time.monotonic() + timeout_s - self._blocked_by_others_s(position)

@@ -64,11 +64,7 @@ class HandedOn(NamedTuple):
 def write(handed_on: HandedOn, file: str | Path, stage: str) -> None:
     """Write what a stage hands on.
 
-    Raises
-    ------
-    ReturnTypeError
-        When the value holds something that no process can send to another one.
-
+    Raise `ReturnTypeError` if the value holds something that no process can send to another one.
     """
     buffers: list[pickle.PickleBuffer] = []
     sink = io.BytesIO()
@@ -101,11 +97,7 @@ def write(handed_on: HandedOn, file: str | Path, stage: str) -> None:
 def read(file: str | Path, index: int) -> HandedOn:
     """Return what the stage before has handed on for a mini-batch.
 
-    Raises
-    ------
-    AgentError
-        When it is that of another mini-batch: such a file is not to be used.
-
+    Raise `AgentError` if it is that of another mini-batch: such a file is not to be used.
     """
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -69,13 +69,7 @@ def taken_columns(
 class IncludedColumns:
     """The included columns of one mini-batch, as they were before `run` was called.
 
-    Parameters
-    ----------
-    columns
-        The columns.
-    has_index
-        Whether the rows that `run` gets have the index `daskprs_row`.
-
+    `has_index` says that the rows that `run` gets have the index `daskprs_row`.
     """
 
     def __init__(self, columns: Block, *, has_index: bool) -> None:
@@ -88,13 +82,8 @@ class IncludedColumns:
     def beside(self, result: Any) -> Any:
         """Return what `run` returned, with the included columns before its own.
 
-        What is not rows is returned as it is.
-
-        Raises
-        ------
-        ReturnTypeError
-            When the rows cannot be matched with those of the mini-batch.
-
+        What is not rows is returned as it is. Raise `ReturnTypeError` if the rows cannot be matched
+        with those of the mini-batch.
         """
         if isinstance(result, pa.RecordBatchReader):
             result = result.read_all()

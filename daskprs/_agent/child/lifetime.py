@@ -22,11 +22,7 @@ LOOK_EVERY_S = 0.01
 class Lifetime:
     """Says after each mini-batch whether the process ends.
 
-    Parameters
-    ----------
-    limits
-        `agent_max_mini_batches`, and the memory of the agent with its sub-processes.
-
+    The limits are those of mini-batches, and of the memory of the agent with its sub-processes.
     """
 
     def __init__(self, limits: Limits) -> None:

@@ -41,18 +41,10 @@ class NullRows:
     Integers and booleans have types of pandas that hold nulls, whether any row has failed or not:
     else the types of a result would depend on which rows of which mini-batches have failed.
 
-    What `run` returned says which columns there are. So rows of nulls wait for the first rows, and
-    are left out if none come: no file can hold rows of other columns than all others have.
-
-    Parameters
-    ----------
-    included
-        Names of the columns of the input that stand before those of `run`.
-    schema
-        The schema that the caller gives, as text: it says which columns there are, too.
-    columns
-        The columns of `run` for a mini-batch without any rows of its own; None: unknown.
-
+    What `run` returned says which columns there are, or else the schema that the caller gives, as
+    text, or what is known by then of others. So rows of nulls wait for the first rows, and are left
+    out if none come: no file can hold rows of other columns than all others have. The columns of
+    the input that are `included` stand before those of `run`.
     """
 
     def __init__(

@@ -56,16 +56,7 @@ class Stretch(Protocol):
 
 
 class Permits:
-    """The permits of an agent.
-
-    Parameters
-    ----------
-    page
-        The page of the agent.
-    limit
-        The limits of the job; None: it has none.
-
-    """
+    """The permits of an agent; without a limit, each is there at once."""
 
     def __init__(self, page: SharedPage, limit: RateLimit | None) -> None:
         self.limit = limit
@@ -269,11 +260,7 @@ class CallPermits:
     def permit(self, tokens: int) -> Permit:
         """Return a permit: to be awaited in a coroutine, else as soon as it is there.
 
-        Raises
-        ------
-        OptionError
-            For no whole number of tokens, and for more than the limit of a minute.
-
+        Raise `OptionError` for no whole number of tokens, and for more than the limit of a minute.
         """
         limit = self._permits.limit
         most = None if limit is None else limit.tokens_per_minute
@@ -296,11 +283,7 @@ class CallPermits:
     def used(self, tokens: int) -> None:
         """Correct the tokens of the last permit of this task or thread.
 
-        Raises
-        ------
-        OptionError
-            For no whole number of tokens.
-
+        Raise `OptionError` for no whole number of tokens.
         """
         tokens = _checked("used", tokens)
         if self._permits.limit is None:

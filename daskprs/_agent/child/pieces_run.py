@@ -67,18 +67,8 @@ def with_failed_rows(
 class PiecesRun:
     """Runs pieces of a mini-batch.
 
-    Parameters
-    ----------
-    attempt
-        The attempt, with its data.
-    pieces
-        The pieces.
-    output, included
-        The forms of the rows, and the columns of the input beside them.
-    write_run
-        Calls `run` with `attempt.data`, and writes what it returns; returns False for None.
-    ended
-        Returns an exception of the script as data, and how the attempt ends with it.
+    `write_run` calls `run` with `attempt.data`, and writes what it returns; it returns False for
+    None. `ended` returns an exception of the script as data, and how the attempt ends with it.
     """
 
     def __init__(

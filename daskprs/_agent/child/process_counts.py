@@ -24,11 +24,7 @@ class ProcessCounts:
     def add(self, name: Any, amount: Any, to: dict[str, float]) -> None:
         """Add an amount to the sum of the process, and to that of an attempt.
 
-        Raises
-        ------
-        ValueError
-            For a name or an amount that cannot be counted.
-
+        Raise `ValueError` for a name or an amount that cannot be counted.
         """
         if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= NAME_BYTES:
             msg = f"context.count({name!r}, …): a name is text of 1 to {NAME_BYTES} bytes."

@@ -18,19 +18,10 @@ PASSED_ON = (
 
 
 class RunForm:
-    """Whether `run` returns coroutines, as far as this is known.
+    """Whether `run` of a script returns coroutines, as far as this is known.
 
-    Parameters
-    ----------
-    name
-        The name of the script.
-    is_surely_async
-        Whether `run` is a coroutine function as it stands.
-    in_loop
-        Whether it is called in the loop, since its source says ``async def run``.
-    note
-        Tells people something.
-
+    It `is_surely_async` if it is a coroutine function as it stands. It is called `in_loop` if its
+    source says ``async def run``.
     """
 
     def __init__(

@@ -62,21 +62,9 @@ HOLD_INLINE_S = 3.0
 class ScriptCalls:
     """Calls the functions of a script for attempts, one after the other or several at a time.
 
-    Parameters
-    ----------
-    start, page, reserve, peak, outbox, spool, raised
-        Those of the agent.
-    entry
-        The script.
-    reader
-        What loads mini-batches: it says whether their files have changed.
-    several
-        Makes the calls where there are several at a time; None: there is one.
-    in_loop
-        Runs a coroutine to its end, for a thread that waits for it.
-    note
-        Tells people something.
-
+    The reader says whether the files of a mini-batch have changed. `several` makes the calls where
+    there are several at a time. `in_loop` runs a coroutine to its end, for a thread that waits for
+    it.
     """
 
     def __init__(

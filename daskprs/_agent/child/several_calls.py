@@ -62,16 +62,7 @@ class Call:
 
 
 class SeveralCalls(ABC):
-    """The calls of an agent.
-
-    Parameters
-    ----------
-    at_once
-        How many there are at a time.
-    page, reserve, soundness
-        Those of the agent.
-
-    """
+    """The calls of an agent, `at_once` at a time."""
 
     def __init__(
         self, at_once: int, page: SharedPage, reserve: MemoryReserve, soundness: Soundness

@@ -360,14 +360,7 @@ def import_script(module: str | None, file: str) -> Any:
 
 
 def _module_of_file(file: str) -> Any:
-    """Import a file as a module.
-
-    Raises
-    ------
-    ImportError
-        When it is not a file of Python.
-
-    """
+    """Import a file as a module; raise `ImportError` if it is not a file of Python."""
     name = Path(file).stem
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:

@@ -99,13 +99,8 @@ class MessagePipes:
     def receive(self) -> bytes:
         """Wait for a message, and return it.
 
-        Raises
-        ------
-        EOFError
-            When the other side has ended.
-        MemoryError
-            When the message does not fit into memory. The next one can be received.
-
+        Raise `EOFError` if the other side has ended, and `MemoryError` if the message does not fit
+        into memory. The next one can be received then.
         """
         (left,) = _LENGTH.unpack(self._read(_LENGTH.size))
         body = io.BytesIO()

@@ -72,11 +72,7 @@ class Elsewhere:
 def dumped(value: Any) -> bytes:
     """Return a value as bytes.
 
-    Raises
-    ------
-    CannotTravel
-        When something in it has no form that the other side could read.
-
+    Raise `CannotTravel` if something in it has no form that the other side could read.
     """
     file = io.BytesIO()
     _Pickler(file, PICKLE_PROTOCOL).dump(value)

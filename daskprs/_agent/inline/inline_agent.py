@@ -73,17 +73,8 @@ class InlineStarter:
 class InlineChannel:
     """Both ends of the messages between a supervisor and its agent, in one thread.
 
-    Parameters
-    ----------
-    job, spec
-        What the agent is to be.
-    mask
-        Masks the secrets in the logs of the agent.
-    page
-        The agent's own mapping of its page.
-    raised
-        Is called with each exception of the script, while the script's state holds.
-
+    The page is the agent's own mapping. `raised` is called with each exception of the script, while
+    the script's state holds.
     """
 
     over: Callable[[int], None] = staticmethod(lambda _: None)
@@ -128,11 +119,8 @@ class InlineChannel:
     def receive(self, within_s: float, *others: int) -> list[Any]:  # noqa: ARG002
         """Let the agent work for `within_s` seconds or one mini-batch, and return its messages.
 
-        Raises
-        ------
-        KeyboardInterrupt
-            When Ctrl-C was pressed meanwhile, or the caller has left the debugger.
-
+        Raise `KeyboardInterrupt` if Ctrl-C was pressed meanwhile, or the caller has left the
+        debugger.
         """
         if not self.closed:
             with self._state.of_script():

@@ -106,11 +106,7 @@ class _State(NamedTuple):
 def one_script() -> Iterator[None]:
     """Refuse the scripts of other threads within the block.
 
-    Raises
-    ------
-    AgentError
-        When another thread is in such a block.
-
+    Raise `AgentError` if another thread is in such a block.
     """
     if not _one_script.acquire(blocking=False):
         msg = (
@@ -127,17 +123,8 @@ def one_script() -> Iterator[None]:
 class ProcessState:
     """Swaps the state of the caller and that of the script.
 
-    Parameters
-    ----------
-    folder
-        The working directory of the script.
-    environment
-        Environment variables that the script has besides those of the caller.
-    streams
-        The script's stdout and stderr.
-    root
-        The folder that the script is imported from; None for an object.
-
+    The folder is the working directory of the script, and `root` the one that it is imported from;
+    None for an object. The environment has the variables that it has besides those of the caller.
     """
 
     def __init__(

@@ -39,15 +39,8 @@ def pauses_s(interval_s: float) -> Iterator[float]:
 class NodeMonitor:
     """Measures the machine.
 
-    Parameters
-    ----------
-    agents
-        Returns what the agents of this process use, given the memory of devices by process id.
-    folders
-        Folders whose disks the job uses.
-    devices
-        Names of the devices that the agents may use.
-
+    `agents` returns what the agents of this process use, given the memory of devices by process id.
+    The job uses the disks of some folders. `devices` names those that the agents may use.
     """
 
     def __init__(

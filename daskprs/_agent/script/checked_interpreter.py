@@ -24,15 +24,8 @@ def check_interpreter(
     """Reject an interpreter that cannot run the script over such mini-batches.
 
     An interpreter that this machine does not have is checked where agents start, if they
-    `may_be_elsewhere`.
-
-    Raises
-    ------
-    OptionError
-        When the interpreter is missing, does not start, is too old, or lacks a package.
-    ScriptError
-        When it cannot compile the script.
-
+    `may_be_elsewhere`. Raise `OptionError` if the interpreter is missing, does not start, is too
+    old, or lacks a package, and `ScriptError` if it cannot compile the script.
     """
     if options.python is None:
         return

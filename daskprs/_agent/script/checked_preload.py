@@ -26,12 +26,8 @@ def check_preload(
 ) -> None:
     """Refuse packages that are not installed; `elsewhere` says that workers may have others.
 
-    Raises
-    ------
-    OptionError
-        When a name is that of a module in the folder of the script or of another folder of the
-        user, or when no package has it.
-
+    Raise `OptionError` if a name is that of a module in the folder of the script or of another
+    folder of the user, or if no package has it.
     """
     for dotted in preload:
         name = dotted.partition(".")[0]

@@ -159,11 +159,7 @@ class CheckedScript:
     def unpacked(self, archive: bytes, folder: Path) -> Path:
         """Return the source directory out of its archive, below a folder of this node.
 
-        Raises
-        ------
-        ScriptError
-            When this node does not see a file that was too large for the archive.
-
+        Raise `ScriptError` if this node does not see a file that was too large for the archive.
         """
         for file in self._left_out():
             if not is_seen(file) and self.root is not None:

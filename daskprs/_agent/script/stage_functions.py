@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 def with_functions(script: Any, functions: Mapping[str, Any]) -> Any:
     """Return a script with the functions that the caller gave beside it; names change nothing.
 
-    Raises
-    ------
-    ScriptError
-        For a function beside a script that is a file, and for one that takes no mini-batch.
-
+    Raise `ScriptError` for a function beside a script that is a file, and for one that takes no
+    mini-batch.
     """
     if isinstance(script, CheckedScript):
         return script

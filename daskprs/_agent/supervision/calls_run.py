@@ -26,13 +26,7 @@ began at the same time also end so."""
 class CallsRun(LeaseRun):
     """The supervisor's record of an order; outcomes arrive in any order.
 
-    Parameters
-    ----------
-    order, work, return_after_s
-        As with any order.
-    calls
-        Number of calls of the agent at a time.
-
+    The agent makes so many calls at a time.
     """
 
     def __init__(

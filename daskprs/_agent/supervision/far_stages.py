@@ -59,13 +59,7 @@ class Preprocessed(NamedTuple):
 class FarStageWorker:
     """A place for one mini-batch at a stage process of another worker.
 
-    Parameters
-    ----------
-    host
-        The other worker.
-    ask
-        Asks it to preprocess a mini-batch.
-
+    `ask` asks that worker, the host, to preprocess a mini-batch.
     """
 
     def __init__(self, host: StageHost, ask: Ask) -> None:
@@ -132,13 +126,8 @@ class FarStageWorker:
 class HostedStages:
     """The stage processes of a worker whose node has no slots, for the slots of other nodes.
 
-    Each call runs one mini-batch, in a thread of its own.
-
-    Parameters
-    ----------
-    employ
-        Starts a process with an assignment on the node of a number.
-
+    Each call runs one mini-batch, in a thread of its own. `employ` starts a process with an
+    assignment on the node of a number.
     """
 
     def __init__(self, employ: Callable[[int, AgentAssignment], Supervisor]) -> None:

@@ -32,17 +32,10 @@ FORK, SPAWN = "fork", "spawn"
 class HelperPool:
     """Starts helpers as they are needed: as many as there are calls at a time.
 
-    All methods may be called from any thread. A helper ends with this process.
-
-    Parameters
-    ----------
-    environment
-        The environment of the helpers: that of the agents, so that both have one zygote.
-    timeout_s
-        Seconds that a call may take: a helper may hang as an agent may.
-    start_method
-        ``spawn`` for helpers that are few and need no pandas: each imports what it needs.
-
+    All methods may be called from any thread. A helper ends with this process. Its environment is
+    that of the agents, so that both have one zygote; where helpers are few and need no pandas, they
+    start by ``spawn``, and each imports what it needs. A call may take `timeout_s`: a helper may
+    hang as an agent may.
     """
 
     def __init__(

@@ -40,19 +40,8 @@ class InitWatch:
     """Counts how long one `init` has done nothing, while no other one of its node did anything.
 
     Several may wait for one of them, which downloads what all need. So each that works leaves a
-    sign of it, a file whose time changes, and the others count from there.
-
-    Parameters
-    ----------
-    pid
-        The process of the agent; its descendants count, too.
-    logs
-        Where the agent prints.
-    sign
-        The file of the node.
-    timeout_s
-        Seconds without work after which an `init` is idle.
-
+    sign of it, a file of the node whose time changes, and the others count from there. The
+    descendants of the agent's process count, too, and what it prints into the logs.
     """
 
     def __init__(self, pid: int, logs: Sequence[str], sign: Path, timeout_s: float) -> None:

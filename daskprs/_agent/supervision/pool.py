@@ -46,20 +46,10 @@ losses are not accidental."""
 class AgentPool:
     """Starts and ends the agents of a worker's slots.
 
-    Leases of different slots run at the same time, each in a thread of its own.
-
-    Parameters
-    ----------
-    job
-        The job, with this node's paths.
-    spools
-        Whether agents write rows to spools; else all rows travel with their outcomes, and there are
-        no logs of their processes.
-    starter
-        Starts the agents; None: a zygote, which is started when it is needed.
-    ask
-        Asks workers of other nodes to preprocess a mini-batch; None: there are no others.
-
+    Leases of different slots run at the same time, each in a thread of its own. The job has this
+    node's paths. Without `spools`, all rows travel with their outcomes, and there are no logs of
+    the processes. Without a starter, a zygote starts the agents; it is started when it is needed.
+    `ask` asks workers of other nodes to preprocess a mini-batch; None: there are no others.
     """
 
     def __init__(

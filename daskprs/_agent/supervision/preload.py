@@ -41,13 +41,8 @@ class _Held(NamedTuple):
 def import_once(names: Collection[str]) -> None:
     """Import packages in a process that forks.
 
-    Raises
-    ------
-    PreloadError
-        When one of them cannot be imported.
-    KeptOutError
-        When one of them has done what a fork does not survive.
-
+    Raise `PreloadError` if one of them cannot be imported, and `KeptOutError` if one has done what
+    a fork does not survive.
     """
     threads = _threads_after_fork() if names else 0
     for name in names:

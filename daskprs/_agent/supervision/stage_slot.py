@@ -28,19 +28,9 @@ if TYPE_CHECKING:
 class StageSlot(Slot):
     """Runs leases in stages.
 
-    Parameters
-    ----------
-    employ
-        Starts a process with an assignment on the node of a number.
-    employ_stage
-        Starts a stage process.
-    stages
-        The functions of the stages.
-    cores
-        Number of cores of this machine that are for use.
-    ask
-        Asks workers of other nodes to preprocess a mini-batch; None: there are no others.
-
+    `employ_stage` starts a stage process as `employ` starts an agent. `cores` of this machine are
+    for use. `ask` asks workers of other nodes to preprocess a mini-batch; None: there are no
+    others.
     """
 
     def __init__(

@@ -40,19 +40,8 @@ if TYPE_CHECKING:
 class StageWorkers:
     """The stage processes of one slot, each with a thread.
 
-    Parameters
-    ----------
-    employ
-        Starts a process with an assignment on the node of a number.
-    node
-        The number of the node.
-    process
-        The name of the process of `run`, with which the names of these begin.
-    environment
-        The environment variables of that process.
-    count
-        Number of processes.
-
+    Their names begin with that of the process of `run`, and their environment variables are those
+    of that process.
     """
 
     def __init__(

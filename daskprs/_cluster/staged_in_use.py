@@ -22,11 +22,9 @@ class OnNode(Protocol):
 
     def placed(self, piece: Any, folder: Path) -> Any:
         """Return the piece for an agent of this node; a file that has just arrived is written."""
-        ...
 
     def remove(self) -> None:
         """Remove the file: the job is over."""
-        ...
 
 
 class StagedInUse:

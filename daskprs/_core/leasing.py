@@ -216,7 +216,7 @@ class Leasing:
                 return
             flight = leases[lease_id]
             if not flight.continues and any(
-                self._would_take(slot, entry)
+                not self._retries.skips(entry, slot.id, ROUNDS - 1)
                 for slot in free
                 if slot.id.worker != flight.slot.id.worker
                 for entry in flight.entries.values()
@@ -237,9 +237,6 @@ class Leasing:
             if lease_id not in self._recalled and len(flight.entries) > at_once:
                 self._recalled.add(lease_id)
                 state.actions.append(Withdraw(lease_id, rest=True))
-
-    def _would_take(self, slot: SlotRecord, entry: Entry) -> bool:
-        return not self._retries.skips(entry, slot.id, ROUNDS - 1)
 
     # ---- leases ----
 

@@ -14,32 +14,26 @@ class Recovered(Protocol):
     @property
     def total(self) -> int:
         """Number of items in the mini-batch."""
-        ...
 
     @property
     def succeeded(self) -> int:
         """Number of items that succeeded."""
-        ...
 
     @property
     def empty(self) -> bool:
         """True for a range in which no row starts."""
-        ...
 
     @property
     def alone(self) -> int:
         """Number of items that failed by themselves."""
-        ...
 
     @property
     def gaps(self) -> tuple[Range, ...]:
         """The ranges of these items if just they are to be run again."""
-        ...
 
     @property
     def returned(self) -> int:
         """Number of rows that `run` returned for all others then."""
-        ...
 
 
 class CarriedOverFailure(NamedTuple):

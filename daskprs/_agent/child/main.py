@@ -108,40 +108,28 @@ def steps(
     for shared in (connection, page):  # a fork of the agent cannot speak for the agent
         call_in_forks(shared.close)
     yield True
-    with ExitStack() as at_end:
-        return (yield from _served(connection, page, reserve, streams, raised, at_end))
-
-
-def _served(
-    connection: Connection,
-    page: SharedPage,
-    reserve: MemoryReserve,
-    streams: Streams,
-    raised: Raised,
-    at_end: ExitStack,
-) -> Generator[bool, None, int]:
-    """Run one agent; `at_end` closes what the end of a process would close."""
-    start, pid = connection.recv(), os.getpid()
-    connection.send_bytes(dumped(Started(pid, PROTOCOL)))
-    page.enter(Phase.INIT)
-    begun = time.perf_counter()
-    try:
-        agent = Agent(start, connection, page, reserve, streams, raised, at_end)
-        agent.called(agent.entry.init)
-        if start.job.start_method == INLINE:
-            agent.entry.prepare()
-    except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+    with ExitStack() as at_end:  # it closes what the end of a process would close
+        start, pid = connection.recv(), os.getpid()
+        connection.send_bytes(dumped(Started(pid, PROTOCOL)))
+        page.enter(Phase.INIT)
+        begun = time.perf_counter()
+        try:
+            agent = Agent(start, connection, page, reserve, streams, raised, at_end)
+            agent.called(agent.entry.init)
+            if start.job.start_method == INLINE:
+                agent.entry.prepare()
+        except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+            end_fork_of(pid)
+            reserve.release()
+            raised(error)
+            failure = failure_of(error, start.job)._replace(retryable=may_pass(error))
+            connection.send_bytes(dumped(InitRaised(failure)))
+            return EXIT_INIT_FAILED
         end_fork_of(pid)
-        reserve.release()
-        raised(error)
-        failure = failure_of(error, start.job)._replace(retryable=may_pass(error))
-        connection.send_bytes(dumped(InitRaised(failure)))
-        return EXIT_INIT_FAILED
-    end_fork_of(pid)
-    page.enter(Phase.IDLE)
-    elapsed_s = time.perf_counter() - begun
-    connection.send_bytes(dumped(InitDone(elapsed_s, *agent.entry.imports)))
-    return (yield from agent.serve())
+        page.enter(Phase.IDLE)
+        elapsed_s = time.perf_counter() - begun
+        connection.send_bytes(dumped(InitDone(elapsed_s, *agent.entry.imports)))
+        return (yield from agent.serve())
 
 
 class Agent:

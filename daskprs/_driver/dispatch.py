@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from daskprs._core.ledger import Ledger
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Failure
-    from daskprs._driver.ports import Clock, Files, Slots
+    from daskprs._driver.ports import Slots
+    from daskprs._output.store import ResultStore
     from daskprs._report.listeners import Listeners
 
 TICK_S = 0.25
@@ -70,11 +71,10 @@ class Dispatcher:
         self,
         slots: Slots,
         ledger: Ledger,
-        files: Files,
+        files: ResultStore,
         listeners: Listeners,
         job: JobSpec,
         check: Callable[[], None] = lambda: None,
-        clock: Clock = time,
         end: Callable[[], EndSet] = lambda: NO_END,
     ) -> None:
         self._slots = slots
@@ -84,7 +84,6 @@ class Dispatcher:
         self._job_id = job.job_id
         self._shutdown_timeout_s = job.limits.shutdown_timeout_s
         self._check = check
-        self._clock = clock
         self._end, self._known_end = end, NO_END
         self._ending: Ending | None = None
         self._lease_failures: set[tuple[str, str]] = set()
@@ -93,7 +92,7 @@ class Dispatcher:
         """Whether the slots are open, so that the loop hears of an end."""
         self._noted_usage: dict[str, float] = {}
         self._usage_due_s = 0.0
-        self._started_s = self._settled_s = clock.monotonic()
+        self._started_s = self._settled_s = time.monotonic()
 
     def run(self) -> Ending:
         """Work until everything is settled or the ledger gives up."""
@@ -128,11 +127,11 @@ class Dispatcher:
     def _turn(self) -> None:
         self._check()
         # A flood of returned leases must not starve the ticks, on which all timeouts depend.
-        now_s = self._clock.monotonic()
+        now_s = time.monotonic()
         until_s = now_s + 2 * TICK_S
         for slot, ended in self._slots.ended(self._ledger.wait_s(now_s, TICK_S), self._is_over):
             self._lease_ended(slot, ended)
-            if self._ending is not None or self._clock.monotonic() > until_s:
+            if self._ending is not None or time.monotonic() > until_s:
                 break
         self._slots.turn(self._ledger.work_s)
         states = self._slots.states()
@@ -143,14 +142,14 @@ class Dispatcher:
             self._known_end = end
             self._tell_ledger(end)
         self._tell_ledger(Ticked(_waits(states)))
-        self._note_usage(self._clock.monotonic())
-        self._files.sync_if_due(self._clock.monotonic())
+        self._note_usage(time.monotonic())
+        self._files.sync_if_due(time.monotonic())
         self._tell_standing()
 
     def _is_over(self) -> bool:
         """Say whether the end of the job has come, such as some seconds after SIGTERM."""
         at_s = self._end().at_s
-        return at_s is not None and self._clock.monotonic() >= at_s
+        return at_s is not None and time.monotonic() >= at_s
 
     def _note_usage(self, now_s: float) -> None:
         """Note for a resume what the job has used, about once a second."""
@@ -171,7 +170,7 @@ class Dispatcher:
         self._slots.show(standing)
 
     def _standing(self) -> ProgressReported:
-        now, standing = self._clock.monotonic(), self._ledger.standing()
+        now, standing = time.monotonic(), self._ledger.standing()
         return ProgressReported(
             standing,
             self._slots.states(),
@@ -212,7 +211,7 @@ class Dispatcher:
     # ---- actions ----
 
     def _tell_ledger(self, event: LedgerEvent, place: Place = NOWHERE) -> None:
-        left = deque(self._ledger.handle(event, self._clock.monotonic()))
+        left = deque(self._ledger.handle(event, time.monotonic()))
         try:
             while left and self._ending is None:
                 self._act(left[0], place)
@@ -243,7 +242,7 @@ class Dispatcher:
                         place = NOWHERE._replace(node=outcome.stage_node)
                     place = place._replace(process=outcome.stage_process, pid=0)
                 if not outcome.started:  # lost with its node: the ledger has no clock
-                    outcome = outcome._replace(started=self._clock.time())
+                    outcome = outcome._replace(started=time.time())
                 self._files.attempt_failed(mini_batch, outcome, place, final=final, charged=charged)
                 if final:
                     self._settle([mini_batch])
@@ -270,7 +269,7 @@ class Dispatcher:
                 assert_never(action)
 
     def _settle(self, mini_batches: Iterable[MiniBatch]) -> None:
-        self._settled_s = self._clock.monotonic()
+        self._settled_s = time.monotonic()
         self._slots.settle(mini_batches)
 
     def _stop_agents(self) -> None:

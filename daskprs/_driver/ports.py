@@ -1,27 +1,16 @@
-"""The protocols of what the driver's loop is given: a clock, slots, and the files of results."""
+"""The protocol of the slots that the driver's loop is given."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from daskprs._core.actions import LeaseFailed, LeaseWithdrawn, LedgerEvent, SlotId
-    from daskprs._core.events import AgentChanged, Place, Progress, ProgressReported, SlotState
-    from daskprs._core.lease import Lease, LeaseReturned, Results
+    from daskprs._core.events import AgentChanged, Progress, ProgressReported, SlotState
+    from daskprs._core.lease import Lease, LeaseReturned
     from daskprs._core.mini_batch import MiniBatch
-    from daskprs._core.outcomes import Outcome
-
-
-class Clock(Protocol):
-    """The time; the module `time` is one."""
-
-    def monotonic(self) -> float:
-        """Return seconds that only grow."""
-
-    def time(self) -> float:
-        """Return the seconds since 1970."""
 
 
 class Slots(Protocol):
@@ -70,30 +59,3 @@ class Slots(Protocol):
 
     def show(self, progress: ProgressReported, *, is_last: bool = False) -> None:
         """Show the progress where the slots are."""
-
-
-class Files(Protocol):
-    """The files that keep the results of a job."""
-
-    def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
-        """Keep the results of mini-batches that have succeeded."""
-
-    def attempt_failed(
-        self, mini_batch: MiniBatch, outcome: Outcome, place: Place, *, final: bool, charged: bool
-    ) -> None:
-        """Keep a failed attempt."""
-
-    def sync_if_due(self, now_s: float) -> None:
-        """Make commits survive a loss of power, about once a second."""
-
-    def note_usage(self, spent: Mapping[str, float]) -> None:
-        """Note for a resume what this run has used by the script's own count."""
-
-    def note_columns(self, columns: tuple[str, ...]) -> None:
-        """Note for a resume which columns `run` returns."""
-
-    def note_size(self, at_most: int) -> None:
-        """Note for a resume how many items of a call of `run` fit the memory."""
-
-    def note_hidden_gpus(self) -> None:
-        """Note for a resume that the script uses no GPU."""

@@ -175,7 +175,7 @@ class Driver:
         stage, scenario = self._stage, self._stage.scenario
         end = KnownEnd(self._options())
         dispatcher = dispatch.Dispatcher(
-            self._slots(job, listeners), ledger, store, listeners, job, clock=dispatch.time, end=end
+            self._slots(job, listeners), ledger, store, listeners, job, end=end
         )
         self.moment = AT_WORK
         with sigterm_heard_by(partial(self._hear, dispatcher, end)):

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from daskprs._agent.node.site import ProbeFile
 
 REPORT_EVERY_S = 2.0
-"""Seconds between reports of a worker."""
 THREADS_FOR_A_PART = 4
 """Number of threads of a worker for each part that the worker writes at a time."""
 

@@ -74,7 +74,6 @@ class SubmittedPartition(HeldPartition):
     is_fetched: bool = False
     """Whether its description is being fetched, or was."""
     is_numbered: bool = False
-    """Whether its mini-batches have numbers."""
 
 
 class Answer(NamedTuple):

@@ -67,7 +67,6 @@ class Figures(NamedTuple):
     """Memory of the largest process."""
     available_bytes: int
     run_s: float
-    """Seconds in `run`."""
     cpu_s: float
     """Seconds of the processor in `run`."""
     gpus: tuple[GpuFigures, ...] = ()

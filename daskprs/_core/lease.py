@@ -51,7 +51,6 @@ class Lease:
     continues: int | None = None
     """Id of the earlier lease whose remaining mini-batches this lease continues."""
     node: int = 0
-    """Number of the slot's node."""
     slot: int = 0
     """Number of the slot on its worker; a slot has one agent at a time."""
     return_after_s: float = 1.0

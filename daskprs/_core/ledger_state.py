@@ -169,7 +169,6 @@ class LedgerState:
     """Seconds since the first event."""
     slots: dict[SlotId, SlotRecord] = field(default_factory=dict)
     node_slots: Counter[int] = field(default_factory=Counter)
-    """Number of slots of each node."""
     leases: dict[int, InFlightLease] = field(default_factory=dict)
     """The leases in flight, by id."""
     backlog: Backlog = field(default_factory=Backlog)
@@ -185,7 +184,6 @@ class LedgerState:
     at_most: int | None = field(init=False)
     """Largest number of items of a call of `run`; None: those of a mini-batch."""
     end: EndSet = field(default=EndSet(None))
-    """The end of the job."""
     spending: Spending = field(default_factory=Spending)
     throttled: int = 0
     """Number of attempts that an endpoint has refused."""

@@ -10,7 +10,6 @@ from daskprs._suggest import did_you_mean, refuses_unknown
 from daskprs.errors import Option, OptionError
 
 OPTION = "rate_limit"
-"""The option that takes one."""
 MOST = 1e9
 """The highest number of requests or tokens in a minute."""
 LONGEST_NAME = 100

@@ -46,7 +46,6 @@ MOST_HELD = 1024
 ENOUGH_WHOLE = 2
 """Number of successes after failures in one process that show that failures leave it whole."""
 ENDS_OF_PROCESSES = (Status.RUN_TIMEOUT, Status.PROCESS_DIED)
-"""Failures with which a process ends."""
 MOST_IN_A_ROW = 1 << 20
 """Maximum number of failures in a row in one process of a script that fails everywhere."""
 

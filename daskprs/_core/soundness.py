@@ -13,7 +13,6 @@ class Soundness:
 
     def __init__(self) -> None:
         self.failures = 0
-        """Number of failures so far."""
         self.in_a_row = 0
         """Number of failures since it was sound, but for those that began before the first."""
         self._first = 0

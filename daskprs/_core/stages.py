@@ -53,13 +53,10 @@ class StageHost(NamedTuple):
     """A worker on a node that only runs `preprocess`, for the slots of other nodes."""
 
     worker: str
-    """The worker's address."""
     node: int
-    """The number of its node."""
     first: int
     """Number of its first stage process on the node."""
     processes: int
-    """Number of its stage processes."""
     share: int = 0
     """How many mini-batches one slot gives it at the same time."""
 

@@ -42,7 +42,6 @@ class StartupFailures:
         """All nodes that got no more agents at any time, while others did."""
         self._last: Failure | None = None
         self._last_on: dict[int, Failure] = {}
-        """The last failure on each node."""
         self._was_idle = False
         """Whether the last `init` that failed was ended since it did nothing."""
         self._in_a_row: Counter[int] = Counter()

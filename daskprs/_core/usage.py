@@ -13,7 +13,6 @@ class UsageSample(NamedTuple):
     phase: str
     """The phase of the agent, as in `core.events.SlotState`."""
     index: int | None  # type: ignore[assignment]  # it hides tuple.index
-    """The mini-batch at hand."""
     processes: int
     """Number of living processes: the agent and its sub-processes."""
     cpu_s: float

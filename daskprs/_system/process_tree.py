@@ -65,7 +65,6 @@ class TreeWork(NamedTuple):
     pids: tuple[int, ...]
     """The process and its descendants that live."""
     cpu_s: float
-    """Seconds of the processor."""
     moved_bytes: int
     """Bytes read and written, also by pipes and from the page cache."""
     waits_for_disk: bool

@@ -73,7 +73,6 @@ class AttemptRun:
         self._peak = peak
         self._cpu_s = cpu_s
         self.stage = RUN if self.work is None else self.work.stage
-        """The stage that runs."""
         self.data: Any = None
         self.files: list[Any] = []
         """The files that the first stage gets; empty where it gets rows."""
@@ -88,7 +87,6 @@ class AttemptRun:
         self.run_clock = clock or RunClock()
         self._page = page
         self.position = position
-        """Its position in the order."""
         self._wall = time.time()
         self._begun = time.perf_counter()
         self._load_s: float | None = None

@@ -31,7 +31,6 @@ LOOK_AGAIN_S = 0.05
 NOT_OF_SCRIPTS = ("/lib/python", OURS)
 """What is in the names of files that are not those of a script."""
 _position: ContextVar[int] = ContextVar("daskprs_position", default=SOMEBODY)
-"""The position of the call that runs."""
 
 
 class CallTimeout(TimeoutError):  # noqa: N818 - what it is

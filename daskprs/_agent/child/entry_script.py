@@ -96,7 +96,6 @@ class ScriptFunctions:
         self.is_surely_async = returns_coroutines(run, surely=True)
         """Whether `run` is a coroutine function as it stands."""
         self.stages = tuple(self._calls)
-        """The stages, in their order."""
         self.counts_inputs = getattr(script, "__counts_inputs__", False)
         """Whether the items of a mini-batch succeed with its call, however many rows there are."""
         self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing

@@ -42,7 +42,6 @@ class HandedOn(NamedTuple):
     index: int  # type: ignore[assignment]  # it hides tuple.index
     """The mini-batch: what a process gets for it is checked."""
     total: int
-    """Items of the mini-batch."""
     included: IncludedColumns | None
     """The columns of the input that stand beside the rows."""
     named: dict[int, FailedItems]

@@ -111,7 +111,6 @@ class Outbox:
         self._is_due = False
         """Whether the thread is to send the group now."""
         self._groups = 0
-        """Number of groups sent."""
         self._thread: threading.Thread | None = None
 
     def open(self, lease_id: int) -> None:

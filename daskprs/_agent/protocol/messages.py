@@ -176,7 +176,6 @@ class JobSpec(NamedTuple):
     secrets: tuple[str, ...] = ()
     """Names of the environment variables whose values are masked in all that is written."""
     stand_ins: tuple[PluginStandIns, ...] = ()
-    """The stand-ins of plugins."""
     stages: Stages | None = None
     """The functions beside `run`; None: there are none."""
     preload: tuple[str, ...] = ()

@@ -273,7 +273,6 @@ def _stop(slot: Slot, events: list[AgentEvent]) -> None:
 
 
 _living: weakref.WeakSet[AgentPool] = weakref.WeakSet()
-"""The pools of this process."""
 
 
 def close_pools(job_id: str) -> None:

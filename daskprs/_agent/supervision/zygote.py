@@ -259,7 +259,6 @@ def _not_started(error: Exception) -> str:
 _Kind: TypeAlias = tuple[dict[str, str], str, tuple[str, ...]]
 """What tells zygotes apart: environment, start method, and what they import."""
 _Ahead: TypeAlias = tuple[_Kind, Zygote]
-"""A zygote's kind, and the zygote."""
 _lock = threading.Lock()
 _ahead: list[_Ahead] = []
 """Unused zygotes of all calls of `started_ahead` in this process."""

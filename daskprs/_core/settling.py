@@ -141,7 +141,7 @@ class Settling:
         elif outcome.status is Status.THROTTLED:
             self._throttle(entry, outcome, flight)
         elif outcome.status is Status.INPUT_CHANGED:
-            outcome = self._settle_failed(entry, outcome)
+            outcome = self._give_up(entry, outcome)
             self._state.abort(INPUT_HAS_CHANGED, outcome.failure)
         else:
             self._fail(entry, outcome, flight)
@@ -483,24 +483,11 @@ class Settling:
         tries: int | None = None,
         lost_node: int | None = None,
     ) -> Outcome:
-        """Settle a mini-batch as failed; end the job if a budget does not allow that."""
-        outcome = self._settle_failed(entry, outcome, tries, lost_node)
-        if entry.kept is None:
-            self._state.abort_if(self._state.budgets.fail_mini_batch(outcome.total))
-        return outcome
-
-    def _settle_failed(
-        self,
-        entry: Entry,
-        outcome: Outcome,
-        tries: int | None = None,
-        lost_node: int | None = None,
-    ) -> Outcome:
         """Settle a mini-batch as failed; return the outcome with its items, and its error's place.
 
         All items of the mini-batch count as failed, unless an earlier run has committed some: then
         it stays as it was. `tries` is the number of its charged attempts, if these are spent. The
-        attempt is charged, unless its node was lost.
+        attempt is charged, unless its node was lost. The job ends if a budget does not allow that.
         """
         state, charged = self._state, lost_node is None
         self._timer.progress()
@@ -515,6 +502,8 @@ class Settling:
         state.actions.append(
             FailAttempt(entry.mini_batch, outcome, final=True, charged=charged, lost_node=lost_node)
         )
+        if outcome.status is not Status.INPUT_CHANGED:  # that ends the job by itself
+            state.abort_if(state.budgets.fail_mini_batch(items))
         return outcome
 
     def _keep(self, entry: Entry, kept: KeptItems, outcome: Outcome) -> None:

@@ -31,7 +31,6 @@ class Device(NamedTuple):
     device: str
 
     def __str__(self) -> str:
-        """Return it as people read it."""
         return f"GPU {self.device} on node {self.node}"
 
 
@@ -41,7 +40,6 @@ class Node(NamedTuple):
     node: int
 
     def __str__(self) -> str:
-        """Return it as people read it."""
         return f"node {self.node}"
 
 

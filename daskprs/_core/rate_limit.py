@@ -59,7 +59,6 @@ class RateLimit:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         for field in ("requests_per_minute", "tokens_per_minute"):
             value = getattr(self, field)
             is_fine = _is_number(value) and isfinite(value) and 0 < value <= MOST

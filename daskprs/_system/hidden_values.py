@@ -7,6 +7,5 @@ class HiddenValues(dict[str, str]):
     """A dict of texts whose `repr` shows the names, and the types of values other than text."""
 
     def __repr__(self) -> str:
-        """Return the names."""
         shown = ("***" if isinstance(one, str) else type(one).__name__ for one in self.values())
         return repr(dict(zip(self, shown, strict=True)))

@@ -37,7 +37,6 @@ class Mask:
         return [form.decode("utf-8", "surrogateescape") for form in forms]
 
     def __bool__(self) -> bool:
-        """Say whether there are any secrets."""
         return bool(self._forms)
 
     def text(self, text: str) -> str:

@@ -38,12 +38,10 @@ class RunClock:
         self._begun = 0.0
 
     def __enter__(self) -> Self:
-        """Go on."""
         self._begun = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
         self.seconds += time.perf_counter() - self._begun
 
     def around(self, pieces: Iterator[Any]) -> Iterator[Any]:

@@ -67,7 +67,6 @@ class CallStream:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
-        """Return whatever else the stream has."""
         return getattr(self._stream, name)
 
 

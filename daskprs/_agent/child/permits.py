@@ -364,23 +364,18 @@ class Permit:
             self._call.permits.not_awaited.append(FrameSummary(*self.made_at, lookup_line=False))
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """Wait for it in a coroutine."""
         return self._awaited().__await__()
 
     async def __aenter__(self) -> Self:
-        """Wait for it, and have it for a block."""
         return await self._awaited()
 
     async def __aexit__(self, *_: object) -> None:
-        """Give it back."""
         self.end()
 
     def __enter__(self) -> Self:
-        """Have it for a block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give it back."""
         self.end()
 
     def end(self) -> None:

@@ -57,7 +57,6 @@ class EntryScript:
     _masked: Callable[[str], str]
 
     def __new__(cls) -> Self:
-        """Return the one that there is."""
         if cls._only is None:
             here = os.getcwd()  # noqa: PTH109 - as text
             one = super().__new__(cls)
@@ -157,18 +156,15 @@ class FreePermit:
     """A permit where nothing limits requests: it is there at once, awaited or not."""
 
     def __await__(self) -> Iterator[Any]:
-        """Return at once."""
         return iter(())
 
     async def __aenter__(self) -> Self:
-        """Return at once."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Do nothing."""
 
     def __enter__(self) -> Self:
-        """Return at once."""
         return self
 
     def __exit__(self, *_: object) -> None:

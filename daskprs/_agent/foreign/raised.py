@@ -32,7 +32,6 @@ class RaisedElsewhere(Exception):  # noqa: N818 - it stands for an exception of 
         self.links = links
 
     def __str__(self) -> str:
-        """Return the message of the script's exception."""
         return self.message
 
     def system_error(self) -> Exception:

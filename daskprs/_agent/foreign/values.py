@@ -51,11 +51,9 @@ class Elsewhere:
         self._plain = plain
 
     def __str__(self) -> str:
-        """Return the text of the object there."""
         return self._text
 
     def __repr__(self) -> str:
-        """Return the same for people who write programs."""
         return self._representation
 
     def __reduce__(self) -> NoReturn:

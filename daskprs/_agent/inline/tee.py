@@ -65,7 +65,6 @@ class Tee:
             written = written[os.write(self.fd, written) :]
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the caller's stream, such as `flush` or `encoding`."""
         return getattr(self._shown, name)
 
 

@@ -53,7 +53,6 @@ class _StackFrame(NamedTuple):
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
-        """Return the frame as Python prints it."""
         code = f"    {self.code}\n" if self.code else ""
         return f'  File "{self.file}", line {self.line}, in {self.function}\n{code}'
 

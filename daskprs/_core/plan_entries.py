@@ -29,7 +29,7 @@ def plan_entries(
     state: LedgerState,
     settling: Settling,
     timer: StallTimer,
-    pieces: Pieces | None = None,
+    pieces: Pieces | None,
 ) -> Iterator[Entry | None]:
     """Yield an entry for each mini-batch that has to be run; None where the plan has none yet.
 

@@ -39,7 +39,7 @@ class Stages(NamedTuple):
             return max(1, threads - 1)
         return max(1, self.processes * threads // max(1, cores))
 
-    def at_hand(self, threads: int, slots: int, elsewhere: int = 0) -> int:
+    def at_hand(self, threads: int, slots: int, elsewhere: int) -> int:
         """Return the number of mini-batches that keep the processes of a slot busy.
 
         `slots` is how many there are on the node, among which its stage processes are divided, and

@@ -14,9 +14,9 @@ UNLIMITED_BYTES = 1 << 60
 """Version 1 has a number above this in place of no limit."""
 
 
-def usable_bytes(meminfo: Path = MEMINFO, cgroups: Path = CGROUPS) -> int | None:
+def usable_bytes() -> int | None:
     """Return the available memory, or the limit of the container if that is less; None: unknown."""
-    known = (available_bytes(meminfo) or None, *(_number(cgroups / name) for name in LIMITS))
+    known = (available_bytes() or None, *(_number(CGROUPS / name) for name in LIMITS))
     return min((one for one in known if one is not None), default=None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,21 +11,12 @@ from daskprs._agent.foreign.run_call import RunCall
 from daskprs._inputs.costs import first_wrong, numbers_of
 from daskprs._inputs.source.batch_format import rows_in
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 COST = "mini_batch_cost"
 """Names the function among those that the caller gave, and the column of its answers."""
 
 
 class CostCall(RunCall):
     """Calls the function, and makes rows of what it answers; a bad answer is a `ValueError`."""
-
-    def __init__(
-        self, function: Callable[..., Any], *, any_second: bool = False, name: str
-    ) -> None:
-        super().__init__(function, any_second=any_second, name=name)
-        self._function = name
 
     def __call__(
         self,
@@ -41,7 +32,7 @@ class CostCall(RunCall):
             kind = type(answer).__name__
             got = f"a {kind}" if length in (None, rows) else f"a {kind} of length {length:,}"
             msg = (
-                f"{self._function}() returned {got} for {rows:,} rows. Return a list, an array or "
+                f"{self._name}() returned {got} for {rows:,} rows. Return a list, an array or "
                 "a Series with a number for each row, 0 or more."
             )
             raise ValueError(msg)
@@ -50,7 +41,7 @@ class CostCall(RunCall):
             first_row, label = context[2], context[3]
             row = f"row {wrong:,} of {label}" if first_row is None else f"row {first_row + wrong:,}"
             msg = (
-                f"{self._function}(): {row}: the cost is {costs[wrong].item()!r}. A cost is a "
+                f"{self._name}(): {row}: the cost is {costs[wrong].item()!r}. A cost is a "
                 "number, 0 or more."
             )
             raise ValueError(msg)

@@ -47,7 +47,7 @@ class NodeMonitor:
         self,
         agents: Callable[[dict[int, int]], Iterable[ProcessUsage]],
         folders: Iterable[Path],
-        devices: tuple[str, ...] | None = None,
+        devices: tuple[str, ...] | None,
     ) -> None:
         self._agents = agents
         self._folders = tuple(folders)

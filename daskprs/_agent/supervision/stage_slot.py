@@ -39,7 +39,7 @@ class StageSlot(Slot):
         employ_stage: Callable[[int, AgentAssignment], Supervisor],
         stages: Stages,
         cores: int,
-        ask: Ask | None = None,
+        ask: Ask | None,
     ) -> None:
         super().__init__(employ)
         self._employ_stage = employ_stage

@@ -151,8 +151,8 @@ class ClusterSlots:
             return None
         if isinstance(future, LeaseReturned):
             return slot, future
-        if future is None:
-            manager.not_brought(slot)
+        if future is None:  # its results could not be fetched
+            manager.drop_if_there(slot, expected=False)
             return None
         if future.status == "finished":
             is_there = partial(manager.is_there, slot.worker)
@@ -168,7 +168,8 @@ class ClusterSlots:
             return slot, LeaseWithdrawn(lease_id)
         if future.status == "error":
             return slot, LeaseFailed(lease_id, failure_of_lease(future, slot.worker))
-        manager.broken_off(slot)
+        # It was cancelled: if by a crash, the loss of the worker has been counted already.
+        manager.drop_if_there(slot, expected=True)
         return None
 
     def settle(self, mini_batches: Iterable[MiniBatch]) -> None:

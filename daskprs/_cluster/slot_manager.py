@@ -261,18 +261,7 @@ class SlotManager:
                     self._deliver(slot.worker, lease_id, future)
                 self._done_before.add(lease_id)
 
-    def broken_off(self, slot: SlotId) -> None:
-        """Take a slot out of use whose lease was cancelled.
-
-        If a crash was the cause, the loss of the worker has been counted already.
-        """
-        self._drop_if_there(slot, expected=True)
-
-    def not_brought(self, slot: SlotId) -> None:
-        """Take a slot out of use whose lease's results could not be fetched."""
-        self._drop_if_there(slot, expected=False)
-
-    def _drop_if_there(self, slot: SlotId, *, expected: bool) -> None:
+    def drop_if_there(self, slot: SlotId, *, expected: bool) -> None:
         """Take a slot out of use, unless its worker has been reported as gone by now."""
         # The news of the worker's loss may wait in the queue. It says whether the worker was told
         # to go, and drops the slots.

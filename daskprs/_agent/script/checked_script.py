@@ -305,18 +305,17 @@ def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:
 
 def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript:  # noqa: FBT001
     """Find a dotted module in the source directory, the working directory, or what is installed."""
-    relative = Path(*name.split("."))
-    for folder in (root,) if root else (Path.cwd(),):
-        for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
-            if (folder / candidate).is_file():
-                source = _check_source(folder / candidate, elsewhere)
-                return CheckedScript(name, folder, file=str(candidate), module=name, **source)
+    relative, folder = Path(*name.split(".")), root or Path.cwd()
+    for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
+        if (folder / candidate).is_file():
+            source = _check_source(folder / candidate, elsewhere)
+            return CheckedScript(name, folder, file=str(candidate), module=name, **source)
     try:
         installed = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         installed = None
     if installed is None or not installed.origin or not installed.origin.endswith(".py"):
-        missing = f"the module {name!r} is neither in {root or Path.cwd()} nor installed."
+        missing = f"the module {name!r} is neither in {folder} nor installed."
         hint = nearest((root or Path()) / relative, ".py")
         more = " Give the path of the script, or where its module is by "
         raise ScriptError(missing, *((hint,) if hint else (more, Option("source_directory"), ".")))

@@ -32,7 +32,7 @@ from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.partition_feed import PartitionFeed
 from daskprs._cluster.scheduler_plugin import JobPlugin, leave
 from daskprs._cluster.staged_work import HeldPartition, StagedWork
-from daskprs._cluster.topics import forget
+from daskprs._cluster.topics import deaf, forget
 from daskprs._cluster.worker_answers import answers_of
 from daskprs._cluster.worker_timer import WorkerTimer
 from daskprs._inputs.collections.source import CollectionSource
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._inputs.keys.gathering import Gathered, Group
-    from daskprs._inputs.source.source import TableReader, TableSource
+    from daskprs._inputs.source.source import TableSource
 
 IN_PROCESS = "inproc://"
 SMALL_BYTES = 8 << 20
@@ -132,11 +132,9 @@ class KeyExchange:
         with self._explained():
             scratch = files.parent
             seen = self._is_here or self._is_seen(scratch)
-            reader = (
-                source.reader()
-                if isinstance(source, CollectionSource)
-                else _prepared(source, scratch)
-            )
+            if not isinstance(source, CollectionSource):
+                source.prepare(scratch)
+            reader = source.reader()
             if isinstance(reader, PickledReader) or not (self._is_here or self._reads(source)):
                 return shuffle(source, keys, files, report)
             dealing = Dealing(
@@ -332,7 +330,7 @@ class KeyExchange:
 
     def _open(self, dealing: Dealing) -> None:
         plugin = ExchangePlugin(dealing, self._environment, self._agents())
-        self._client.subscribe_topic(self._topic, _deaf)
+        self._client.subscribe_topic(self._topic, deaf)
         self._closing.callback(forget, self._client, self._topic)
         self._closing.callback(self._end)
         self._client.register_plugin(
@@ -416,12 +414,3 @@ class KeyExchange:
 
 def _exist(paths: list[str]) -> bool:
     return all(map(os.path.exists, paths))
-
-
-def _prepared(source: TableSource, scratch: Path) -> TableReader:
-    source.prepare(scratch)
-    return source.reader()
-
-
-def _deaf(_: Any) -> None:
-    """Ignore the news of workers."""

@@ -28,9 +28,9 @@ def forget(client: Client, topic: str) -> None:
     a client keeps the handlers of all topics that it ever had, with all objects that they hold.
     """
     handlers = client._event_handlers  # noqa: SLF001
-    handlers[topic] = _deaf
+    handlers[topic] = deaf
     client.loop.add_callback(client.loop.call_later, FORGET_AFTER_S, handlers.pop, topic, None)
 
 
-def _deaf(_: object) -> None:
+def deaf(_: object) -> None:
     """Ignore a message."""

@@ -249,7 +249,8 @@ class CallPermits:
     """The permits of one call of `run`, as its context has them."""
 
     def __init__(self, permits: Permits, attempt: Stretch) -> None:
-        self._permits = permits
+        self.permits = permits
+        """Those of the process."""
         self._attempt = attempt
         self._lock = threading.Lock()
         self._last: dict[Any, Permit] = {}
@@ -262,7 +263,7 @@ class CallPermits:
 
         Raise `OptionError` for no whole number of tokens, and for more than the limit of a minute.
         """
-        limit = self._permits.limit
+        limit = self.permits.limit
         most = None if limit is None else limit.tokens_per_minute
         tokens = _checked("permit", tokens)
         if most is not None and tokens > most:
@@ -286,13 +287,13 @@ class CallPermits:
         Raise `OptionError` for no whole number of tokens.
         """
         tokens = _checked("used", tokens)
-        if self._permits.limit is None:
+        if self.permits.limit is None:
             return
         last = self._last.get(_owner())
         before = 0 if last is None else last.tokens
         if last is not None:
             last.tokens = tokens
-        self._permits.correct(tokens - before)
+        self.permits.correct(tokens - before)
 
     def end(self) -> None:
         """Give back all permits: the call has ended."""
@@ -336,11 +337,6 @@ class CallPermits:
         if owner not in self._last and isinstance(owner, asyncio.Task):
             owner.add_done_callback(self._end_of)
         self._last[owner] = permit
-
-    @property
-    def permits(self) -> Permits:
-        """Those of the process."""
-        return self._permits
 
 
 class Permit:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from daskprs._cli.as_json import JSON, json_value, show_json
-from daskprs._cli.exit_codes import every_end, to_stderr
+from daskprs._cli.exit_codes import every_end
 from daskprs._cli.options import CONTEXT
 from daskprs._core.ending import EXIT_FAILED
 from daskprs._report.humanize import amount, counted, duration
+from daskprs._system.standard_streams import to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

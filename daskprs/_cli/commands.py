@@ -33,6 +33,7 @@ from daskprs._cli.plugin_commands import PluginCommands, first_argument
 from daskprs._cli.record_commands import RECORD_COMMANDS
 from daskprs._options.run_options import RunOptions
 from daskprs._options.site_defaults import options_of_call
+from daskprs._system.standard_streams import provide_streams
 
 if TYPE_CHECKING:
     from daskprs._job.plan import Plan
@@ -74,6 +75,11 @@ Exit codes:
 
 class Commands(PluginCommands):
     """All commands; where `run` is given another file than a script, a plugin may take over."""
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        """Begin the program, also that of ``dask prs``: even a mistake in its words is shown."""
+        provide_streams()
+        return super().make_context(*given, **more)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the whole first sentence of each command, over several lines if need be."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs._cli.exit_codes import echo_result, every_end, to_stderr
+from daskprs._cli.exit_codes import echo_result, every_end
 from daskprs._cli.job_commands import (
     OF_A_LATER_RUN,
     OfALaterRun,
@@ -33,6 +33,7 @@ from daskprs._job.flags import OF_ONE
 from daskprs._job.way_on import way_on_mended
 from daskprs._options.run_options import TABLE, TIMES
 from daskprs._options.site_defaults import options_of_call
+from daskprs._system.standard_streams import is_terminal, to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,7 +215,7 @@ def _with_all_said(traceback: str, failure: Failure) -> str:
 
 def has_terminal() -> bool:
     """Say whether a debugger can ask its user here."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 
 class PostMortem:

@@ -19,6 +19,7 @@ from daskprs._job.flags import flagged
 from daskprs._job.frontend import Surface, command_to_resume
 from daskprs._system.linux import die_with_parent
 from daskprs._system.seal import SealKey
+from daskprs._system.standard_streams import provide_streams
 from daskprs.errors import JobFolderLocked
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def drive_detached(path: str, told: dict[str, Any]) -> ParallelRunResult:
 if __name__ == "__main__":
     kind, path, parent = sys.argv[1:]
     die_with_parent(int(parent))
+    provide_streams()
     with every_end():
         drive = drive_detached if kind == "detached" else _plugins.own_part("drivers", kind)
         show(drive(path, json.loads(sys.stdin.buffer.read() or b"{}")))

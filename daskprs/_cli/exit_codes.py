@@ -5,11 +5,10 @@ Exit codes: 0 completed, 42 the job failed, 75 interrupted, 130 canceled, 2 bad 
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -18,6 +17,7 @@ from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, E
 from daskprs._job.flags import flagged
 from daskprs._options.rules import removed_directory
 from daskprs._system.interrupts import sigterm_handler
+from daskprs._system.standard_streams import drop_unwritten, to_stderr
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,
@@ -52,15 +52,7 @@ def echo_result(text: str) -> None:
     try:
         click.echo(text)
     except OSError as error:
-        # What is left in the buffer would fail once more, and change the exit code, at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        click.echo(f"daskprs: completed, but stdout cannot be written: {error}", err=True)
-
-
-def to_stderr(line: str) -> None:
-    """Show a line; a job goes on where stderr cannot be written."""
-    with suppress(OSError):
-        click.echo(line, err=True)
+        to_stderr(f"daskprs: stdout cannot be written: {error}. Nothing else has failed.")
 
 
 @contextmanager
@@ -85,8 +77,10 @@ def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
     except click.ClickException:  # click shows an error of usage
         raise
     except Exception:  # noqa: BLE001 - it is shown whole, and has an exit code too
-        traceback.print_exc()
+        to_stderr(traceback.format_exc().rstrip())
         _exit(EXIT_FAILED, "daskprs: this is an error of daskprs itself, not of your script.")
+    finally:
+        drop_unwritten()
 
 
 @contextmanager
@@ -111,5 +105,5 @@ def _interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
 
 
 def _exit(code: int, message: str) -> NoReturn:
-    click.echo(message, err=True)
+    to_stderr(message)
     sys.exit(code)

@@ -14,7 +14,7 @@ import click
 
 from daskprs import _plugins
 from daskprs._cli.as_json import JSON, json_value, show_json
-from daskprs._cli.exit_codes import echo_result, every_end, show, to_stderr
+from daskprs._cli.exit_codes import echo_result, every_end, show
 from daskprs._cli.options import (
     CONTEXT,
     EXTEND,
@@ -44,6 +44,7 @@ from daskprs._job.way_on import way_on, way_on_mended
 from daskprs._options.run_options import TABLE
 from daskprs._report.progress_text import at_work_text, counts_text, now_text, slot_text
 from daskprs._system.regular_files import open_regular
+from daskprs._system.standard_streams import to_stderr
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def _show_joint(joint: JointFolder, given: str, *, watch: bool, as_json: bool) -
         if new and as_json:
             click.echo(json.dumps(joint.state_values(state)))
         elif new:
-            click.echo("\n".join(f"{name}: {one}" for name, one in new.items()), err=True)
+            to_stderr("\n".join(f"{name}: {one}" for name, one in new.items()))
         shown = state.steps
         time.sleep(LOOK_EVERY_S)
     if state is None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from daskprs._cli.as_json import JSON, show_json
-from daskprs._cli.exit_codes import echo_result, every_end, to_stderr
+from daskprs._cli.exit_codes import echo_result, every_end
 from daskprs._cli.job_commands import job_at
 from daskprs._cli.options import CONTEXT
 from daskprs._job.status import refuse_no_job
 from daskprs._report.humanize import counted
 from daskprs._report.log_stream import DRIVER, LogStream, Wanted
+from daskprs._system.standard_streams import to_stderr
 from daskprs.errors import JobFolderError, Option, OptionError
 
 if TYPE_CHECKING:

@@ -163,7 +163,12 @@ def report_listing(
         return
     display = cache(lambda: display_for(sys.stderr, folder))
     notice = _notices("looking at", how_far)
-    with _telling(lambda: display().say(notice()), FIRST_AFTER_S, LONGEST_S):
+
+    def tell() -> None:
+        with suppress(OSError):  # the job begins where stderr cannot be written, too
+            display().say(notice())
+
+    with _telling(tell, FIRST_AFTER_S, LONGEST_S):
         yield
 
 

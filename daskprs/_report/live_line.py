@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from daskprs._report.progress_text import at_work_text, counts_text, fraction_done, now_text
+from daskprs._system.standard_streams import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +71,7 @@ class _Screen:
                 auto_refresh=False,
                 transient=True,
                 # What other code prints meanwhile goes above the lines, if it goes to a terminal.
-                redirect_stdout=sys.stdout.isatty(),
+                redirect_stdout=is_terminal(sys.stdout),
             )
             self._live.start()
         if self._drawn:

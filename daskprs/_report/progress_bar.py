@@ -21,6 +21,7 @@ from daskprs._core.tracebacks import deepest_line
 from daskprs._report.evidence import evidence
 from daskprs._report.notebook import NotebookDisplay, in_notebook
 from daskprs._report.progress_text import progress_text
+from daskprs._system.standard_streams import is_terminal
 
 if TYPE_CHECKING:
     from daskprs._core.events import Event, Place
@@ -173,7 +174,7 @@ class PlainLines:
     _at_a_time: ClassVar[WeakSet[PlainLines]] = WeakSet()
     """The displays of jobs with names that have not ended."""
 
-    def __init__(self, stream: IO[str], name: str = "") -> None:
+    def __init__(self, stream: IO[str] | None, name: str = "") -> None:
         self._stream = stream
         self._next_s = self._pause_s = FIRST_LINE_S
         self._name, self._who = name, "daskprs"
@@ -192,8 +193,7 @@ class PlainLines:
 
     def say(self, text: str) -> None:
         """Write a line."""
-        self._stream.write(f"{self._who}: {text}\n")
-        self._stream.flush()
+        self.output([f"{self._who}: {text}"])
 
     def tell_name(self) -> None:
         """Begin each line with the name of the job from now on."""
@@ -201,8 +201,9 @@ class PlainLines:
 
     def output(self, lines: list[str]) -> None:
         """Write lines of the script."""
-        self._stream.writelines(f"{line}\n" for line in lines)
-        self._stream.flush()
+        if self._stream is not None:  # stderr is None where it is closed
+            self._stream.writelines(f"{line}\n" for line in lines)
+            self._stream.flush()
 
     def end(self, view: View | None) -> None:
         """Write the last state."""
@@ -211,7 +212,7 @@ class PlainLines:
             self.say(progress_text(view))
 
 
-def display_for(stream: IO[str], folder: JobFolder, name: str = "") -> Display:
+def display_for(stream: IO[str] | None, folder: JobFolder, name: str = "") -> Display:
     """Return the display that suits where the job runs: in a notebook one output of its cell.
 
     `name` is that of a job beside which others may be shown.
@@ -219,7 +220,8 @@ def display_for(stream: IO[str], folder: JobFolder, name: str = "") -> Display:
     return NotebookDisplay(folder) if in_notebook() else display_on(stream, name)
 
 
-def display_on(stream: IO[str], name: str = "") -> Display:
+def display_on(stream: IO[str] | None, name: str = "") -> Display:
     """Return live lines for a terminal, and for anything else a line now and then."""
-    terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return Terminal(stream, name) if terminal else PlainLines(stream, name)
+    if stream is not None and is_terminal(stream) and os.environ.get("TERM") != "dumb":
+        return Terminal(stream, name)
+    return PlainLines(stream, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sys
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._serve.rate_limits import CallerRate
 from daskprs._system.regular_files import opened
+from daskprs._system.standard_streams import to_stderr
 from daskprs.errors import JobFolderError, OptionError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class AuditLog:
             self._append(json.dumps({"time": at, **short}).encode() + b"\n")
         except (OSError, JobFolderError) as error:
             if not self._is_failing:
-                sys.stderr.write(f"daskprs: the audit log {self._path} misses lines: {error}\n")
+                to_stderr(f"daskprs: the audit log {self._path} misses lines: {error}")
             self._is_failing = True
         else:
             self._is_failing = False

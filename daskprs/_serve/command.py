@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs._cli.exit_codes import every_end
+from daskprs._cli.exit_codes import echo_result, every_end
 from daskprs._cli.options import CONTEXT, SECRETS, client, pairs
 from daskprs._options.client_rules import check_client
 from daskprs._serve.rate_limits import MOST_PER_S
+from daskprs._system.standard_streams import to_stderr
 from daskprs.azure._commands.assets import assets_of, with_assets
 from daskprs.errors import OptionError
 
@@ -254,9 +255,9 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
         )
         warnings = [*startup_warnings(users, values["key"]), deployments.warning]
         for warning in filter(None, warnings):
-            click.echo(f"daskprs: warning: {warning}", err=True)
+            to_stderr(f"daskprs: warning: {warning}")
         with suppress(KeyboardInterrupt):  # the usual end
-            service.run(click.echo)
+            service.run(echo_result)
 
 
 def _users(values: dict[str, Any]) -> list[JobUser]:
@@ -335,7 +336,7 @@ def _deployments(
     for file, one in zip(files, known, strict=True):
         if one.without_effect:
             keys = ", ".join(one.without_effect)
-            click.echo(f"daskprs: {file}: without effect here: {keys}.", err=True)
+            to_stderr(f"daskprs: {file}: without effect here: {keys}.")
     return known
 
 

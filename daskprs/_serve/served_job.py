@@ -56,6 +56,7 @@ from daskprs._system.file_lock import holder_of, lock_now
 from daskprs._system.interrupts import cancelled_by
 from daskprs._system.linux import adopt_orphans
 from daskprs._system.regular_files import open_unlinked, opened, read_json, read_regular
+from daskprs._system.standard_streams import to_stderr
 from daskprs._system.supervised_process import end_all
 from daskprs.azure._pipeline_folder import PipelineFolder
 from daskprs.errors import JobFolderError
@@ -490,7 +491,7 @@ def _fetched(job: ServedJob) -> bool:
         try:
             file.fetch()
         except (FetchError, OSError) as error:
-            sys.stderr.write(f"daskprs: {file.shown} cannot be fetched: {error}.\n")
+            to_stderr(f"daskprs: {file.shown} cannot be fetched: {error}.")
             return False
     return True
 
@@ -523,12 +524,12 @@ def _exit_code_of(words: Sequence[str]) -> int:
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
-        sys.stderr.write(f"{end.code}\n")
+        to_stderr(f"{end.code}")
         return 1
     except KeyboardInterrupt:
         return EXIT_CANCELED
     except BaseException:  # noqa: BLE001 - any error is shown, and has an exit code
-        traceback.print_exc()
+        to_stderr(traceback.format_exc().rstrip())
         return EXIT_FAILED
     return 0
 

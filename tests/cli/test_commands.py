@@ -18,6 +18,7 @@ import daskprs
 from daskprs._cli import main
 from daskprs._cli.options import HEADINGS
 from daskprs._options.run_options import RunOptions
+from tests.support.cases import mostly_long
 
 SCRIPT = """
 import sys
@@ -63,6 +64,42 @@ def test_a_result_that_nobody_can_read_is_no_failure(work: Path) -> None:
         )
     assert done.returncode == 0, done.stderr
     assert "stdout cannot be written: [Errno 28]" in done.stderr
+    assert (work / "job" / "output" / "parallel_run_step.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((*RUN, "--start-method", "inline"), 0),
+        ((*RUN, "--start-method", "inline", "--run-max-try", "1", "--", "broken"), 42),
+        (("run", "--no-such-option"), 2),
+    ],
+)
+def test_the_exit_code_of_a_job_does_not_depend_on_its_streams(
+    work: Path, words: tuple[str, ...], code: int
+) -> None:
+    """They are on a full disk, and the script prints, too."""
+    script = work / "source" / "script.py"
+    script.write_text(script.read_text().replace("def run", "print('loaded')\n\ndef run"))
+    if words[-1] == "broken":
+        (work / "broken").touch()
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "daskprs", *words],
+            stdout=full,
+            stderr=full,
+            check=False,
+            timeout=150,
+        )
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize("start_method", mostly_long(["fork", "inline"], suite=["inline"]))
+def test_a_job_runs_without_streams(work: Path, start_method: str) -> None:
+    """A caller may have closed all three."""
+    command = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-m", "daskprs"]
+    words = [*RUN, "--job-dir", "job", "--start-method", start_method]
+    assert subprocess.run([*command, *words], check=False, timeout=150).returncode == 0
     assert (work / "job" / "output" / "parallel_run_step.txt").exists()
 
 

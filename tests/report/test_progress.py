@@ -158,6 +158,12 @@ def test_a_stream_that_is_no_terminal_gets_plain_lines(folder: JobFolder) -> Non
     assert stream.getvalue() == "daskprs: warning: slow\n"
 
 
+def test_progress_for_a_closed_stderr_is_dropped(folder: JobFolder) -> None:
+    """Python has None in its place."""
+    progress = ProgressBar(display_for(None, folder), folder, JobWatch())
+    progress.tell(MessageLogged("warning", "nobody reads this"))
+
+
 def test_rich_is_imported_only_where_a_live_line_is_drawn() -> None:
     """It takes longer than a small job."""
     code = "import sys, daskprs._report.listeners; sys.exit('rich' in sys.modules)"

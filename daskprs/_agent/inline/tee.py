@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs._system.masks import MaskedStream
+from daskprs._system.standard_streams import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,6 +41,16 @@ class Tee:
         for text in texts:
             self.write(text)
 
+    def flush(self) -> None:
+        """Show what the caller's stream holds back."""
+        if self._shown is not None:
+            with suppress(OSError):
+                self._shown.flush()
+
+    def isatty(self) -> bool:
+        """Say whether the caller's stream is a terminal."""
+        return is_terminal(self._shown)
+
     def write_bytes(self, written: bytes) -> None:
         """Write bytes, which are text in UTF-8."""
         self._write(written if self._masked is None else self._masked.next(written))
@@ -57,12 +69,18 @@ class Tee:
 
     def _write(self, written: bytes) -> None:
         text = written.decode("utf-8", "replace")
+        with suppress(OSError):  # the log has it
+            self._show(text)
+        while written and self.fd != CLOSED:
+            written = written[os.write(self.fd, written) :]
+
+    def _show(self, text: str) -> None:
+        if self._shown is None:  # it was closed before the program began
+            return
         try:
             self._shown.write(text)
         except UnicodeEncodeError:  # a terminal of another encoding
             self._shown.write(text.encode("ascii", "backslashreplace").decode())
-        while written and self.fd != CLOSED:
-            written = written[os.write(self.fd, written) :]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shown, name)

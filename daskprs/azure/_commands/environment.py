@@ -6,8 +6,9 @@ import shlex
 
 import click
 
-from daskprs._cli.exit_codes import echo_result, every_end, to_stderr
+from daskprs._cli.exit_codes import echo_result, every_end
 from daskprs._cli.options import CONTEXT
+from daskprs._system.standard_streams import to_stderr
 
 AFTER_CREATE = """\b
 Examples:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs._cli.exit_codes import every_end, show, to_stderr
+from daskprs._cli.exit_codes import every_end, show
 from daskprs._cli.options import (
     CONTEXT,
     QUIET,
@@ -20,6 +20,7 @@ from daskprs._cli.options import (
     pairs,
 )
 from daskprs._job.flags import flagged
+from daskprs._system.standard_streams import to_stderr
 from daskprs.azure._commands.assets import assets_of, with_assets
 from daskprs.azure._commands.surface import lines, pipeline_command
 

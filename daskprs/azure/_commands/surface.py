@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs._cli.exit_codes import to_stderr
 from daskprs._job.flags import flagged
 from daskprs._job.frontend import Surface, accepting
+from daskprs._system.standard_streams import to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

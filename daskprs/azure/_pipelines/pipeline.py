@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from daskprs._folders.until_refused import until_refused
 from daskprs._job.frontend import Surface
 from daskprs._options.client_rules import check_client
 from daskprs._options.site_defaults import default_job_dir, site_defaults
+from daskprs._system.standard_streams import to_stderr
 from daskprs.azure._assets import as_texts, given_places
 from daskprs.azure._pipeline_folder import PipelineFolder
 from daskprs.azure._pipelines.command_step import Command, refuse_no_shell
@@ -189,9 +188,3 @@ def _address(client: Any) -> str | None:
         )
         raise OptionError(msg)
     return address
-
-
-def to_stderr(line: str) -> None:
-    """Show a line of progress."""
-    with suppress(OSError):  # the steps run on even if stderr is closed
-        sys.stderr.write(f"{line}\n")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs._options.site_defaults import default_job_dir, job_root
-from daskprs.azure._pipelines.pipeline import run_with, to_stderr
+from daskprs._system.standard_streams import to_stderr
+from daskprs.azure._pipelines.pipeline import run_with
 from daskprs.azure._pipelines.run.result import COMPLETED
 from daskprs.azure._registry import file_of_name
 from daskprs.azure._yaml_files.document import Document

@@ -74,7 +74,12 @@ OF_LIMITS = tuple(name for name in OF_A_LATER_RUN if TABLE[name].group == TIMES)
 @click.argument("script")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--mini-batch", type=int, metavar="N", help="Its number. Default: the first one.")
-@click.option("--row", type=int, metavar="N", help="The mini-batch with row or file N of INPUT.")
+@click.option(
+    "--row",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The mini-batch with row or file N of INPUT.",
+)
 @options(OF_ONE)
 @click.pass_context
 def debug(

@@ -121,6 +121,7 @@ def test_an_error_of_which_more_is_known_is_shown_once(
     ("words", "told"),
     [
         (("--mini-batch", "99"), "there is no such mini-batch: they are 0 to "),
+        (("--row", "-1"), "-1 is not in the range x>=0"),
         (("--row", "20"), "the input has 20 rows, numbered from 0"),
         (("--row", "1", "--mini-batch", "1"), "give one of them"),
     ],

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from daskprs._cli.exit_codes import echo_result
+from daskprs._cli.exit_codes import echo
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Show it as JSON, for programs.")
 """The option of a command, which gets it as its parameter ``as_json``."""
@@ -22,7 +22,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Show it as JSON, fo
 
 def show_json(value: Any) -> None:
     """Show a value as indented JSON on stdout; errors go to stderr, as without the flag."""
-    echo_result(json.dumps(json_value(value), indent=2, allow_nan=False))
+    echo(json.dumps(json_value(value), indent=2, allow_nan=False))
 
 
 def json_value(value: Any) -> Any:

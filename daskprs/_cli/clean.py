@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from daskprs._cli.as_json import JSON, json_value, show_json
-from daskprs._cli.exit_codes import every_end
+from daskprs._cli.exit_codes import echo, echo_result, every_end
 from daskprs._cli.options import CONTEXT
 from daskprs._core.ending import EXIT_FAILED
 from daskprs._report.humanize import amount, counted, duration
 from daskprs._system.standard_streams import to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from daskprs._job.cleaning import JobOnDisk
 
@@ -120,11 +120,17 @@ def _show(job: JobOnDisk, *, dry_run: bool) -> None:
     verb = "would remove" if dry_run else "removed"
     size = amount(job.size_bytes or 0)
     of = "" if job.steps is None else f"pipeline of {counted(job.steps, 'step')}, "
-    click.echo(f"{verb:<13} {job.job_dir}  {of}{job.status}, {duration(job.age_s)} old, {size}")
+    say = _say(dry_run=dry_run)
+    say(f"{verb:<13} {job.job_dir}  {of}{job.status}, {duration(job.age_s)} old, {size}")
     if job.output is not None:
-        click.echo(f"{'':<13} with its output {job.output}")
+        say(f"{'':<13} with its output {job.output}")
     if job.has_rows:
-        click.echo(f"{'':<13} with the rows that to_pandas() reads")
+        say(f"{'':<13} with the rows that to_pandas() reads")
+
+
+def _say(*, dry_run: bool) -> Callable[[str], None]:
+    """Return what shows a line: a disk is made free even where the lines find no room on it."""
+    return echo if dry_run else echo_result
 
 
 def _show_sums(jobs: Iterable[JobOnDisk], others: int, *, dry_run: bool) -> None:
@@ -139,4 +145,4 @@ def _show_sums(jobs: Iterable[JobOnDisk], others: int, *, dry_run: bool) -> None
         text += f" {counted(stays.total(), 'job folder')} kept: {named}."
     if others:
         text += f" Left alone: {counted(others, 'other')}."
-    click.echo(text)
+    _say(dry_run=dry_run)(text)

@@ -12,7 +12,7 @@ from daskprs import __version__, _plugins
 from daskprs._cli.as_json import JSON, show_json
 from daskprs._cli.clean import clean
 from daskprs._cli.debug_commands import debug, replay
-from daskprs._cli.exit_codes import every_end, show
+from daskprs._cli.exit_codes import echo, every_end, show
 from daskprs._cli.job_commands import DETACHED_COMMANDS, FOLDER_COMMANDS
 from daskprs._cli.options import (
     CONTEXT,
@@ -200,7 +200,7 @@ def show_plan(inputs: tuple[str, ...], *, as_json: bool, **values: Any) -> None:
         if as_json:
             show_json(_plan_values(planned))
         else:
-            show(planned)
+            echo(repr(planned))
 
 
 def _plan_values(plan: Plan) -> dict[str, Any]:

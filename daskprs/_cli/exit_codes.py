@@ -1,6 +1,7 @@
 """Every end of a command: its exit code, and its reason on the terminal.
 
-Exit codes: 0 completed, 42 the job failed, 75 interrupted, 130 canceled, 2 bad usage.
+Exit codes: 0 completed, 42 the job failed, 75 interrupted, 130 canceled, 2 bad usage; 74 and 141
+for a command whose product is what it prints, where stdout cannot be written.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ CODES = {
     ParallelRunCanceled: EXIT_CANCELED,
 }
 """The exit codes of the errors that carry a result."""
+EXIT_UNWRITTEN = 74
+"""EX_IOERR of sysexits.h, as 75 is its EX_TEMPFAIL."""
+EXIT_NO_READER = 141
+"""What shells have for a program that SIGPIPE has ended, which Python ignores."""
 
 
 def show(result: object) -> None:
@@ -47,8 +52,18 @@ def show(result: object) -> None:
     echo_result(repr(result))
 
 
+def echo(text: str) -> None:
+    """Show on stdout what the command is for; the command ends where that cannot be written."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:  # such as `| head`, which has read enough
+        sys.exit(EXIT_NO_READER)
+    except OSError as error:
+        _exit(EXIT_UNWRITTEN, f"daskprs: stdout cannot be written: {error}.")
+
+
 def echo_result(text: str) -> None:
-    """Show text on stdout, and say so on stderr if that cannot be written."""
+    """Show on stdout what has come of work that is done, whether or not that can be written."""
     try:
         click.echo(text)
     except OSError as error:

@@ -14,7 +14,7 @@ import click
 
 from daskprs import _plugins
 from daskprs._cli.as_json import JSON, json_value, show_json
-from daskprs._cli.exit_codes import echo_result, every_end, show
+from daskprs._cli.exit_codes import echo, echo_result, every_end, show
 from daskprs._cli.options import (
     CONTEXT,
     EXTEND,
@@ -205,11 +205,11 @@ def status(ctx: click.Context, /, folder: str, *, watch: bool, web: bool, as_jso
             _watch(job, as_json=as_json)
         state = state_of(job)
         if as_json and watch:
-            click.echo(json.dumps(json_value(state.record(job))))
+            echo(json.dumps(json_value(state.record(job))))
         elif as_json:
             show_json(state.record(job))
         else:
-            click.echo("\n".join(_lines(state, job, ctx)))
+            echo("\n".join(_lines(state, job, ctx)))
 
 
 def _serve_page(folder: JobFolder) -> None:
@@ -217,7 +217,7 @@ def _serve_page(folder: JobFolder) -> None:
     from daskprs._cli.live_page import LivePage
 
     with closing(LivePage(folder)) as page:
-        click.echo(f"{page.address}\nOpen this address on this machine. Ctrl-C ends the page.")
+        echo(f"{page.address}\nOpen this address on this machine. Ctrl-C ends the page.")
         with suppress(KeyboardInterrupt):
             page.serve()
 
@@ -235,7 +235,7 @@ def _watch(folder: JobFolder, *, as_json: bool) -> None:
             while lookout.look() is None:
                 begun_s = time.monotonic()
                 if watched.look() and as_json:
-                    click.echo(json.dumps(json_value(state_of(folder).record(folder))))
+                    echo(json.dumps(json_value(state_of(folder).record(folder))))
                 if not as_json:
                     display.show(watched)
                 took_s = time.monotonic() - begun_s  # a long journal is not read all the time
@@ -252,7 +252,7 @@ def _show_joint(joint: JointFolder, given: str, *, watch: bool, as_json: bool) -
     while (state := joint.state()) is not None and watch and state.holder is not None:
         new = {name: one for name, one in state.steps.items() if shown.get(name) != one}
         if new and as_json:
-            click.echo(json.dumps(joint.state_values(state)))
+            echo(json.dumps(joint.state_values(state)))
         elif new:
             to_stderr("\n".join(f"{name}: {one}" for name, one in new.items()))
         shown = state.steps
@@ -260,9 +260,9 @@ def _show_joint(joint: JointFolder, given: str, *, watch: bool, as_json: bool) -
     if state is None:
         return
     if not as_json:
-        click.echo(_steps_text(joint, state, given))
+        echo(_steps_text(joint, state, given))
     elif watch:
-        click.echo(json.dumps(joint.state_values(state)))
+        echo(json.dumps(joint.state_values(state)))
     else:
         show_json(joint.state_values(state))
 
@@ -283,7 +283,7 @@ def result(folder: str, *, as_json: bool) -> None:
         if as_json:
             show_json(json_value(state.result) | {"failed_file": state.result.failed_file})
         else:
-            show(state.result)
+            echo(repr(state.result))
         sys.exit(EXIT_CODES.get(state.status, EXIT_USAGE))
 
 
@@ -312,7 +312,7 @@ def verify(ctx: click.Context, /, folder: str, *, rereads: bool, as_json: bool) 
         if as_json:
             show_json(found.record())
         else:
-            echo_result("\n".join(verification_lines(found)))
+            echo("\n".join(verification_lines(found)))
             if any("resume" in finding.next_step for finding in found.findings):
                 way = way_on(job, command_line(ctx), state_of(job).again)
                 to_stderr(f"daskprs: to resume the job: {way}")
@@ -456,7 +456,7 @@ def cancel(folder: str) -> None:
         from daskprs._job import detached
 
         detached.cancel(folder)
-        click.echo(f"The job in {JobFolder(folder)} was asked to end.")
+        echo_result(f"The job in {JobFolder(folder)} was asked to end.")
 
 
 DETACHED_COMMANDS = (attach, cancel)

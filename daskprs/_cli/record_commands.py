@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskprs._cli.as_json import JSON, show_json
-from daskprs._cli.exit_codes import echo_result, every_end
+from daskprs._cli.exit_codes import echo, echo_result, every_end
 from daskprs._cli.job_commands import job_at
 from daskprs._cli.options import CONTEXT
 from daskprs._job.status import refuse_no_job
@@ -93,7 +93,7 @@ def origin(folder: str, *, output_row: int, file: str | None, as_json: bool) -> 
         if as_json:
             show_json(found)
         else:
-            echo_result("\n".join(_origin_lines(found)))
+            echo("\n".join(_origin_lines(found)))
 
 
 def _origin_lines(found: Origin) -> Iterator[str]:
@@ -188,7 +188,7 @@ def logs(
         count = 0
         for entry in _entries(job, stream) if follow else stream.new(is_last=True):
             count += 1
-            click.echo("\n".join(_entry_lines(entry)))
+            echo("\n".join(_entry_lines(entry)))
         if not count:
             # Mini-batches without rows have numbers, too, but count nowhere.
             if not (failed or process or text):
@@ -258,7 +258,7 @@ def report(folder: str, *, text: bool, output: Path | None) -> None:
 
         job = job_at(folder)
         if text:
-            echo_result(text_of(report_of(job)))
+            echo(text_of(report_of(job)))
         else:
             if output is not None and not output.parent.is_dir():
                 raise OptionError(Option("output", str(output)), ": there is no such folder.")

@@ -65,6 +65,48 @@ def output(work: Path) -> str:
     return (work / "job" / "output" / "parallel_run_step.txt").read_text()
 
 
+SHOWING = [
+    ("plan", "in", "--input-type", "files"),
+    ("plan", "in", "--input-type", "files", "--json"),
+    ("status", "job"),
+    ("status", "job", "--json"),
+    ("result", "job"),
+    ("verify", "job", "--json"),
+    ("logs", "job"),
+    ("report", "job", "--text"),
+    ("origin", "job", "--output-row", "0"),
+    ("clean", ".", "--older-than", "0s", "--dry-run"),
+]
+
+
+def ends(monkeypatch: pytest.MonkeyPatch, stdout: Any, *words: str) -> Any:
+    """Return the exit code of a command with this stdout."""
+    monkeypatch.setattr(sys, "stdout", stdout)
+    with pytest.raises(SystemExit) as ended:
+        main(words, prog_name="daskprs")
+    return ended.value.code
+
+
+def test_a_command_that_only_shows_says_that_it_could_not(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Except to a reader who has read enough, such as `head`; one that removes has removed."""
+    assert call(*RUN, "--start-method", "inline", "--allowed-failed-count", "1").exit_code == 0
+    for words in SHOWING:
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "w") as unread:
+            assert (words, ends(monkeypatch, unread, *words)) == (words, 141)
+        assert capsys.readouterr().err == ""
+        with Path("/dev/full").open("w") as full:
+            assert (words, ends(monkeypatch, full, *words)) == (words, 74)
+        assert capsys.readouterr().err.startswith("daskprs: stdout cannot be written: [Errno 28]")
+    with Path("/dev/full").open("w") as full:
+        assert ends(monkeypatch, full, "clean", ".", "--older-than", "0s") == 0
+    assert capsys.readouterr().err.endswith("Nothing else has failed.\n")
+    assert not (work / "job").exists()
+
+
 def test_a_job_goes_on_from_any_folder(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its paths were relative ones; options that change no result may be others."""
     assert call(*RUN, *OPTIONS).exit_code == 42

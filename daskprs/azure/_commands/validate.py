@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskprs._cli.as_json import JSON, show_json
-from daskprs._cli.exit_codes import every_end
+from daskprs._cli.exit_codes import echo, every_end
 from daskprs._cli.options import CONTEXT, pairs
 from daskprs._core.ending import EXIT_USAGE
 from daskprs.azure._commands.assets import assets_of, with_assets
@@ -61,11 +61,11 @@ def validate(
         else:
             for file, verdict in verdicts.items():
                 for line in (*verdict.wrong, *verdict.warnings):
-                    click.echo(line)
+                    echo(line)
                 if not verdict.is_checked:
                     continue
                 if not verdict.wrong:
-                    click.echo(f"{file}: nothing is wrong with this {verdict.kind}.")
+                    echo(f"{file}: nothing is wrong with this {verdict.kind}.")
         if any(verdict.wrong for verdict in verdicts.values()):
             sys.exit(EXIT_USAGE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from daskprs._core.ending import JobStatus
 from daskprs._core.events import Counts
 from daskprs._folders.job_lock import has_begun, holder, latest_epoch
-from daskprs._job.result import RUNNING, ParallelRunResult
+from daskprs._job.result import PATHS, RUNNING, ParallelRunResult
 from daskprs._options.run_options import TABLE
 from daskprs._output.journal.history import History
 from daskprs._report.progress_file import JobOfOthers, preparation_of
@@ -18,7 +19,6 @@ from daskprs.errors import JobFolderError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from daskprs._folders.job_folder import JobFolder
     from daskprs._report.job_view import View
@@ -152,13 +152,20 @@ def _waits(folder: JobFolder) -> str:
 def _result(folder: JobFolder, record: dict[str, Any]) -> ParallelRunResult:
     """Return the recorded result; reject a record that daskprs cannot have written."""
     try:
-        return ParallelRunResult.of(record)
+        return ParallelRunResult.of(record | _moved_places(folder, record))
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         msg = (
             f"{folder.journal(latest_epoch(folder))}: the result in it is none that daskprs "
             "writes. Restore the journal, or use another job_dir."
         )
         raise JournalError(msg) from error
+
+
+def _moved_places(folder: JobFolder, record: dict[str, Any]) -> dict[str, str]:
+    """Return the places in the job folder, which may have moved since they were recorded."""
+    then = Path(record["job_dir"])
+    inside = (name for name in PATHS if Path(record[name] or "").is_relative_to(then))
+    return {name: str(folder.path / Path(record[name]).relative_to(then)) for name in inside}
 
 
 def _status(who: str | None, history: History, result: ParallelRunResult | None) -> str:

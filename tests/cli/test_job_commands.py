@@ -107,6 +107,22 @@ def test_a_command_that_only_shows_says_that_it_could_not(
     assert not (work / "job").exists()
 
 
+def test_the_result_of_a_moved_folder_names_the_new_place(work: Path) -> None:
+    """What lay in it has moved with it, and other places stay."""
+    words = (*RUN, "--start-method", "inline", "--allowed-failed-count", "1")
+    assert call(*words, "--output", "out").exit_code == 0
+    before = json.loads(call("result", "job", "--json").stdout)
+    (work / "job").rename(work / "moved")
+    shown = json.loads(call("result", "moved", "--json").stdout)
+    changed = {name for name in before if shown[name] != before[name]}
+    assert changed == {"logs_dir", "job_dir", "failed_file"}
+    assert [shown[name] for name in ("job_dir", "logs_dir")] == [
+        str(work / "moved"),
+        str(work / "moved" / "logs"),
+    ]
+    assert Path(shown["failed_file"]).exists()
+
+
 def test_a_job_goes_on_from_any_folder(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its paths were relative ones; options that change no result may be others."""
     assert call(*RUN, *OPTIONS).exit_code == 42

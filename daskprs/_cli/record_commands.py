@@ -57,7 +57,7 @@ Examples:
 \b
 Exit codes:
   0    it is written, or shown
-  2    no job has begun in the folder
+  2    no job has begun in the folder, or the page cannot be written
 """
 MOST_PATHS = 5
 """Most files of a mini-batch, or processes, that are shown to people."""

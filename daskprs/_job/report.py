@@ -21,7 +21,7 @@ from daskprs._report.progress_text import now_text
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import open_regular
 from daskprs._system.stores import plain_address
-from daskprs.errors import JobFolderError
+from daskprs.errors import JobFolderError, Option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +42,15 @@ def report_of(folder: JobFolder) -> Contents:
 
 def write_report(folder: JobFolder, path: Path | None = None) -> Path:
     """Write the page of a job into its folder, or elsewhere, and return its path."""
-    path = path or folder.report
-    write_page(report_of(folder), path)
+    path, contents = path or folder.report, report_of(folder)
+    try:
+        write_page(contents, path)
+    except OSError as error:  # such as a folder of another user, or a disk that is read-only
+        msg = (
+            f"{path} cannot be written: {error.strerror}. Write the page elsewhere by "
+            f"{Option('output')}, or show the report here by {Option('text')}."
+        )
+        raise JobFolderError(msg) from error
     return path
 
 

@@ -339,6 +339,12 @@ def test_a_page_that_cannot_be_written_names_its_path() -> None:
     assert "--output" in refused.stderr
     assert "nowhere/page.html" in refused.stderr
     assert ".part" not in refused.stderr
+    job().report.unlink(missing_ok=True)
+    job().report.mkdir()  # no user can write there, as on a read-only disk
+    refused = call("report", "job")
+    assert refused.exit_code == 2
+    assert f"{job().report} cannot be written: Is a directory. " in refused.stderr
+    assert "elsewhere by --output, or show the report here by --text." in refused.stderr
 
 
 def test_a_table_in_the_terminal_keeps_its_columns(work: Path) -> None:

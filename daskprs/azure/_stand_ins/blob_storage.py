@@ -27,12 +27,15 @@ class UnknownContainer(ValueError):  # noqa: N818 - it says what is wrong
     """A container that has no folder here, or a blob outside of its container."""
 
 
-class ResourceNotFoundError(Exception):
-    """A blob that does not exist."""
+try:  # where azure-core is installed, scripts catch its errors
+    from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+except ImportError:
 
+    class ResourceNotFoundError(Exception):  # type: ignore[no-redef]
+        """A blob that does not exist."""
 
-class ResourceExistsError(Exception):
-    """A blob that exists, and is not to be overwritten."""
+    class ResourceExistsError(Exception):  # type: ignore[no-redef]
+        """A blob that exists, and is not to be overwritten."""
 
 
 class DefaultAzureCredential:

@@ -30,6 +30,8 @@ MODULES = ("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml
 """Below ``azureml`` each module has all of it: where a name lies there does not matter."""
 PACKAGES = ("azureml_user", "entry_script", "azureml", "azure")
 """The packages among them that scripts of commands may import; theirs may be installed."""
+SHARED = ("azureml", "azure")
+"""Packages whose parts are installed one by one: each part that is absent has its stand-in."""
 
 
 class OwnRun(StepRun):
@@ -159,12 +161,15 @@ class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         """Find our modules; a real parent package gets no stand-ins for its parts.
 
-        Only ``azure`` does, since many packages share it.
+        Only those of `SHARED` do, and ``azureml`` only without its SDK: the objects of that would
+        meet ours.
         """
-        del path, target
-        parent = getattr(sys.modules.get(fullname.rpartition(".")[0]), "__spec__", None)
-        is_shared = "." not in fullname or fullname.startswith("azure.")
-        ours = is_shared or getattr(parent, "loader", None) is self
+        del target
+        above = fullname.rpartition(".")[0]
+        parent = getattr(sys.modules.get(above), "__spec__", None)
+        ours = not above or fullname.startswith("azure.") or getattr(parent, "loader", None) is self
+        if above == "azureml" and not ours:
+            ours = importlib.machinery.PathFinder.find_spec("azureml.core", path) is None
         if not ours or not self.has(fullname):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
@@ -250,22 +255,22 @@ def install() -> ScriptModules:
     """Install the finder behind all others, and have the real package ask us first."""
     finder = ScriptModules()
     sys.meta_path.append(finder)
-    ask_first()
+    AskedFirst(NAMES.__getitem__).install()
     return finder
 
 
-def ask_first() -> None:
-    """Have the real package ask the classes of this module."""
-    AskedFirst(NAMES.__getitem__).install()
+def installed() -> ScriptModules:
+    """Return the finder of this process, a command's, and install it at the first call."""
+    finder = next((one for one in sys.meta_path if isinstance(one, ScriptModules)), None)
+    if finder is None:
+        stand_ins.install()
+        finder = install()
+    return finder
 
 
 def take_over(name: str) -> None:
     """Turn a module loaded from a file into a stand-in, so that its submodules are found, too."""
-    finder = next((one for one in sys.meta_path if isinstance(one, ScriptModules)), None)
-    if finder is None:
-        stand_ins.install()
-        finder = ScriptModules()
-        sys.meta_path.append(finder)
+    finder = installed()
     module = sys.modules[name]
     module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
     finder.exec_module(module)

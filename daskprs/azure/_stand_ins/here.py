@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.foreign.main import FOLDER
 from daskprs._system.atomic_file import whole_file
-from daskprs.azure._stand_ins.elsewhere import AZURE, BLOBS, AskedFirst, ScriptModules
+from daskprs.azure._stand_ins.elsewhere import AZURE, BLOBS, SHARED, AskedFirst, ScriptModules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -138,18 +138,18 @@ def install() -> StandIns:
     """Install the finder behind all others, and have the real package ask us first."""
     finder = StandIns()
     sys.meta_path.append(finder)
-    ask_first()
+    AskedFirst(_names_of(SDK)).install()
     return finder
 
 
-def ask_first() -> None:
-    """Have `Run` and `Model` of the real package ask those of `SDK`."""
-    AskedFirst(_names_of(SDK)).install()
+def installed() -> StandIns:
+    """Return the finder of this process, a command's, and install it at the first call."""
+    return next((one for one in sys.meta_path if isinstance(one, StandIns)), None) or install()
 
 
 def take_over(name: str) -> None:
     """Turn a module loaded from a file into a stand-in, so that its submodules are found, too."""
-    finder = next((one for one in sys.meta_path if isinstance(one, StandIns)), None) or install()
+    finder = installed()
     module = sys.modules[name]
     module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
     finder.exec_module(module)
@@ -183,13 +183,16 @@ def _instead(imports: str) -> str:
 
 
 def _before(imports: str) -> str:
-    """Return a module before a package that is installed, and that has all of that package."""
+    """Return a module before a package that is installed, and that has all of that package.
+
+    What the package lacks, the finder has.
+    """
     return (
         "from pkgutil import extend_path\n\n"
         "__path__ = extend_path(__path__, __name__)\n"
         f"try:\n{indent(imports, '    ')}"
-        "except ImportError:  # a program has started another interpreter\n    pass\n"
-        "else:\n    stand_ins.ask_first()\n"
+        "except Exception:  # a program has started another interpreter\n    pass\n"
+        "else:\n    stand_ins.installed()\n"
     )
 
 
@@ -200,7 +203,7 @@ def stand_in_folder(folder: Path, elsewhere: Collection[str] | None = None) -> P
     """
     imports = HERE if elsewhere is None else ELSEWHERE
     absent = lacking() if elsewhere is None else elsewhere
-    for name in {*absent, "azureml"}:
+    for name in {*absent, *SHARED}:
         file = folder / name / "__init__.py"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,7 @@
-"""Where `azureml` is installed, its `Run` and `Model` ask ours first, which know the job."""
+"""Where `azureml` is installed, its `Run` and `Model` ask ours first, which know the job.
+
+Where a part of it or of `azure` is installed, scripts import that part, and stand-ins for the rest.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +25,9 @@ from daskprs.azure._run_place import RunPlace
 from daskprs.azure._stand_ins.elsewhere import PACKAGES, OwnRun
 from daskprs.azure._stand_ins.here import stand_in_folder
 from tests.agent.test_foreign import start
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 INSTALLED = {
     "__init__": "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n",
@@ -59,6 +66,36 @@ def run(mini_batch):
     found += [Model.get_model_path("registered", version=1)]
     del os.environ["DASKPRS_RUN"]
     return [*found, Run.get_context(False).id]
+
+if __name__ == "__main__":
+    print(json.dumps(run([])))
+"""
+
+PARTS = {
+    "azureml/__init__": INSTALLED["__init__"],
+    "azureml/fsspec/__init__": "REAL = True\n",
+    "azure/core/__init__": "REAL = True\n",
+    "azure/core/exceptions": (
+        "class ResourceNotFoundError(Exception):\n    pass\n"
+        "class ResourceExistsError(Exception):\n    pass\n"
+    ),
+}
+"""As several packages have them; none of these has all, and `azure` has no module of its own."""
+SCRIPT_OF_PARTS = """
+import json
+import azure.core, azure.core.exceptions, azureml.fsspec
+from azure.storage.blob import BlobClient
+from azureml.core import Run
+
+def run(mini_batch):
+    try:
+        BlobClient("https://a.blob.core.windows.net", "pictures", "x").download_blob()
+    except azure.core.exceptions.ResourceNotFoundError as error:
+        assert "'x' does not exist" in str(error)
+    try:
+        from azure.core.unknown import name
+    except ImportError:
+        return [Run.get_context().id, azure.core.REAL, azureml.fsspec.REAL]
 
 if __name__ == "__main__":
     print(json.dumps(run([])))
@@ -120,20 +157,32 @@ def test_a_command_finds_what_its_step_knows(
     site: Path, tmp_path: Path, absent: set[str] | None
 ) -> None:
     """By a module that stands before the installed package."""
-    folder = stand_in_folder(tmp_path / "stand-ins", absent)
-    path = [str(folder), str(site), os.getcwd(), os.environ.get("PYTHONPATH", "")]  # noqa: PTH109
+    found = of_command(site, tmp_path, absent)
+    check(found, tmp_path, "ours" if absent is None else "theirs")
+
+
+def of_command(site: Path, folder: Path, absent: Collection[str] | None) -> list[str]:
+    """Return what the script finds as a process of its own, as a command's is."""
+    more = stand_in_folder(folder / "stand-ins", absent)
+    path = [str(more), str(site), os.getcwd(), os.environ.get("PYTHONPATH", "")]  # noqa: PTH109
     done = subprocess.run(
-        [sys.executable, tmp_path / "script.py"],
+        [sys.executable, folder / "script.py"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    check(json.loads(done.stdout), tmp_path, "ours" if absent is None else "theirs")
+    found: list[str] = json.loads(done.stdout)
+    return found
 
 
 def test_an_agent_finds_what_its_step_knows(site: Path, tmp_path: Path) -> None:
     """Under another interpreter; those of our own have the same finder."""
+    check(of_agent(site, tmp_path), tmp_path, "theirs")
+
+
+def of_agent(site: Path, tmp_path: Path) -> list[str]:
+    """Return what the script finds in an agent under another interpreter."""
     entry = start(
         Path(sys.executable),
         tmp_path / "log",
@@ -142,10 +191,35 @@ def test_an_agent_finds_what_its_step_knows(site: Path, tmp_path: Path) -> None:
         PYTHONPATH=site,
     )
     try:
-        check(entry.run([], MiniBatch(0, (), "")), tmp_path, "theirs")
+        found: list[str] = entry.run([], MiniBatch(0, (), ""))
+        return found
     finally:
         faulthandler.unregister(DUMP_SIGNAL)
         signal.signal(DUMP_SIGNAL, signal.SIG_DFL)
         entry.shutdown()
         entry.wait()
         entry._pipes.close()
+
+
+@pytest.mark.parametrize("where", ["own", "other", "agent"])
+def test_scripts_import_stand_ins_for_parts_that_are_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Beside the parts that are installed, of which none is lost."""
+    for name, text in PARTS.items():
+        file = tmp_path / "site" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "script.py").write_text(SCRIPT_OF_PARTS)
+    (tmp_path / "step").mkdir()
+    place = RunPlace(tmp_path / "step", None, {"pictures": str(tmp_path)})
+    for name, value in place.variables().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    importlib.invalidate_caches()
+    if where == "agent":
+        found = of_agent(tmp_path / "site", tmp_path)
+    else:
+        absent = None if where == "own" else {"azureml_user", "entry_script"}
+        found = of_command(tmp_path / "site", tmp_path, absent)
+    assert found == ["step", True, True]

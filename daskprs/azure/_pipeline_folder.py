@@ -154,8 +154,10 @@ def plain(path: str | PathLike[str]) -> Path:
 
 
 class ScriptFolder:
-    """Knows the paths of what a script logs about its run, in the folder of a step or of a run."""
+    """Knows the paths of a script and of what it logs, in the folder of a step or of a run."""
 
+    code = Below("code")
+    """The folder of copies of its source."""
     metrics = Below("logs/user/metrics.jsonl")
     """The file of logged metrics, a line of JSON for each value."""
     inputs = Below("inputs.json")

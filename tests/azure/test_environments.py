@@ -270,7 +270,7 @@ def test_a_workspace_of_sdk_v1_knows_interpreters(home: Path, bare: Path) -> Non
     assert "Workspace(…, environments={'e': 'PYTHON'})" in task.other_python
     running = RunConfiguration()
     running.environment = Environment("e")
-    script = PythonScriptStep("code/look.py", "look", arguments=["."], runconfig=running)
+    script = PythonScriptStep("code/look.py", "look", arguments=[str(home)], runconfig=running)
     run = Experiment(ws, "e").submit(Pipeline(ws, [script]))
     assert run.find_step_run("look")[0].get_metrics() == {"looked": 1}
     assert (home / "look.txt").read_text() == str(bare)

@@ -38,7 +38,7 @@ from daskprs.azure._run_place import RunPlace
 from daskprs.errors import UsageError, YamlError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from daskprs.azure._pipeline_folder import PipelineFolder
     from daskprs.azure._pipelines.component import Declared
@@ -83,7 +83,7 @@ class Command(NamedTuple):
 
         The command runs in a copy of its code, with folders ``outputs`` and ``logs`` as in Azure.
         """
-        place = self._copied(folder.code(step))
+        place = working_copy(self.code, folder.code(step))
         for name in ("outputs", "logs"):
             there = folder.step(step) / name
             there.mkdir(parents=True, exist_ok=True)
@@ -94,15 +94,19 @@ class Command(NamedTuple):
         environment = environment_of_process(self.python, variables, folder)
         return [SHELL, "-c", self.line], place, environment
 
-    def _copied(self, folder: Path) -> Path:
-        """Copy the code, and return where it is; nothing is linked, since a command may write."""
-        shutil.rmtree(folder, ignore_errors=True)
-        if self.code is None:
-            folder.mkdir(parents=True)
-            return folder
-        files = source_files(self.code)
-        refuse_too_large(self.code, files)
-        return copy_snapshot(self.code, files, folder, content_hash(digests_of(self.code, files)))
+
+def working_copy(code: Path | None, folder: Path, exclude: Collection[Path] = ()) -> Path:
+    """Copy code into a new folder, and return where it is: a process writes into its own copy.
+
+    So nothing is linked. `exclude` has folders that are not code.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    if code is None:
+        folder.mkdir(parents=True)
+        return folder
+    files = source_files(code, exclude)
+    refuse_too_large(code, files)
+    return copy_snapshot(code, files, folder, content_hash(digests_of(code, files)))
 
 
 def environment_of_process(

@@ -13,7 +13,7 @@ from daskprs._options.site_defaults import default_job_dir
 from daskprs._suggest import nearest
 from daskprs.azure._missing_modules import refuse_missing_modules
 from daskprs.azure._pipeline_folder import PipelineFolder, ScriptFolder
-from daskprs.azure._pipelines.command_step import environment_of_process
+from daskprs.azure._pipelines.command_step import environment_of_process, working_copy
 from daskprs.azure._registry import copy
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._step_logs import DRIVER_LOG
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 OUTPUTS = "outputs"
 """The folder beside a script whose new files become artifacts of the run, as in Azure."""
+FOLDERS = (OUTPUTS, "logs")
+"""The folders that a script finds beside it, as in Azure."""
 SHOWN_LINES = 20
 """Lines of a failed script's output that an error shows."""
 
@@ -58,7 +60,7 @@ class PythonScriptStep(PipelineStep):
     inputs, outputs : list, optional
         Inputs and outputs that are not among `arguments`.
     source_directory : str, optional
-        The working directory of the script. Default: the current one.
+        The folder of the script, which works in a copy of it. Default: the current one.
     runconfig : RunConfiguration, optional
         The variables of its environment are set. The interpreter that the workspace has for that
         environment runs the script.
@@ -134,7 +136,6 @@ class PythonScriptStep(PipelineStep):
         **_: Any,
     ) -> None:
         """Run the script in a folder, with its output in the folder's log."""
-        script = self.source_directory / self.script_name
         run_id = (folder if parent is None else parent.path).name
         for one in self.outputs:
             one.place = one.place_of(run_id) or folder / "outputs" / one.name
@@ -143,7 +144,9 @@ class PythonScriptStep(PipelineStep):
         place, records = RunPlace.of(folder, workspace), self._records(parameters)
         folder.mkdir(parents=True, exist_ok=True)
         place.keep_inputs(records)
-        self._run_process([str(script), *words], place, self._python(workspace))
+        source = self._copied(place, workspace)
+        script = str(source / self.script_name)
+        self._run_process([script, *words], source, place, self._python(workspace))
         for one in self.outputs:
             one.register_in(workspace)
 
@@ -182,37 +185,51 @@ class PythonScriptStep(PipelineStep):
             return None
         return workspace.environment(self._environment).python
 
-    def _run_process(self, words: list[str], place: RunPlace, python: str | None) -> None:
+    def _copied(self, place: RunPlace, workspace: Workspace | None) -> Path:
+        """Copy the source without data, and return the copy: the script may change its folder."""
+        root = self.source_directory.resolve()
+        around = {root, *(root / self.script_name).parents}
+        data = () if workspace is None else workspace.folders()
+        exclude = {one.resolve() for one in (place.folder, *data)} - around
+        copied = working_copy(root, ScriptFolder(place.folder).code, exclude)
+        if not (copied / self.script_name).is_file():
+            msg = (
+                f"script_name: {self.script_name!r} is not in the copy of {root} in which a script "
+                "runs. It has to lie in source_directory, and no line of .amlignore or .gitignore "
+                "may leave it out."
+            )
+            raise OptionError(msg)
+        for name in FOLDERS:
+            (copied / name).mkdir(exist_ok=True)
+        return copied
+
+    def _run_process(
+        self, words: list[str], source: Path, place: RunPlace, python: str | None
+    ) -> None:
         """Run Python with these words, and raise the end of its log when it fails."""
         given = getattr(self._environment, "environment_variables", {})
         variables = {**given, **place.variables()}
         log = place.folder / DRIVER_LOG
         log.parent.mkdir(parents=True, exist_ok=True)
-        before = self._written()
+        before = written_in(source)
         with log.open("wb") as file:
             done = subprocess.run(  # noqa: S603 - it is the user's script
                 [python or sys.executable, *words],
-                cwd=self.source_directory,
+                cwd=source,
                 env=environment_of_process(python, variables, PipelineFolder(place.folder)),
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 check=False,
             )
-        for name, version in self._written().items():
+        for name, version in written_in(source).items():
             if version != before.get(name):
-                copy(self.source_directory / name, ScriptFolder(place.folder).artifacts / name)
+                copy(source / name, ScriptFolder(place.folder).artifacts / name)
         if done.returncode:
             lines = log.read_text("utf-8", "replace").splitlines()[-SHOWN_LINES:]
             shown = "\n".join(f"  {line}" for line in lines)
             failed = f"the step {self.name!r} has failed: exit code {done.returncode}."
             msg = f"{failed}\n{shown}\nAll of it: {log}"
             raise DaskprsError(msg)
-
-    def _written(self) -> dict[str, int]:
-        """Return the files in the script's folder ``outputs``, which Azure uploads, with times."""
-        root = self.source_directory
-        files = (one for one in (root / OUTPUTS).rglob("*") if one.is_file())
-        return {str(one.relative_to(root)): one.stat().st_mtime_ns for one in files}
 
     def _records(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the named inputs: datasets, or paths of mounted files."""
@@ -235,13 +252,19 @@ class PythonScriptStep(PipelineStep):
         return records
 
 
+def written_in(source: Path) -> dict[str, int]:
+    """Return the files in the script's folder ``outputs``, which Azure uploads, with times."""
+    files = (one for one in (source / OUTPUTS).rglob("*") if one.is_file())
+    return {str(one.relative_to(source)): one.stat().st_mtime_ns for one in files}
+
+
 class ScriptRunConfig(PythonScriptStep):
     """A Python script that an experiment runs by itself.
 
     Parameters
     ----------
     source_directory : str
-        The working directory of the script.
+        The folder of the script, which works in a copy of it.
     script : str
         The script, relative to `source_directory`.
     arguments : list, optional

@@ -165,15 +165,20 @@ def test_a_run_that_cannot_be_read_hides_no_others() -> None:
 
 
 def test_what_a_script_writes_into_outputs_is_uploaded() -> None:
-    """As in Azure; what was there before is not."""
+    """As in Azure; what was there before is not. The script works in a copy of its folder."""
     Path("src/outputs").mkdir(parents=True)
     Path("src/outputs/old").write_text("old")
-    Path("src/train.py").write_text("open('outputs/m.pkl', 'w').write('m')\n")
+    Path("src/train.py").write_text(
+        "import os\nopen('outputs/m.pkl', 'w').write('m')\nos.remove('outputs/old')\n"
+        "os.remove('train.py')\nopen('logs/own', 'w')\n"
+    )
     ws = Workspace(root="store")
     assert Experiment(ws, "e").start_logging().get_details_with_logs()["logFiles"] == {}
     assert ws.compute_targets["cpu"].get_status().allocation_state == "Steady"
     run = Experiment(ws, "train").submit(v1.ScriptRunConfig("src", "train.py"))
     assert run.get_file_names() == ["outputs/m.pkl"]
+    files = sorted(str(one) for one in Path("src").rglob("*") if one.is_file())
+    assert files == ["src/outputs/old", "src/train.py"]
     run.download_files(prefix="outputs", output_directory="down")
     assert Path("down/outputs/m.pkl").read_text() == "m"
     with pytest.raises(UsageError, match=r"has no artifact 'm.pkl' \(known: outputs/m.pkl\)"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs._agent.script.checked_script import check_script
 from daskprs._options.run_options import RunOptions
 from daskprs._options.site_defaults import options_of_call
+from daskprs._options.time_rules import LONGEST_S
 from daskprs._output.publish.output_file import check_output_file
 from daskprs._output.publish.remote import is_remote
 from daskprs.azure._append_row_settings import frame_settings
@@ -149,10 +150,12 @@ class Task:
 def _as_on_azure(options: RunOptions) -> RunOptions:
     """Return the options with the defaults of Azure, where nothing has set another value.
 
-    Each process has a GPU, whatever the script does, and `init` has the time of three calls.
+    Each process has a GPU, whatever the script does, and `init` has the time of three calls, up to
+    the limit of all times.
     """
     if options.finds_gpu_use:
         options = options.replace(gpus_per_process=1)
     if options.init_timeout is None:
-        options = options.replace(init_timeout=3 * float(options.run_invocation_timeout) + 30)
+        init = 3 * float(options.run_invocation_timeout) + 30
+        options = options.replace(init_timeout=min(init, LONGEST_S))
     return options

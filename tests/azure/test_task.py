@@ -99,6 +99,14 @@ def test_options_win_over_the_settings_file(task: Task, tmp_path: Path) -> None:
     assert task.run_options(append_row_dataframe_sep=",")["append_row_dataframe_sep"] == ","
 
 
+def test_init_has_the_time_of_three_calls_up_to_the_limit(task: Task) -> None:
+    """A timeout of a call that is within the limit is not refused for what follows from it."""
+    times = [
+        task.run_options(run_invocation_timeout=one).init_timeout for one in (60, 258_600, 259_200)
+    ]
+    assert times == [210, 259_200, 259_200]
+
+
 def test_mistakes_in_the_settings_file_are_told_in_one_go(task: Task, tmp_path: Path) -> None:
     """With what is known."""
     settings(tmp_path, {"seperator": ";", "header": "yes", "sep": "||", "index": True})

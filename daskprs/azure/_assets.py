@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path, PurePosixPath
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 RELATIVE = re.compile(r"azureml:\.\.?(/|$)")
 """A path as `dump` of the azure-ai-ml package writes it."""
 SHORT = re.compile(r"azureml:(?P<name>[^/:@][^:@]*)([:@](?P<version>.+))?")
+NAMED = re.compile(r"(?P<name>[^/:@]+)[:@](?P<version>[^/:@]+)")
+"""The same without its prefix, where it is not the path of a file or folder: see `bare_name`."""
 IN_DATASTORE = re.compile(r"azureml://(.*/)?datastores/(?P<store>[^/]+)(/paths/(?P<path>.*))?")
 LONG = re.compile(
     r"azureml:/(/.*)?/(?P<name>[^/]+)/(versions/(?P<version>[^/]+)|labels/(?P<label>[^/]+))/?"
@@ -183,7 +186,17 @@ class Assets:
                 f"{reference}=PATH, or in a mapping file by --assets."
             )
             raise Unresolved(msg)
-        return base / Path(reference).expanduser()
+        return self._named(reference, base) or base / Path(reference).expanduser()
+
+    def _named(self, reference: str, base: Path) -> Path | None:
+        """Return the path of a known asset that is named without a prefix.
+
+        None stands for other texts: they are paths, maybe of what a job makes.
+        """
+        found = bare_name(reference, base)
+        with suppress(Unresolved):
+            return found and self._asset(reference, found)
+        return None
 
     def located(self, url: str) -> str | None:
         """Return the local path of a URL in a file; None where neither it nor a folder is known."""
@@ -245,6 +258,12 @@ class Assets:
             f"its place by --asset {keys[0]}=PATH, or in a mapping file by --assets."
         )
         raise Unresolved(msg)
+
+
+def bare_name(reference: str, base: Path) -> re.Match[str] | None:
+    """Return the parts of ``name:1`` or ``name@latest``; None where that is a path that exists."""
+    found = NAMED.fullmatch(reference)
+    return None if found is None or os.path.lexists(base / reference) else found
 
 
 def given_places(

@@ -219,6 +219,23 @@ def test_a_model_may_be_a_single_file(home: Path) -> None:
     assert Path(str(result.output_file)).read_text() == "words.txt\n"
 
 
+def test_a_name_with_a_version_is_that_of_an_asset_where_no_path_has_it(home: Path) -> None:
+    """Also without the prefix of references, as SDK v2 takes it."""
+    (home / "script.py").write_text("def run(files):\n    return files\n")
+
+    def deployed(model: str) -> BatchDeployment:
+        assets = {"words": "scoring/model"}
+        return BatchDeployment(model=model, scoring_script="script.py", assets=assets)
+
+    for model in ("words:3", "words@latest"):
+        found = deployed(model)._deployment
+        assert (found.model, found.model_name) == (home / "scoring/model", "words")
+    with pytest.raises(daskprs.OptionError, match=r"wods:3.*Nor .*--asset wods:3="):
+        deployed("wods:3")
+    (home / "words:3").write_text("own")
+    assert deployed("words:3")._deployment.model == home / "words:3"
+
+
 def test_a_script_that_looks_for_the_model_elsewhere_is_told_what_the_folder_contains(
     home: Path,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.script.checked_script import check_script
 from daskprs._suggest import nearest
+from daskprs.azure._assets import bare_name
 from daskprs.azure._deployments.form import (
     Code,
     Compute,
@@ -140,7 +141,13 @@ class _DeploymentReader:
             self._wrong(loc, str(error))
             return None
         if not is_there:
-            self._wrong(loc, f"the file or folder {str(path)!r} does not exist.{nearest(path)}")
+            problem = f"the file or folder {str(path)!r} does not exist.{nearest(path)}"
+            if bare_name(reference, self.source.base):
+                problem += (
+                    f" Nor is there an asset of this name: give its place by --asset "
+                    f"{reference}=PATH, or register it."
+                )
+            self._wrong(loc, problem)
             return None
         return path.resolve()
 
@@ -155,7 +162,8 @@ class _DeploymentReader:
                 below = ("path",) if path else ("local_path",) if local else ()
                 found = self._place(path or local or "", ("model", *below))
             case str(reference):
-                found, name = self._place(reference, ("model",)), _asset_name(reference)
+                found = self._place(reference, ("model",))
+                name = _asset_name(reference, self.source.base)
             case None:
                 return None, ""
         return found, name or (found.name if found else "")
@@ -222,7 +230,9 @@ class _DeploymentReader:
         return int(first)
 
 
-def _asset_name(reference: str) -> str | None:
+def _asset_name(reference: str, base: Path) -> str | None:
+    if bare := bare_name(reference, base):
+        return bare["name"]
     if not reference.startswith("azureml:"):
         return None
     return reference.removeprefix("azureml:").partition("@")[0].partition(":")[0] or None

@@ -15,6 +15,7 @@ import yaml
 
 from daskprs._suggest import nearest_of
 from daskprs._system.atomic_file import whole_file
+from daskprs.azure._assets import bare_name
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import NO_KEY, keys_of
 from daskprs.azure._yaml_files.mistakes import Mistake, refuse
@@ -184,7 +185,8 @@ class Entity:
 def local_place(given: str | os.PathLike[str], base: Path) -> str:
     """Return a local path as a `Place`; references, URLs and expressions as they are."""
     text = os.fspath(given)
-    if text.startswith("azureml:") or "://" in text or "${{" in text:
+    is_reference = text.startswith("azureml:") or "://" in text or bare_name(text, base)
+    if is_reference or "${{" in text:
         return text
     return Place(os.path.abspath(base / Path(text).expanduser()))  # noqa: PTH100 - without ..
 

@@ -309,6 +309,10 @@ def test_what_is_registered_is_found_by_name_and_version(client: MLClient) -> No
         client.models.create_or_update(Model(name="m", path="model", version="v1"))
     places = client.assets()
     assert places.place("azureml:d@latest", Path()) == Path("src").absolute()
+    assert places.place("d@latest", Path()) == Path("src").absolute()
+    assert ModelBatchDeployment(model="m:1").values()["model"] == "m:1"
+    Path("m:1").touch()
+    assert ModelBatchDeployment(model="m:1").values()["model"] == str(Path("m:1").absolute())
     assert places.place(model.id, Path()) == Path(model.path or "")
     kept = client.components.create_or_update(copy().component, version="3")
     found = client.components.get("copy", version="3")

@@ -29,10 +29,12 @@ DEFAULT_DATASTORE = "workspaceblobstore"
 OF_AZURE = ".azureml"
 CONFIG = ("config.json", f"{OF_AZURE}/config.json")
 INSTEAD = (
-    "Write ws = Workspace(root='FOLDER'): that folder is its default datastore, and "
-    "datastores={'images': '/data/images'} gives the others their folders. Or put the same into "
-    'its config.json: {"root": "FOLDER", "datastores": {"images": "/data/images"}}.'
+    "Write {}(root='FOLDER'): that folder is its default datastore, and "
+    "datastores={{'images': '/data/images'}} gives the others their folders. Or put the same into "
+    'its config.json: {{"root": "FOLDER", "datastores": {{"images": "/data/images"}}}}.'
 )
+WRITTEN = "ws = Workspace"
+"""What a notebook writes for a workspace, in `INSTEAD`."""
 
 
 class Workspace(Known):
@@ -80,7 +82,8 @@ class Workspace(Known):
         if root is None:
             found = self.of_run(RunPlace.seen()) or self.described()
             if found is None:
-                msg = f"Workspace: there is no Azure here, so a workspace is a folder. {INSTEAD}"
+                instead = INSTEAD.format(WRITTEN)
+                msg = f"Workspace: there is no Azure here, so a workspace is a folder. {instead}"
                 raise UsageError(msg)
             root, known = found.root, found.interpreters
             of_config = {name: one.root for name, one in found.datastores.items()}
@@ -103,12 +106,20 @@ class Workspace(Known):
         return f"Workspace(root={str(self.root)!r})"
 
     @classmethod
-    def from_config(cls, path: str | PathLike[str] | None = None, **_: Any) -> Workspace:
+    def from_config(
+        cls,
+        path: str | PathLike[str] | None = None,
+        auth: Any = None,
+        _logger: Any = None,
+        _file_name: str | PathLike[str] | None = None,
+        **_: Any,
+    ) -> Workspace:
         """Return the workspace that ``config.json`` describes, if it names a folder.
 
         The file is in the working directory, its ``.azureml``, or a folder above. Folders in the
         file are relative to its own; those in ``.azureml/config.json`` to the one above. A script
-        of a step gets the workspace of the step.
+        of a step gets the workspace of the step. `path` is the file, or the folder from which it is
+        looked for, and `_file_name` another name of the file.
 
         Raises
         ------
@@ -117,21 +128,20 @@ class Workspace(Known):
             of the step.
 
         """
-        own = cls.of_run(RunPlace.seen()) if path is None else None
+        own = cls.of_run(RunPlace.seen()) if path is None and _file_name is None else None
         if own is not None:
             return own
-        found = cls.described(path)
+        found = cls.described(path, _file_name)
         if found is None:
-            file = _config(None if path is None else Path(path))
-            where = "no config.json was found" if file is None else f"{file} has no root"
-            msg = f"Workspace.from_config: there is no Azure here, and {where}. {INSTEAD}"
-            raise UsageError(msg)
+            raise undescribed("Workspace.from_config", WRITTEN, path, _file_name)
         return found
 
     @classmethod
-    def described(cls, path: str | PathLike[str] | None = None) -> Workspace | None:
+    def described(
+        cls, path: str | PathLike[str] | None = None, name: str | PathLike[str] | None = None
+    ) -> Workspace | None:
         """Return the workspace whose folder a ``config.json`` names; None if there is none."""
-        file = _config(None if path is None else Path(path))
+        file = config_file(path, name)
         if file is None:
             return None
         try:
@@ -243,10 +253,34 @@ class Workspace(Known):
         return self.datastores[name]
 
 
-def _config(path: Path | None) -> Path | None:
-    """Return the file that describes the workspace."""
-    if path is not None and path.is_file():
-        return path
-    start = (path or Path()).absolute()
-    files = (folder / name for folder in (start, *start.parents) for name in CONFIG)
+def config_file(
+    path: str | PathLike[str] | None = None, name: str | PathLike[str] | None = None
+) -> Path | None:
+    """Return the file that describes the workspace, by default a ``config.json``."""
+    start = Path(path or "")
+    if start.is_file():
+        return start
+    if not start.exists():
+        return None
+    names = CONFIG if name is None else (name, Path(OF_AZURE, name))
+    start = start.absolute()
+    files = (folder / one for folder in (start, *start.parents) for one in names)
     return next((file for file in files if file.is_file()), None)
+
+
+def undescribed(
+    caller: str,
+    written: str,
+    path: str | PathLike[str] | None,
+    name: str | PathLike[str] | None,
+) -> UsageError:
+    """Return the error where `config_file` returns none, or one that names no folder."""
+    file = config_file(path, name)
+    if file is not None:
+        where = f"{file} has no root"
+    elif path is not None and not Path(path).exists():
+        where = f"{path} does not exist"
+    else:
+        where = f"no {name or CONFIG[0]} was found"
+    msg = f"{caller}: there is no Azure here, and {where}. {INSTEAD.format(written)}"
+    return UsageError(msg)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure._assets import given_places
 from daskprs.azure._pipeline_folder import WORKSPACE
 from daskprs.azure._registry import Registry
-from daskprs.azure.v1.workspace import Workspace
+from daskprs.azure.v1.workspace import Workspace, config_file, undescribed
 from daskprs.azure.v2.asset import Data, Model
 from daskprs.azure.v2.asset_operations import (
     ComponentOperations,
@@ -115,21 +114,24 @@ class MLClient:
         """Return a client of the workspace that a ``config.json`` names.
 
         The path is that of the file, or of the folder from which the file is looked for, upwards.
-        `file_name` is another name of the file, in that folder.
+        `file_name` is another name of the file. Without any file, the client is that of the default
+        workspace.
 
         Raises
         ------
         UsageError
-            When the file cannot be read.
+            When the file does not exist, cannot be read or has no ``root``, and none is given.
 
         """
-        if file_name is not None and (named := Path(path or "", file_name)).is_file():
-            path = named
-        described = None if path is None else Workspace.described(path)
-        if described is None:
+        is_named = path is not None or file_name is not None
+        if given.get("root") is not None or not (is_named or config_file()):
             return cls(credential, **given)
+        described = Workspace.described(path, file_name)
+        if described is None:
+            raise undescribed("MLClient.from_config", "MLClient", path, file_name)
         roots = {name: one.root for name, one in described.datastores.items()}
-        return cls(credential, root=described.root, datastores=roots, **given)
+        stores = {**roots, **(given.pop("datastores", None) or {})}
+        return cls(credential, root=described.root, datastores=stores, **given)
 
     def assets(self) -> Assets:
         """Return the places of all that is registered and of all that was given."""

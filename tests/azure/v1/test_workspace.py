@@ -51,6 +51,11 @@ def test_a_config_file_with_a_folder_makes_the_first_cell_run(
     (tmp_path / ".azureml").mkdir()
     (tmp_path / "config.json").rename(tmp_path / ".azureml" / "config.json")
     assert Workspace.from_config().root == tmp_path / "store"
+    Path("mine.json").write_text('{"root": "own"}')
+    mine = Workspace.from_config(".", _file_name="mine.json")
+    assert mine.root == tmp_path / "code" / "own"
+    with pytest.raises(UsageError, match="and nowhere does not exist"):
+        Workspace.from_config("nowhere")
 
 
 def test_the_ids_of_azure_are_enough_beside_a_config_file(tmp_path: Path) -> None:

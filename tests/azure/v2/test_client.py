@@ -379,10 +379,18 @@ def test_two_assets_of_one_short_name_are_never_mixed_up(client: MLClient) -> No
 
 
 def test_a_workspace_is_the_folder_that_a_config_names(client: MLClient, tmp_path: Path) -> None:
-    """One of Azure's own names none; given datastores and assets are found."""
+    """One of Azure's own names none, and is refused; given datastores and assets are found."""
     assert client.workspace.root == tmp_path / "daskprs-workspace"
-    Path("config.json").write_text(json.dumps({"subscription_id": "1", "workspace_name": "w"}))
     assert MLClient.from_config().workspace.root == tmp_path / "daskprs-workspace"
+    Path("config.json").write_text(json.dumps({"subscription_id": "1", "workspace_name": "w"}))
+    for given, told in (
+        ({}, r"config\.json has no root\. Write MLClient\(root='FOLDER'\)"),
+        ({"path": "no/x.json"}, r"no/x\.json does not exist"),
+        ({"file_name": "x.json"}, r"no x\.json was found"),
+    ):
+        with pytest.raises(UsageError, match=f"^MLClient.from_config: .*, and .*{told}"):
+            MLClient.from_config(**given)
+    assert MLClient.from_config(root="here").workspace.root == tmp_path / "here"
     Path("config.json").write_text(json.dumps({"root": "ws", "datastores": {"blobs": "data"}}))
     named = MLClient.from_config(
         datastores={"more": "src"},
@@ -392,9 +400,9 @@ def test_a_workspace_is_the_folder_that_a_config_names(client: MLClient, tmp_pat
     assert named.assets().environments == {"e": sys.executable}
     assert named.workspace.root == tmp_path / "ws"
     Path("src/other.json").write_text(json.dumps({"root": "ws"}))
-    assert MLClient.from_config(path="src", file_name="other.json").workspace.root == (
-        tmp_path / "src" / "ws"
-    )
+    for more in ({}, {"datastores": {"more": "src"}}):
+        found = MLClient.from_config(path="src", file_name="other.json", **more)
+        assert found.workspace.root == tmp_path / "src" / "ws"
     assert MLClient.from_config(file_name="config.json").workspace.root == tmp_path / "ws"
     assert [one.name for one in named.datastores.list()] == ["workspaceblobstore", "blobs", "more"]
     assert named.datastores.get_default().root == str(tmp_path / "ws")

@@ -30,12 +30,24 @@ COMPONENT = "component.yml"
 ENDPOINT = "endpoint.yaml"
 
 
-class ResourceNotFoundError(UsageError):
+class AzureError(UsageError):
+    """The base of the errors that notebooks catch by the names of ``azure.core``."""
+
+
+class HttpResponseError(AzureError):
+    """The same; only the next two are raised here."""
+
+
+class ResourceNotFoundError(HttpResponseError):
     """A name or version that a workspace does not have."""
 
 
-class ResourceExistsError(UsageError):
+class ResourceExistsError(HttpResponseError):
     """A version, or the name of a job, that a workspace has already."""
+
+
+class ClientAuthenticationError(HttpResponseError):
+    """An error that is never raised: nothing here needs authorization."""
 
 
 class Registry:

@@ -28,13 +28,28 @@ class UnknownContainer(ValueError):  # noqa: N818 - it says what is wrong
 
 
 try:  # where azure-core is installed, scripts catch its errors
-    from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+    from azure.core.exceptions import (
+        AzureError,
+        ClientAuthenticationError,
+        HttpResponseError,
+        ResourceExistsError,
+        ResourceNotFoundError,
+    )
 except ImportError:
 
-    class ResourceNotFoundError(Exception):  # type: ignore[no-redef]
+    class AzureError(Exception):  # type: ignore[no-redef]
+        """The base of the errors of Azure's clients."""
+
+    class HttpResponseError(AzureError):  # type: ignore[misc, no-redef]
+        """The base of the next three, of which the first is never raised here."""
+
+    class ClientAuthenticationError(HttpResponseError):  # type: ignore[misc, no-redef]
+        """Nothing here needs authorization."""
+
+    class ResourceNotFoundError(HttpResponseError):  # type: ignore[misc, no-redef]
         """A blob that does not exist."""
 
-    class ResourceExistsError(Exception):  # type: ignore[no-redef]
+    class ResourceExistsError(HttpResponseError):  # type: ignore[misc, no-redef]
         """A blob that exists, and is not to be overwritten."""
 
 
@@ -46,6 +61,8 @@ class DefaultAzureCredential:
 
 
 ManagedIdentityCredential = AzureCliCredential = DefaultAzureCredential
+ClientSecretCredential = EnvironmentCredential = ChainedTokenCredential = DefaultAzureCredential
+WorkloadIdentityCredential = CertificateCredential = DefaultAzureCredential
 
 
 class BlobProperties(NamedTuple):

@@ -1,4 +1,7 @@
-"""What SDK v1 has and is not built here: it can be imported, and its use says what to write."""
+"""What an SDK has and is not built here: it can be imported, and its use says what to write.
+
+SDK v1 and SDK v2 each have a file of such names.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,20 @@ from daskprs.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FILE = Path(__file__).with_name("names.toml")
-ELSE = "leave out the cells that use it, or do the same in a PythonScriptStep"
+SDKS = Path(__file__).parents[1]
+"""The folder of the folders of the SDKs."""
+FILE = SDKS / "v1/names.toml"
+ELSE = {
+    "v1": "leave out the cells that use it, or do the same in a PythonScriptStep",
+    "v2": "leave out the cells that use it, or write a command() that does the same",
+}
 """The next step for a name of no weight."""
 
 
 @cache
-def _content() -> tuple[frozenset[str], dict[str, str]]:
-    """Return the names that the SDK has, and the next step for some of them."""
-    found = tomllib.loads(FILE.read_text("utf-8"))
+def _content(sdk: str) -> tuple[frozenset[str], dict[str, str]]:
+    """Return the names that an SDK has, and the next step for some of them."""
+    found = tomllib.loads((SDKS / sdk / FILE.name).read_text("utf-8"))
     names = frozenset(name for group in found["names"].values() for name in group.split())
     instead = {name: do for do, group in found["instead"].items() for name in group.split()}
     return names, instead
@@ -32,25 +40,35 @@ class NotBuiltError(UsageError, AttributeError):
     """A use of what is not built here; an AttributeError, since `hasattr` and `getattr` ask."""
 
 
-def not_built(name: str) -> type[NotBuilt] | None:
-    """Return what stands for a public name of the SDK; None for a name that it does not have."""
-    if name not in _content()[0]:
+def not_built(name: str, sdk: str = "v1") -> type[NotBuilt] | None:
+    """Return what stands for a public name of an SDK; None for a name that it does not have."""
+    names, instead = _content(sdk)
+    if name not in names:
         return None
-    return type(name, (NotBuilt,), {"__instead__": _content()[1].get(name, ELSE)})
+    return type(name, (NotBuilt,), {"__instead__": instead.get(name, ELSE[sdk]), "__sdk__": sdk})
 
 
-def _refusal(name: str, next_step: str) -> NotBuiltError:
+def not_built_in_v2(name: str) -> type[NotBuilt]:
+    """Return what stands for a name of SDK v2: the `__getattr__` of modules that have few."""
+    found = not_built(name, "v2")
+    if found is None:
+        raise AttributeError(name)
+    return found
+
+
+def _refusal(name: str, next_step: str, sdk: str) -> NotBuiltError:
     end = "" if next_step.endswith("?") else "."
-    return NotBuiltError(f"{name} of Azure's SDK v1 is not available here: {next_step}{end}")
+    return NotBuiltError(f"{name} of Azure's SDK {sdk} is not available here: {next_step}{end}")
 
 
 class _Refusing(type):
     """Refuses calls, attributes and items of a class."""
 
     __instead__: str
+    __sdk__: str
 
     def __call__(cls, *_: Any, **__: Any) -> Any:
-        raise _refusal(_original(cls), cls.__instead__)
+        raise _refusal(_original(cls), cls.__instead__, cls.__sdk__)
 
     __getitem__ = __iter__ = __call__
 
@@ -58,7 +76,7 @@ class _Refusing(type):
         if attribute.startswith("_"):  # what Python itself asks
             raise AttributeError(attribute)
         name = f"{_original(cls)}.{attribute}"
-        raise _refusal(name, cls.__instead__)
+        raise _refusal(name, cls.__instead__, cls.__sdk__)
 
 
 class NotBuilt(Exception, metaclass=_Refusing):  # noqa: N818 - it stands for classes of all kinds
@@ -67,7 +85,8 @@ class NotBuilt(Exception, metaclass=_Refusing):  # noqa: N818 - it stands for cl
     It is an exception, so that notebooks may name it after ``except``.
     """
 
-    __instead__ = ELSE
+    __instead__ = ELSE["v1"]
+    __sdk__ = "v1"
 
 
 def _original(cls: type) -> str:
@@ -87,6 +106,8 @@ class _Known(type):
 class Known(metaclass=_Known):
     """The base of the classes that are built: other attributes are refused with a next step."""
 
+    __sdk__ = "v1"
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, attribute: str) -> Any:
@@ -99,10 +120,11 @@ def _unknown(cls: type, attribute: str, more: Iterable[str]) -> AttributeError:
     """Return the error for an attribute that is not built."""
     if attribute.startswith("_"):  # what Python and notebooks themselves ask
         return AttributeError(f"{cls.__name__} has no attribute {attribute!r}")
-    steps = _content()[1]
+    sdk = getattr(cls, "__sdk__", "v1")
+    steps = _content(sdk)[1]
     owners = [base.__name__ for base in cls.__mro__]
     listed = next(
         (steps[f"{one}.{attribute}"] for one in owners if f"{one}.{attribute}" in steps), ""
     )
     known = sorted(one for one in {*dir(cls), *more} if not one.startswith("_"))
-    return _refusal(f"{cls.__name__}.{attribute}", listed or nearest_of(attribute, known))
+    return _refusal(f"{cls.__name__}.{attribute}", listed or nearest_of(attribute, known), sdk)

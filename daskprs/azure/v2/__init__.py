@@ -3,6 +3,8 @@
 Notebooks run with their imports changed: ``azure.ai.ml`` becomes ``daskprs.azure.v2``. What they
 import from ``azure.identity`` and ``azure.core.exceptions`` is here, too. Each object ends as the
 values of a YAML file, and runs as that file does.
+
+What is not built can be imported, and its use says what to write instead: ``names.toml`` lists it.
 """
 
 from __future__ import annotations
@@ -10,10 +12,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daskprs._lazy_exports import lazy_exports
-from daskprs.azure.v2.absent import refuse_absent
+from daskprs.azure.v1.absent import not_built
 
 if TYPE_CHECKING:
-    from daskprs.azure._registry import ResourceExistsError, ResourceNotFoundError
+    from daskprs.azure._registry import (
+        AzureError,
+        ClientAuthenticationError,
+        HttpResponseError,
+        ResourceExistsError,
+        ResourceNotFoundError,
+    )
     from daskprs.azure.v2.asset import Data, Model, load_data, load_model
     from daskprs.azure.v2.batch import (
         BatchDeployment,
@@ -32,10 +40,26 @@ if TYPE_CHECKING:
         InputOutputModes,
     )
     from daskprs.azure.v2.credential import (
+        AuthorizationCodeCredential,
         AzureCliCredential,
+        AzureDeveloperCliCredential,
+        AzurePipelinesCredential,
+        AzurePowerShellCredential,
+        CertificateCredential,
+        ChainedTokenCredential,
+        ClientAssertionCredential,
+        ClientSecretCredential,
         DefaultAzureCredential,
+        DeviceCodeCredential,
+        EnvironmentCredential,
         InteractiveBrowserCredential,
         ManagedIdentityCredential,
+        OnBehalfOfCredential,
+        SharedTokenCacheCredential,
+        UsernamePasswordCredential,
+        VisualStudioCodeCredential,
+        WorkloadIdentityCredential,
+        get_bearer_token_provider,
     )
     from daskprs.azure.v2.dsl import pipeline
     from daskprs.azure.v2.entities import (
@@ -50,6 +74,7 @@ if TYPE_CHECKING:
         PipelineJobSettings,
         ResourceConfiguration,
         RetrySettings,
+        load_compute,
         load_environment,
     )
     from daskprs.azure.v2.function_component import command_component
@@ -67,36 +92,56 @@ _NAMES = {
     "shell_command": "CommandComponent command",
     "component": "Component load_component load_job",
     "constants": "AssetTypes BatchDeploymentOutputAction InputOutputModes",
-    "credential": """AzureCliCredential DefaultAzureCredential InteractiveBrowserCredential
-        ManagedIdentityCredential""",
+    "credential": """AuthorizationCodeCredential AzureCliCredential
+        AzureDeveloperCliCredential AzurePipelinesCredential AzurePowerShellCredential
+        CertificateCredential ChainedTokenCredential ClientAssertionCredential
+        ClientSecretCredential DefaultAzureCredential DeviceCodeCredential
+        EnvironmentCredential InteractiveBrowserCredential ManagedIdentityCredential
+        OnBehalfOfCredential SharedTokenCacheCredential UsernamePasswordCredential
+        VisualStudioCodeCredential WorkloadIdentityCredential get_bearer_token_provider""",
     "dsl": "pipeline",
     "entities": """AmlCompute BatchRetrySettings BuildContext CodeConfiguration CommandJobLimits
         Environment JobResourceConfiguration JobService PipelineJobSettings ResourceConfiguration
-        RetrySettings load_environment""",
+        RetrySettings load_compute load_environment""",
     "function_component": "command_component",
     "parallel": "RunFunction parallel_run_function",
     "pipeline_job": "PipelineJob",
     "ports": "Input Output",
 }
 _HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
-_HOMES |= dict.fromkeys(("ResourceExistsError", "ResourceNotFoundError"), "daskprs.azure._registry")
+_ERRORS = """AzureError ClientAuthenticationError HttpResponseError ResourceExistsError
+    ResourceNotFoundError"""
+_HOMES |= dict.fromkeys(_ERRORS.split(), "daskprs.azure._registry")
 
 __all__ = [
     "AmlCompute",
     "AssetTypes",
+    "AuthorizationCodeCredential",
     "AzureCliCredential",
+    "AzureDeveloperCliCredential",
+    "AzureError",
+    "AzurePipelinesCredential",
+    "AzurePowerShellCredential",
     "BatchDeployment",
     "BatchDeploymentOutputAction",
     "BatchEndpoint",
     "BatchRetrySettings",
     "BuildContext",
+    "CertificateCredential",
+    "ChainedTokenCredential",
+    "ClientAssertionCredential",
+    "ClientAuthenticationError",
+    "ClientSecretCredential",
     "CodeConfiguration",
     "CommandComponent",
     "CommandJobLimits",
     "Component",
     "Data",
     "DefaultAzureCredential",
+    "DeviceCodeCredential",
     "Environment",
+    "EnvironmentCredential",
+    "HttpResponseError",
     "Input",
     "InputOutputModes",
     "InteractiveBrowserCredential",
@@ -107,6 +152,7 @@ __all__ = [
     "Model",
     "ModelBatchDeployment",
     "ModelBatchDeploymentSettings",
+    "OnBehalfOfCredential",
     "Output",
     "PipelineComponentBatchDeployment",
     "PipelineJob",
@@ -116,11 +162,17 @@ __all__ = [
     "ResourceNotFoundError",
     "RetrySettings",
     "RunFunction",
+    "SharedTokenCacheCredential",
+    "UsernamePasswordCredential",
+    "VisualStudioCodeCredential",
+    "WorkloadIdentityCredential",
     "command",
     "command_component",
+    "get_bearer_token_provider",
     "load_batch_deployment",
     "load_batch_endpoint",
     "load_component",
+    "load_compute",
     "load_data",
     "load_environment",
     "load_job",
@@ -133,6 +185,5 @@ _find, __dir__ = lazy_exports(__name__, _HOMES, globals())
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of the SDK; one that is not here is refused with what to do instead."""
-    refuse_absent(name)
-    return _find(name)
+    """Return a name of the SDK; one that is not built is refused when it is used."""
+    return not_built(name, "v2") or _find(name)

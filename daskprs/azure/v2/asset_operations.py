@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from daskprs.azure._registry import MODELS, reference_to
+from daskprs.azure._registry import MODELS, copy, reference_to
 from daskprs.azure.v1.model import Model as CopiedModel
 from daskprs.azure.v2.asset import Data, Model
 from daskprs.azure.v2.component import Component, FileComponent
@@ -14,11 +14,12 @@ from daskprs.azure.v2.dsl import PipelineFunction
 from daskprs.azure.v2.entities import AmlCompute, Environment
 from daskprs.azure.v2.entity import as_yaml
 from daskprs.azure.v2.node import Node
-from daskprs.azure.v2.operations import Operations, Poller, T
+from daskprs.azure.v2.operations import KnownInV2, Operations, Poller, T
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
     import builtins
+    from os import PathLike
 
     from daskprs.azure.v2.client import MLClient
 
@@ -83,6 +84,14 @@ class ModelOperations(_Registered[Model]):
             version=model.version,
         )
         return self.get(kept.name, kept.version)
+
+    def download(
+        self, name: str, version: Any = None, download_path: str | PathLike[str] = "."
+    ) -> None:
+        """Copy a version of a model, by default the last, into a folder of its name."""
+        version = self._registry.version(MODELS, name, version, None)
+        source = self._registry.copied(MODELS, name, version)
+        copy(source, Path(download_path, name, source.name))
 
     def _made(self, name: str, version: str) -> Model:
         record = self._registry.record(MODELS, name, version)
@@ -206,3 +215,29 @@ class StoreFolder:
 
     def __repr__(self) -> str:
         return f"StoreFolder({self.name!r}, {self.root!r})"
+
+
+class WorkspaceOperations(Operations):
+    """Workspaces: that of the client, by any name."""
+
+    def get(self, name: str | None = None) -> FolderWorkspace:
+        """Return the workspace of the client."""
+        return FolderWorkspace(self._client, name or self._client.workspace_name)
+
+    def list(self) -> builtins.list[FolderWorkspace]:
+        """Return the workspace of the client alone."""
+        return [self.get()]
+
+
+class FolderWorkspace(KnownInV2):
+    """A workspace by name; MLflow, where it is installed, writes its own files into its folder."""
+
+    location = "local"
+
+    def __init__(self, client: MLClient, name: str) -> None:
+        self.name = name
+        self.resource_group = client.resource_group_name
+        self.mlflow_tracking_uri = (client.workspace.root / "mlruns").as_uri()
+
+    def __repr__(self) -> str:
+        return f"FolderWorkspace({self.name!r})"

@@ -17,6 +17,7 @@ from daskprs.azure.v2.asset_operations import (
     DatastoreOperations,
     EnvironmentOperations,
     ModelOperations,
+    WorkspaceOperations,
 )
 from daskprs.azure.v2.batch import BatchEndpoint
 from daskprs.azure.v2.batch_operations import BatchDeploymentOperations, BatchEndpointOperations
@@ -24,6 +25,7 @@ from daskprs.azure.v2.component import Component
 from daskprs.azure.v2.dsl import PipelineFunction
 from daskprs.azure.v2.entities import AmlCompute, Environment
 from daskprs.azure.v2.job_operations import JobOperations
+from daskprs.azure.v2.operations import KnownInV2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v2.operations import Poller
 
 
-class MLClient:
+class MLClient(KnownInV2):
     """A workspace in a folder: jobs run here, and what is registered is found again.
 
     Parameters
@@ -96,6 +98,7 @@ class MLClient:
         self.environments = EnvironmentOperations(self)
         self.compute = ComputeOperations(self)
         self.datastores = DatastoreOperations(self)
+        self.workspaces = WorkspaceOperations(self)
         self.batch_endpoints = BatchEndpointOperations(self)
         self.batch_deployments = BatchDeploymentOperations(self)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from daskprs.azure.v1.absent import not_built_in_v2
+
 
 class AssetTypes:
     """Types of inputs, outputs, data and models."""
@@ -32,3 +34,6 @@ class BatchDeploymentOutputAction:
 
     APPEND_ROW = "append_row"
     SUMMARY_ONLY = "summary_only"
+
+
+__getattr__ = not_built_in_v2

@@ -13,7 +13,7 @@ from daskprs.azure._deployments.form import CodeConfiguration as CodeForm
 from daskprs.azure._deployments.form import DeploymentResources
 from daskprs.azure._deployments.form import RetrySettings as RetrySettingsForm
 from daskprs.azure._pipelines.forms import LimitsForm, ResourcesForm, RetryForm, SettingsForm
-from daskprs.azure.v2.absent import refuse_absent
+from daskprs.azure.v1.absent import not_built
 from daskprs.azure.v2.entity import Entity
 
 if TYPE_CHECKING:
@@ -122,6 +122,11 @@ def load_environment(source: str | os.PathLike[str]) -> Environment:
     return Environment.load(Path(source))
 
 
+def load_compute(source: str | os.PathLike[str]) -> AmlCompute:
+    """Read a compute from its YAML file."""
+    return AmlCompute.load(Path(source))
+
+
 _HOMES = {
     "Data": "daskprs.azure.v2.asset",
     "Model": "daskprs.azure.v2.asset",
@@ -143,6 +148,5 @@ _find, __dir__ = lazy_exports(__name__, _HOMES, globals())
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of the SDK's module; one that is not here is refused with what to do."""
-    refuse_absent(name)
-    return _find(name)
+    """Return a name of the SDK's module; one that is not built is refused when it is used."""
+    return not_built(name, "v2") or _find(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from daskprs.azure.v1.absent import Known
+
 if TYPE_CHECKING:
     from daskprs.azure.v2.client import MLClient
 
@@ -33,7 +35,13 @@ class Poller(Generic[T]):
         return "Succeeded"
 
 
-class Operations:
+class KnownInV2(Known):
+    """The base of what refuses attributes of SDK v2 that are not built, with a next step."""
+
+    __sdk__ = "v2"
+
+
+class Operations(KnownInV2):
     """One kind of things in a workspace."""
 
     def __init__(self, client: MLClient) -> None:

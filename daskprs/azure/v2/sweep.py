@@ -1,13 +1,7 @@
-"""The module of sweeps, which are refused: each name says what to write instead."""
+"""The module of sweeps, which are not built: each name says what to write instead."""
 
 from __future__ import annotations
 
-from typing import Any
+from daskprs.azure.v1.absent import not_built_in_v2
 
-from daskprs.azure.v2.absent import refuse_absent
-
-
-def __getattr__(name: str) -> Any:
-    """Refuse every name of the SDK's module."""
-    refuse_absent(name)
-    raise AttributeError(name)
+__getattr__ = not_built_in_v2

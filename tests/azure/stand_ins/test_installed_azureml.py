@@ -76,8 +76,10 @@ PARTS = {
     "azureml/fsspec/__init__": "REAL = True\n",
     "azure/core/__init__": "REAL = True\n",
     "azure/core/exceptions": (
-        "class ResourceNotFoundError(Exception):\n    pass\n"
-        "class ResourceExistsError(Exception):\n    pass\n"
+        "class AzureError(Exception):\n    pass\n"
+        "HttpResponseError = ClientAuthenticationError = AzureError\n"
+        "class ResourceNotFoundError(AzureError):\n    pass\n"
+        "ResourceExistsError = ResourceNotFoundError\n"
     ),
 }
 """As several packages have them; none of these has all, and `azure` has no module of its own."""

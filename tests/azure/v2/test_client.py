@@ -307,6 +307,8 @@ def test_what_is_registered_is_found_by_name_and_version(client: MLClient) -> No
         client.models.create_or_update(Model(name="m", path="model", version="7"))
     with pytest.raises(UsageError, match="whole number"):
         client.models.create_or_update(Model(name="m", path="model", version="v1"))
+    client.models.download("m", version="1", download_path="down")
+    assert Path("down/m/model/weights").read_text() == "w"
     places = client.assets()
     assert places.place("azureml:d@latest", Path()) == Path("src").absolute()
     assert places.place("d@latest", Path()) == Path("src").absolute()
@@ -404,6 +406,19 @@ def test_a_workspace_is_the_folder_that_a_config_names(client: MLClient, tmp_pat
         found = MLClient.from_config(path="src", file_name="other.json", **more)
         assert found.workspace.root == tmp_path / "src" / "ws"
     assert MLClient.from_config(file_name="config.json").workspace.root == tmp_path / "ws"
+    own = named.workspaces.get(named.workspace_name)
+    assert (own.name, own.location) == (named.workspace_name, "local")
+    assert own.mlflow_tracking_uri == (tmp_path / "ws/mlruns").as_uri()
+    for owner, attribute, told in (
+        (named, "schedules", r"^MLClient\.schedules of Azure's SDK v2 is .*: let a scheduler"),
+        (named.jobs, "validate", r"^JobOperations\.validate .*create_or_update"),
+        (named.jobs, "archive", r"^JobOperations\.archive "),
+        (named.models, "lists", r"did you mean 'list'\?$"),
+        (own, "tags", "known are location, "),
+    ):
+        assert not hasattr(owner, attribute)
+        with pytest.raises(UsageError, match=told):
+            getattr(owner, attribute)
     assert [one.name for one in named.datastores.list()] == ["workspaceblobstore", "blobs", "more"]
     assert named.datastores.get_default().root == str(tmp_path / "ws")
     places = named.assets()

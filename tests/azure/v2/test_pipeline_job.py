@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from importlib import import_module
 from inspect import signature
@@ -19,6 +20,7 @@ from daskprs.azure._deployments.batch_deployment import BatchDeployment as FileD
 from daskprs.azure._pipeline_folder import PipelineFolder
 from daskprs.azure._pipelines.file import Pipeline, read_pipeline
 from daskprs.azure._pipelines.values import CallerInputs
+from daskprs.azure.v1.absent import NotBuiltError
 from daskprs.azure.v2 import (
     BatchDeployment,
     BatchEndpoint,
@@ -611,13 +613,32 @@ def test_what_cannot_be_meant_is_refused_where_it_is_written(wrong: Any, told: s
 
 
 def test_names_that_are_not_here_are_refused_with_what_to_do() -> None:
-    """When they are imported."""
-    for module, name in {"": "spark", ".sweep": "Choice", ".entities": "OnlineEndpoint"}.items():
-        with pytest.raises(ImportError, match=f"has no {name}: .* "):
-            getattr(import_module(f"daskprs.azure.v2{module}"), name)
+    """When they are used; each name in the data file is one that is not built."""
+    names = {
+        "": "spark",
+        ".sweep": "Choice",
+        ".entities": "AzureBlobDatastore",
+        ".exceptions": "DeploymentException",
+        ".constants": "TimeZone",
+    }
+    for module, name in names.items():
+        absent = getattr(import_module(f"daskprs.azure.v2{module}"), name)
+        with pytest.raises(NotBuiltError, match=f"^{name} of Azure's SDK v2 is not available here"):
+            absent()
+        with pytest.raises(AttributeError, match="no_such"):
+            _ = import_module(f"daskprs.azure.v2{module}").no_such
     import daskprs.azure.v2 as sdk
-    from daskprs.azure.v2 import entities
+    from daskprs.azure.v2 import entities, exceptions
 
+    assert issubclass(sdk.ResourceNotFoundError, sdk.HttpResponseError)
+    assert issubclass(UsageError, exceptions.ValidationException)
+    content = tomllib.loads(Path(str(sdk.__file__)).with_name("names.toml").read_text())
+    listed = {name for group in content["names"].values() for name in group.split()}
+    assert listed.isdisjoint(sdk.__all__)
+    for name in " ".join(content["instead"].values()).split():
+        assert "." in name or name in listed, name
+    token = sdk.get_bearer_token_provider(sdk.ClientSecretCredential("t", "c", "s"), "scope")
+    assert token() == ""
     assert sdk.__all__ == sorted(sdk.__all__)
     assert all(getattr(sdk, name).__name__ == name for name in sdk.__all__)
     assert entities.Data is sdk.Data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas as pd
 
@@ -123,6 +124,34 @@ class AbstractDataset(Known):
         """Return the dataset as an input of a step."""
         return DatasetConsumptionConfig(name, self)
 
+    def _cut(self, choose: Callable[[range], Iterable[Iterable[int]]]) -> list[Self]:
+        """Return datasets of the files or rows that are chosen among the positions of all."""
+        raise NotImplementedError
+
+    def take(self, count: int) -> Self:
+        """Return the first files, or the first rows, in memory."""
+        return self._cut(lambda every: [every[:count]])[0]
+
+    def skip(self, count: int) -> Self:
+        """Return all but the first files, or all but the first rows, in memory."""
+        return self._cut(lambda every: [every[count:]])[0]
+
+    def take_sample(self, probability: float, seed: int | None = None) -> Self:
+        """Return a random part of the files or rows, each with this probability."""
+        return self.random_split(probability, seed)[0]
+
+    def random_split(self, percentage: float, seed: int | None = None) -> tuple[Self, Self]:
+        """Return two random parts, of which the first has about this share of files or rows."""
+
+        def chosen(every: range) -> Iterator[list[int]]:
+            draw = random.Random(seed).random  # noqa: S311 - it keeps no secret
+            first = {one for one in every if draw() < percentage}
+            yield sorted(first)
+            yield [one for one in every if one not in first]
+
+        first, second = self._cut(chosen)
+        return first, second
+
     def get_partition_key_values(
         self, partition_keys: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
@@ -187,6 +216,11 @@ class FileDataset(AbstractDataset):
         is_fixed = WILDCARDS.isdisjoint
         return "/".join(takewhile(is_fixed, path.split("/"))) or "/"
 
+    def _cut(self, choose: Callable[[range], Iterable[Iterable[int]]]) -> list[Self]:
+        paths = [path for path, _ in self._files()]
+        parts = choose(range(len(paths)))
+        return [type(self)([paths[at] for at in one], self.reading) for one in parts]
+
     def _files(self) -> Iterator[tuple[str, str]]:
         for files in discover(self.data):
             for one in files:
@@ -217,9 +251,10 @@ class TabularDataset(AbstractDataset):
             first = 1 if self.reading.get("include_path_column") else 0
             return names[first:], [*table.path_names]
 
-    def take(self, count: int) -> TabularDataset:
-        """Return the first rows, in memory."""
-        return TabularDataset(self.to_pandas_dataframe().head(count), {})
+    def _cut(self, choose: Callable[[range], Iterable[Iterable[int]]]) -> list[Self]:
+        frame = self.to_pandas_dataframe()
+        parts = (frame.iloc[[*one]] for one in choose(range(len(frame))))
+        return [type(self)(one.reset_index(drop=True), {}) for one in parts]
 
     def keep_columns(self, columns: Sequence[str] | str) -> TabularDataset:
         """Return the table with these columns only."""

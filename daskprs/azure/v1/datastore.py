@@ -99,6 +99,11 @@ class Datastore(Known):
 
     register_azure_file_share = register_azure_data_lake_gen2 = register_azure_blob_container
 
+    def set_as_default(self) -> None:
+        """Make it the default datastore of its workspace, while that object lives."""
+        if self.workspace is not None:
+            self.workspace.set_default_datastore(self.name)
+
     def path(self, path: str | None = None) -> DataPath:
         """Return a path on this datastore."""
         return DataPath(self, path or "")

@@ -284,19 +284,29 @@ class AmlCompute(Known):
     def wait_for_completion(self, *_: Any, **__: Any) -> None:
         """Return at once: there is nothing to wait for."""
 
-    def get_status(self) -> Any:
-        """Return the state of one node, this machine; `serialize` gives its name and location."""
-        return SimpleNamespace(
-            allocation_state="Steady",
-            current_node_count=1,
-            target_node_count=1,
-            serialize=lambda: {"name": self.name, "location": "local"},
-        )
+    def get_status(self) -> AmlComputeStatus:
+        """Return the state of one node, this machine."""
+        return AmlComputeStatus(self.name)
 
     def delete(self) -> None:
         """Remove the target from its workspace."""
         if self.workspace is not None:
             self.workspace.compute_targets.pop(self.name, None)
+
+
+class AmlComputeStatus(Known):
+    """The state of one node, this machine."""
+
+    allocation_state = "Steady"
+    current_node_count = target_node_count = 1
+    scale_settings = SimpleNamespace(minimum_node_count=1, maximum_node_count=1)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def serialize(self) -> dict[str, Any]:
+        """Return the name and the location of the compute."""
+        return {"name": self._name, "location": "local"}
 
 
 class ComputeInstance(AmlCompute):

@@ -174,7 +174,10 @@ def test_what_a_script_writes_into_outputs_is_uploaded() -> None:
     )
     ws = Workspace(root="store")
     assert Experiment(ws, "e").start_logging().get_details_with_logs()["logFiles"] == {}
-    assert ws.compute_targets["cpu"].get_status().allocation_state == "Steady"
+    status = ws.compute_targets["cpu"].get_status()
+    assert (status.allocation_state, status.scale_settings.maximum_node_count) == ("Steady", 1)
+    with pytest.raises(NotBuiltError, match="known are allocation_state"):
+        _ = status.vm_size
     run = Experiment(ws, "train").submit(v1.ScriptRunConfig("src", "train.py"))
     assert run.get_file_names() == ["outputs/m.pkl"]
     files = sorted(str(one) for one in Path("src").rglob("*") if one.is_file())

@@ -59,6 +59,9 @@ def test_tables_are_read_as_they_are_described(store: Datastore) -> None:
         "name": ["a", "a", "b"],
     }
     assert tables.take(2).to_pandas_dataframe().equals(frame.head(2))
+    assert tables.skip(2).to_pandas_dataframe()["n"].tolist() == [3.0]
+    with pytest.raises(UsageError, match=r"TabularDataset\.filter .*register_pandas_dataframe"):
+        tables.filter(None)  # type: ignore[attr-defined]
     for one in (tables.keep_columns(["t"]), tables.drop_columns("n")):
         assert list(one.to_pandas_dataframe()) == ["t", "year", "name"]
 
@@ -216,6 +219,23 @@ def test_outputs_are_read_by_extension_glob_and_format(store: Datastore) -> None
     output.read_delimited_files(separator=";", path_glob="*/a.csv", quoted_line_breaks=True)
     read: Any = output.as_dataset().located()
     assert read.to_pandas_dataframe()["n"].tolist() == [1, 2]
+
+
+def test_a_dataset_is_cut_into_parts(store: Datastore) -> None:
+    """By position, or by chance, which a seed repeats; no row and no file is in two parts."""
+    files = Dataset.File.from_files(store.path("**/*.csv"))
+    assert files.take(1).to_path() == ["/a.csv"]
+    assert files.skip(1).to_path() == ["/b.csv"]
+    rows = Dataset.Tabular.register_pandas_dataframe(
+        pd.DataFrame({"n": range(100)}), store, "hundred"
+    )
+    first, second = rows.random_split(0.3, seed=1)
+    again, rest = (one.to_pandas_dataframe()["n"].tolist() for one in (first, second))
+    assert 15 < len(again) < 45
+    assert sorted(again + rest) == [*range(100)]
+    sample = rows.take_sample(0.3, seed=1).to_pandas_dataframe()
+    assert sample["n"].tolist() == again
+    assert sample.index.tolist() == [*range(len(again))]
 
 
 def test_files_are_found_copied_and_told(store: Datastore) -> None:

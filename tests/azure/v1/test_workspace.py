@@ -74,6 +74,8 @@ def test_the_ids_of_azure_are_enough_beside_a_config_file(tmp_path: Path) -> Non
     assert ws.datastore("sounds").root == tmp_path / "sounds"
     assert ws.datastore("more").root == tmp_path / "more"
     assert ws.get_default_datastore().workspace is ws
+    ws.datastore("more").set_as_default()
+    assert ws.get_default_datastore().name == "more"
     assert ws.environment("e").python == sys.executable
 
 

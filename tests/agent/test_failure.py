@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from daskprs._agent.child.beside_script import hint_at_import
 from daskprs._agent.child.failure import may_pass
 from daskprs._agent.child.fatal_errors import is_fatal
 from daskprs._agent.child.file_at_hand import hint_at_file
@@ -141,6 +142,16 @@ def test_a_parser_that_refuses_the_flags_of_the_job_is_explained() -> None:
         parser.parse_args(["--logging_level", "INFO"])
     assert message_of(ended.value).endswith("use parse_known_args() of the parser")
     assert "parser" not in message_of(SystemExit(2))
+
+
+@pytest.mark.parametrize(("file", "module"), [("a.py", "MODULE"), ("b/a.py", "b.MODULE")])
+def test_a_relative_import_is_told_how_to_be_written(file: str, module: str) -> None:
+    """The script has no package; also where another interpreter has raised the error."""
+    spec = ScriptSpec("a.py", file=f"/src/{file}", source_directory="/src")
+    error = ImportError("attempted relative import with no known parent package")
+    for one in (error, RaisedElsewhere(*record_of(error, "ours"))):
+        assert f"Write from {module} import NAME in place" in hint_at_import(one, spec)
+    assert hint_at_import(ImportError("cannot import name 'x'"), spec) == ""
 
 
 def test_a_system_error_of_another_interpreter_is_explained() -> None:

@@ -1,4 +1,4 @@
-"""Files beside the script that the script looks for in its working directory."""
+"""Files and modules beside the script that the script looks for elsewhere."""
 
 from __future__ import annotations
 
@@ -26,6 +26,20 @@ def hint_at_script(error: BaseException, script: ScriptSpec) -> str:
                     here = f"the working directory is {Path.cwd()}"
                     return f"{name} lies beside the script, but {here}. Write {way} / {name!r}."
     return ""
+
+
+def hint_at_import(error: BaseException, script: ScriptSpec) -> str:
+    """Return how to import a module beside the script, where a relative import fails; else ''."""
+    if script.source_directory is None or script.file is None:
+        return ""
+    if not any("no known parent package" in message for _, _, message in links_of(error)):
+        return ""
+    folder = Path(script.file).parent.relative_to(script.source_directory)
+    module = ".".join((*folder.parts, "MODULE"))
+    return (
+        "The script is imported by itself, with its source directory on sys.path, and not as a "
+        f"part of a package. Write from {module} import NAME in place of from .MODULE import NAME."
+    )
 
 
 def _missing(error: BaseException) -> Iterator[str]:

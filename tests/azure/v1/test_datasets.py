@@ -221,6 +221,17 @@ def test_outputs_are_read_by_extension_glob_and_format(store: Datastore) -> None
     assert read.to_pandas_dataframe()["n"].tolist() == [1, 2]
 
 
+@pytest.mark.usefixtures("store")
+def test_words_for_null_stay_in_columns_of_text() -> None:
+    """Else they are null, unlike in Azure: the page of SDK v1 says so."""
+    Path("towns.csv").write_text("country,n\nNA,1\n")
+    text = DataType.to_string()
+    for given in ({}, {"set_column_types": {"country": text}}, {"infer_column_types": False}):
+        table = Dataset.Tabular.from_delimited_files("towns.csv", **given)
+        (found,) = table.to_pandas_dataframe()["country"]
+        assert found == "NA" if given else pd.isna(found)
+
+
 def test_a_dataset_is_cut_into_parts(store: Datastore) -> None:
     """By position, or by chance, which a seed repeats; no row and no file is in two parts."""
     files = Dataset.File.from_files(store.path("**/*.csv"))

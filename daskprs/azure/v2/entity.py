@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 import numpy as np
 import yaml
 
-from daskprs._suggest import nearest_of
+from daskprs._suggest import nearest_of, refuses_unknown
 from daskprs._system.atomic_file import whole_file
 from daskprs.azure._assets import bare_name
 from daskprs.azure._yaml_files.document import Document
@@ -22,7 +22,7 @@ from daskprs.azure._yaml_files.mistakes import Mistake, refuse
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from daskprs.azure._yaml_files.form import Form
 
@@ -44,8 +44,7 @@ def with_keys(*known: str) -> Callable[[F], F]:
         def checked(*args: Any, **keys: Any) -> Any:
             for key in keys:
                 if key not in names:
-                    msg = f"{function.__qualname__}() has no argument {key!r}; "
-                    raise TypeError(msg + nearest_of(key, names))
+                    raise _no_argument(function.__qualname__, key, names)
             return function(*args, **{key: one for key, one in keys.items() if one is not None})
 
         more = [Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in known]
@@ -53,6 +52,10 @@ def with_keys(*known: str) -> Callable[[F], F]:
         return cast("F", checked)
 
     return decorated
+
+
+def _no_argument(owner: str, name: str, known: Sequence[str]) -> TypeError:
+    return TypeError(f"{owner}() has no argument {name!r}; {nearest_of(name, known)}")
 
 
 class Place(str):
@@ -100,6 +103,7 @@ class Entity:
             setattr(cls, key, None)
         cls.__annotations__ = own | dict.fromkeys(keys, Any)
         dataclass(cls, kw_only=kw_only)
+        refuses_unknown(lambda name: _no_argument(cls.__name__, name, cls.keys()))(cls)
 
     @classmethod
     def keys(cls) -> list[str]:

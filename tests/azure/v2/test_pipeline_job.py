@@ -484,6 +484,8 @@ def test_functions_take_every_key_of_the_form_of_a_step() -> None:
         parallel_run_function(mini_batch_sise=1)
     with pytest.raises(TypeError, match=r"pipeline\(\) has no argument 'force_rrun'"):
         pipeline(force_rrun=True)
+    with pytest.raises(TypeError, match=r"Input\(\) has no argument 'pth'; did you mean 'path'"):
+        Input(pth="data")
 
 
 def test_scalars_of_numpy_are_plain_values() -> None:

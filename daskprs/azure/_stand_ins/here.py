@@ -182,8 +182,8 @@ def _instead(imports: str) -> str:
     return f"{imports}\nstand_ins.take_over(__name__)\n"
 
 
-def _before(imports: str) -> str:
-    """Return a module before a package that is installed, and that has all of that package.
+def _before(imports: str, then: str) -> str:
+    """Return a module before a package that may be installed, and that has all of that package.
 
     What the package lacks, the finder has.
     """
@@ -192,7 +192,7 @@ def _before(imports: str) -> str:
         "__path__ = extend_path(__path__, __name__)\n"
         f"try:\n{indent(imports, '    ')}"
         "except Exception:  # a program has started another interpreter\n    pass\n"
-        "else:\n    stand_ins.installed()\n"
+        f"else:\n    stand_ins.{then}\n"
     )
 
 
@@ -203,10 +203,13 @@ def stand_in_folder(folder: Path, elsewhere: Collection[str] | None = None) -> P
     """
     imports = HERE if elsewhere is None else ELSEWHERE
     absent = lacking() if elsewhere is None else elsewhere
-    for name in {*absent, *SHARED}:
+    texts = dict.fromkeys(absent, _instead(imports))
+    for name in SHARED:  # also where it is absent: a program may start an interpreter that has it
+        texts[name] = _before(imports, "take_over(__name__)" if name in absent else "installed()")
+    for name, text in texts.items():
         file = folder / name / "__init__.py"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(file, durable=False) as made:
-                made.write((_instead if name in absent else _before)(imports).encode())
+                made.write(text.encode())
     return folder

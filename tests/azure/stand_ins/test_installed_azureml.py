@@ -208,10 +208,7 @@ def test_scripts_import_stand_ins_for_parts_that_are_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Beside the parts that are installed, of which none is lost."""
-    for name, text in PARTS.items():
-        file = tmp_path / "site" / f"{name}.py"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+    write_parts(tmp_path / "site")
     (tmp_path / "script.py").write_text(SCRIPT_OF_PARTS)
     (tmp_path / "step").mkdir()
     place = RunPlace(tmp_path / "step", None, {"pictures": str(tmp_path)})
@@ -225,3 +222,30 @@ def test_scripts_import_stand_ins_for_parts_that_are_absent(
         absent = None if where == "own" else {"azureml_user", "entry_script"}
         found = of_command(tmp_path / "site", tmp_path, absent)
     assert found == ["step", True, True]
+
+
+@pytest.mark.parametrize("absent", [None, {*PACKAGES}], ids=["own", "other"])
+def test_a_program_of_a_command_may_start_an_interpreter_that_has_the_packages(
+    tmp_path: Path, absent: set[str] | None
+) -> None:
+    """The stand-ins are for that of the step; here, daskprs or what they are made of is missing."""
+    write_parts(tmp_path / "site")
+    folder = stand_in_folder(tmp_path / "stand-ins", absent)
+    for file in folder.glob("*/__init__.py"):
+        file.write_text(file.read_text().replace("/", "/gone/"))
+    told = "import azure.core, azureml.fsspec; print(azure.core.REAL, azureml.fsspec.REAL)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", told],
+        env={"PYTHONPATH": f"{folder}{os.pathsep}{tmp_path / 'site'}"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert done.stdout == b"True True\n"
+
+
+def write_parts(site: Path) -> None:
+    """Write the packages of `PARTS`."""
+    for name, text in PARTS.items():
+        file = site / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -118,18 +119,24 @@ class MLClient(KnownInV2):
 
         The path is that of the file, or of the folder from which the file is looked for, upwards.
         `file_name` is another name of the file. Without any file, the client is that of the default
-        workspace.
+        workspace; with one of Azure's own, which has no ``root``, it is, too, and a warning says
+        so.
 
         Raises
         ------
         UsageError
-            When the file does not exist, cannot be read or has no ``root``, and none is given.
+            When the file that is named does not exist or cannot be read.
 
         """
         is_named = path is not None or file_name is not None
         if given.get("root") is not None or not (is_named or config_file()):
             return cls(credential, **given)
         described = Workspace.described(path, file_name)
+        if described is None and (file := config_file(path, file_name)) is not None:
+            client = cls(credential, **given)
+            told = f"{file} has no root: the workspace is {client.workspace.root}."
+            warnings.warn(told, stacklevel=2)
+            return client
         if described is None:
             raise undescribed("MLClient.from_config", "MLClient", path, file_name)
         roots = {name: one.root for name, one in described.datastores.items()}

@@ -381,17 +381,19 @@ def test_two_assets_of_one_short_name_are_never_mixed_up(client: MLClient) -> No
 
 
 def test_a_workspace_is_the_folder_that_a_config_names(client: MLClient, tmp_path: Path) -> None:
-    """One of Azure's own names none, and is refused; given datastores and assets are found."""
+    """One of Azure's own names none, as a warning says; given datastores and assets are found."""
     assert client.workspace.root == tmp_path / "daskprs-workspace"
     assert MLClient.from_config().workspace.root == tmp_path / "daskprs-workspace"
     Path("config.json").write_text(json.dumps({"subscription_id": "1", "workspace_name": "w"}))
     for given, told in (
-        ({}, r"config\.json has no root\. Write MLClient\(root='FOLDER'\)"),
-        ({"path": "no/x.json"}, r"no/x\.json does not exist"),
+        ({"path": "no/x.json"}, r"no/x\.json does not exist\. Write MLClient\(root='FOLDER'\)"),
         ({"file_name": "x.json"}, r"no x\.json was found"),
     ):
         with pytest.raises(UsageError, match=f"^MLClient.from_config: .*, and .*{told}"):
             MLClient.from_config(**given)
+    with pytest.warns(UserWarning, match=r"config\.json has no root: the workspace is /"):
+        client = MLClient.from_config()
+    assert client.workspace.root == tmp_path / "daskprs-workspace"
     assert MLClient.from_config(root="here").workspace.root == tmp_path / "here"
     Path("config.json").write_text(json.dumps({"root": "ws", "datastores": {"blobs": "data"}}))
     named = MLClient.from_config(

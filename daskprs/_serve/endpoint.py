@@ -19,6 +19,7 @@ from fastapi.responses import Response, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from daskprs._core.ending import EXIT_USAGE
+from daskprs._folders.job_folder import JobFolder
 from daskprs._serve.bodies import (
     JSON,
     NAME_PATTERN,
@@ -37,12 +38,13 @@ from daskprs._serve.bodies import (
 )
 from daskprs._serve.deployment import HEADER, ServedCall
 from daskprs._serve.http_errors import Refusal, not_found
-from daskprs._serve.job_files import Followers, listed, opened
+from daskprs._serve.job_files import Followers, folders_in, listed, opened
 from daskprs._serve.job_queue import REQUEST_ID, SentRequest
 from daskprs._serve.sent_file import answer_with
 from daskprs._serve.served_job import CANCELED, FAILED, INTERRUPTED, LIVE, RequestedJob
 from daskprs._serve.web_input import WebFile, WebHosts
 from daskprs._system.stores import plain_address
+from daskprs.azure._pipeline_folder import USER_LOGS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -404,12 +406,12 @@ class Endpoint:
 
     async def outputs(self, name: JobName) -> Response:
         """List the files that a job has made."""
-        return await self._listing(lambda: self._output_dir(name))
+        return await self._listing(lambda: listed(self._output_dir(name)))
 
-    async def _listing(self, folder: Callable[[], Path]) -> Response:
-        """List a folder by threads for that alone: a job may have made any number of files."""
+    async def _listing(self, look: Callable[[], dict[str, Any]]) -> Response:
+        """List files by threads for that alone: a job may have made any number of files."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._listings, lambda: JSON(listed(folder())))
+        return await loop.run_in_executor(self._listings, lambda: JSON(look()))
 
     def outputs_file(self, request: Request, name: JobName, path: FilePath) -> Response:
         """Fetch a file that a job has made, or a part of it."""
@@ -424,13 +426,25 @@ class Endpoint:
         raise not_found("output folder of job", name, "name")
 
     async def logs(self, name: JobName) -> Response:
-        """List the log files of a job."""
-        return await self._listing(lambda: self._queue.get(name).job.logs)
+        """List the log files of a job; those of a pipeline by step."""
+        return await self._listing(lambda: listed(*_logs(self._queue.get(name))))
 
     def logs_file(self, request: Request, name: JobName, path: FilePath) -> Response:
         """Fetch a log file of a job, or a part of it."""
-        logs = self._queue.get(name).job.logs
-        return answer_with(opened(logs, path), Path(path).name, request)
+        folder, within = _logs(self._queue.get(name))
+        return answer_with(opened(folder, path, within), Path(path).name, request)
+
+
+def _logs(job: ServedJob) -> tuple[Path, list[Path] | None]:
+    """Return a folder, and the folders in it that have the logs of a job; None for all.
+
+    The folder of a pipeline's run holds more than logs.
+    """
+    run = job.run
+    if run is None:
+        return job.job.logs, None
+    steps = [folder for folder in folders_in(run.path) if run.is_of_step(folder.name)]
+    return run.path, [logs for step in steps for logs in (JobFolder(step).logs, step / USER_LOGS)]
 
 
 def _counts(job: ServedJob, status: ServedStatus) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from daskprs._system.regular_files import open_unlinked, unlinked_folder
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
 CHUNK_BYTES = 256 << 10
@@ -29,17 +29,18 @@ FOLLOWING_THREADS = 4
 MOST_LOOKS_PER_S = 200
 
 
-def listed(folder: Path) -> dict[str, Any]:
+def listed(folder: Path, within: Sequence[Path] | None = None) -> dict[str, Any]:
     """Return the files below a folder, by path; none when a part of its path is a link.
 
-    Files of daskprs that are there while a job runs are left out.
+    If folders below it are given, only their files are returned. Files of daskprs that are there
+    while a job runs are left out.
 
     The form is that of `bodies.FilesAnswer`, whose making would take longer than the looking.
     """
     found: list[dict[str, Any]] = []
     start = len(os.fspath(folder)) + 1
     is_cut, left = False, MOST_LOOKED_AT
-    waiting = [(folder, 0)]
+    waiting = [(one, 0) for one in reversed([folder] if within is None else within)]
     while waiting and len(found) <= MOST_LISTED:
         here, depth = waiting.pop()
         folders: list[str] = []
@@ -80,8 +81,14 @@ def _entries(folder: Path, most: int) -> list[tuple[str, os.stat_result]]:
     return sorted(found)
 
 
-def opened(folder: Path, relative: str) -> IO[bytes]:
-    """Open a file below a folder.
+def folders_in(folder: Path) -> list[Path]:
+    """Return the folders in a folder; a link is none."""
+    entries = _entries(folder, MOST_LOOKED_AT)
+    return [folder / name for name, status in entries if stat.S_ISDIR(status.st_mode)]
+
+
+def opened(folder: Path, relative: str, within: Sequence[Path] | None = None) -> IO[bytes]:
+    """Open a file below a folder, and below one of the folders in it if such are given.
 
     No link is followed, neither in `relative` nor in the path of the folder: the job may have made
     it meanwhile.
@@ -89,7 +96,10 @@ def opened(folder: Path, relative: str) -> IO[bytes]:
     try:
         if {"", ".", ".."}.intersection(relative.split("/")):
             raise not_found("file", relative, "path")
-        return open_unlinked(folder / relative)
+        path = folder / relative
+        if within is not None and not any(path.is_relative_to(one) for one in within):
+            raise not_found("file", relative, "path")
+        return open_unlinked(path)
     except (OSError, ValueError, JobFolderError):
         raise not_found("file", relative, "path") from None
 

@@ -196,6 +196,12 @@ class ServedJob:
         """The file with the output of the job's process, over all turns."""
         return self.folder / "driver.txt"
 
+    @property
+    def run(self) -> PipelineFolder | None:
+        """The folder of the run of a pipeline; None before it has begun, and for a model."""
+        run = PipelineFolder(self.job.path / self.asked.name)
+        return run if run.record.exists() else None
+
     # ---- status ----
 
     @property
@@ -390,7 +396,7 @@ class ServedJob:
 
         This reads the job folder, so only the job's own process calls it.
         """
-        if self.turn > 1 and PipelineFolder(self.job.path / self.asked.name).record.exists():
+        if self.turn > 1 and self.run is not None:
             return [*self.asked.words, "--resume"]
         if self.turn > 1 and has_begun(self.job):
             _, command, deployment, *_ = (*self.asked.words, "", "", "")

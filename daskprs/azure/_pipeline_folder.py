@@ -25,6 +25,8 @@ REGISTERED = "daskprs-v2"
 """The folder of what is registered by SDK v2, in the ``.azureml`` of a workspace."""
 OWN = (RESULTS, WORKSPACE, REGISTERED)
 """Folders of ours that are not source, whatever folder they lie in."""
+USER_LOGS = "user_logs"
+"""The folder in that of a step with the log of its terminal."""
 RECORD = "pipeline.json"
 """Like all names of ours it begins with ``pipeline.``, which no folder of a step does."""
 VERSION = 2
@@ -129,6 +131,10 @@ class PipelineFolder:
         """
         return self.path / (name.replace(".", "..", 1) if name.startswith("pipeline.") else name)
 
+    def is_of_step(self, name: str) -> bool:
+        """Say whether a folder of this name is that of a step, by the rule of `step`."""
+        return not name.startswith("pipeline.") or name.startswith("pipeline..")
+
     def task(self, name: str) -> Path:
         """Return the file that describes the task for a step's process."""
         return self.step(name) / "task.json"
@@ -143,7 +149,7 @@ class PipelineFolder:
 
     def log(self, step: str) -> Path:
         """Return the log of a step's terminal, where a studio shows it."""
-        return self.step(step) / "user_logs" / "std_log.txt"
+        return self.step(step) / USER_LOGS / "std_log.txt"
 
 
 def plain(path: str | PathLike[str]) -> Path:

@@ -272,6 +272,8 @@ def test_a_pipeline_is_served_and_its_values_are_arguments(tmp_path: Path) -> No
         assert ended(client, name) == "Completed"
         words = client.get(f"/jobs/{name}/outputs/score/words.txt").text
         assert words == f"--data|{tmp_path}/data|--mode|{value}|--count|3|--out"
+        logs = client.get(f"/jobs/{name}/logs").json()["value"]
+        assert "one/user_logs/std_log.txt" in [one["path"] for one in logs]
     assert not tmp_path.joinpath("planted").exists()
 
 

@@ -307,6 +307,23 @@ def test_names_of_files_need_not_be_text(service: LightService) -> None:
     assert [one["path"] for one in listed] == ["done.txt", "\ufffd.txt"]
 
 
+def test_the_logs_of_a_pipeline_are_those_of_its_steps(service: LightService) -> None:
+    """Its folder holds more: what its steps have made, code, and links."""
+    name = service.invoke(service.data("empty")).json()["name"]
+    assert service.ended(name) == "Completed"
+    run = service.home / "jobs" / name / "job" / name
+    logs = ["count/user_logs/std_log.txt", "pipeline..x/logs/a/b.txt", "words/logs/sys/c.txt"]
+    for path in (*logs, "pipeline.json", "words/journal.1", "pipeline.outputs/logs/d.txt"):
+        run.joinpath(path).parent.mkdir(parents=True, exist_ok=True)
+        run.joinpath(path).write_text(path)
+    run.joinpath("link").symlink_to("words")
+    listed = service.client.get(f"/jobs/{name}/logs").json()["value"]
+    assert [one["path"] for one in listed] == logs
+    assert service.client.get(f"/jobs/{name}/logs/{logs[2]}").text == logs[2]
+    for path in ("pipeline.json", "words/journal.1", "pipeline.outputs/logs/d.txt"):
+        assert code(service.client.get(f"/jobs/{name}/logs/{path}"), 404) == "NotFound"
+
+
 def test_a_job_whose_folder_was_removed_is_none(service: LightService) -> None:
     """Operators make room so."""
     name = service.invoke(service.data("empty")).json()["name"]

@@ -222,10 +222,9 @@ def _refuse_other_mini_batch(given: int | None, job: JobFolder) -> None:
     if given is None:
         return
     from daskprs._job.one_mini_batch import no_such_mini_batch
-    from daskprs._job.report import planned_of
     from daskprs._job.status import state_of
 
-    planned = planned_of(job, state_of(job))
+    planned = state_of(job).planned
     if planned is not None and not 0 <= given < planned:
         raise no_such_mini_batch(given, planned)
 

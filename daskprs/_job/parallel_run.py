@@ -401,11 +401,8 @@ class _OtherJob:
         if not has_begun(self.folder):
             return RunProgress()
         state = state_of(self.folder)
-        if state.now is not None:
-            standing = state.now.standing
-            return RunProgress(state.mini_batches, state.items, standing.planned, standing.running)
-        planned = None if state.result is None else state.result.mini_batches.total
-        return RunProgress(state.mini_batches, state.items, planned)
+        running = None if state.now is None else state.now.standing.running
+        return RunProgress(state.mini_batches, state.items, state.planned, running)
 
     def wait(self, timeout_s: float | None) -> bool:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s

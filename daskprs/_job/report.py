@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shlex
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from daskprs._page.html_page import page_of
 from daskprs._report.humanize import counted, duration
 from daskprs._report.progress_text import now_text
 from daskprs._system.atomic_file import whole_file
-from daskprs._system.regular_files import open_regular
 from daskprs._system.stores import plain_address
 from daskprs.errors import JobFolderError, Option
 
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 
     from daskprs._folders.job_folder import JobFolder
     from daskprs._job.status import JobState
-
-TAIL_BYTES = 4_096
 
 
 def report_of(folder: JobFolder) -> Contents:
@@ -63,12 +59,11 @@ def write_page(contents: Contents, path: Path) -> None:
 
 def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> Standing:
     result = state.result
-    planned = planned_of(folder, state)
     return Standing(
         state.status,
-        _verdict(state, planned, figures),
+        _verdict(state, figures),
         state.mini_batches,
-        planned,
+        state.planned,
         state.items,
         state.not_returned,
         state.unit,
@@ -81,10 +76,10 @@ def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> S
     )
 
 
-def _verdict(state: JobState, planned: int | None, figures: RecordedFigures) -> str:
+def _verdict(state: JobState, figures: RecordedFigures) -> str:
     """Return the state of a job in a sentence or two."""
     counts = state.mini_batches
-    total = "" if planned is None else f" of {planned:,}"
+    total = "" if state.planned is None else f" of {state.planned:,}"
     done = f"{counts.succeeded:,}{total} mini-batches are done"
     failed = f", {counts.failed:,} failed" if counts.failed else ""
     took = duration(figures.work.length_s)
@@ -102,24 +97,6 @@ def _verdict(state: JobState, planned: int | None, figures: RecordedFigures) -> 
         return f"All that was asked for is done, in {took}.{left_out}"
     reason = figures.record.reason.rstrip(".") or "it has said no reason"
     return f"{reason[:1].upper()}{reason[1:]}. After {took}, {done}{failed}."
-
-
-def planned_of(folder: JobFolder, state: JobState) -> int | None:
-    """Return the number of mini-batches of the plan; None while it is unknown."""
-    if state.now is not None and state.now.standing.planned is not None:
-        return state.now.standing.planned
-    if state.status == JobStatus.COMPLETED:
-        return state.mini_batches.total
-    try:
-        with open_regular(folder.progress_table) as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - TAIL_BYTES))
-            whole, _, _ = file.read().rpartition(b"\n")  # the rest is half of a row
-            last = whole.decode(errors="replace").rpartition("\n")[2]
-    except FileNotFoundError:
-        return None
-    (row,) = csv.reader([last])
-    return int(row[1]) if len(row) > 1 and row[1].isdecimal() else None
 
 
 def _input(folder: JobFolder) -> str:

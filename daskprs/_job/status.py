@@ -15,6 +15,7 @@ from daskprs._job.result import PATHS, RUNNING, ParallelRunResult
 from daskprs._options.run_options import TABLE
 from daskprs._output.journal.history import History
 from daskprs._report.progress_file import JobOfOthers, preparation_of
+from daskprs._system.regular_files import open_regular
 from daskprs.errors import JobFolderError, JournalError
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from daskprs._report.job_view import View
 
 DIED = "Died"
+TAIL_BYTES = 4_000
+"""Bytes at the end of the table of progress: more than a row has, and fewer than the digits that
+`int` refuses."""
 
 
 class JobState(NamedTuple):
@@ -37,7 +41,7 @@ class JobState(NamedTuple):
     runs: int
     """Number of drivers that have worked in the folder."""
     mini_batches: Counts
-    """Mini-batches settled so far: `total` is their number, not that of the plan."""
+    """Mini-batches settled so far: `total` is their number, not that of the plan, `planned`."""
     items: Counts
     output: Path | None
     """The file that was published last, if it exists."""
@@ -56,11 +60,18 @@ class JobState(NamedTuple):
     """Why the last driver ended the job, if it is not Completed."""
     again: Mapping[str, Any] = MappingProxyType({})
     """The options that a resume needs, as `Ending.again`."""
+    planned: int | None = None
+    """Number of mini-batches of the plan; None while it is unknown."""
 
     @property
     def may_go_on(self) -> bool:
         """Whether a resume would have something to do."""
         return self.holder is None and self.status != JobStatus.COMPLETED
+
+    @property
+    def counts_of_plan(self) -> dict[str, int | None]:
+        """The counts of mini-batches by name: `total` is that of the plan, or None."""
+        return {**self.mini_batches._asdict(), "total": self.planned}
 
     def record(self, folder: JobFolder) -> dict[str, Any]:
         """Return the state as JSON values."""
@@ -69,7 +80,7 @@ class JobState(NamedTuple):
             "reason": self.reason,
             "holder": self.holder,
             "runs": self.runs,
-            "mini_batches": self.mini_batches._asdict(),
+            "mini_batches": self.counts_of_plan,
             "items": {**self.items._asdict(), "not_returned": self.not_returned},
             "output": None if self.output is None else str(self.output),
             "failed_file": str(folder.failed) if folder.failed.exists() else None,
@@ -91,8 +102,9 @@ def state_of(folder: JobFolder) -> JobState:
         result = _result(folder, history.ended)
     mini_batches, items, not_returned = counts_of(history)
     published = [one.target for one in history.publications if one.target.exists()]
+    status = _status(who, history, result)
     return JobState(
-        _status(who, history, result),
+        status,
         who,
         latest_epoch(folder),
         mini_batches,
@@ -104,7 +116,23 @@ def state_of(folder: JobFolder) -> JobState:
         _error(history),
         _unit(history) if result is None else result.unit,
         *_why(history if who is None else None),
+        mini_batches.total if status == JobStatus.COMPLETED else _planned(folder, now),
     )
+
+
+def _planned(folder: JobFolder, now: View | None) -> int | None:
+    """Return the number of mini-batches of the plan by what a driver has written of it last."""
+    if now is not None and now.standing.planned is not None:
+        return now.standing.planned
+    try:
+        with open_regular(folder.progress_table) as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL_BYTES))
+            whole, _, _ = file.read().rpartition(b"\n")  # the rest is half of a row
+    except FileNotFoundError:
+        return None
+    row = whole.rpartition(b"\n")[2].split(b",")
+    return int(row[1]) if len(row) > 1 and row[1].isdigit() else None
 
 
 def _unit(history: History) -> str:

@@ -313,9 +313,17 @@ class ErrorAnswer(BaseModel):
 
 
 class Counted(BaseModel):
-    """The numbers so far."""
+    """The items of the mini-batches that have succeeded or failed."""
 
     total: int
+    succeeded: int
+    failed: int
+
+
+class OfPlan(BaseModel):
+    """The mini-batches of a job."""
+
+    total: int | None = Field(description="All of the job; null while that is unknown.")
     succeeded: int
     failed: int
 
@@ -336,7 +344,7 @@ class JobProperties(BaseModel):
     error: ErrorBody | None = Field(
         None, description="Why it failed. Code `JobDied`: its process ended without a word."
     )
-    miniBatches: Counted | None = None
+    miniBatches: OfPlan | None = None
     items: Counted | None = None
 
 

@@ -34,6 +34,7 @@ from daskprs._serve.bodies import (
     JobRequest,
     JobRequestProperties,
     JobsAnswer,
+    OfPlan,
     SystemData,
 )
 from daskprs._serve.deployment import HEADER, ServedCall
@@ -450,8 +451,8 @@ def _logs(job: ServedJob) -> tuple[Path, list[Path] | None]:
 def _counts(job: ServedJob, status: ServedStatus) -> dict[str, Any]:
     """Return the counts of mini-batches and of items, unless they are not known.
 
-    They cannot be read now, or the job has died before it had settled anything: its folder does not
-    know then how many there are, and 0 would be taken for that.
+    They cannot be read now, or the job has died before it had settled anything: 0 would be taken
+    for the number of its items.
     """
     state = None
     with suppress(OSError):
@@ -459,7 +460,7 @@ def _counts(job: ServedJob, status: ServedStatus) -> dict[str, Any]:
     if state is None or (status.died and not state.mini_batches.total):
         return {}
     return {
-        "miniBatches": Counted(**state.mini_batches._asdict()),
+        "miniBatches": OfPlan.model_validate(state.counts_of_plan),
         "items": Counted(**state.items._asdict()),
     }
 

@@ -203,6 +203,8 @@ def test_the_told_command_goes_on_after_a_limit_or_a_deadline(work: Path) -> Non
     of_job = ("--start-method", "inline", "--usage-limit", "calls=1", "--usage-limit", "other=5")
     ended = call(*RUN, *of_job)
     assert ended.exit_code == 75, ended.output
+    counts = json.loads(call("status", "job", "--json").stdout)["mini_batches"]
+    assert counts == {"total": 3, "succeeded": 1, "failed": 0}
     shown = call("status", "job").stdout
     assert "  why           it has used 1 of 1 calls, 0 of 5 other, and nothing more" in shown
     way = shown.partition("  to go on      daskprs ")[2].rstrip()
@@ -374,6 +376,7 @@ def test_a_job_is_watched_until_it_ends(work: Path) -> None:
     assert job.returncode == 42
     assert [line["status"] for line in lines] == ["Running"] * (len(lines) - 1) + ["Failed"]
     assert lines[0]["progress"]["mini_batches"]["planned"] == 3
+    assert {line["mini_batches"]["total"] for line in lines} == {3}
     shown = "\n".join(terminal.screen.lines)
     assert "<daskprs job Failed>" in shown
     assert "mini-batches, " not in shown  # the live lines are gone

@@ -231,13 +231,14 @@ def test_a_script_that_spoils_the_folder_of_its_job_holds_up_no_other(
 def test_a_job_that_has_died_has_no_counts_before_it_has_settled_anything(
     tmp_path: Path, known: int
 ) -> None:
-    """A total of 0 would look like that of its plan."""
+    """A total of 0 would look like that of all items. That of mini-batches is of the plan."""
     job = died(tmp_path, "1", 1)
     counts = Counts(known, known, 0)
-    state = JobState("Died", None, 1, counts, counts, None, None)
+    state = JobState("Died", None, 1, counts, counts, None, None, planned=6)
     job.job_state = lambda **_: state  # type: ignore[method-assign]
     found = _counts(job, ServedStatus("Failed", died=True))
     assert list(found) == ["miniBatches", "items"][: 2 * known]
+    assert [one.total for one in found.values()] == [6, 1][: 2 * known]
 
 
 def test_a_process_that_cannot_be_started_fails_its_job(

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import closing, suppress
 from itertools import chain, repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,7 +49,7 @@ from daskprs._system.standard_streams import to_stderr
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from daskprs._folders.joint_folder import JointFolder, JointState
     from daskprs._job.request import CheckedCall
@@ -331,15 +332,15 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
         found["client"] = ""
     with every_end():
         names = [*_plugins.own_names("variable_files")]
-        files = [found[name] for name in names if name in found]
+        files = {name: str(Path(found[name]).absolute()) for name in names if name in found}
         found = with_variable_files(found)
         from daskprs._job.job import Job
         from daskprs._job.prestart import prestart
         from daskprs._job.request import check_kept_call
 
-        call = check_kept_call(job_at(folder), how, **found)
+        call = check_kept_call(job_at(folder), how, variable_files=files, **found)
         if not is_quiet:
-            to_stderr(_script_text(call, files))
+            to_stderr(_script_text(call, files.values()))
         with prestart(call.options, call.client):
             show(Job(call, command_line(ctx)).run())
 
@@ -355,7 +356,7 @@ def with_variable_files(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _script_text(call: CheckedCall, files: Sequence[str]) -> str:
+def _script_text(call: CheckedCall, files: Collection[str]) -> str:
     """Return which script a command is going to run."""
     script = call.script
     place = script.file if script.root is None else f"{script.root}/{script.file}"

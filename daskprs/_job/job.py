@@ -6,7 +6,7 @@ import time
 import traceback
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.node.environment import usable_cores
 from daskprs._agent.protocol.messages import INLINE, JobSpec
@@ -37,7 +37,7 @@ from daskprs._job.leftovers import drop_and_tell
 from daskprs._job.prestart import agent_count
 from daskprs._job.publisher import Publisher
 from daskprs._job.report_process import start_report
-from daskprs._job.request import keep_call, refuse_an_old_folder
+from daskprs._job.request import files_of_variables, keep_call, refuse_an_old_folder
 from daskprs._job.result import ParallelRunResult
 from daskprs._job.usage import Usage
 from daskprs._options.output_path import in_terms_of
@@ -156,7 +156,7 @@ class Job:
         call = self._call
         next_step = "call the job again, with the same folder"
         if has_begun(call.folder):
-            next_step = f"resume the job: {self._surface.resume(call.folder.path)}"
+            next_step = f"resume the job: {self._resume()}"
         return no_room_to_begin(call.folder.path, error, call.source.needed_bytes, next_step)
 
     def _prepare_and_run(self) -> JobEnd:
@@ -401,12 +401,16 @@ class Job:
 
     def _ways_to_go_on(self, ending: Ending) -> tuple[str, str]:
         """Return what resumes the job, and what does so after script or input was mended."""
-        folder, resume = self._call.folder.path, self._surface.resume
         if ending.of_changed_input:
-            return resume(folder, "input"), ""
+            return self._resume("input"), ""
         again = dict(ending.again)
-        mended = resume(folder, ending.to_mend, **again) if ending.to_mend else ""
-        return resume(folder, **again), mended
+        mended = self._resume(ending.to_mend, **again) if ending.to_mend else ""
+        return self._resume(**again), mended
+
+    def _resume(self, accept: str = "", **again: Any) -> str:
+        """Return what resumes the job, as `Surface.resume`."""
+        files = files_of_variables(self._call.kept)
+        return self._surface.resume(self._call.folder.path, accept, **again, **files)
 
     def _settle(
         self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from daskprs._core.ending import JobStatus
 from daskprs._core.spending import plain
-from daskprs._job.frontend import command_to_resume
+from daskprs._job.frontend import Surface, command_to_resume
 from daskprs._job.request import read_call
 from daskprs._job.result import RUNNING
 from daskprs._job.status import DIED, state_of
-from daskprs._job.way_on import way_elsewhere, way_on_mended
+from daskprs._job.way_on import way_on, way_on_mended
 from daskprs._page.contents import Contents, Standing
 from daskprs._page.figures import RecordedFigures
 from daskprs._page.html_page import page_of
@@ -133,4 +133,4 @@ def _way_on(folder: JobFolder, state: JobState) -> str:
     if state.status == JobStatus.COMPLETED:
         failed = folder.failed.exists() or folder.failed_rows.exists()
         return way_on_mended(folder, "daskprs", None, is_complete=True) if failed else ""
-    return way_elsewhere(folder) or command_to_resume(folder.path, **state.again)
+    return way_on(folder, Surface(resume=command_to_resume), state.again)

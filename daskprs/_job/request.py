@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs import _plugins
 from daskprs._agent.child.cost_call import COST
 from daskprs._agent.foreign.entry_script import IMPORTING
 from daskprs._agent.script.checked_interpreter import check_interpreter
@@ -121,6 +122,13 @@ class CheckedCall:
     """The items of each mini-batch that run; None: all of them."""
     digest: Digest = keyed_digest
     """Makes the digests of values of environment variables, by the key of the caller."""
+
+    def with_variable_files(self, files: Mapping[str, str]) -> CheckedCall:
+        """Return the call with the files of its environment variables, by the option of a resume.
+
+        A message that names a resume names them, since the folder keeps no values.
+        """
+        return replace(self, kept={**self.kept, "variable_files": dict(files)})
 
     @property
     def mask(self) -> Mask:
@@ -360,6 +368,7 @@ def check_kept_call(
     script: str | None = None,
     client: str | None = None,
     key: bytes | None = None,
+    variable_files: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> CheckedCall:
     """Return the saved call of a job, checked, to resume the job.
@@ -369,7 +378,7 @@ def check_kept_call(
     job was called: now it counts only for options that are not saved. `key` is as in `check_call`.
 
     Values of environment variables come from `changes`, else from Dask's config or from the
-    environment of this process.
+    environment of this process. Those of `changes` may be of `variable_files`, by option.
     """
     call = read_call(folder)
     _refuse_objects(folder, call, resume)
@@ -385,7 +394,7 @@ def check_kept_call(
     given = changes.pop("environment_variables", None) or {}
     changes["environment_variables"] = variables_of_caller(folder, call, given, around)
     options = {**of_this_run, **saved, **changes, "resume": resume}
-    return check_call(
+    checked = check_call(
         call["data"],
         script or call["script"],
         RunOptions.from_names(**options),
@@ -398,6 +407,18 @@ def check_kept_call(
         key=key,
         rows_key=folder.key,
     )
+    return checked.with_variable_files(variable_files or files_of_variables(call))
+
+
+def files_of_variables(call: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files by which a saved call set variables, by the option of a resume.
+
+    They become words of a command, and a folder may be from anybody: only such options are taken.
+    """
+    files = call.get("variable_files")
+    known = _plugins.own_names("variable_files")
+    named = files.items() if isinstance(files, dict) else ()
+    return {name: str(file) for name, file in named if name in known}
 
 
 def variables_of_caller(
@@ -418,9 +439,11 @@ def variables_of_caller(
         msg = (
             f"the job in {folder} needs environment variables whose values it does not keep: "
             f"{', '.join(lacking)}. Set them in the environment of this call, or give them by "
-            f"{Option('environment_variables')}."
         )
-        raise OptionError(msg)
+        ways: list[str | Option] = []
+        for name, file in files_of_variables(call).items():
+            ways += [Option(name, file), " or "]
+        raise OptionError(msg, *ways, Option("environment_variables"), ".")
     return found
 
 

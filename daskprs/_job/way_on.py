@@ -6,8 +6,9 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from daskprs._folders.joint_folder import joint_folder_at
-from daskprs._job.request import in_its_program, read_call
-from daskprs.errors import JobFolderError
+from daskprs._job.flags import flagged
+from daskprs._job.request import files_of_variables, in_its_program, read_call
+from daskprs.errors import JobFolderError, Option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,7 @@ def way_on(folder: JobFolder, surface: Surface, again: Mapping[str, Any]) -> str
 
     `again` has the options that the resume needs, as `Ending.again`.
     """
-    return way_elsewhere(folder) or surface.resume(folder.path, **again)
+    return way_elsewhere(folder) or surface.resume(folder.path, **again, **_files(folder))
 
 
 def way_on_mended(folder: JobFolder, program: str, script: str | None, *, is_complete: bool) -> str:
@@ -32,7 +33,16 @@ def way_on_mended(folder: JobFolder, program: str, script: str | None, *, is_com
     words = [*program.split(), command, str(folder)]
     words += ["--script", script] if script else []
     words += ["--accept-changes", "script"] if script and not is_complete else []
-    return shlex.join(words)
+    files = [flagged(Option(name, file)) for name, file in _files(folder).items()]
+    return " ".join([shlex.join(words), *files])
+
+
+def _files(folder: JobFolder) -> dict[str, str]:
+    """Return the files that set the job's variables; none if its call cannot be read."""
+    try:
+        return files_of_variables(read_call(folder))
+    except JobFolderError:
+        return {}
 
 
 def way_elsewhere(folder: JobFolder, resume: bool | str = True) -> str:  # noqa: FBT001, FBT002 - the option

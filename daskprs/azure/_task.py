@@ -52,6 +52,8 @@ class Task:
     """Datastore folders; they do not count as source, though they lie beside the script."""
     other_python: str = ""
     """The option by which the caller names another interpreter for the script, for a message."""
+    variable_files: Mapping[str, str] = field(default_factory=dict)
+    """The files that have set environment variables, by the option of ``daskprs resume``."""
     has_workspace: bool = True
     """Whether scripts reach a workspace; those of pipeline files do not."""
 
@@ -77,7 +79,7 @@ class Task:
                 data_folders=self.data_folders,
             )
         self._refuse_missing_modules(call.script, call.options)
-        return call
+        return call.with_variable_files(self.variable_files)
 
     def check(self, *, with_data: bool = True, **changes: Any) -> None:
         """Check a task that does not run yet, without looking at its job folder.

@@ -287,8 +287,24 @@ def test_a_kept_call_goes_on_with_the_model_of_the_job(home: Path) -> None:
     told = failed.output.partition("same script and input: daskprs resume")[2]
     words = shlex.split(told.splitlines()[0])
     assert words[1:] == ["--deployment", str(home / "scoring" / "deployment.yml")]
+
+    def called(*words: str) -> Result:
+        return CliRunner().invoke(main, words, prog_name="daskprs")
+
+    way = f"daskprs resume {shlex.join(words)}"
+    assert way in called("status", "job").output
+    assert way in called("report", "job", "--text").output
+    alone = called("resume", "job")
+    assert alone.exit_code == 2
+    told = "Set them in the environment of this call, or give them by"
+    assert f"{told} {shlex.join(words[1:])} or --environment-variable" in alone.output
     words = ["resume", *words, "--accept-changes", "script", "--quiet"]
-    done = CliRunner().invoke(main, words, prog_name="daskprs")
+    driver.write_text(DRIVER.replace("    sizes", "    raise ValueError\n    sizes"))
+    again = called(*words)
+    assert again.exit_code == 42
+    assert f"same script and input: {way}\n" in again.output
+    driver.write_text(DRIVER)
+    done = called(*words)
     assert done.exit_code == 0, done.output
     assert (home / "job" / "output" / "predictions.csv").read_text() == SCORED
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +25,6 @@ from daskprs.azure._commands.surface import lines, pipeline_command
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from daskprs._job.frontend import Surface
     from daskprs.azure._assets import Assets
     from daskprs.azure._deployments.invocation_file import Invocation
     from daskprs.azure._yaml_files.document import Document
@@ -156,23 +153,9 @@ def _invoke_model(
             **values,
             changes=changes,
             progress=False if quiet else None,
-            surface=_with_deployment(command_line(ctx), file),
+            surface=command_line(ctx),
         )
     )
-
-
-def _with_deployment(surface: Surface, file: str) -> Surface:
-    """Return a surface whose command to resume names the file, if that sets any variables."""
-    from daskprs.azure._deployments.batch_deployment import variables_in
-
-    more = ["--deployment", str(Path(file).absolute())]
-    if not variables_in(file):
-        return surface
-
-    def resume(*job: Any, **again: Any) -> str:
-        return f"{surface.resume(*job, **again)} {shlex.join(more)}"
-
-    return replace(surface, resume=resume)
 
 
 def _invoke_pipeline(

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from daskprs._folders.job_folder import JobFolder
 from daskprs._inputs.files.discover import discover
 from daskprs._inputs.source.input_file import is_url
+from daskprs._job.frontend import Surface, command_to_resume
 from daskprs._options.site_defaults import default_job_dir
 from daskprs.azure._assets import given_places
 from daskprs.azure._deployments.deployment import changed, deployment_of
@@ -38,13 +39,14 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs._job.frontend import Surface
     from daskprs._job.result import ParallelRunResult
     from daskprs.azure._assets import Assets, NamedEnvironment
     from daskprs.azure._deployments.deployment import Deployment
 
 OF_ELSEWHERE = ("azureml:", "http:", "https:", "file:")
 """Prefixes of URLs that are looked up among the assets or refused, not read directly."""
+BY_COMMAND = Surface(resume=command_to_resume)
+"""`invoke` has no argument by which a job goes on: a command does it, from the job's folder."""
 KINDS = {"uri_file": Path.is_file, "uri_folder": Path.is_dir}
 
 
@@ -282,7 +284,7 @@ class BatchDeployment:
         progress
             As that of `daskprs.parallel_run`.
         surface
-            The surface that the caller uses; None: Python.
+            The surface that the caller uses; None: Python, where a command resumes the job.
 
         Returns
         -------
@@ -315,15 +317,22 @@ class BatchDeployment:
             output_dir=None if output_path is None else self._found(output_path),
             client=client,
             other_python=deployment.environment.way,
+            variable_files=self._variable_files(),
         )
         with _with_model(task, deployment, job) as whole:
             try:
-                return whole.run(progress=progress, surface=surface)
+                return whole.run(progress=progress, surface=surface or BY_COMMAND)
             except ParallelRunFailed as error:
                 if deployment.model is not None:
                     model = job.path / FOLDER / deployment.model.name
                     error.args = (f"{error}{contents_told(model, str(error))}", error.result)
                 raise
+
+    def _variable_files(self) -> dict[str, str]:
+        """Return the deployment's file by the option of a resume, if it sets any variables."""
+        file = self._document.name
+        is_one = self._document.is_file and variables_in(file)
+        return {"deployment": str(Path(file).absolute())} if is_one else {}
 
     def _source(self, data: str | PathLike[str], input_type: str | None) -> str:
         """Return the place of the files to score, if it is of the requested type."""

@@ -6,7 +6,8 @@ nothing from the service, which may stop and start meanwhile.
 ::
 
     <folder>/request.json     the accepted request
-    <folder>/ticket.<turn>    its place in the queue; each resume is another turn
+    <folder>/ticket.<turn>    its place in the queue, and the size of driver.txt before this turn;
+                              each resume is another turn
     <folder>/process.<turn>   the pid of the job's process, which locks it while it lives
     <folder>/cancel.<turn>    a caller asked to end it
     <folder>/ended.<turn>     how its process ended
@@ -176,9 +177,12 @@ class ServedJob:
     def queue(self, number: int) -> None:
         """Queue another turn, behind all jobs with a lower number."""
         ticket = self.folder / f"ticket.{self.turn + 1}"
+        said_bytes = 0
+        with suppress(FileNotFoundError):
+            said_bytes = self.driver_output.lstat().st_size
         try:
             with whole_file(ticket) as file:
-                file.write(str(number).encode())
+                file.write(f"{number} {said_bytes}".encode())
         except BaseException:  # what is not accepted must not run after a restart
             with suppress(OSError):
                 ticket.unlink(missing_ok=True)
@@ -189,7 +193,12 @@ class ServedJob:
     @property
     def number(self) -> int:
         """The job's place in the queue."""
-        return int(read_regular(self._of_turn("ticket"), NUMBER_BYTES))
+        return int(self._ticket()[0])
+
+    def _ticket(self) -> tuple[bytes, bytes]:
+        """Return the numbers in the ticket of this turn; the second is empty in an old one."""
+        number, _, said_bytes = read_regular(self._of_turn("ticket"), NUMBER_BYTES).partition(b" ")
+        return number, said_bytes
 
     @property
     def driver_output(self) -> Path:
@@ -300,12 +309,14 @@ class ServedJob:
             self._look_again_s = time.monotonic() + READ_ONE_PART_OF * took_s
 
     def last_words(self) -> str:
-        """Return the end of the output of the job's process."""
+        """Return the end of the output of the job's process in this turn."""
         try:
+            begin = int(self._ticket()[1] or 0)
             with open_unlinked(self.driver_output) as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - TOLD_BYTES))
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - TOLD_BYTES, min(begin, size)))
                 return file.read(TOLD_BYTES).decode(errors="replace").strip()
-        except (OSError, JobFolderError):
+        except (OSError, ValueError, JobFolderError):
             return ""
 
     def last_change_s(self) -> float:

@@ -278,11 +278,19 @@ def test_a_job_that_failed_tells_why_and_can_go_on(service: LightService) -> Non
     properties = service.job(name)["properties"]
     assert (properties["error"]["code"], properties["canResume"]) == ("JobFailed", True)
     assert properties["error"]["message"] == "it is bad"
+    service.data("bad", "say it is worse", "exit 2")
+    assert service.client.post(f"/jobs/{name}/resume").status_code == 202
+    assert service.ended(name) == "Failed"
+    error = service.job(name)["properties"]["error"]
+    assert (error["code"], error["message"]) == ("JobRefused", "it is worse")
     service.data("bad", "say it is good now")
     assert service.client.post(f"/jobs/{name}/resume").status_code == 202
     assert service.ended(name) == "Completed"
     assert code(service.client.post(f"/jobs/{name}/resume"), 409) == "CannotResume"
-    assert service.client.get(f"/jobs/{name}/stream").text == "it is bad\nit is good now\n"
+    assert (
+        service.client.get(f"/jobs/{name}/stream").text
+        == "it is bad\nit is worse\nit is good now\n"
+    )
 
 
 @pytest.mark.attack

@@ -474,6 +474,8 @@ def _error(job: ServedJob, status: ServedStatus) -> ErrorBody | None:
             f"work is kept: POST /jobs/{job.asked.name}/resume resumes it.\n{job.last_words()}"
         )
         return ErrorBody(code="JobDied", message=message)
+    if status.reason:
+        return ErrorBody(code="JobFailed", message=status.reason)
     code = "JobRefused" if job.exit_code() == EXIT_USAGE else "JobFailed"
     return ErrorBody(code=code, message=job.last_words())
 

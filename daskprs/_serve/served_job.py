@@ -10,7 +10,7 @@ nothing from the service, which may stop and start meanwhile.
                               each resume is another turn
     <folder>/process.<turn>   the pid of the job's process, which locks it while it lives
     <folder>/cancel.<turn>    a caller asked to end it
-    <folder>/ended.<turn>     how its process ended
+    <folder>/ended.<turn>     how its process ended, and the mark of the job folder then
     <folder>/driver.txt       what its process wrote
     <folder>/job/             the job folder
     <folder>/output/          its output, unless the caller said where
@@ -47,7 +47,7 @@ from pydantic import TypeAdapter
 
 from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED
 from daskprs._folders.job_folder import JobFolder
-from daskprs._folders.job_lock import has_begun
+from daskprs._folders.job_lock import has_begun, latest_epoch
 from daskprs._serve.job_user import JobUser
 from daskprs._serve.web_input import FetchError, WebFile
 from daskprs._system.atomic_file import sync_folder, whole_file
@@ -59,7 +59,7 @@ from daskprs._system.linux import adopt_orphans
 from daskprs._system.regular_files import open_unlinked, opened, read_json, read_regular
 from daskprs._system.standard_streams import to_stderr
 from daskprs._system.supervised_process import end_all
-from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipeline_folder import RECORD, PipelineFolder
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ NO_ROOM = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, *FULL}
 """Temporary errors: the system has no room for another process, descriptor or file."""
 MOST_NUMBER = 10**15
 """No ticket has a higher number: a job that was forged must not use up the numbers."""
+MOST_MARK = 1 << 63
+"""No mark is higher: Python makes no text of a number with thousands of digits."""
 NUMBER_BYTES = 64
 """Upper bound for the size of a file that holds one number."""
 _TICKET = re.compile(r"ticket\.([1-9][0-9]{0,8})")
@@ -126,6 +128,8 @@ class ServedStatus(NamedTuple):
     status: str
     died: bool = False
     """Whether the process ended without recording an exit code; the job can be resumed."""
+    reason: str = ""
+    """Why the job failed, if a process went on with it that is not of the service."""
 
 
 class ServedJob:
@@ -139,8 +143,8 @@ class ServedJob:
         """Held while the job folder is read, so that only one request waits for it."""
         self._state: JobState | None = None
         self._look_again_s = 0.0
-        self._end: tuple[int, ServedStatus | None] = 0, None
-        """The last turn whose end is known, and its status."""
+        self._end: tuple[int, ServedStatus | None, int | None] = 0, None, None
+        """The last turn whose end is known, its status, and the mark of the job folder then."""
         self.turn = max(
             (int(found[1]) for path in folder.iterdir() if (found := _TICKET.fullmatch(path.name))),
             default=0,
@@ -208,37 +212,74 @@ class ServedJob:
     @property
     def run(self) -> PipelineFolder | None:
         """The folder of the run of a pipeline; None before it has begun, and for a model."""
-        run = PipelineFolder(self.job.path / self.asked.name)
-        return run if run.record.exists() else None
+        path = self.job.path / self.asked.name
+        return PipelineFolder(path) if os.path.exists(path / RECORD) else None  # noqa: PTH110 - no error of the system may fail a request
 
     # ---- status ----
 
     @property
     def end(self) -> ServedStatus | None:
         """The status of this turn if it is known to have ended."""
-        turn, status = self._end
-        return status if turn == self.turn else None
+        turn, status, mark = self._end
+        return status if turn == self.turn and not self._went_on(mark) else None
 
     def own_status(self) -> ServedStatus | None:
         """Return the status; None if only the job folder shows how the process ended."""
         turn = self.turn
         if self.is_alive():  # first: a process records its end before it releases the lock
             return ServedStatus(RUNNING if self.is_wanted() else CANCEL_REQUESTED)
-        code = self.exit_code()
+        code, mark = self._ended()
+        if self._went_on(mark) or (code is None and self._was_started()):
+            return self._of_others()
         if code is not None:
             status = ServedStatus(STATUS_OF_CODE.get(code, FAILED))
-        elif self._was_started():
-            return None
         elif self.is_wanted():  # the job folder shows an earlier turn
             return ServedStatus(QUEUED)
         else:
             status = ServedStatus(CANCELED)
-        self._end = turn, status
+        self._end = turn, status, mark
         return status
 
-    def end_in_folder(self) -> ServedStatus:
-        """Return how the job ended by its job folder, for a process that recorded no exit code.
+    def _mark(self) -> int:
+        """Return a number of the job folder, which another one takes the place of in each run.
 
+        It is the newest epoch, or the time of the record of a pipeline's run.
+        """
+        try:
+            return latest_epoch(self.job) if self.run is None else self._recorded_ns()
+        except OSError:
+            return 0
+
+    def _recorded_ns(self) -> int:
+        return (self.job.path / self.asked.name / RECORD).stat().st_mtime_ns
+
+    def _went_on(self, mark: int | None) -> bool:
+        """Say whether a process has gone on with the job since the mark, as ``daskprs resume``.
+
+        This is asked under the lock of the queue: no folder is read.
+        """
+        if mark is None:
+            return False
+        if self.run is None:
+            begun = self.job.epoch(mark + 1), self.job.journal(mark + 1)
+            return any(map(os.path.exists, begun))
+        with suppress(OSError):
+            return self._recorded_ns() != mark
+        return False
+
+    def _of_others(self) -> ServedStatus | None:
+        """Return the status while a process works in the job folder that is not of the service."""
+        with suppress(OSError, JobFolderError):
+            if holder_of((self.run or self.job).lock) is not None:
+                if self._look_again_s == math.inf:  # its counts go on
+                    self._look_again_s = 0.0
+                return ServedStatus(RUNNING)
+        return None
+
+    def end_in_folder(self) -> ServedStatus:
+        """Return how the job ended by its job folder.
+
+        This is for a process that recorded no exit code, and for one that was not of the service.
         The job is Running to whoever asks while the folder is read. A script can make a journal of
         any length, and must not have all threads of the service wait for it.
         """
@@ -247,14 +288,20 @@ class ServedJob:
         try:
             known = self.end
             if known is None:
-                turn, state = self.turn, self._read_state()
-                if state is not None and state.status in {COMPLETED, FAILED, INTERRUPTED}:
-                    known = ServedStatus(state.status)
+                turn, mark, code = self.turn, self._mark(), self.exit_code()
+                status, reason = self._recorded()
+                if status == RUNNING:  # by a process that is not of the service
+                    return ServedStatus(RUNNING)
+                is_of_others = code is not None
+                if status in {COMPLETED, FAILED, INTERRUPTED} or (
+                    status == CANCELED and is_of_others
+                ):
+                    known = ServedStatus(status, reason=reason if is_of_others else "")
                 elif self.is_wanted():
                     known = ServedStatus(FAILED, died=True)
                 else:
                     known = ServedStatus(CANCELED)
-                self._end = turn, known
+                self._end = turn, known, mark
             return known
         finally:
             self._reading.release()
@@ -268,12 +315,18 @@ class ServedJob:
 
     def exit_code(self) -> int | None:
         """Return the exit code of the job's process; None when it has not recorded any."""
+        return self._ended()[0]
+
+    def _ended(self) -> tuple[int | None, int | None]:
+        """Return the exit code of the job's process, and the mark of the job folder then."""
         try:
-            return int(read_json(self._of_turn("ended"))["exit_code"])
+            record = read_json(self._of_turn("ended"))
+            code, mark = int(record["exit_code"]), record.get("mark")
         except (FileNotFoundError, ArithmeticError, ValueError, LookupError, TypeError):
-            return None  # it is not there, or a script wrote it
+            return None, None  # it is not there, or a script wrote it
         except JobFolderError:
-            return None
+            return None, None
+        return code, mark if isinstance(mark, int) and 0 <= mark < MOST_MARK else None
 
     def job_state(self, *, is_over: bool) -> JobState | None:
         """Return the state in the job folder; None while no job has begun in it.
@@ -291,6 +344,19 @@ class ServedJob:
             finally:
                 self._reading.release()
         return self._state
+
+    def _recorded(self) -> tuple[str, str]:
+        """Return the status in the job folder and its reason; empty if there is none."""
+        run = self.run
+        if run is None:
+            state = self._read_state()
+            return ("", "") if state is None else (state.status, state.reason)
+        from daskprs.azure._pipeline_status import pipeline_state_of
+
+        with suppress(JobFolderError):
+            if (found := pipeline_state_of(run)) is not None:
+                return found.status, ""
+        return "", ""
 
     def _read_state(self) -> JobState | None:
         from daskprs._job.status import state_of
@@ -418,7 +484,8 @@ class ServedJob:
     def write_end(self, exit_code: int) -> None:
         """Record the exit code of the job's process."""
         with whole_file(self._of_turn("ended")) as file:
-            file.write(json.dumps({"exit_code": exit_code, "at": time.time()}).encode())
+            record = {"exit_code": exit_code, "at": time.time(), "mark": self._mark()}
+            file.write(json.dumps(record).encode())
 
     def cancel(self) -> None:
         """End the job, and keep its finished work.

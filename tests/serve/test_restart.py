@@ -18,6 +18,7 @@ import pytest
 import daskprs
 import daskprs._job.status
 from daskprs._core.events import Counts
+from daskprs._folders.job_lock import locked
 from daskprs._job.status import JobState
 from daskprs._serve.endpoint import _counts
 from daskprs._serve.http_errors import Refusal
@@ -142,7 +143,7 @@ def test_a_process_that_never_came_to_be_is_started_by_the_next_service(
     folder = tmp_path / "jobs" / "batchjob-1"
     job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
     folder.joinpath("process.1").touch()
-    assert job.own_status() == ("Queued", False)
+    assert job.own_status() == ServedStatus("Queued")
     registry.open()
     assert poll_for(lambda: registry.status(registry.get("batchjob-1")).status == "Completed")
 
@@ -168,11 +169,48 @@ def test_a_resume_that_is_canceled_while_it_waits_is_canceled(tmp_path: Path) ->
     with pytest.raises(daskprs.ParallelRunFailed):
         daskprs.parallel_run(pd.DataFrame({"a": [1]}), _fails, job_dir=folder / "job")
     job.write_end(42)
-    assert job.own_status() == ("Failed", False)
+    assert job.own_status() == ServedStatus("Failed")
     job.queue(2)
-    assert job.own_status() == ("Queued", False)
+    assert job.own_status() == ServedStatus("Queued")
     job.cancel()
-    assert job.own_status() == ("Canceled", False)
+    assert job.own_status() == ServedStatus("Canceled")
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_job_that_its_operator_has_resumed_is_as_its_folder_says(
+    registry: JobQueue, tmp_path: Path
+) -> None:
+    """Whether it fails again, runs or is Completed; so does a service that is started later."""
+    folder, data = tmp_path / "jobs" / "batchjob-1", pd.DataFrame({"a": [1]})
+    job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
+    folder.joinpath("process.1").write_text("999999999")
+    with pytest.raises(daskprs.ParallelRunFailed):
+        daskprs.parallel_run(data, _fails, job_dir=folder / "job")
+    job.write_end(130)
+    registry.open()
+    job = registry.get("batchjob-1")
+    assert registry.status(job) == ServedStatus("Canceled")
+    assert _counts(job, registry.status(job))["miniBatches"].failed == 1
+    again: dict[str, Any] = {"job_dir": folder / "job", "resume": True}
+    with pytest.raises(daskprs.ParallelRunFailed):
+        daskprs.parallel_run(data, _fails, **again)
+    status, _, reason = registry.status(job)
+    assert (status, reason) == ("Failed", "1 mini-batch failed, more than allowed_failed_count=0")
+    with locked(job.job):  # as by a driver, which claims an epoch next
+        job.job.epoch(3).touch()
+        assert registry.status(job).status == "Running"
+        job.job.epoch(3).unlink()
+    daskprs.parallel_run(data, _works, accept_changes="script", **again)
+    for known in (job, ServedJob.read(folder)):
+        assert known is not None
+        assert registry.status(known) == ServedStatus("Completed")
+        assert _counts(known, registry.status(known))["miniBatches"].succeeded == 1
+    with pytest.raises(Refusal, match="CannotResume"):
+        registry.resume(job)
+
+
+def _works(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    return mini_batch
 
 
 def _fails(mini_batch: pd.DataFrame) -> None:
@@ -188,7 +226,7 @@ def test_a_wish_to_end_that_comes_before_the_process_is_heeded(
     folder.joinpath("cancel.1").touch()
     process = job.start()
     assert poll_for(lambda: process.poll() is not None)
-    assert job.own_status() == ("Canceled", False)
+    assert job.own_status() == ServedStatus("Canceled")
     assert not folder.joinpath("output").exists()
     registry.open()
 

@@ -328,8 +328,8 @@ class OfPlan(BaseModel):
     failed: int
 
 
-class JobProperties(BaseModel):
-    """The state of a job."""
+class ListedProperties(BaseModel):
+    """The state of a job, without what its folder has to be read for."""
 
     status: Status
     deployment: str
@@ -341,6 +341,11 @@ class JobProperties(BaseModel):
     description: str | None = None
     tags: dict[str, str] = {}
     canResume: bool = Field(description="`POST …/resume` goes on where it was.")
+
+
+class JobProperties(ListedProperties):
+    """The state of a job."""
+
     error: ErrorBody | None = Field(
         None, description="Why it failed. Code `JobDied`: its process ended without a word."
     )
@@ -355,20 +360,26 @@ class SystemData(BaseModel):
     createdBy: str
 
 
-class JobAnswer(BaseModel):
-    """A job."""
+class ListedJob(BaseModel):
+    """A job in a list, or a new one."""
 
     id: str
     name: str
     type: str
-    properties: JobProperties
+    properties: ListedProperties
     systemData: SystemData
+
+
+class JobAnswer(ListedJob):
+    """A job."""
+
+    properties: JobProperties
 
 
 class JobsAnswer(BaseModel):
     """Jobs, the newest first."""
 
-    value: list[JobAnswer]
+    value: list[ListedJob]
     nextLink: str | None = None
 
 

@@ -34,6 +34,8 @@ from daskprs._serve.bodies import (
     JobRequest,
     JobRequestProperties,
     JobsAnswer,
+    ListedJob,
+    ListedProperties,
     OfPlan,
     SystemData,
 )
@@ -134,7 +136,7 @@ class Endpoint:
         self.router = APIRouter(dependencies=[Security(BEARER)])
         self._add("/", self.endpoint, [], EndpointAnswer)
         self._add("/jobs", self.jobs, [404], JobsAnswer)
-        self._add("/jobs", self.invoke, [403, 404, 409, 429, 503], JobAnswer, "POST", 201)
+        self._add("/jobs", self.invoke, [403, 404, 409, 429, 503], ListedJob, "POST", 201)
         self._add("/jobs/{name}", self.job, [404], JobAnswer)
         self._add("/jobs/{name}/cancel", self.cancel, [404, 503], JobAnswer, "POST")
         self._add("/jobs/{name}/resume", self.resume, [404, 409, 429, 503], JobAnswer, "POST")
@@ -212,7 +214,7 @@ class Endpoint:
         job = self._queue.sent_before(sent) if sent else None
         if job is None:
             job = self._submitted(request, asked.properties, deployment, sent or None)
-        return self._accepted(job, 201, is_detailed=False)
+        return _accepted(self._listed(job), 201)
 
     def _submitted(
         self,
@@ -304,7 +306,7 @@ class Endpoint:
             return deployment in {None, asked.deployment} and (not tag or _has_tag(asked, tag))
 
         jobs, more = self._queue.listed(top, skip, is_shown)
-        answers = [self._answer(job, is_detailed=False) for job in jobs]
+        answers = [*map(self._listed, jobs)]
         query = {"$top": top, "$skip": more, **({"tag": tag} if tag else {})}
         link = f"{self._address(request)}/jobs?{urlencode(query, safe='$')}" if more else None
         return JSON(JobsAnswer(value=answers, nextLink=link))
@@ -317,14 +319,14 @@ class Endpoint:
         """End a job; what it has done is kept. One that has ended stays as it is."""
         job = self._queue.get(name)
         self._queue.cancel(job)
-        return self._accepted(job)
+        return _accepted(self._answer(job))
 
     def resume(self, name: JobName) -> Response:
         """Go on with a job that has ended before its work was done: nothing of it is done twice."""
         job = self._queue.get(name)
         self._refuse_withdrawn(job.asked)
         self._queue.resume(job)
-        return self._accepted(job)
+        return _accepted(self._answer(job))
 
     def _refuse_withdrawn(self, asked: RequestedJob) -> None:
         """Refuse a job whose deployment or places the operator no longer allows."""
@@ -343,10 +345,6 @@ class Endpoint:
                 one["Uri"], folder=is_folder, target=f"properties.OutputData.{name}.Uri"
             )
 
-    def _accepted(self, job: ServedJob, status: int = 202, *, is_detailed: bool = True) -> Response:
-        answer = self._answer(job, is_detailed=is_detailed)
-        return JSON(answer, status, {"Location": answer.id})
-
     def _address(self, request: Request) -> str:
         """Return the address by which callers reach the service.
 
@@ -361,27 +359,20 @@ class Endpoint:
             host = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
         return f"{request.url.scheme}://{host}"
 
-    def _answer(self, job: ServedJob, *, is_detailed: bool = True) -> JobAnswer:
-        """Return the status of a job; in detail, with the counts from its folder."""
-        status, asked = self._queue.status(job), job.asked
-        return JobAnswer(
-            id=f"/jobs/{asked.name}",
-            name=asked.name,
-            type=JOB_TYPE,
-            properties=JobProperties(
-                status=status.status,  # type: ignore[arg-type]
-                deployment=asked.deployment,
-                InputData=asked.inputs,
-                OutputData=asked.outputs,
-                overrides=asked.overrides,
-                canResume=status.status in {FAILED, CANCELED, INTERRUPTED},
-                error=_error(job, status) if is_detailed else None,
-                **(_counts(job, status) if is_detailed else {}),
-                tags=asked.tags or {},
-                **asked.labels,  # type: ignore[arg-type]
-            ),
-            systemData=SystemData(createdAt=asked.created, createdBy=asked.caller),
+    def _listed(self, job: ServedJob) -> ListedJob:
+        """Return the status of a job."""
+        properties = _properties(job.asked, self._queue.status(job))
+        return ListedJob(**_named(job.asked), properties=properties)
+
+    def _answer(self, job: ServedJob) -> JobAnswer:
+        """Return the status of a job in detail, with the counts from its folder."""
+        status = self._queue.status(job)
+        properties = JobProperties(
+            **dict(_properties(job.asked, status)),
+            error=_error(job, status),
+            **_counts(job, status),
         )
+        return JobAnswer(**_named(job.asked), properties=properties)
 
     # ---- files ----
 
@@ -434,6 +425,29 @@ class Endpoint:
         """Fetch a log file of a job, or a part of it."""
         folder, within = _logs(self._queue.get(name))
         return answer_with(opened(folder, path, within), Path(path).name, request)
+
+
+def _accepted(answer: ListedJob, status: int = 202) -> Response:
+    return JSON(answer, status, {"Location": answer.id})
+
+
+def _named(asked: RequestedJob) -> dict[str, Any]:
+    """Return what an answer says of a job beside its properties."""
+    made = SystemData(createdAt=asked.created, createdBy=asked.caller)
+    return {"id": f"/jobs/{asked.name}", "name": asked.name, "type": JOB_TYPE, "systemData": made}
+
+
+def _properties(asked: RequestedJob, status: ServedStatus) -> ListedProperties:
+    return ListedProperties(
+        status=status.status,  # type: ignore[arg-type]
+        deployment=asked.deployment,
+        InputData=asked.inputs,
+        OutputData=asked.outputs,
+        overrides=asked.overrides,
+        canResume=status.status in {FAILED, CANCELED, INTERRUPTED},
+        tags=asked.tags or {},
+        **asked.labels,
+    )
 
 
 def _logs(job: ServedJob) -> tuple[Path, list[Path] | None]:

@@ -54,15 +54,26 @@ def application(endpoint: Endpoint, health: Health) -> FastAPI:
 
     @cache  # both need no token, so they cost next to nothing
     def description() -> Response:
-        return JSON(app.openapi())
+        return JSON(_description(app))
 
     @cache
     def page() -> HTMLResponse:
-        return page_of(app.openapi())
+        return page_of(_description(app))
 
     app.add_api_route("/openapi.json", description, include_in_schema=False)
     app.add_api_route("/docs", page, include_in_schema=False)
     return app
+
+
+def _description(app: FastAPI) -> dict[str, Any]:
+    """Return the description of the service, without FastAPI's answer to mistakes: ours is 400."""
+    found = app.openapi()
+    for methods in found["paths"].values():
+        for operation in methods.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        found["components"]["schemas"].pop(name, None)
+    return found
 
 
 async def _refused(request: Request, error: Any) -> Response:

@@ -90,7 +90,9 @@ def _in_seconds(given: Any) -> Any:
         raise ValueError(msg) from error
 
 
-SHORT_DURATION = r"P(?:[01]D)?T(?:1?[0-9]H)?(?:[1-5]?[0-9]M)?[1-9][0-9]{0,3}S"
+_H, _M, _S, _PART = "(?:1?[1-9]|[12]0)", "[1-9][0-9]?", "[1-9][0-9]{0,3}", r"(?:\.[0-9]{1,3})?"
+_TIME = rf"T(?:{_H}{_PART}H|(?:{_H}H)?{_M}{_PART}M|(?:{_H}H)?(?:{_M}M)?{_S}{_PART}S)"
+SHORT_DURATION = rf"P(?:1D(?:{_TIME})?|{_TIME})"
 """The pattern of durations that are never too long; others are taken, too."""
 _DIGITS = re.compile(r"-1|[0-9]{1,10}")
 Count = Annotated[

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import json
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 
+from daskprs._serve.bodies import Timeout
 from tests.support.polling import poll_for
 from tests.support.services import FOREIGN_TOKEN, OLD_TOKEN, TOKEN, LightService, body
 
@@ -381,6 +385,19 @@ def test_two_tokens_in_one_request_are_none(service: LightService) -> None:
     """Nobody knows which one counts."""
     headers = [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer other")]
     assert code(httpx.get(service.url + "/jobs", headers=headers), 401) == "MissingToken"
+
+
+def test_the_description_says_what_the_service_does(service: LightService) -> None:
+    """Mistakes have the answer 400, and timeouts are durations of any usual form."""
+    found = service.client.get("/openapi.json").json()
+    assert "422" not in json.dumps(found)
+    assert "ValidationError" not in json.dumps(found)
+    timeout = found["components"]["schemas"]["JobRetrySettings"]["properties"]["timeout"]
+    (pattern,) = [one["pattern"] for one in timeout["anyOf"] if "pattern" in one]
+    for duration in ("PT30S", "PT1.5M", "P1DT2H", "PT1H30M", "PT10H", "P1DT20H59M9999.999S"):
+        assert re.fullmatch(pattern, duration)
+        assert TypeAdapter(Timeout).validate_python(duration) > 0
+    assert not re.fullmatch(pattern, "PT0S")
 
 
 def test_how_the_service_is_used_everybody_may_read(service: LightService) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _STORE = re.compile(
-    r"(?:azureml://(?:.*/)?|/subscriptions/.*/)datastores/(?P<store>[^/]+)/paths/(?P<path>.*)",
+    r"(?:azureml://(?:.*/)?|/subscriptions/.*/)datastores/(?P<store>[^/]+)/paths(?P<path>|/.*)",
     re.DOTALL,
 )
 """A datastore path in each documented form: short, with workspace, or as a resource."""

@@ -98,6 +98,9 @@ _DIGITS = re.compile(r"-1|[0-9]{1,10}")
 Count = Annotated[
     int, Field(ge=1, le=MOST), BeforeValidator(_whole), _or_text(1, MOST, "[1-9][0-9]{0,8}")
 ]
+Retries = Annotated[
+    int, Field(ge=0, le=MOST), BeforeValidator(_whole), _or_text(0, MOST, "0|[1-9][0-9]{0,8}")
+]
 Threshold = Annotated[
     int, Field(ge=-1, le=MOST), BeforeValidator(_whole), _or_text(-1, MOST, "-1|0|[1-9][0-9]{0,8}")
 ]
@@ -141,6 +144,11 @@ class BodyPart(BaseModel):
 
 Kind = Literal["UriFile", "UriFolder", "MLTable", "MLFlowModel", "CustomModel", "TritonModel"]
 _KINDS = {one.lower(): one for one in (*get_args(Kind), "Literal")}
+
+
+def _capitalized(given: Any) -> Any:
+    """Take ``info``, as YAML files write it, for ``Info``."""
+    return given.capitalize() if isinstance(given, str) else given
 
 
 def _kind_named(given: Any) -> Any:
@@ -190,7 +198,9 @@ class DataOutput(BodyPart):
 class JobRetrySettings(BodyPart):
     """The number of attempts at a mini-batch, and the timeout of each."""
 
-    maxRetries: Count | None = Field(None, description="Attempts at a mini-batch.")
+    maxRetries: Retries | None = Field(
+        None, description="Attempts at a mini-batch; 0 also means one attempt."
+    )
     timeout: Timeout | None = Field(
         None, description="Seconds for one call of `run`, as a number or as `PT30S`."
     )
@@ -237,7 +247,9 @@ class JobRequestProperties(Labels):
     miniBatchSize: Count | None = None
     errorThreshold: Threshold | None = None
     maxConcurrencyPerInstance: Count | None = None
-    loggingLevel: Literal["Debug", "Info", "Warning"] | None = None
+    loggingLevel: (
+        Annotated[Literal["Debug", "Info", "Warning"], BeforeValidator(_capitalized)] | None
+    ) = None
     outputFileName: str | None = Field(None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")
     retrySettings: JobRetrySettings | None = None
     resources: JobResources | None = None
@@ -349,7 +361,9 @@ class JobProperties(ListedProperties):
     """The state of a job."""
 
     error: ErrorBody | None = Field(
-        None, description="Why it failed. Code `JobDied`: its process ended without a word."
+        None,
+        description="Why it failed. Code `JobFailed`; `JobRefused`: nothing was started; "
+        "`JobDied`: its process ended without a word.",
     )
     miniBatches: OfPlan | None = None
     items: Counted | None = None

@@ -212,7 +212,8 @@ class ServedPipeline(ServedDeployment):
 
     def _refused(self, problem: str, target: str) -> Refusal:
         """Return the answer to an invocation that does not fit."""
-        message = f"{self.name} is a deployment of a pipeline: {problem}."
+        end = "" if problem.endswith("?") else "."
+        message = f"{self.name} is a deployment of a pipeline: {problem}{end}"
         return Refusal(400, "BadRequest", message, target=f"properties.{target}".rstrip("."))
 
     def planned(self, call: ServedCall, folder: Path) -> Planned:

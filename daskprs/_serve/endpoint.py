@@ -17,6 +17,7 @@ from fastapi import APIRouter, Body, Header, Query, Request, Security
 from fastapi import Path as InPath
 from fastapi.responses import Response, StreamingResponse
 from fastapi.security import HTTPBearer
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from daskprs._core.ending import EXIT_USAGE
 from daskprs._folders.job_folder import JobFolder
@@ -101,6 +102,15 @@ OF_TAG = "Jobs with this tag: `name`, or `name=value`."
 HOST = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
+class AnyPath(PathConvertor):
+    """The path of a file in a route, which may have line breaks."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("file", AnyPath())
+
+
 class Endpoint:
     """Deployments behind one address.
 
@@ -143,9 +153,9 @@ class Endpoint:
         self._add("/jobs/{name}/stream", self.stream, [404], TEXT)
         self._add("/jobs/{name}/outputs", self.outputs, [404], FilesAnswer)
         for method in ("GET", "HEAD"):
-            files = "/jobs/{name}/outputs/{path:path}"
+            files = "/jobs/{name}/outputs/{path:file}"
             self._add(files, self.outputs_file, [404, 416], OCTETS, method)
-            self._add("/jobs/{name}/logs/{path:path}", self.logs_file, [404, 416], OCTETS, method)
+            self._add("/jobs/{name}/logs/{path:file}", self.logs_file, [404, 416], OCTETS, method)
         self._add("/jobs/{name}/logs", self.logs, [404], FilesAnswer)
 
     def _add(

@@ -51,6 +51,8 @@ def test_a_place_is_named_in_every_documented_form(home: Path) -> None:
         assert status(roots, f"{base}/inside") == 404
         assert status(roots, f"{base}/none") == 404
     assert status(roots, "azureml://datastores/store/paths/inside/file") == 200
+    folder = roots.existing("azureml://datastores/store/paths", "UriFolder", target="t")
+    assert folder == roots.existing("azureml://datastores/store/paths/", "UriFolder", target="t")
     assert status(roots, f"file://{home}/root/inside/a%20b") == 200
 
 

@@ -261,10 +261,12 @@ def test_a_pipeline_is_served_and_its_values_are_arguments(tmp_path: Path) -> No
             ({"count": {"JobInputType": "Literal", "Value": 0}}, "at least 1"),
             ({"count": {"JobInputType": "Literal", "Value": "$(ls)"}}, "of type integer"),
             ({"other": data}, "it has no input 'other'"),
+            ({"counts": data}, "did you mean 'count'?"),
         ]:
             answer = invoke(**more)
             assert answer.status_code == 400
             assert told in answer.json()["error"]["message"]
+            assert "?." not in answer.json()["error"]["message"]
         name = invoke().json()["name"]
         assert ended(client, name) == "Failed"
         tmp_path.joinpath("gate").touch()

@@ -107,8 +107,8 @@ def test_overrides_are_kept_by_the_keys_of_the_deployments_file(service: LightSe
     more = {
         "miniBatchSize": 5.0,
         "errorThreshold": -1,
-        "loggingLevel": "Debug",
-        "retrySettings": {"maxRetries": 2, "timeout": "PT45S"},
+        "loggingLevel": "debug",
+        "retrySettings": {"maxRetries": 0, "timeout": "PT45S"},
         "resources": {"instanceCount": 2},
         "outputFileName": "p.csv",
         "displayName": "nightly",
@@ -120,7 +120,7 @@ def test_overrides_are_kept_by_the_keys_of_the_deployments_file(service: LightSe
         "settings.error_threshold": -1,
         "settings.logging_level": "debug",
         "settings.output_file_name": "p.csv",
-        "settings.retry_settings.max_retries": 2,
+        "settings.retry_settings.max_retries": 0,
         "settings.retry_settings.timeout": 45,
         "resources.instance_count": 2,
     }
@@ -319,6 +319,8 @@ def test_names_of_files_need_not_be_text(service: LightService) -> None:
     assert service.ended(name) == "Completed"
     listed = service.client.get(f"/jobs/{name}/outputs").json()["value"]
     assert [one["path"] for one in listed] == ["done.txt", "\ufffd.txt"]
+    service.home.joinpath("jobs", name, "output", "a\nb.txt").write_text("two lines")
+    assert service.client.get(f"/jobs/{name}/outputs/a%0Ab.txt").text == "two lines"
 
 
 def test_the_logs_of_a_pipeline_are_those_of_its_steps(service: LightService) -> None:

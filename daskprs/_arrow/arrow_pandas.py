@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprs._arrow.exact_casts import Asked, checked_cast
+from daskprs._arrow.sizes import size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -134,7 +135,7 @@ class ToPandas:
 
     def frame(self, table: pa.Table) -> pd.DataFrame:
         """Return the rows of a slice, with an index from 0."""
-        threads = table.nbytes > THREADS_BYTES
+        threads = size_bytes(table) > THREADS_BYTES
         noted = table.replace_schema_metadata(self._metadata)
         frame = _frame(noted, self._unnamed, use_threads=threads)
         if self._objects:

@@ -17,6 +17,7 @@ from daskprs._arrow.arrow_pandas import (
     with_notes,
     without_rows,
 )
+from daskprs._arrow.sizes import size_bytes
 
 
 def exact_table(frame: pd.DataFrame) -> tuple[pa.Table, ToPandas] | None:
@@ -87,7 +88,7 @@ def labelled_table(frame: pd.DataFrame) -> pa.Table | None:
 
 def frame_of_labelled(table: pa.Table) -> pd.DataFrame:
     """Return the frame that `labelled_table` made a table of, with an index from 0."""
-    frame: pd.DataFrame = table.to_pandas(use_threads=table.nbytes > THREADS_BYTES)
+    frame: pd.DataFrame = table.to_pandas(use_threads=size_bytes(table) > THREADS_BYTES)
     is_range = RANGE.items() <= (table.schema.metadata or {}).items()
     names = table.column_names
     frame.columns = pd.RangeIndex(len(names)) if is_range else pd.Index(names)

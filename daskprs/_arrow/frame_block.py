@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._arrow.sizes import size_bytes
+
 if TYPE_CHECKING:
     from daskprs._arrow.arrow_pandas import ToPandas
 
@@ -52,7 +54,7 @@ class FrameBlock:
         """Make the block that begins with a slice, and return the frame of the slice."""
         self._table, self._start, self._block = table, start, None
         rows = table.slice(start, ROWS)
-        if rows.nbytes <= MOST_BYTES and all(map(_is_flat, rows.schema.types)):
+        if size_bytes(rows) <= MOST_BYTES and all(map(_is_flat, rows.schema.types)):
             try:
                 block = self._form.frame(rows)
             except Exception:  # noqa: BLE001 - a value of other rows, of which this one knows nothing

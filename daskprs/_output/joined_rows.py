@@ -10,6 +10,7 @@ import zlib
 from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs._arrow.sizes import size_bytes
 from daskprs._output.journal.commits import region_of
 from daskprs._output.spool import COPY_BYTES, DRIVER, Region, Regions, damaged
 from daskprs._system.regular_files import open_regular
@@ -146,7 +147,7 @@ class _Whole:
     def add(self, table: pa.Table) -> None:
         """Take the next rows."""
         is_more = bool(self._tables) and table.schema.equals(self._tables[0].schema)
-        if not is_more or sum(one.nbytes for one in self._tables) >= WHOLE_BYTES:
+        if not is_more or sum(map(size_bytes, self._tables)) >= WHOLE_BYTES:
             self.flush()
         self._tables.append(table)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs._arrow.mixed_tables import NO_ARROW, as_text, common_schema, in_schema, in_utf8
+from daskprs._arrow.sizes import size_bytes
 from daskprs._inputs.source.batch_format import piece_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ MOST_BYTES = 1 << 20
 def rows_as_bytes(data: Any, failed: Sequence[FailedItems]) -> bytes:
     """Return failed items of the argument of `run` as an Arrow stream; empty if it is too large."""
     tables = [_table(piece_of(data, one.start, one.stop)) for one in failed]
-    if sum(one.nbytes for one in tables) > MOST_BYTES:
+    if sum(map(size_bytes, tables)) > MOST_BYTES:
         return b""
     schema = common_schema(one.schema for one in tables)
     table = _for_parquet(pa.concat_tables(in_schema(one, schema) for one in tables))

@@ -16,6 +16,7 @@ from daskprs._arrow.arrow_pandas import (
     one_type,
     without_index,
 )
+from daskprs._arrow.sizes import size_bytes
 from daskprs._inputs.frames.caller_frame import FrameReader, SlicedFrame, write_arrow
 from daskprs._inputs.source.columns import check_columns, check_different
 from daskprs._inputs.source.given_types import with_dtypes
@@ -95,7 +96,7 @@ class StreamSource(SlicedFrame):
             for name, column in zip(self._nulls, batch.columns, strict=True):
                 self._nulls[name] += column.null_count
             self._total += batch.num_rows
-            self._bytes += batch.nbytes
+            self._bytes += size_bytes(batch)
             self.how_far = f"{self._total:,} rows of the stream are read"
             yield batch
 

@@ -32,6 +32,7 @@ from daskprs._arrow.arrow_pandas import (
 )
 from daskprs._arrow.exact_frames import exact_table, exactly
 from daskprs._arrow.frame_block import FrameBlock
+from daskprs._arrow.sizes import size_bytes
 from daskprs._core.mini_batch import MiniBatch, Where
 from daskprs._folders.row_labels import LabelWriter, row_bounds
 from daskprs._inputs.costs import CutTable
@@ -193,10 +194,10 @@ class FrameSource(SlicedFrame):
 
     def __init__(self, table: pa.Table, size: Size, form: TableForm) -> None:
         rows = max(1, table.num_rows)
-        self._row_bytes = max(1.0, table.nbytes / rows)
-        super().__init__(table.num_rows, size.rows_of(rows, max(rows, table.nbytes)))
+        self.needed_bytes = size_bytes(table)
+        self._row_bytes = max(1.0, self.needed_bytes / rows)
+        super().__init__(table.num_rows, size.rows_of(rows, max(rows, self.needed_bytes)))
         self._table = table.replace_schema_metadata(None)
-        self.needed_bytes = table.nbytes
         self._path = ""
         self.form = form
 

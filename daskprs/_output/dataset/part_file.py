@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprs._arrow.exact_casts import cast_exactly
+from daskprs._arrow.sizes import size_bytes
 from daskprs._output.journal.commits import each
 from daskprs._output.journal.history import PublishedFile, PublishedPart
 from daskprs._output.rows.part_formats import (
@@ -337,7 +338,7 @@ class _PartFile:
         self._counts[place] = self._counts.get(place, 0) + table.num_rows
         self._waiting.append(table)
         self._places.append(place)
-        self.held_bytes += table.nbytes
+        self.held_bytes += size_bytes(table)
         if self.held_bytes >= ROW_GROUP_BYTES:
             self.write_group()
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs._arrow.mixed_tables import common_schema, in_schema, in_utf8
+from daskprs._arrow.sizes import size_bytes
 from daskprs._core.pieces import FailedItems, FailedRows
 from daskprs._output.failures.attempt import ITEMS
 from daskprs._output.journal.journal import record_at, records_of
@@ -166,7 +167,7 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     size = 0
     for table in tables:
         some.append(table)
-        size += table.nbytes
+        size += size_bytes(table)
         if size >= GROUP_BYTES:
             yield pa.concat_tables(some).unify_dictionaries()
             some, size = [], 0

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs._arrow.object_times import as_times
+from daskprs._arrow.sizes import size_bytes
 from daskprs._output.rows.blocks import is_small, with_times
 from daskprs._output.rows.part_formats import check_folders, check_writable
 from daskprs.errors import ReturnTypeError, class_name
@@ -105,7 +106,7 @@ class ArrowRows:
             self._schema = table.schema
             self._stream = pa.ipc.new_stream(pa.PythonFile(self._buffer, "w"), table.schema)
         check_folders(table, self._spec.partition_by)
-        rows = max(1, BATCH_BYTES * table.num_rows // max(1, table.nbytes))
+        rows = max(1, BATCH_BYTES * table.num_rows // max(1, size_bytes(table)))
         for batch in table.to_batches(max_chunksize=rows):
             if batch.num_rows:
                 self._stream.write_batch(batch)

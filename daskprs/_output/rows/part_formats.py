@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprs._arrow.exact_casts import OF_VIEWS, is_text, normal
+from daskprs._arrow.sizes import size_bytes
 from daskprs.errors import Option, ReturnTypeError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class RowsInOrder:
             # with the square of their number.
             if self._group is None or start >= self._first + self._group.num_rows:
                 self._group = self._group_with(start)
-                self.held_bytes = self._group.nbytes
+                self.held_bytes = size_bytes(self._group)
             rows = self._group.slice(start - self._first, stop - start)
             start += rows.num_rows
             yield rows

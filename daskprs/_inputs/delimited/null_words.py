@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from daskprs._arrow.exact_casts import is_text
@@ -89,7 +88,5 @@ def _words_of(name: str, dtype: Any) -> Words:
 
 
 def _is_text(known: Any) -> bool:
-    if isinstance(known, np.dtype):
-        return known.kind == "U"  # before pandas 3
     arrow_type = arrow_type_of(known)
     return arrow_type is not None and is_text(arrow_type)

@@ -83,13 +83,18 @@ def arrow_type_of(known: Any) -> pa.DataType | None:
     """Return the type of Arrow that holds the values of a type of pandas; None if none does."""
     if isinstance(known, pd.ArrowDtype):
         return known.pyarrow_dtype
-    if isinstance(known, pd.StringDtype):
+    if isinstance(known, pd.StringDtype) or _is_text_of_objects(known):
         return pa.large_string()
     plain = getattr(known, "numpy_dtype", known)  # nullable types have one
     if isinstance(plain, np.dtype) and plain.kind in "iufb":
         with suppress(pa.ArrowException):  # some floats are longer than those of Arrow
             return pa.from_numpy_dtype(plain)
     return None
+
+
+def _is_text_of_objects(known: Any) -> bool:
+    """Say whether a type is ``str`` as pandas has it before version 3: text as Python's objects."""
+    return isinstance(known, np.dtype) and known.kind == "U"
 
 
 def any_arrow_type_of(known: Any) -> pa.DataType | None:
@@ -193,7 +198,10 @@ def converted(column: pd.Series, dtype: Any, asked: Asked = Asked.NOT) -> pd.Ser
         return _as_categories(fitted, column, dtype)
     if is_text(wanted) and _holds_numbers(values):
         # pandas writes 1.0, and Arrow 1: text of a frame is written as its owner knows it.
-        return _with_all_nulls(column, column.astype(dtype))
+        text = column.astype(dtype)
+        if _is_text_of_objects(dtype):  # which has the text "nan" for a null
+            return text.where(column.notna(), None)
+        return _with_all_nulls(column, text)
     return _as_pandas(fitted, column, dtype)
 
 
@@ -252,7 +260,8 @@ def _as_pandas(values: pa.ChunkedArray, column: pd.Series, dtype: Any) -> pd.Ser
     if dtype.kind in "iub" and values.null_count:
         msg = f"{values.null_count} of the values are null, which {dtype} does not hold"
         raise ValueError(msg)
-    return pd.Series(values.to_numpy(), column.index, dtype, name=column.name)
+    of_values = object if _is_text_of_objects(dtype) else dtype
+    return pd.Series(values.to_numpy(), column.index, of_values, name=column.name)
 
 
 def _as_categories(

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 REFUSALS = (ValueError, TypeError, OverflowError)
 """Errors of pandas for text that does not fit its types (`ParserError` is a `ValueError`)."""
-ROUND_TRIP: dict[str, Any] = {} if pd.__version__ >= "3" else {"float_precision": "round_trip"}
+IS_PANDAS_2 = pd.__version__ < "3"
+ROUND_TRIP: dict[str, Any] = {"float_precision": "round_trip"} if IS_PANDAS_2 else {}
 """Every number is read as the float that is nearest to it, as later versions do by default."""
 BOOLEANS = {True: ["True", "TRUE", "true"], False: ["False", "FALSE", "false"]}
 HOLDS_ARROW_TEXT = isinstance(pd.Series(["text"]).dtype, pd.StringDtype)
@@ -237,6 +238,9 @@ def _are_unseen_floats(column: TextColumn, frame: pd.DataFrame, body: bytes) -> 
 
 def read_csv(body: bytes, names: Sequence[str], dialect: Dialect, **options: Any) -> pd.DataFrame:
     """Parse records that have no header, as pandas does by default."""
+    marked = _marked_numbers(dialect, options.get("dtype", {})) if IS_PANDAS_2 else {}
+    if marked:
+        options["dtype"] = options["dtype"] | dict.fromkeys(marked, TEXT)
     frame: pd.DataFrame = pd.read_csv(
         io.BytesIO(body),
         header=None,
@@ -249,7 +253,29 @@ def read_csv(body: bytes, names: Sequence[str], dialect: Dialect, **options: Any
         **ROUND_TRIP,
         **options,
     )
+    for name, dtype in marked.items():
+        frame[name] = _without_marks(frame[name], dialect, dtype)
     return frame
+
+
+def _marked_numbers(dialect: Dialect, dtypes: dict[str, Any]) -> dict[str, Any]:
+    """Return the nullable numbers that pandas 2 refuses: it does not know the marks in them."""
+    if dialect.decimal == "." and dialect.thousands is None:
+        return {}
+    known = {name: pd.api.types.pandas_dtype(dtype) for name, dtype in dtypes.items()}
+    return {
+        name: dtype
+        for name, dtype in known.items()
+        if not isinstance(dtype, np.dtype) and dtype.kind in "iuf"
+    }
+
+
+def _without_marks(cells: pd.Series, dialect: Dialect, dtype: Any) -> pd.Series:
+    """Return text as nullable numbers, as pandas 3 reads it."""
+    for mark, plain in ((dialect.thousands, ""), (dialect.decimal, ".")):
+        cells = cells if mark is None else cells.str.replace(mark, plain, regex=False)
+    parse = dtype.construct_array_type()._from_sequence_of_strings  # noqa: SLF001 - pandas' parser
+    return pd.Series(parse(cells.to_numpy(), dtype=dtype), cells.index)
 
 
 def read_records(

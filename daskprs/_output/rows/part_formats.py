@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 is_ = pa.types
 COMPRESSION = "zstd"
-UNFIT = (ValueError, OverflowError, KeyError)
-"""Errors of writers for values that they cannot write; Arrow's errors for these are subclasses."""
+UNFIT = (ValueError, OverflowError, KeyError, pa.ArrowNotImplementedError)
+"""Errors of writers for values that they cannot write; most of Arrow's are subclasses of these."""
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """The name of a null in a folder's name."""
 LONGEST_NAME_BYTES = 255
@@ -342,6 +342,7 @@ class _ParquetRows:
         self._writer = pq.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=COMPRESSION)
 
     def write(self, table: pa.Table) -> None:
+        _with_types(table, _milliseconds)  # raises where Arrow before 25 writes another moment
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> None:
@@ -375,6 +376,12 @@ class _JsonRows:
 
     def close(self) -> None:
         """Do nothing: a line needs no end but its own."""
+
+
+def _milliseconds(type_: pa.DataType) -> pa.DataType:
+    """Return moments in milliseconds for those in seconds, which Parquet does not have."""
+    is_in_seconds = is_.is_timestamp(type_) and type_.unit == "s"
+    return pa.timestamp("ms", type_.tz) if is_in_seconds else type_
 
 
 def _told(type_: pa.DataType) -> pa.DataType:

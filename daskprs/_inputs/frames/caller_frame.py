@@ -439,7 +439,7 @@ class ObjectFrameSource(SlicedFrame):
     file_name = "frame.pickles"
 
     def __init__(self, frame: pd.DataFrame, size: Size) -> None:
-        sample = frame.iloc[:SAMPLE_ROWS]
+        sample = frame.iloc[:SAMPLE_ROWS].reset_index(drop=True)  # as `write` has the rows
         sample_bytes = len(_pickled(sample, 0))
         super().__init__(len(frame), size.rows_of(max(1, len(sample)), sample_bytes))
         self._size = size

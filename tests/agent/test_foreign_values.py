@@ -108,7 +108,7 @@ def test_labels_and_notes_of_frames_arrive() -> None:
     assert loaded(dumped(nulls))[0] == (large, "x")
     pd.testing.assert_index_equal(loaded(dumped(nulls)), nulls)
     times = pd.date_range("2020", periods=2, tz="Europe/Vienna", name="t")
-    series = pd.Series(["a", None], times, name=("n", 1))
+    series = pd.Series(["a", np.nan], times, name=("n", 1))
     pd.testing.assert_series_equal(loaded(dumped(series)), series, check_freq=False)
     table = pa.table({"a": pa.array([Decimal("1.5"), None]), "b": [[1], None]})
     assert loaded(dumped([table]))[0].equals(table, check_metadata=True)

@@ -431,7 +431,12 @@ def _timestamp(utc: Any, zone: Any) -> Any:
     import pandas as pd
 
     moment = pd.Timestamp(utc)
-    return moment if zone is None else moment.tz_localize("UTC").tz_convert(_zone(zone))
+    return moment if zone is None else moment.tz_localize("UTC").tz_convert(_pandas_zone(zone))
+
+
+def _pandas_zone(name: Any) -> Any:
+    """Return a time zone as pandas takes it: its versions have classes of their own for names."""
+    return name if isinstance(name, str) else _zone(name)
 
 
 def _strings(texts: list[Any], has_na: bool, storage: str) -> Any:  # noqa: FBT001 - the same
@@ -563,7 +568,7 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "table": _table,
     "timedelta": lambda span: _pd().Timedelta(span),
     "times": lambda utc, zone: (
-        _pd().DatetimeIndex(utc).tz_localize("UTC").tz_convert(_zone(zone)).array
+        _pd().DatetimeIndex(utc).tz_localize("UTC").tz_convert(_pandas_zone(zone)).array
     ),
     "timestamp": _timestamp,
     "zone": _zone,

@@ -51,6 +51,7 @@ _KEYWORD = re.compile(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument
 _REFUSED = re.compile(
     r"Invalid value .* for dtype|Invalid frequency: |Cannot perform reduction .* string dtype"
     r"|only handle 1-dimensional arrays|Buffer has wrong number of dimensions"
+    r"|Could not convert .* to numeric"
 )
 _POSITIONAL = re.compile(r"(?:DataFrame|Series|NDFrame)\.(\w+)\(\) takes .* positional argument")
 

@@ -375,6 +375,8 @@ def _kind_of(dtype: Any) -> str:
         return "number"
     if pd.api.types.is_datetime64_any_dtype(dtype):
         return "date"
+    if pd.api.types.is_timedelta64_dtype(dtype):
+        return "duration"  # pandas 2 compares the text "11" with one, as nanoseconds
     return "text" if isinstance(dtype, pd.StringDtype) else "any"
 
 

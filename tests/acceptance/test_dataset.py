@@ -17,6 +17,7 @@ import pytest
 
 import daskprs
 from tests.support.datasets import files_in, manifest
+from tests.support.versions import ARROW_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ def test_deaths_and_the_order_of_completion_do_not_show(tmp_path: Path) -> None:
             output_format="parquet",
             **OPTIONS,
         )
-        assert len(list(marks.iterdir())) > 3
+        assert len(list(marks.iterdir())) >= 3
         assert result.output_file == tmp_path / name / "parallel_run_step.parquet"
         rows = rows_of(result.output_file)
         skipped = len(FRAME) - len(rows)
@@ -138,7 +139,7 @@ def test_a_schema_that_changes_fails_the_job_whatever_the_budgets(tmp_path: Path
             allowed_failed_count=-1,
             **OPTIONS,
         )
-    assert "column 'n' is large_string in mini-batch" in str(caught.value)
+    assert f"column 'n' is {ARROW_TEXT} in mini-batch" in str(caught.value)
     assert "mini-batch 0 has int64" in str(caught.value)
     assert "schema" in str(caught.value)
     assert list((tmp_path / "out").iterdir()) == []

@@ -235,7 +235,7 @@ def test_what_only_the_caller_has_cannot_be_left_behind(home: Path, address: str
     """The message names it; no folder, since nothing has begun there that could go on."""
     rows = pd.DataFrame({"n": [1]})
     with pytest.raises(
-        OptionError, match=r"^a detached job .* the script .*; data, a pandas.DataFrame"
+        OptionError, match=r"^a detached job .* the script .*; data, a pandas.*DataFrame"
     ):
         daskprs.parallel_run(
             rows, lambda rows: rows, client=address, job_dir=home / "job", detach=True

@@ -20,7 +20,9 @@ INLINE = "DASK_DASKPRS__START_METHOD"
 IN_ONE_PROCESS = """
 import runpy, subprocess, sys
 
-def run(words, check):
+def run(words, check=False, **of_others):
+    if of_others:  # of a package that is imported, such as NumPy
+        return plain_run(words, check=check, **of_others)
     own, sys.argv = sys.argv, words[2:] if words[1] == "-m" else words[1:]
     try:
         if words[1] == "-m":
@@ -32,6 +34,7 @@ def run(words, check):
     finally:
         sys.argv = own
 
+plain_run = subprocess.run
 subprocess.run = run  # what the demo starts runs here: each start would import scikit-learn
 runpy.run_path(sys.argv[1], run_name="__main__")
 """

@@ -150,7 +150,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     rows = pd.DataFrame({"a": range(10), "b": [n // 2 for n in range(10)]})
     rows.to_csv("in.csv", index=False)
-    rows.astype(object).replace(5, "five").to_csv("bad.csv", index=False)
+    rows.astype(object).mask(rows == 5, "five").to_csv("bad.csv", index=False)
     (tmp_path / "files").mkdir()
     for name in "abc":
         (tmp_path / "files" / f"{name}.bin").write_text(name)

@@ -24,6 +24,7 @@ from daskprs._output.spec import OutputSpec
 from daskprs._output.spool import UnwritableError
 from daskprs._system.seal import Seal
 from daskprs.errors import ReturnTypeError
+from tests.support.versions import dtype_of
 
 
 def test_a_full_disk_is_the_fault_of_no_piece() -> None:
@@ -82,5 +83,5 @@ def test_rows_of_arrow_get_types_of_pandas_that_hold_nulls() -> None:
     (piece,) = decode(io.BytesIO(payload), len(payload), Seal(is_trusted=True))
     assert piece.value.table.schema.metadata[b"of"] == b"the script"
     (frame,) = piece.value.frames()
-    types = {"n": "Int16", "yes": "boolean", "text": "str", "_error": "string"}
+    types = {"n": "Int16", "yes": "boolean", "text": str(dtype_of("str")), "_error": "string"}
     assert frame.dtypes.astype(str).to_dict() == types

@@ -28,6 +28,7 @@ from daskprs._inputs.source.read_options import BatchFormat, ReadOptions
 from daskprs.errors import InputError, LoadError, OptionError
 from tests.support import types_tables
 from tests.support.cases import few_examples
+from tests.support.versions import ARROW, IS_PANDAS_2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -261,8 +262,8 @@ def test_each_piece_of_text_has_the_types_of_all(tmp_path: Path, batch_format: B
     assert len(made) > 1
     assert len({str(one.schema) for one in made}) == 1
     whole = pa.concat_tables([one if batch_format == "pyarrow" else one.to_arrow() for one in made])
-    is_new = pd.__version__ >= "3"  # before, large integers beside nulls are text
-    big = [Decimal(10**20), None, Decimal(2)] if is_new else [str(10**20), None, "2"]
+    # In pandas 2, large integers beside nulls are text.
+    big = [str(10**20), None, "2"] if IS_PANDAS_2 else [Decimal(10**20), None, Decimal(2)]
     assert whole.to_pydict() == {
         "n": [1.0, None, 3.0],
         "flag": [True, None, False],
@@ -460,7 +461,7 @@ def test_polars_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
         open_source(pd.DataFrame({"a": [1]}), ReadOptions(batch_format="polars"))
 
 
-@pytest.mark.skipif(pd.__version__ < "3", reason="the page has the types of pandas 3")
+@pytest.mark.skipif(IS_PANDAS_2, reason="the page has the types of pandas 3")
 def test_the_tables_of_types_are_made_from_what_run_gets() -> None:
     """``python -m tests.support.types_tables`` writes them anew."""
     page = types_tables.PAGE.read_text()
@@ -490,6 +491,8 @@ NESTED = [None if row % 4 == 1 else [pair, pair] for row, pair in enumerate(PAIR
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_polars_gets_null_lists_of_fixed_size(holder: str) -> None:
     """Which it cannot take in a slice; lists in such lists, too."""
+    if holder == "a Parquet file" and ARROW < 26:
+        pytest.skip("Arrow before 26 reads no such lists from Parquet, and writes few")
     table = pa.table({"x": pa.array(PAIRS, PAIR), "y": pa.array(NESTED, pa.list_(PAIR, 2))})
     made = batches(HOLDERS[holder](table), "polars", 3 * table.nbytes // len(table))
     assert len(made) > 2

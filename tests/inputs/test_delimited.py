@@ -33,6 +33,7 @@ from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputError, LoadError, OptionError
 from tests.support.cases import mostly_long
 from tests.support.put_together import together
+from tests.support.versions import IS_PANDAS_2, of_pandas_3
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -284,11 +285,14 @@ def test_integers_beyond_64_bits_are_objects(tmp_path: Path, cells: list[str], s
     path = _written(tmp_path, "".join(f"{cell},x\n" for cell in ("a", *cells)).encode())
     got = together(open_source(path, ReadOptions(mini_batch_size=size)))
     pd.testing.assert_frame_equal(got, pd.read_csv(path))
-    assert {type(cell) for cell in got["a"].dropna()} == {int}
+    assert {type(cell) for cell in got["a"].dropna()} == {str if IS_PANDAS_2 else int}
 
 
 @pytest.mark.parametrize("size", [5, 10**6])
-@pytest.mark.parametrize("cell", ["9007199254740993", "-9223372036854775808"])
+@pytest.mark.parametrize(
+    "cell",
+    ["9007199254740993", of_pandas_3("-9223372036854775808", why="it is null beside nulls")],
+)
 def test_an_integer_that_would_be_rounded_beside_a_null_is_refused(
     tmp_path: Path, cell: str, size: int
 ) -> None:
@@ -330,6 +334,7 @@ def test_an_integer_beside_a_file_without_its_column_is_not_rounded(tmp_path: Pa
 
 
 @pytest.mark.parametrize("cell", mostly_long([b"1_0", b"1.5", b"x"], suite=[b"1_0"]))
+@pytest.mark.skipif(IS_PANDAS_2, reason="pandas 2: such integers are text, as is any other cell")
 def test_what_is_no_integer_among_those_beyond_64_bits_is_named(
     tmp_path: Path, cell: bytes
 ) -> None:

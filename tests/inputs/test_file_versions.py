@@ -304,7 +304,7 @@ def test_files_of_a_store_are_compared_by_listing(
     memory.pipe(f"/in/{119 % folders}/119.csv", b"n\n7\n")
     with pytest.raises(InputChanged, match=r"119.csv: the file has changed .* of version \d"):
         refuse_changed_files(source.files())
-    assert len(asked) < 5
+    assert len(asked) < 12  # some by `rm` and `pipe` of an older fsspec
 
 
 def test_a_few_files_of_a_store_are_asked_for_one_by_one(

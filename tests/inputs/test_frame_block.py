@@ -11,6 +11,7 @@ from daskprs._arrow.arrow_pandas import ToPandas, one_type, without_rows
 from daskprs._arrow.exact_frames import exact_table
 from daskprs._arrow.frame_block import MOST_BYTES, ROWS, FrameBlock
 from tests.support.cases import mostly_long
+from tests.support.versions import TEXT
 
 COUNT = 3 * ROWS
 NUMBERS = np.arange(COUNT)
@@ -18,7 +19,7 @@ FRAME = pd.DataFrame(
     {
         "number": NUMBERS,
         "share": np.where(NUMBERS % 7, NUMBERS / 3, np.nan),
-        "text": [f"text {n}" if n % 5 else None for n in NUMBERS],
+        "text": pd.Series([f"text {n}" if n % 5 else None for n in NUMBERS], dtype=TEXT),
         "kind": pd.Categorical([("a", "b")[n % 2] for n in NUMBERS], ["c", "b", "a"]),
         "when": pd.date_range("2026-01-01", periods=COUNT, tz="Europe/Berlin"),
         "maybe": pd.array([n if n % 3 else None for n in NUMBERS], "Int64"),

@@ -20,11 +20,15 @@ from daskprs._job.leftovers import drop_leftovers
 from daskprs._system.disk_space import used_bytes
 from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
+from tests.support.versions import TEXT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FRAME = pd.DataFrame({"n": range(40), "town": ["Lima", "Oslo"] * 20}, index=range(100, 140))
+FRAME = pd.DataFrame(
+    {"n": range(40), "town": pd.Series(["Lima", "Oslo"] * 20, dtype=TEXT).array},
+    index=range(100, 140),
+)
 KEPT = {"epoch.1", "job.json", "journal.1", "labels.1", "lock", "logs", "output", "salt", "typed.1"}
 SCRIPT = "def run(rows):\n    return rows[rows['n'] % 2 == 0]\n"
 
@@ -113,7 +117,9 @@ def test_a_job_goes_on_from_what_is_left(how: Any, kind: str, script: Path, tmp_
 def test_new_keys_are_run_after_the_old_ones_were_tidied_up(script: Path, tmp_path: Path) -> None:
     """The rows of the new frame are brought together anew."""
     run(FRAME, script, tmp_path / "job", partition_keys="town")
-    more = pd.concat([FRAME, pd.DataFrame({"n": [2], "town": "Cuzco"}, index=[7])])
+    more = pd.concat(
+        [FRAME, pd.DataFrame({"n": [2], "town": "Cuzco"}, index=[7]).astype(FRAME.dtypes)]
+    )
     result = run(more, script, tmp_path / "job", partition_keys="town", resume="extend")
     assert result.mini_batches == (3, 3, 0)
     assert 7 in result.to_pandas().index

@@ -35,6 +35,7 @@ from daskprs._options.run_options import INPUT, TABLE
 from daskprs._options.site_defaults import SITE
 from daskprs._system.user_key import keyed_digest
 from tests.support import options_page
+from tests.support.versions import dtype_of
 
 OWN_PARAMETERS = ("data", "script", "client", "job_dir", "output_dir", "detach")
 MOST_NAMES = 30
@@ -277,7 +278,7 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("csv_options", {"na_values": {"?"}}, {"na_values": ["?"]}),
     ("csv_options", {"na_values": {"a": np.int64(-9)}}, {"na_values": {"a": [-9]}}),
     ("csv_options", {"keep_default_na": "False"}, {"keep_default_na": False}),
-    ("meta", pd.DataFrame({"a": ["b"]})[:0], {"a": pd.StringDtype(na_value=np.nan)}),
+    ("meta", pd.DataFrame({"a": ["b"]})[:0], {"a": dtype_of("str")}),
     ("schema", {"b": float, "a": pa.string()}, '{"b": "float", "a": "string"}'),
     ("schema", pd.DataFrame({"a": [1]})[:0], '{"a": "int64"}'),
     ("schema", '{"a": "int64"}', '{"a": "int64"}'),

@@ -21,6 +21,7 @@ from tests.support.growth import drive
 from tests.support.growth import serial as serial_of_files
 from tests.support.growth import target_of as target_of_files
 from tests.support.store_driver import BOTH, driving, failed_outcome, frame_of, mini_batch, serial
+from tests.support.versions import ARROW_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -258,7 +259,7 @@ def test_the_schema_is_the_same_whatever_finishes_first(tmp_path: Path, order: l
     }
     table = publish(tmp_path, {index: results[index] for index in order})
     assert table is not None
-    assert [field.type for field in table.schema] == [pa.float64(), pa.int64(), pa.large_string()]
+    assert [field.type for field in table.schema] == [pa.float64(), pa.int64(), ARROW_TEXT]
     assert table.to_pydict() == {"a": [1, 2, 3], "b": [None, None, 7], "c": [None, "x", "y"]}
 
 
@@ -461,7 +462,7 @@ def test_the_published_schema_stays(tmp_path: Path) -> None:
     results = {0: pd.DataFrame({"a": [0.0], "b": ["x"]}), **first}
     table = publish(tmp_path, results, resume=True)
     assert table is not None
-    assert [field.type for field in table.schema] == [pa.int64(), pa.large_string()]
+    assert [field.type for field in table.schema] == [pa.int64(), ARROW_TEXT]
     assert table.to_pydict() == {"a": [0, 1, 2], "b": ["x", None, None]}
 
 

@@ -443,7 +443,7 @@ def test_only_what_is_wanted_is_made() -> None:
 # ---- tables whose notes name an index ----
 
 NOTED = pa.Table.from_pandas(
-    pd.DataFrame({"id": ["a", "b"], "n": [1, 2]}).set_index("id", append=True)
+    pd.DataFrame({"id": ["a", "b"], "n": [1, 2]}, index=[5, 6]).set_index("id", append=True)
 )
 """A table in whose notes the column `id` is an index of pandas, beside one without a name."""
 KINDS: dict[str, Callable[[pa.Table], Any]] = {

@@ -18,6 +18,7 @@ import tests.support.polars_threads  # noqa: F401
 from daskprs._output.rows.given_schema import GivenSchema, schema_of, schema_text
 from daskprs.errors import ReturnTypeError
 from tests.support.arrow_of_all_kinds import TYPES
+from tests.support.versions import ARROW_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,7 @@ NAMED: list[tuple[Any, pa.DataType]] = [
     (np.dtype("int16"), pa.int16()),
     (pa.float32(), pa.float32()),
     (pd.UInt8Dtype(), pa.uint8()),
-    (pd.CategoricalDtype(["a"]), pa.dictionary(pa.int32(), pa.large_string())),
+    (pd.CategoricalDtype(["a"]), pa.dictionary(pa.int32(), ARROW_TEXT)),
 ]
 
 

@@ -29,6 +29,7 @@ from daskprs.errors import JobFolderError, JournalError, OptionError, ReturnType
 from tests.support.arrow_of_all_kinds import TYPES, tables
 from tests.support.frames_of_all_kinds import frames
 from tests.support.store_driver import TYPED, driving
+from tests.support.versions import ARROW_TEXT, TEXT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,7 +132,7 @@ def test_every_part_has_the_types_of_all(rows: Any, cut: int, tmp_path_factory: 
         ([[1.5] * 40, [2]], [*[1.5] * 40, 2.0], pa.float64()),
         ([np.arange(3, dtype="uint8"), []], [0, 1, 2], pa.uint8()),
         ([[{"a": 1}], [{"a": None}]], [{"a": 1}, {"a": None}], pa.struct({"a": pa.int64()})),
-        ([iter(["x"] * 150)], ["x"] * 150, pa.large_string()),
+        ([iter(["x"] * 150)], ["x"] * 150, ARROW_TEXT),
     ],
 )
 def test_elements_are_one_column(
@@ -161,9 +162,9 @@ def test_a_misfit_is_named(tmp_path: Path) -> None:
 
 def test_without_rows_the_columns_are_kept(tmp_path: Path) -> None:
     """Those of the first frame."""
-    empty = pd.DataFrame({"a": pd.Series(dtype="int32"), "b": pd.Series(dtype="str")})
+    empty = pd.DataFrame({"a": pd.Series(dtype="int32"), "b": pd.Series(dtype=TEXT)})
     result = result_of(tmp_path, empty)
-    assert result.to_arrow().schema.types == [pa.int32(), pa.large_string()]
+    assert result.to_arrow().schema.types == [pa.int32(), ARROW_TEXT]
     assert result.to_polars(lazy=True).collect().columns == ["a", "b"]
     assert list(result.to_dask_dataframe().compute().columns) == ["a", "b"]
     assert list(result.iter_batches()) == []

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daskprs._arrow.exact_casts import cast_exactly
@@ -27,6 +27,7 @@ from daskprs._output.rows.part_formats import RowsInOrder, check_writable
 from daskprs.errors import JournalError, ReturnTypeError
 from tests.support.arrow_of_all_kinds import FLAT, TYPES, tables
 from tests.support.datasets import part_plan
+from tests.support.versions import ARROW
 
 is_ = pa.types
 
@@ -40,6 +41,8 @@ def is_same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 @given(table=tables(TYPES, min_columns=1))
 def test_every_value_comes_back(format_: str, table: pa.Table) -> None:
     """Of every type, nested ones too; a file may have a coarser type that holds the same values."""
+    has_lists = any(is_.is_fixed_size_list(one) for one in table.schema.types)
+    assume(ARROW >= 26 or format_ != "parquet" or not has_lists)
     with tempfile.TemporaryDirectory() as base:
         (made,) = write_part(part_plan(Path(base), [table, table], format_)).files
         assert made.counts == [table.num_rows] * 2

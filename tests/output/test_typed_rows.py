@@ -27,6 +27,7 @@ from tests.support.arrow_of_all_kinds import tables
 from tests.support.canary import Canary
 from tests.support.frames_of_all_kinds import frames
 from tests.support.store_driver import BOTH, KEY, TYPED, driving
+from tests.support.versions import IS_PANDAS_2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,8 +88,10 @@ CELLS: dict[str, list[Any]] = {
     "texts": ["x", None, ""],
     "categories": [pd.Categorical(["a"]), pd.Categorical(["b"], ["a", "b"])],
     "objects": [{"k": 1}, "x", None],
-    "moments": [pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-01", tz="Asia/Tokyo"), pd.NaT],
+    "moments": [pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-01", tz="Asia/Tokyo")],
 }
+if not IS_PANDAS_2:  # whose NaT becomes a NaN beside moments with zones
+    CELLS["moments"].append(pd.NaT)
 
 
 @given(drawn=st.data())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -225,7 +226,10 @@ def test_a_forged_record_makes_the_folder_none_of_a_job(
     path = job.folder / record
     assert ServedJob.read(job.folder) is not None
     if record == "request.json":
-        forged = path.read_text().removesuffix("}") + f", {forged}}}"
+        # In front: of one key that comes twice, some versions of pydantic leave out a wrong value.
+        own = json.loads(path.read_text())
+        own.pop(forged.split('"')[1], None)
+        forged = f"{{{forged}, {json.dumps(own)[1:]}"
     path.write_text(forged)
     assert ServedJob.read(job.folder) is None
 

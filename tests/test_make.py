@@ -67,8 +67,8 @@ LONG = {
     *("attack", "chaos", "sim", "faults", "bench", "bench-full", "bench-gpu"),
 }
 """Others play what most of these run: the demo, a cell of the table, a benchmark, some tests."""
-NEEDED = {"docs": "zensical", "style": "mypy"}
-"""The lowest versions are tested without what documentation and style need."""
+NEEDED = {"test": ["zensical", "mypy"], "package": ["hatchling"]}
+"""The lowest versions are tested without what documentation, style and the package need."""
 
 
 def clean_environment() -> dict[str, str]:
@@ -142,8 +142,8 @@ def test_a_target_runs(clone: Path, target: str) -> None:
         name, at = OWN_ENVIRONMENTS[target][0], ROOT / OWN_ENVIRONMENTS[target][1]
     if not (at / "ready").exists() and target != "help":
         pytest.skip(f"{at} is not set up: run `make {target}` once, which takes minutes")
-    if target == "test" and not all((at / "bin" / tool).exists() for tool in NEEDED.values()):
-        pytest.skip(f"{at} has neither style nor documentation: it is that of the lowest versions")
+    if not all((at / "bin" / tool).exists() for tool in NEEDED.get(target, ())):
+        pytest.skip(f"{at} has none of {NEEDED[target]}: it is that of the lowest versions")
     there = {"VENV": ENVIRONMENT, name: at}
     words = [
         word for one in there.items() for word in ("-o", f"{one[1]}/ready", f"{one[0]}={one[1]}")

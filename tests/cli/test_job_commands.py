@@ -123,6 +123,16 @@ def test_the_result_of_a_moved_folder_names_the_new_place(work: Path) -> None:
     assert Path(shown["failed_file"]).exists()
 
 
+def test_an_output_in_the_job_folder_moves_with_it(work: Path) -> None:
+    """A check of the moved folder finds it, and a resume takes it for its own."""
+    words = (*RUN, "--start-method", "inline", "--allowed-failed-count", "1")
+    assert call(*words).exit_code == 0
+    (work / "job").rename(work / "moved")
+    assert call("verify", "moved").exit_code == 0
+    assert call("resume", "moved").exit_code == 0
+    assert call("verify", "moved").exit_code == 0
+
+
 def test_a_job_goes_on_from_any_folder(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its paths were relative ones; options that change no result may be others."""
     assert call(*RUN, *OPTIONS).exit_code == 42

@@ -1,7 +1,7 @@
 """System flags among a script's arguments: ``--allowed_failed_percent 30`` is an option of the job.
 
-The script receives every other argument. A flag that looks like a misspelt system flag also goes
-to the script, with a warning: published samples carry such flags.
+The script receives all arguments, as in Azure, where it may read the system flags as well. A flag
+that looks like a misspelt system flag causes a warning: published samples carry such flags.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class SystemFlag(NamedTuple):
 
 
 class Flags(NamedTuple):
-    """The system flags and the script's arguments in an argument list."""
+    """The arguments of a script, and the system flags among them."""
 
     options: dict[str, Any]
     """Values by option name of `daskprs.RunOptions`."""
     others: dict[str, Any]
     """Values by flag name, for the flags that set no such option."""
     arguments: list[str]
-    """The remaining arguments, for the script."""
+    """All arguments, for the script."""
     warnings: list[str]
 
 
@@ -79,9 +79,6 @@ SYSTEM_FLAGS = (
     ),
     SystemFlag("metrics_name_prefix", None, str, "a prefix for the names of those metrics"),
     SystemFlag(
-        "output-dir", None, str, f"{NO_EFFECT}: the logs are always in the folder of the step"
-    ),
-    SystemFlag(
         "resume_from",
         None,
         str,
@@ -93,16 +90,15 @@ SYSTEM_FLAGS = (
 KNOWN: Mapping[str, SystemFlag] = {flag.name: flag for flag in SYSTEM_FLAGS}
 
 
-def split_flags(words: Sequence[str]) -> tuple[Flags, list[str]]:
+def read_flags(words: Sequence[str]) -> tuple[Flags, list[str]]:
     """Return the flags that an argument list sets, and all mistakes in them."""
-    flags, wrong = Flags({}, {}, [], []), []
+    flags, wrong = Flags({}, {}, [*words], []), []
     left = [*words]
     while left:
         word = left.pop(0)
         name, equals, value = word.removeprefix("--").partition("=")
         flag = KNOWN.get(name) if word.startswith("--") else None
         if flag is None:
-            flags.arguments.append(word)
             flags.warnings.extend(_misspelt(word, name))
             continue
         if not equals and (not left or left[0].startswith("--")):
@@ -141,4 +137,4 @@ def _misspelt(word: str, name: str) -> list[str]:
     near = difflib.get_close_matches(name, [*KNOWN], n=1, cutoff=CLOSE_ENOUGH)
     if not near or not word.startswith("--"):
         return []
-    return [f"--{name} goes to the script: it is not a system flag. Is --{near[0]} meant?"]
+    return [f"--{name} goes to the script alone: it is not a system flag. Is --{near[0]} meant?"]

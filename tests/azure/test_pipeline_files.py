@@ -132,7 +132,10 @@ def test_a_parallel_step_becomes_a_task_with_its_surface_s_defaults(home: Path) 
         "allowed_failed_percent": 30,
         "run_max_try": 3,
         "run_invocation_timeout": 60,
-        "arguments": ["--model", f"{home}/model/m.txt", "--words", "a b", "--more", str(more)],
+        "arguments": [
+            *("--model", f"{home}/model/m.txt", "--words", "a b"),
+            *("--allowed_failed_percent", "30", "--more", str(more)),
+        ],
         "environment_variables": {},
         "side_inputs": {"model": str(home / "model")},
         "output_action": "append_row",

@@ -86,7 +86,7 @@ def init():
     parser.add_argument("--words")
     arguments, others = parser.parse_known_args()
     assert "--resource_monitor_interva" in others
-    assert "--allowed_failed_percent" not in others
+    assert "--allowed_failed_percent" in others
     with open(os.path.join(arguments.model, "weight.txt")) as file:
         weight = int(file.read())
     url, credential = "https://a.blob.core.windows.net", DefaultAzureCredential()

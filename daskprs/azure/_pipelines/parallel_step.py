@@ -13,7 +13,7 @@ from daskprs.azure._assets import Assets
 from daskprs.azure._expressions import ExpressionError, only_reference, parsed, plain_options, words
 from daskprs.azure._pipelines.forms import ALL, ResourcesForm, RetryForm, TaskForm
 from daskprs.azure._pipelines.values import Binding, takes_path
-from daskprs.azure._system_flags import Flags, split_flags
+from daskprs.azure._system_flags import Flags, read_flags
 from daskprs.azure._task import Task
 from daskprs.errors import ScriptError, UsageError
 
@@ -45,7 +45,7 @@ class ParallelStep:
         self._inputs = wiring.inputs_of(step.name)
         self._outputs = wiring.outputs_of[step.name]
         data, output, script = self._data(), self._append_row_to(), self._script()
-        self._flags, warnings = self._split_arguments()
+        self._flags, warnings = self._read_arguments()
         if not self.mistakes and data is not None and script is not None:
             self.work = self._task(data, output, script)
             self._check(self.work)
@@ -136,13 +136,13 @@ class ParallelStep:
             self._wrong("it is missing", *SCRIPT)
         return self._task_keys.entry_script
 
-    def _split_arguments(self) -> tuple[Flags, list[Mistake]]:
-        """Return the system flags and the arguments of the script, with warnings."""
+    def _read_arguments(self) -> tuple[Flags, list[Mistake]]:
+        """Return the arguments of the script and the system flags among them, with warnings."""
         source, (key, text) = self._step.source, self._task_keys.arguments
         flags = Flags({}, {}, [], [])
         try:
             found = words(text, lambda one: self._wiring.resolved(self._step, one))
-            flags, wrong = split_flags(found)
+            flags, wrong = read_flags(found)
         except (ExpressionError, ValueError) as error:
             wrong = [str(error)]
         for problem in wrong:

@@ -15,7 +15,7 @@ from daskprs.azure._pipeline_folder import PipelineFolder
 from daskprs.azure._reuse import ReusableResults, run_or_reuse
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._step_logs import tell_parent
-from daskprs.azure._system_flags import Flags, split_flags
+from daskprs.azure._system_flags import Flags, read_flags
 from daskprs.azure._task import Task
 from daskprs.azure.v1.config import ParallelRunConfig
 from daskprs.azure.v1.dataset import DatasetConsumptionConfig
@@ -303,8 +303,8 @@ class ParallelRunStep(PipelineStep):
         )
 
     def _flags(self, parameters: Mapping[str, Any]) -> Flags:
-        """Return the arguments, with the system flags apart from those of the script."""
-        flags, wrong = split_flags(words_of(self.arguments, parameters))
+        """Return the arguments of the script, and the system flags among them."""
+        flags, wrong = read_flags(words_of(self.arguments, parameters))
         if wrong:
             raise OptionError("\n".join(f"arguments: {one}" for one in wrong))
         return flags

@@ -363,7 +363,7 @@ def test_steps_run_in_order_and_a_circle_or_two_of_one_name_are_refused() -> Non
         Pipeline(steps=same)
 
 
-def test_system_flags_among_arguments_are_options_and_the_rest_is_the_scripts() -> None:
+def test_system_flags_among_arguments_are_options_and_the_script_receives_them() -> None:
     """A misspelt one is a warning, and goes to the script; one without its value is refused."""
     files = [Dataset.File.from_files("code")]
     flags = ["--task_overhead_timeout", 7, "--append_row_dataframe_header", "True", "--mine", "1"]
@@ -371,7 +371,7 @@ def test_system_flags_among_arguments_are_options_and_the_rest_is_the_scripts() 
     task = step.task(Path("job"), {}, None, None, "run")
     assert task.options["task_overhead_timeout"] == 7
     assert task.options["append_row_dataframe_header"] is True
-    assert task.options["arguments"] == ["--mine", "1"]
+    assert task.options["arguments"] == [*map(str, flags)]
     misspelt = ParallelRunStep("flagged", config(), files, arguments=["--task_overhead_timeou", 7])
     with pytest.warns(UserWarning, match="Is --task_overhead_timeout meant"):
         assert len(misspelt.task(Path("job"), {}, None, None, "run").options["arguments"]) == 2

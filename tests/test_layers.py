@@ -54,7 +54,8 @@ LAYERS = {
         _append_row_settings _assets _expressions _file_kinds _mlflow_driver
         _mltable _pipeline_folder
         plugin _registry _system_flags
-        _pipeline_status _run_place _stand_ins _step_logs
+        _pipeline_status _stand_ins _step_logs
+        _run_place
         _missing_modules
         _environments _task
         _reuse
@@ -130,7 +131,7 @@ EDGE = {
 OF_THE_EDGE = re.compile(r"azure|mltable|pydantic|\baml|daskprs\._(?:serve|openai)", re.IGNORECASE)
 """Names that the core does not know: it reaches what they mean by `plugins`."""
 KNOWN_ALL_THE_SAME = {
-    "_agent/node/environment.py": "AZUREML_BI_OUTPUT_PATH",  # scripts read it, whoever runs them
+    "_agent/node/environment.py": "AZUREML_",  # scripts read them, whoever runs them
     "_agent/script/checked_script.py": ".amlignore",  # the rules of a script's folder, in a message
     "_agent/script/snapshot.py": ".amlignore",
     "_inputs/source/included.py": "In an MLTable, write include_path_column: true",  # a next step

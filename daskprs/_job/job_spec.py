@@ -75,4 +75,6 @@ def job_spec(call: CheckedCall, epoch: int) -> JobSpec:
         calls=call.calls,
         rate_limit=options.limit_of_rate,
         debug_by=command_to_debug(call.kept, call.folder.path),
+        # By this beginning, scripts see that they reach no workspace by their run.
+        run_id=f"OfflineRun_{call.folder.path.name}",
     )

@@ -90,4 +90,5 @@ class LazyCall:
             included=self.included,
             stand_ins=self.stand_ins,
             preload=options.imported_once,
+            run_id=f"OfflineRun_{self.token}",
         )

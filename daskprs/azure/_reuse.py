@@ -21,6 +21,7 @@ from daskprs._job.result import ParallelRunResult
 from daskprs._output.publish.remote import is_remote
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import read_json
+from daskprs.azure._stand_ins.step_run import RUN_ID, id_of
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ def key_of(
         return None
     call.script.look(exclude=call.own_places)
     options = {**call.options.of_results(), **{name: call.options[name] for name in LIMITS}}
+    own, variables = (RUN_ID, id_of(call.folder.path)), options["environment_variables"] or {}
+    options["environment_variables"] = {k: v for k, v in variables.items() if (k, v) != own}
     sides = {one.name: one.version for one in side_inputs_of(call.options.side_inputs)}
     parts = {
         "form": FORM,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from daskprs._system.atomic_file import whole_file
 from daskprs.azure._pipeline_folder import ScriptFolder
+from daskprs.azure._stand_ins.step_run import RUN_ID, id_of
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class RunPlace(NamedTuple):
         return kept
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that pass this place to a process."""
+        """Return the environment variables that pass this place, and its id, to a process."""
         values = {**self._asdict(), "datastores": dict(self.datastores)}
         text = json.dumps(values, default=str, ensure_ascii=False)  # paths as they are
-        return {VARIABLE: text}
+        return {VARIABLE: text, RUN_ID: id_of(self.folder)}

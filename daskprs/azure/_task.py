@@ -58,8 +58,8 @@ class Task:
     """Whether scripts reach a workspace; those of pipeline files do not."""
 
     def with_variables(self, more: Mapping[str, str]) -> Task:
-        """Return this task with more environment variables for its agents."""
-        variables = {**(self.options.get("environment_variables") or {}), **more}
+        """Return this task with more environment variables for its agents; its own win."""
+        variables = {**more, **(self.options.get("environment_variables") or {})}
         return replace(self, options={**self.options, "environment_variables": variables})
 
     def checked(self, **changes: Any) -> CheckedCall:

@@ -30,6 +30,8 @@ THREAD_COUNTS = (
 )
 OUTPUT_PATH = "AZUREML_BI_OUTPUT_PATH"
 """The variable by which scripts find the output folder."""
+RUN_ID = "AZUREML_RUN_ID"
+"""The variable with the id of the run, by which scripts see that they run in a job."""
 ASSETS = "DASKPRS_ASSETS"
 """Holds, as JSON, where the job's named assets lie: ``{"my-model": "/path"}``."""
 ORDER_VARIABLE, BY_PLACE = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"

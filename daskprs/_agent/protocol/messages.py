@@ -186,6 +186,8 @@ class JobSpec(NamedTuple):
     """The limits of requests that calls ask permits for; None: there are none."""
     debug_by: tuple[str, str] = ("", "")
     """The command that runs a mini-batch in a debugger, before and after the words that name it."""
+    run_id: str = ""
+    """The id of the run that the agents are part of, if neither the worker nor the user has one."""
 
     @property
     def mask(self) -> Mask:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daskprs._agent.node.environment import OUTPUT_PATH, agent_environment, usable_cores
+from daskprs._agent.node.environment import OUTPUT_PATH, RUN_ID, agent_environment, usable_cores
 from daskprs._agent.protocol.messages import INLINE, ProcessSpec
 from daskprs._agent.supervision.far_stages import HostedStages
 from daskprs._agent.supervision.permit_desk import PermitDesk
@@ -242,7 +242,10 @@ class AgentPool:
         starter = self._living_starter(assignment.threads, is_of_stage=is_of_stage)
         folder, name = self._folder, assignment.process
         folder.create_logs(node)
-        variables = {OUTPUT_PATH: self.job.output_dir, **assignment.environment}
+        # An id that is there stays: packages find by it the run that this worker is part of.
+        run_id = os.environ.get(RUN_ID, self.job.run_id)
+        ours = {OUTPUT_PATH: self.job.output_dir, RUN_ID: run_id}
+        variables = {**ours, **assignment.environment}
         for variable in self.job.environment:
             variables.pop(variable, None)
         if is_of_stage:  # also where the user says which devices the job has

@@ -153,7 +153,6 @@ class CommandStep:
         self._step = step
         self._wiring = wiring
         self._inputs = wiring.inputs_of(step.name)
-        self._outputs = wiring.outputs_of[step.name]
         if form.command is None:
             if not step.wrong:  # otherwise the key may be one of those
                 self._wrong("it is missing: the command that the step runs", "command")
@@ -195,13 +194,8 @@ class CommandStep:
 
     def _variables(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the environment variables that Azure sets for a command, and the user's."""
-        name = self._wiring.resolved(self._step, Reference("name")) or self._step.name
-        found = {"AZUREML_RUN_ID": name, ROOT_RUN_ID: self._wiring.folder.path.name}
-        for port, bound in self._inputs.items():
-            found[f"AZURE_ML_INPUT_{port}"] = bound.text or ""
-        for port, bound in self._outputs.items():
-            found[f"AZURE_ML_OUTPUT_{port}"] = bound.text or ""
-        return {**found, **given}
+        root = {ROOT_RUN_ID: self._wiring.folder.path.name}
+        return {**root, **self._wiring.port_variables(self._step.name), **given}
 
     def _has_interpreter(self) -> bool:
         """Report an interpreter of the environment that does not start."""

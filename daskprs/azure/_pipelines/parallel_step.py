@@ -214,7 +214,9 @@ class ParallelStep:
 
     def _variables(self) -> dict[str, str]:
         root = self._step.code or self._step.source.base
-        return {**(self._form.environment_variables or {}), **self._wiring.asset_variables(root)}
+        ports = self._wiring.port_variables(self._step.name)
+        given = self._form.environment_variables or {}
+        return {**ports, **given, **self._wiring.asset_variables(root)}
 
     def _side_inputs(self, data: Binding) -> dict[str, str]:
         return {

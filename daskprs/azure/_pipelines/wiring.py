@@ -125,6 +125,15 @@ class Wiring:
         paths = [one for one in self.inputs_of(name).values() if one.is_path]
         return all(one.value and one.path.exists() for one in paths)
 
+    def port_variables(self, name: str) -> dict[str, str]:
+        """Return the environment variables with the inputs and outputs of a step."""
+        kinds = {"INPUT": self.inputs_of(name), "OUTPUT": self.outputs_of[name]}
+        return {
+            f"AZURE_ML_{kind}_{port}": bound.text or ""
+            for kind, ports in kinds.items()
+            for port, bound in ports.items()
+        }
+
     def asset_variables(self, code: Path | None, line: str = "") -> dict[str, str]:
         """Return the variable that has all assets, if code or the line of a command may ask.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import secrets
 import shutil
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import IO, TYPE_CHECKING, Any
 from .entry import masked_here
 
 if TYPE_CHECKING:
-    import os
     from typing import Self  # the hints alone need it
 
 METRICS = "logs/user/metrics.jsonl"
@@ -29,6 +29,8 @@ RECORD = "pipeline.json"
 """The file that makes a folder that of a pipeline's run."""
 LONGEST_ID = 200
 """Characters of a run's name that the names of runs below it have: they are folders."""
+RUN_ID = "AZUREML_RUN_ID"
+"""The variable with the id of the run; agents without a run have one, too."""
 RUNNING, COMPLETED, FAILED = "Running", "Completed", "Failed"
 LOGGER = logging.getLogger("daskprs.run")
 
@@ -49,7 +51,8 @@ class StepRun:
     """The error for what a script may not do."""
 
     def __init__(self, folder: Path | None, inputs: dict[str, Any] | None = None) -> None:
-        self.id = f"OfflineRun_{secrets.token_hex(4)}" if folder is None else _id_of(folder)
+        offline = os.environ.get(RUN_ID) or f"OfflineRun_{secrets.token_hex(4)}"
+        self.id = offline if folder is None else id_of(folder)
         self.input_datasets = inputs or {}
         self._folder = folder
         self._status = RUNNING
@@ -80,7 +83,9 @@ class StepRun:
     def child_run(self, *_: Any, **__: Any) -> Self:
         """Return a run below this one, with metrics and artifacts of its own."""
         name = f"{self.id[-LONGEST_ID:]}_{secrets.token_hex(4)}"
-        return self._run_in(None if self._folder is None else self._folder / CHILDREN / name)
+        child = self._run_in(None if self._folder is None else self._folder / CHILDREN / name)
+        child.id = name
+        return child
 
     # ---- metrics ----
 
@@ -202,7 +207,8 @@ class StepRun:
         return {"runId": self.id, "status": self._status}
 
 
-def _id_of(folder: Path) -> str:
+def id_of(folder: Path) -> str:
+    """Return the id of the run of a step in its folder."""
     parent = folder.parent
     return f"{parent.name}-{folder.name}" if (parent / RECORD).exists() else folder.name
 

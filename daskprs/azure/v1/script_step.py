@@ -208,7 +208,7 @@ class PythonScriptStep(PipelineStep):
     ) -> None:
         """Run Python with these words, and raise the end of its log when it fails."""
         given = getattr(self._environment, "environment_variables", {})
-        variables = {**given, **place.variables()}
+        variables = {**place.variables(), **given}
         log = place.folder / DRIVER_LOG
         log.parent.mkdir(parents=True, exist_ok=True)
         before = written_in(source)

@@ -6,9 +6,29 @@ from pathlib import Path
 
 import pytest
 
+import daskprs
+from daskprs.azure._pipeline_folder import PipelineFolder
+from daskprs.azure._pipelines.command_step import Command
 from daskprs.azure._run_place import RunPlace
-from daskprs.azure.v1 import Experiment, Run, Workspace
+from daskprs.azure.v1 import (
+    Dataset,
+    Environment,
+    Experiment,
+    ParallelRunConfig,
+    ParallelRunStep,
+    Pipeline,
+    Run,
+    Workspace,
+)
 from daskprs.errors import UsageError
+
+IDS = """
+import os
+from azureml.core import Run
+
+def run(_):
+    return [os.environ["AZUREML_RUN_ID"], Run.get_context().id]
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +79,29 @@ def test_a_process_without_a_run_has_an_offline_run_that_keeps_nothing(
     for ask in (Run.get_context, Workspace.from_config):
         with pytest.raises(UsageError, match=r"does not see the folder .*job_dir"):
             ask()
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_script_finds_the_id_of_its_run_in_the_environment() -> None:
+    """As in the run itself: scripts of Azure look there to see whether they run in a job."""
+    Path("ids.py").write_text(IDS)
+    given = {"input_type": "files", "progress": False}
+    for more, name in ({}, "OfflineRun_a"), ({"AZUREML_RUN_ID": "mine"}, "mine"):
+        places = {"job_dir": name[-1], "environment_variables": more}
+        result = daskprs.parallel_run(["text.txt"], "ids.py", **places, **given)
+        assert [*result.to_pandas()["result"]] == [name, name]
+    config = ParallelRunConfig(
+        environment=Environment("e"),
+        entry_script="ids.py",
+        source_directory=".",
+        error_threshold=-1,
+        output_action="append_row",
+        compute_target="cpu",
+        node_count=1,
+    )
+    step = ParallelRunStep("ids", config, [Dataset.File.from_files("text.txt")])
+    run = Experiment(Workspace(root="store"), "e").submit(Pipeline(steps=[step]), progress=False)
+    written = Path(run.folder, "ids/output/parallel_run_step.txt")
+    assert written.read_text().split() == [f"{run.id}-ids"] * 2
+    _, _, variables = Command("", None, {}, None).process("ids", PipelineFolder(run.folder))
+    assert variables["AZUREML_RUN_ID"] == f"{run.id}-ids"

@@ -242,7 +242,8 @@ def test_every_key_of_a_parallel_step_arrives(
     work: Any = made.work
     size = str(keys.get("mini_batch_size", "1"))
     assert str(work.options["mini_batch_size"]) == size
-    assert work.options.get("environment_variables") == keys.get("environment_variables", {})
+    given = keys.get("environment_variables", {})
+    assert work.options["environment_variables"].items() >= given.items()
     retry = keys.get("retry_settings") or RetrySettings(max_retries=2, timeout=60)
     assert work.options["run_max_try"] == retry.max_retries + 1
     assert work.options["run_invocation_timeout"] == retry.timeout

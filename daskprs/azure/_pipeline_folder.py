@@ -166,8 +166,12 @@ class ScriptFolder:
     """The folder of copies of its source."""
     metrics = Below("logs/user/metrics.jsonl")
     """The file of logged metrics, a line of JSON for each value."""
+    tags, properties = Below("logs/user/tags.jsonl"), Below("logs/user/properties.jsonl")
+    """The same for tags and for properties."""
     inputs = Below("inputs.json")
     """The named inputs."""
+    outputs = Below("outputs.json")
+    """The folders of the outputs, by name."""
     assets = Below("assets.json")
     """The places of all assets that the caller has given, by name."""
     artifacts = Below("artifacts")

@@ -74,13 +74,16 @@ class RunPlace(NamedTuple):
         LOGGER.warning("What this process logs to its run is lost: %s", msg)
         return None
 
-    def keep_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Save the named inputs of a script step to a file, as a variable would be too small."""
-        with whole_file(ScriptFolder(self.folder).inputs, durable=False) as file:
-            file.write(json.dumps(inputs, default=str).encode())
+    def keep_ports(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Save the named inputs and outputs of a step, for which a variable would be too small."""
+        folder = ScriptFolder(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path, values in ((folder.inputs, inputs), (folder.outputs, outputs)):
+            with whole_file(path, durable=False) as file:
+                file.write(json.dumps(values, default=str).encode())
 
     def inputs(self) -> dict[str, Any]:
-        """Return the saved named inputs of a script step."""
+        """Return the saved named inputs of a step."""
         file = ScriptFolder(self.folder).inputs
         kept: dict[str, Any] = json.loads(file.read_bytes()) if file.exists() else {}
         return kept

@@ -16,6 +16,7 @@ from daskprs.azure._append_row_settings import frame_settings
 from daskprs.azure._assets import Assets
 from daskprs.azure._missing_modules import refuse_missing_modules
 from daskprs.azure._mltable.place import located
+from daskprs.azure._run_place import RunPlace
 from daskprs.azure._step_logs import link_driver_log
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Task:
     """The option by which the caller names another interpreter for the script, for a message."""
     variable_files: Mapping[str, str] = field(default_factory=dict)
     """The files that have set environment variables, by the option of ``daskprs resume``."""
+    ports: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+    """The inputs and outputs that scripts find by their names in their run."""
     has_workspace: bool = True
     """Whether scripts reach a workspace; those of pipeline files do not."""
 
@@ -134,6 +137,8 @@ class Task:
 
             call = self.checked(**changes)
             link_driver_log(call.folder)
+            if any(self.ports):
+                RunPlace(call.folder.path).keep_ports(*self.ports)
             return Job(call, surface).run()
 
     @property

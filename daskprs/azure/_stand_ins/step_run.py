@@ -7,18 +7,22 @@ import logging
 import os
 import secrets
 import shutil
+from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from .entry import masked_here
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Self  # the hints alone need it
 
 METRICS = "logs/user/metrics.jsonl"
-"""The file of logged metrics in the folder of a step; `ScriptFolder` of daskprs reads it."""
-INPUTS = "inputs.json"
-"""The file of the named inputs of a script step, in the same folder."""
+"""The file of logged metrics in the folder of a step; `ScriptFolder` of daskprs knows it."""
+TAGS, PROPERTIES = "logs/user/tags.jsonl", "logs/user/properties.jsonl"
+"""The files of the tags and properties that scripts give their run, in the same folder."""
+INPUTS, OUTPUTS = "inputs.json", "outputs.json"
+"""The files of the named inputs and outputs of a step, in the same folder."""
 ASSETS = "assets.json"
 """The file of the places of assets, in the same folder."""
 ARTIFACTS = "artifacts"
@@ -44,16 +48,20 @@ class StepRun:
         The name of its folder; for a step of a pipeline, ``<run of the pipeline>-<step>``.
     input_datasets : dict
         Its named inputs.
+    output_datasets : dict
+        The folders of its outputs, by name.
 
     """
 
-    refused: type[Exception] = ValueError
+    _refused: type[Exception] = ValueError
     """The error for what a script may not do."""
 
     def __init__(self, folder: Path | None, inputs: dict[str, Any] | None = None) -> None:
         offline = os.environ.get(RUN_ID) or f"OfflineRun_{secrets.token_hex(4)}"
         self.id = offline if folder is None else id_of(folder)
         self.input_datasets = inputs or {}
+        outputs = Path(folder or os.devnull, OUTPUTS)
+        self.output_datasets = json.loads(outputs.read_text()) if outputs.is_file() else {}
         self._folder = folder
         self._status = RUNNING
 
@@ -87,17 +95,47 @@ class StepRun:
         child.id = name
         return child
 
+    @property
+    def name(self) -> str:
+        """The name of its step; of another run, the id."""
+        record = Path(self._folder or os.devnull).parent / RECORD
+        if self._folder is None or not record.is_file():
+            return self.id
+        steps = json.loads(record.read_text("utf-8"))["steps"]
+        return str(steps.get(self._folder.name, {}).get("name", self._folder.name))
+
+    @cached_property
+    def display_name(self) -> str:
+        """The same, unless the script gives another one."""
+        return self.name
+
+    @property
+    def type(self) -> str:
+        """Whether it is the run of a step, of a pipeline, or of a script by itself."""
+        if self.parent is not None:
+            return "azureml.StepRun"
+        of_pipeline = self._folder is not None and (self._folder / RECORD).exists()
+        return "azureml.PipelineRun" if of_pipeline else "azureml.scriptrun"
+
+    def get_portal_url(self) -> str:
+        """Return the URI of the folder; empty without one."""
+        return "" if self._folder is None else self._folder.as_uri()
+
     # ---- metrics ----
 
     def log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
         """Keep a value of a metric."""
         LOGGER.info("%s: %s", name, value)
+        self._keep(METRICS, name, value)
+
+    def _keep(self, name_of_file: str, name: str, value: Any) -> None:
+        """Append a value to a file in the folder of the run."""
         if self._folder is not None:
             record = json.dumps({"name": name, "value": value}, default=_plain)
-            file = self._folder / METRICS
+            file = self._folder / name_of_file
             file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("a") as metrics:
-                metrics.write(f"{masked_here(record)}\n")
+            with file.open("a") as kept:
+                kept.write(f"{masked_here(record)}\n")
 
     def log_list(self, name: str, value: Any, description: str = "", **_: Any) -> None:
         """Keep several values of a metric."""
@@ -158,7 +196,7 @@ class StepRun:
         if not artifact.is_file():
             known = ", ".join(self.get_file_names()) or "none"
             msg = f"{self!r} has no artifact {name!r} (known: {known})."
-            raise self.refused(msg)
+            raise self._refused(msg)
         shutil.copy2(artifact, output_file_path or Path(name).name)
 
     def download_files(
@@ -178,17 +216,39 @@ class StepRun:
         """Return the path for an artifact, and make its folder."""
         if self._folder is None or ".." in Path(name).parts:
             msg = f"{name!r} cannot be the name of an artifact of {self!r}."
-            raise self.refused(msg)
+            raise self._refused(msg)
         path = self._folder / ARTIFACTS / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    # ---- status ----
+    # ---- tags and status ----
 
-    def tag(self, *_: Any, **__: Any) -> None:
-        """Accept tags, without effect."""
+    def tag(self, key: str, value: Any = None) -> None:
+        """Keep a tag; the last value of a name counts."""
+        self._keep(TAGS, key, value)
 
-    set_tags = add_properties = flush = tag
+    def set_tags(self, tags: dict[str, Any]) -> None:
+        """Keep several tags."""
+        for key, value in tags.items():
+            self._keep(TAGS, key, value)
+
+    def add_properties(self, properties: dict[str, Any]) -> None:
+        """Keep properties."""
+        for key, value in properties.items():
+            self._keep(PROPERTIES, key, value)
+
+    def get_tags(self) -> dict[str, Any]:
+        """Return the tags."""
+        return dict(_kept_in(self._folder, TAGS))
+
+    def get_properties(self) -> dict[str, Any]:
+        """Return the properties."""
+        return dict(_kept_in(self._folder, PROPERTIES))
+
+    tags, properties = property(get_tags), property(get_properties)
+
+    def flush(self, *_: Any, **__: Any) -> None:
+        """Return at once: everything is written as it is logged."""
 
     def complete(self, **_: Any) -> None:
         """Mark the run as completed; its script continues."""
@@ -201,6 +261,8 @@ class StepRun:
     def get_status(self) -> str:
         """Return the status of the run."""
         return self._status
+
+    status = property(get_status)
 
     def get_details(self) -> dict[str, Any]:
         """Return its id and status."""
@@ -216,12 +278,18 @@ def id_of(folder: Path) -> str:
 def metrics_in(folder: Path | None) -> dict[str, Any]:
     """Return the metrics that were logged in the folder of a run."""
     found: dict[str, list[Any]] = {}
-    file = None if folder is None else folder / METRICS
-    if file is not None and file.exists():
+    for name, value in _kept_in(folder, METRICS):
+        found.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _kept_in(folder: Path | None, name_of_file: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values that were appended to a file in the folder of a run."""
+    file = Path(folder or os.devnull, name_of_file)
+    if file.is_file():
         for line in file.read_text().splitlines():
             record = json.loads(line)
-            found.setdefault(record["name"], []).append(record["value"])
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+            yield record["name"], record["value"]
 
 
 def _plain(value: Any) -> Any:

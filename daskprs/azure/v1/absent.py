@@ -26,6 +26,13 @@ ELSE = {
 }
 """The next step for a name of no weight."""
 
+INTERNAL = {
+    *("checked", "columns_of_files", "data", "described", "execute", "folders", "keep_dataset"),
+    *("located", "needed", "of", "of_run", "options", "parameters", "pattern", "place", "place_of"),
+    *("producer", "reading", "record", "register_in", "task", "unit"),
+}
+"""Attributes of the classes of v1 that no message suggests, since the SDK does not have them."""
+
 
 @cache
 def _content(sdk: str) -> tuple[frozenset[str], dict[str, str]]:
@@ -126,5 +133,6 @@ def _unknown(cls: type, attribute: str, more: Iterable[str]) -> AttributeError:
     listed = next(
         (steps[f"{one}.{attribute}"] for one in owners if f"{one}.{attribute}" in steps), ""
     )
-    known = sorted(one for one in {*dir(cls), *more} if not one.startswith("_"))
+    hidden = INTERNAL if sdk == "v1" else set()
+    known = sorted(one for one in {*dir(cls), *more} - hidden if not one.startswith("_"))
     return _refusal(f"{cls.__name__}.{attribute}", listed or nearest_of(attribute, known), sdk)

@@ -160,6 +160,18 @@ def root_of(given: Any, parameters: Mapping[str, Any]) -> str:
     return dataset.root()
 
 
+def record_of(given: Any, parameters: Mapping[str, Any]) -> Any:
+    """Return an input as a script finds it by its name: a record of a dataset, or a path of files.
+
+    It is None for a table in memory.
+    """
+    dataset = dataset_of(given, parameters)
+    is_read = isinstance(dataset, TabularDataset) or (
+        getattr(given, "mode", "") == "direct" and isinstance(given.dataset, AbstractDataset)
+    )
+    return dataset.record() if is_read else root_of(given, parameters)
+
+
 def words_of(
     arguments: Sequence[Any], parameters: Mapping[str, Any], *, with_tables: bool = False
 ) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from daskprs.azure.v1.inputs import (
     mounted,
     name_of,
     outputs_in,
+    record_of,
     root_of,
     source_of,
     words_of,
@@ -36,7 +38,7 @@ from daskprs.azure.v1.model import paths_of_models
 from daskprs.azure.v1.outputs import Output, OutputFileDatasetConfig, as_output
 from daskprs.azure.v1.parameter import known_parameters
 from daskprs.azure.v1.step import PipelineStep
-from daskprs.errors import OptionError
+from daskprs.errors import InputError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -300,6 +302,7 @@ class ParallelRunStep(PipelineStep):
             client=client,
             data_folders=() if workspace is None else workspace.folders(),
             other_python=way_to_python(form.environment),
+            ports=(self._records(parameters), {one.name: one.place for one in self.outputs}),
         )
 
     def _flags(self, parameters: Mapping[str, Any]) -> Flags:
@@ -322,6 +325,14 @@ class ParallelRunStep(PipelineStep):
             name_of(one, number): root_of(one, parameters)
             for number, one in enumerate(self.side_inputs)
         }
+
+    def _records(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the inputs that a script finds by their names, in its run."""
+        records = {}
+        for number, one in enumerate(self.inputs):
+            with suppress(InputError):  # files at several paths: none of them is all
+                records[name_of(one, number)] = record_of(one, parameters)
+        return {name: record for name, record in records.items() if record is not None}
 
     def _links(self, parameters: Mapping[str, Any]) -> dict[str, str]:
         """Return the paths at which scripts expect side inputs, and the paths of their data."""

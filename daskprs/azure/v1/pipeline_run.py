@@ -146,6 +146,16 @@ class _EndedRun(Known):
         """Return the metrics that its script has logged."""
         return self._seen_by_scripts().get_metrics(name)
 
+    def get_tags(self) -> dict[str, Any]:
+        """Return the tags that its script has given it."""
+        return self._seen_by_scripts().get_tags()
+
+    def get_properties(self) -> dict[str, Any]:
+        """Return the properties that its script has given it."""
+        return self._seen_by_scripts().get_properties()
+
+    tags, properties = property(get_tags), property(get_properties)
+
     def get_file_names(self) -> list[str]:
         """Return the names of the files that its script has uploaded."""
         return self._seen_by_scripts().get_file_names()

@@ -48,10 +48,12 @@ class Run(Known, StepRun):
         The name of its folder; for a step of a pipeline, ``<run of the pipeline>-<step>``.
     input_datasets : dict
         Its named inputs: datasets, or paths of files that are mounted or downloaded.
+    output_datasets : dict
+        The folders of its outputs, by name.
 
     """
 
-    refused = UsageError
+    _refused = UsageError
 
     def __init__(
         self,

@@ -17,14 +17,13 @@ from daskprs.azure._pipelines.command_step import environment_of_process, workin
 from daskprs.azure._registry import copy
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure._step_logs import DRIVER_LOG
-from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
+from daskprs.azure.v1.dataset import DatasetConsumptionConfig
 from daskprs.azure.v1.environment import way_to_python
 from daskprs.azure.v1.inputs import (
     INPUTS,
-    dataset_of,
     name_of,
     outputs_in,
-    root_of,
+    record_of,
     source_of,
     words_of,
 )
@@ -142,8 +141,7 @@ class PythonScriptStep(PipelineStep):
             one.place.mkdir(parents=True, exist_ok=True)
         words = words_of(self.arguments, parameters, with_tables=True)
         place, records = RunPlace.of(folder, workspace), self._records(parameters)
-        folder.mkdir(parents=True, exist_ok=True)
-        place.keep_inputs(records)
+        place.keep_ports(records, {one.name: one.place for one in self.outputs})
         source = self._copied(place, workspace)
         script = str(source / self.script_name)
         self._run_process([script, *words], source, place, self._python(workspace))
@@ -236,11 +234,7 @@ class PythonScriptStep(PipelineStep):
         named = [one for one in self.arguments if isinstance(one, DatasetConsumptionConfig)]
         records = {}
         for number, one in enumerate([*self.inputs, *named]):
-            dataset = dataset_of(one, parameters)
-            is_read = isinstance(dataset, TabularDataset) or (
-                getattr(one, "mode", "") == "direct" and isinstance(one.dataset, AbstractDataset)
-            )
-            record = dataset.record() if is_read else root_of(one, parameters)
+            record = record_of(one, parameters)
             if record is None:
                 msg = (
                     f"inputs: {name_of(one, number)!r} is a table in memory, which a script of its "

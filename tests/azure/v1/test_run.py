@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from daskprs.azure.v1 import (
     Dataset,
     Environment,
     Experiment,
+    OutputFileDatasetConfig,
     ParallelRunConfig,
     ParallelRunStep,
     Pipeline,
@@ -29,6 +31,26 @@ from azureml.core import Run
 def run(_):
     return [os.environ["AZUREML_RUN_ID"], Run.get_context().id]
 """
+ASKED = """
+import json
+from pathlib import Path
+from azureml.core import Run
+
+def init():
+    global run_of_step
+    run_of_step = Run.get_context()
+    run_of_step.set_tags({"of": "text", "size": 1})
+    run_of_step.parent.tag("best", 2)
+    run_of_step.display_name = "Texts"
+
+def run(mini_batch):
+    inputs, outputs = run_of_step.input_datasets, run_of_step.output_datasets
+    asked = [inputs["mounted"], inputs["read"].to_path(), Path(outputs["rows"]).name]
+    for one in (run_of_step, run_of_step.parent):
+        asked += [one.name, one.display_name, one.type, one.status, one.tags, one.properties]
+        asked.append(one.get_portal_url())
+    return [json.dumps(asked)]
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +58,19 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand where a notebook stands: a file beside it."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("one\n")
+
+
+def config(script: str) -> ParallelRunConfig:
+    """Return the config of a step that runs a script."""
+    return ParallelRunConfig(
+        environment=Environment("e"),
+        entry_script=script,
+        source_directory=".",
+        error_threshold=-1,
+        output_action="append_row",
+        compute_target="cpu",
+        node_count=1,
+    )
 
 
 def test_a_notebook_logs_to_a_run_of_its_own() -> None:
@@ -90,18 +125,31 @@ def test_a_script_finds_the_id_of_its_run_in_the_environment() -> None:
         places = {"job_dir": name[-1], "environment_variables": more}
         result = daskprs.parallel_run(["text.txt"], "ids.py", **places, **given)
         assert [*result.to_pandas()["result"]] == [name, name]
-    config = ParallelRunConfig(
-        environment=Environment("e"),
-        entry_script="ids.py",
-        source_directory=".",
-        error_threshold=-1,
-        output_action="append_row",
-        compute_target="cpu",
-        node_count=1,
-    )
-    step = ParallelRunStep("ids", config, [Dataset.File.from_files("text.txt")])
+    step = ParallelRunStep("ids", config("ids.py"), [Dataset.File.from_files("text.txt")])
     run = Experiment(Workspace(root="store"), "e").submit(Pipeline(steps=[step]), progress=False)
     written = Path(run.folder, "ids/output/parallel_run_step.txt")
     assert written.read_text().split() == [f"{run.id}-ids"] * 2
     _, _, variables = Command("", None, {}, None).process("ids", PipelineFolder(run.folder))
     assert variables["AZUREML_RUN_ID"] == f"{run.id}-ids"
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_script_asks_about_its_run() -> None:
+    """Its inputs and outputs by their names, how it and its pipeline are called, and tags."""
+    Path("asked.py").write_text(ASKED)
+    text = Dataset.File.from_files("text.txt")
+    inputs = [text.as_named_input("mounted").as_mount(), text.as_named_input("read")]
+    step = ParallelRunStep("asked", config("asked.py"), inputs, OutputFileDatasetConfig("rows"))
+    pipeline = Pipeline(steps=[step])
+    run = Experiment(Workspace(root="store"), "e").submit(pipeline, progress=False)
+    made = run.find_step_run("asked")[0]
+    first = Path(made.folder, "output/parallel_run_step.txt").read_text().splitlines()[0]
+    tags = {"of": "text", "size": 1}
+    assert json.loads(first) == [
+        *(str(Path("text.txt").absolute()), ["/text.txt"], "output"),
+        *("asked", "Texts", "azureml.StepRun", "Running", tags, {}, made.get_portal_url()),
+        *(run.id, run.id, "azureml.PipelineRun", "Running", {"best": 2}, {}, run.get_portal_url()),
+    ]
+    assert (made.get_tags(), run.tags) == (tags, {"best": 2})
+    with pytest.raises(AttributeError, match=r"known are as_(?!.*(reading|record|unit))"):
+        _ = text.zzzzqqqq

@@ -42,7 +42,8 @@ def clear(step: Step, folder: PipelineFolder) -> None:
 
 def _places(step: Step, folder: PipelineFolder) -> Iterator[Path]:
     kept = ScriptFolder(folder.step(step.name))
-    yield from (folder.step(step.name) / "outputs", kept.metrics, kept.artifacts)
+    yield from (folder.step(step.name) / "outputs", kept.metrics, kept.tags, kept.properties)
+    yield kept.artifacts
     for bound in () if step.shares else step.outputs.values():
         if bound.is_own:
             yield bound.path

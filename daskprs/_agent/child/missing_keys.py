@@ -33,8 +33,9 @@ def hint_at_variable(error: BaseException) -> str:
     if not frames or frames[-1].f_code is not LOOKS_UP or not error.args:
         return ""
     return (
-        "The processes of the script do not have this environment variable. Set it where the job "
-        f"is started, and name it: secrets=[{os.fsdecode(error.args[0])!r}]"
+        "The processes of the script do not have this environment variable. Give it a value in "
+        "environment_variables, or set it where the job is started, and name it: "
+        f"secrets=[{os.fsdecode(error.args[0])!r}]"
     )
 
 

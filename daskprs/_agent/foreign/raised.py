@@ -50,10 +50,7 @@ def message_of(error: BaseException) -> str:
     """Return the message of an exception; for one without words, the line that raised it."""
     if isinstance(error, SystemExit):
         code = "" if error.code is None else repr(error.code)
-        text = f"sys.exit({code}) was called, which is an error in an entry script"
-        if _exited_in(error, "argparse"):
-            text += ". sys.argv has flags of the job, too: use parse_known_args() of the parser"
-        return text
+        return f"sys.exit({code}) was called, which is an error in an entry script{_parsed(error)}"
     try:
         text = str(error) or _raised_at(error)
     except BaseException as second:  # noqa: BLE001 - a person's __str__ may raise anything
@@ -61,10 +58,26 @@ def message_of(error: BaseException) -> str:
     return text
 
 
-def _exited_in(error: BaseException, module: str) -> bool:
-    """Say whether an exception was raised in a module of this name."""
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_globals.get("__name__") == module for frame, _ in frames)
+def _parsed(error: BaseException) -> str:
+    """Return what argparse refuses, and the next step; empty if the exit is not that of argparse.
+
+    By default, a parser takes our --output for an option of the script that begins so.
+    """
+    frames = {
+        frame.f_code.co_name: frame
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") == "argparse"
+    }
+    problem = frames["error"].f_locals.get("message", "") if "error" in frames else ""
+    text = f". argparse says: {problem}" if problem else ""
+    if "parse_args" in frames:
+        return f"{text}. sys.argv has flags of the job, too: use parse_known_args() of the parser"
+    if problem and "required" not in problem:
+        text += (
+            ". sys.argv has flags of the job, too, which a parser takes for abbreviations of its "
+            "own: use argparse.ArgumentParser(allow_abbrev=False)"
+        )
+    return text
 
 
 def _raised_at(error: BaseException) -> str:

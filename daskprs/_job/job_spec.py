@@ -50,7 +50,7 @@ def job_spec(call: CheckedCall, epoch: int) -> JobSpec:
             if options.start_method == INLINE
             else call.script.travel(call.folder.snapshot)
         ),
-        arguments=system_arguments(options, output_dir),
+        arguments=system_arguments(options, output_dir if call.names_output else None),
         environment=HiddenValues(options.environment_variables or {}),
         python=None if options.python is None else str(options.python),
         secrets=tuple(options.secrets or ()),

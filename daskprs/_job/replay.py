@@ -257,6 +257,7 @@ def replay(
         text=call["text"],
         lenient=bool(call.get("lenient")),
         data_folders=map(Path, call.get("data_folders", ())),
+        names_output=call.get("names_output", True),
     )
     is_complete = status_in(history) == JobStatus.COMPLETED
     choose = _again(target, recorded, notes)

@@ -120,6 +120,8 @@ class CheckedCall:
     """Whether the input has an index that `run` does not see."""
     items: Range | None = None
     """The items of each mini-batch that run; None: all of them."""
+    names_output: bool = True
+    """Whether the arguments of the script name the output folder."""
     digest: Digest = keyed_digest
     """Makes the digests of values of environment variables, by the key of the caller."""
 
@@ -165,6 +167,7 @@ def check_call(
     text: bool = False,
     lenient: bool = False,
     data_folders: Iterable[Path] = (),
+    names_output: bool = True,
     blocks: bool = True,
     key: bytes | None = None,
     rows_key: SealKey = NO_KEY,
@@ -178,7 +181,8 @@ def check_call(
     With `text` an output file is written even without an `output_dir`. Files in `data_folders` are
     not source, though these folders lie in the source directory. With `lenient` a warning takes the
     place of an error where a job of another system would go on, and the context goes to any second
-    parameter of `run`, as in Azure's entry scripts.
+    parameter of `run`, as in Azure's entry scripts. `names_output` says whether the arguments of
+    the script name the output folder.
 
     Raise `UsageError` when an option, the script, the input or the output cannot be used, and
     `JobFolderError` when the folder already holds a job, and this call is not a resume.
@@ -230,6 +234,7 @@ def check_call(
         output_dir=output_dir,
         text=text,
         lenient=lenient,
+        names_output=names_output,
     )
     _refuse_secrets(kept, options)
     return CheckedCall(
@@ -250,6 +255,7 @@ def check_call(
         warning=place.warning,
         calls=calls,
         has_labels=has_labels(data),
+        names_output=names_output,
         digest=lambda text: keyed_digest(text, key or variables_key(folder)),
     )
 
@@ -404,6 +410,7 @@ def check_kept_call(
         text=call["text"],
         lenient=bool(call.get("lenient")),
         data_folders=map(Path, call.get("data_folders", ())),
+        names_output=call.get("names_output", True),
         key=key,
         rows_key=folder.key,
     )
@@ -471,6 +478,7 @@ def kept_call(
     output_dir: str | PathLike[str] | None,
     text: bool,
     lenient: bool,
+    names_output: bool,
 ) -> dict[str, Any]:
     """Return a call as JSON values."""
     variables = options.environment_variables or {}
@@ -500,6 +508,7 @@ def kept_call(
         "output_dir": None if output_dir is None else _absolute(os.fspath(output_dir)),
         "text": text,
         "lenient": lenient,
+        "names_output": names_output,
         "objects": objects,
     }
 

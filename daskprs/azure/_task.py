@@ -46,6 +46,8 @@ class Task:
     """Options by `daskprs.RunOptions` name; they override the settings file beside the script."""
     job_dir: Path | None = None
     output_dir: Path | str | None = None
+    names_output: bool = True
+    """Whether the arguments of the script name the output folder, by ``--output``."""
     client: Client | str | None = None
     assets: Assets = field(default_factory=Assets)
     """The places of URLs that an MLTable names."""
@@ -80,6 +82,7 @@ class Task:
                 text=True,
                 lenient=True,
                 data_folders=self.data_folders,
+                names_output=self.names_output,
             )
         self._refuse_missing_modules(call.script, call.options)
         return call.with_variable_files(self.variable_files)

@@ -122,6 +122,7 @@ def command(pipeline: Pipeline, step: str) -> Command:
 def test_a_parallel_step_becomes_a_task_with_its_surface_s_defaults(home: Path) -> None:
     """What is not said is as it is documented for parallel jobs."""
     made = task(read(SCORE))
+    assert made.names_output
     more = home / "run/pipeline.datastores/blobs/run.score/more"
     assert made.options == {
         "input_type": "files",
@@ -486,6 +487,13 @@ def test_what_has_no_effect_is_said_once_by_reason() -> None:
     assert any(
         "warning: jobs.score.task.program_arguments: --resource_monitor" in one for one in notices
     )
+
+
+@pytest.mark.usefixtures("home")
+def test_the_arguments_name_no_output_of_a_step_without_rows() -> None:
+    """The script finds its outputs by what the step itself passes."""
+    made = task(read(SCORE.replace("      append_row_to: ${{outputs.rows}}\n", "")))
+    assert not made.names_output
 
 
 def test_all_nodes_and_another_place_for_rows(home: Path) -> None:

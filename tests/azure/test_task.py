@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import dask
@@ -58,6 +59,20 @@ def test_any_second_parameter_is_for_the_context(task: Task, tmp_path: Path) -> 
     task.run(progress=False)
     assert (tmp_path / "out/parallel_run_step.txt").read_text() == "0\n0\n"
     assert check_kept_call(JobFolder(tmp_path / "job"), resume=True).script.any_second
+
+
+@pytest.mark.usefixtures("inline")
+def test_the_arguments_name_the_output_where_the_step_has_one(task: Task, tmp_path: Path) -> None:
+    """A script may have options of its own that begin so."""
+    script = "import sys\ndef run(rows):\n    return ['--output' in sys.argv] * len(rows)\n"
+    (tmp_path / "src/entry.py").write_text(script)
+    for names_output in (True, False):
+        one = replace(task, names_output=names_output)
+        result = one.run(progress=False, overwrite=True)
+        assert result.output_file.read_text() == f"{names_output}\n" * 2
+        kept = check_kept_call(JobFolder(tmp_path / "job"), resume=True)
+        assert kept.names_output == names_output
+        rmtree(tmp_path / "job")
 
 
 def test_a_name_of_another_format_is_a_warning(

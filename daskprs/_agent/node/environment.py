@@ -124,10 +124,10 @@ def agent_environment(
     return {**base, **counts, **given}
 
 
-def system_arguments(options: RunOptions, output_dir: str) -> tuple[str, ...]:
+def system_arguments(options: RunOptions, output_dir: str | None) -> tuple[str, ...]:
     """Return the arguments after ``argv[0]``: the system flags, then the user's arguments.
 
-    A system flag that the user gives too is left out.
+    A system flag that the user gives too is left out, and so is one without a value.
     """
     keys = options.partition_keys
     flags = {

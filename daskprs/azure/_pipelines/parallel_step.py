@@ -72,6 +72,7 @@ class ParallelStep:
             options={**options, **more},
             job_dir=self._wiring.folder.step(self._step.name),
             output_dir=self._output_dir(output),
+            names_output=output is not None,
             client=self._wiring.given.client,
             assets=self._wiring.given.assets,
             other_python=environment.way,
@@ -246,6 +247,7 @@ def written(task: Task, variables: Mapping[str, Any]) -> str:
         place = getattr(task, name)
         values[name] = None if place is None else str(place)
     values["options"] = {**task.options, "environment_variables": variables}
+    values["names_output"] = task.names_output
     places = {"paths": task.assets.paths, "datastores": task.assets.datastores}
     values["assets"] = {name: dict(known) for name, known in places.items()}
     return json.dumps(values, indent=1)

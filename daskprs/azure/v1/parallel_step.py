@@ -299,6 +299,7 @@ class ParallelRunStep(PipelineStep):
             options=options,
             job_dir=folder,
             output_dir=place,
+            names_output=self.output is not None,
             client=client,
             data_folders=() if workspace is None else workspace.folders(),
             other_python=way_to_python(form.environment),

@@ -370,6 +370,7 @@ def test_system_flags_among_arguments_are_options_and_the_script_receives_them()
     step = ParallelRunStep("flagged", config(), files, arguments=flags)
     task = step.task(Path("job"), {}, None, None, "run")
     assert task.options["task_overhead_timeout"] == 7
+    assert not task.names_output  # the step has no output
     assert task.options["append_row_dataframe_header"] is True
     assert task.options["arguments"] == [*map(str, flags)]
     misspelt = ParallelRunStep("flagged", config(), files, arguments=["--task_overhead_timeou", 7])

@@ -36,14 +36,7 @@ Steps = dict[str, dict[str, Any]]
 
 
 class PipelineFolder:
-    """Knows every path of a run of a pipeline; the folder of a parallel step is a job folder.
-
-    Parameters
-    ----------
-    path
-        The folder itself. It need not exist.
-
-    """
+    """Knows every path of a run of a pipeline; the folder of a parallel step is a job folder."""
 
     record = Below(RECORD)
     """The record of each step's status."""
@@ -184,11 +177,7 @@ class ScriptFolder:
 def read_record(folder: PipelineFolder) -> Steps | None:
     """Return the record of each step; None if no pipeline has run.
 
-    Raises
-    ------
-    JobFolderError
-        When it cannot be read.
-
+    A record that cannot be read is a JobFolderError.
     """
     try:
         record = read_json(folder.record)

@@ -71,11 +71,7 @@ class PipelineOnDisk(PipelineFolder):
 def pipeline_state_of(folder: PipelineFolder) -> PipelineState | None:
     """Return the state of the run in a folder; None where no pipeline has run.
 
-    Raises
-    ------
-    JobFolderError
-        When the record of the run cannot be read.
-
+    A record that cannot be read is a JobFolderError.
     """
     holder = _holder(folder)  # first, so that the last record is read
     record = read_record(folder)

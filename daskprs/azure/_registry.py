@@ -54,12 +54,6 @@ class Registry:
     """Data, components, environments, endpoints and models in the folder of a workspace.
 
     Models are copies. Data and components are the paths of their files.
-
-    Parameters
-    ----------
-    root
-        The folder of the workspace.
-
     """
 
     def __init__(self, root: Path) -> None:
@@ -245,11 +239,7 @@ class Registry:
 def file_of_name(name: str) -> str:
     """Return the name of the file or folder for a name.
 
-    Raises
-    ------
-    OptionError
-        For a name that would lead out of the folder.
-
+    A name that would lead out of the folder is an OptionError.
     """
     quoted = quote(name, safe="")
     if quoted in ("", ".", ".."):

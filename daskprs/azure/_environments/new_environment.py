@@ -65,11 +65,7 @@ class NewEnvironment:
     ) -> NewEnvironment:
         """Return the environment, after every check that costs little.
 
-        Raises
-        ------
-        OptionError
-            When the folder is in use, or no interpreter fits.
-
+        A folder that is in use is an OptionError, and so is an interpreter that does not fit.
         """
         name = name or asked.name
         place = Path(folder or Path(FOLDER, re.sub(r"[^\w.-]+", "-", name))).absolute()
@@ -116,11 +112,7 @@ class NewEnvironment:
     def make(self) -> None:
         """Make it; what is half made is removed.
 
-        Raises
-        ------
-        DaskprsError
-            When venv or pip fails; with what it has written, or after it.
-
+        Where venv or pip fails, a DaskprsError has what it has written, or follows it.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -53,11 +53,7 @@ class Specification:
 def read_specification(path: str | PathLike[str]) -> Specification:
     """Return what a conda file, an environment of Azure or a file of pip's requirements asks for.
 
-    Raises
-    ------
-    YamlError
-        With every mistake in it.
-
+    A YamlError has every mistake in it.
     """
     place = Path(path).absolute()
     if place.suffix.lower() not in YAML:

@@ -41,17 +41,9 @@ SHOWN = 20
 class Builder:
     """Makes steps one after the other, and knows the columns behind each.
 
-    Parameters
-    ----------
-    written
-        The MLTable.
-    meta
-        The table of its files without rows: the columns of its files, and last those of paths.
-    path_names
-        The columns of paths.
-    samples
-        Gives rows of the files, to find nulls; called only where nulls matter.
-
+    `meta` is the table of the files without rows: the columns of the files, and last those of
+    paths, which `path_names` has. `samples` gives rows of the files, to find nulls; it is called
+    only where nulls matter.
     """
 
     def __init__(

@@ -68,13 +68,8 @@ class MLTableContent(NamedTuple):
         """Return the format that the paths of files match; None where there is none.
 
         A format goes to the end of the path. One that the first file does not match in this way
-        names folders: ``/year={year}/month={month}``.
-
-        Raises
-        ------
-        YamlError
-            When the first file matches in neither way, or the format is not one.
-
+        names folders: ``/year={year}/month={month}``. A YamlError says that the first file matches
+        in neither way, or that the format is not one.
         """
         for at, one in enumerate(self.transformations):
             if one.name == FORMAT:
@@ -100,11 +95,7 @@ def _matching(text: str, file: InputFile) -> str:
 def read_mltable(path: str) -> MLTableContent:
     """Return the content of the MLTable at a path.
 
-    Raises
-    ------
-    YamlError
-        When the form or the paths have mistakes; the error lists all.
-
+    A YamlError has all mistakes of the form and of the paths.
     """
     document = _document(path)
     form, mistakes = filled(MLTableForm, document.content, document)

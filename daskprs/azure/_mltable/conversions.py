@@ -59,11 +59,7 @@ class Conversion(NamedTuple):
     def apply(self, cells: pd.Series) -> pd.Series:
         """Return a column with its new type.
 
-        Raises
-        ------
-        ConversionError
-            For the first value that does not become one; null where the type holds none.
-
+        A value that does not become one, or a null where the type has none, is a ConversionError.
         """
         if self.kind == "datetime":
             return self._dates(cells)

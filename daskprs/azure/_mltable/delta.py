@@ -35,13 +35,8 @@ def open_delta(
 ) -> DeltaSource:
     """Return the source of a version of a Delta table.
 
-    Raises
-    ------
-    YamlError
-        When the table or version does not exist, or the MLTable names several.
-    InputError
-        Where the package `deltalake` is missing, or cannot read what the table asks for.
-
+    A table or version that does not exist is a YamlError, and so are several tables. An InputError
+    says that the package `deltalake` is missing, or cannot read what the table asks for.
     """
     try:
         from deltalake import DeltaTable
@@ -69,15 +64,7 @@ def open_delta(
 class DeltaSource(TableSource):
     """Cuts one version of a Delta table, whose files never change, into slices of row groups.
 
-    Parameters
-    ----------
-    place
-        The folder or URL of the table.
-    table
-        The `deltalake.DeltaTable`, at its version.
-    reading
-        The size of mini-batches.
-
+    `place` is the folder or URL of the table, `table` the `deltalake.DeltaTable` at its version.
     """
 
     def __init__(self, place: str, table: Any, reading: ReadOptions) -> None:

@@ -73,14 +73,7 @@ class Expression(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Expression:
-        """Return the meaning of a text.
-
-        Raises
-        ------
-        BadExpression
-            When the text is not an expression of this language.
-
-        """
+        """Return the meaning of a text; what is not of this language is a BadExpression."""
         if len(text) > MOST_CHARACTERS:
             msg = f"it has more than {MOST_CHARACTERS:,} characters"
             raise BadExpression(msg)
@@ -103,15 +96,9 @@ class Expression(NamedTuple):
         return set(_columns(self.tree))
 
     def mask(self, frame: pd.DataFrame) -> pd.Series:
-        """Return which rows fulfil it.
+        """Return which rows fulfil it; types of columns that do not fit are a BadExpression.
 
         Comparisons with null are as in pandas: ``!=`` holds, no other one does.
-
-        Raises
-        ------
-        BadExpression
-            When the types of the columns do not fit.
-
         """
         try:
             value = _Evaluation(frame).value(self.tree)

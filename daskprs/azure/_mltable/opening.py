@@ -70,15 +70,8 @@ SAMPLES = 16
 def open_mltable(path: str, reading: ReadOptions) -> MLTableSource | FilesSource:
     """Return the source of an MLTable, after every check that costs little.
 
-    Raises
-    ------
-    YamlError
-        When the file has mistakes; the error lists all, each with its place.
-    InputError
-        When the files cannot be read, or disagree.
-    OptionError
-        When an option concerns a setting that belongs to the MLTable.
-
+    A YamlError has all mistakes in the file, each with its place. Files that cannot be read, or
+    disagree, are an InputError, and options that belong to the MLTable an OptionError.
     """
     written = read_mltable(path)
     if written.read_at < 0:

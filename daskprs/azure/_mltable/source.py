@@ -69,17 +69,8 @@ class Part(NamedTuple):
 class MLTableSource(TableSource):
     """Cuts the files of an MLTable, and applies its transformations to each piece.
 
-    Parameters
-    ----------
-    base
-        The files, cut.
-    steps
-        The steps that are applied to rows, in order.
-    told
-        The transformations as they are written: a change makes a different job.
-    names
-        The name of each file below its folder, by path.
-
+    `told` has the transformations as they are written: a change makes a different job. `names` has
+    the name of each file below its folder, by path.
     """
 
     def __init__(
@@ -236,16 +227,7 @@ def _rows_of(base: MiniBatch, reader: PlacedReader) -> int:
 
 
 class MLTableReader:
-    """Reads a piece, and applies the steps to it.
-
-    Parameters
-    ----------
-    reader
-        The reader of the files.
-    steps
-        The steps that are applied.
-
-    """
+    """Reads a piece of the files, and applies the steps to it."""
 
     def __init__(self, reader: PlacedReader, steps: Sequence[TableStep]) -> None:
         self._reader = reader

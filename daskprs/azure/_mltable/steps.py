@@ -203,17 +203,10 @@ def _mixed(numbers: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.
 def needed(
     steps: Sequence[TableStep], final: Sequence[str], there: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return which columns of the files have to be read, in their order there.
+    """Return which columns of the files have to be read, in their order `there`.
 
-    Parameters
-    ----------
-    steps
-        The steps that are applied to rows. They pass over columns that were not read.
-    final
-        The columns that are left in the end.
-    there
-        The columns of the files. At least one is always read, to count rows.
-
+    The steps pass over columns that were not read. `final` has the columns that are left in the
+    end. At least one column is always read, to count rows.
     """
     asked = set(final)
     for step in steps:

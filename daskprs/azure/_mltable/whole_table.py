@@ -27,14 +27,7 @@ STEPS = frozenset(Transformation.model_fields)
 
 
 def whole_table(data: Any, reading: ReadOptions) -> pd.DataFrame:
-    """Return all rows, with the types that `run` would get; for file input, the paths.
-
-    Parameters
-    ----------
-    data, reading
-        As those of `open_source`.
-
-    """
+    """Return all rows, with the types that `run` would get; for file input, the paths."""
     source = open_source(data, reading)
     with tempfile.TemporaryDirectory(prefix="daskprs-table-") as folder:
         source.prepare(Path(folder))
@@ -70,14 +63,7 @@ class LoadedTable:
         return [{str(kind): str(path) for kind, path in one.items()} for one in written]
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse what else the package has, with what to write.
-
-        Raises
-        ------
-        AttributeError
-            Always.
-
-        """
+        """Refuse what else the package has, with what to write."""
         if name.startswith("_"):
             raise AttributeError(name)
         step = f"add - {name}: … to the transformations in {mltable_at(self.path)}, or "
@@ -98,14 +84,7 @@ class LoadedTable:
 
 
 def load(uri: str | os.PathLike[str], **_: Any) -> LoadedTable:
-    """Return the MLTable in a folder.
-
-    Raises
-    ------
-    InputError
-        When there is none.
-
-    """
+    """Return the MLTable in a folder; an InputError says that there is none."""
     path = os.fspath(uri)
     if mltable_at(path) is None:
         msg = (

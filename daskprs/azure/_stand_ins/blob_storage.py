@@ -96,11 +96,7 @@ class BlobServiceClient:
 class ContainerClient:
     """A container: the folder of the datastore that has its name.
 
-    Raises
-    ------
-    UnknownContainer
-        When no datastore of this name is known.
-
+    An `UnknownContainer` says that no datastore of this name is known.
     """
 
     def __init__(

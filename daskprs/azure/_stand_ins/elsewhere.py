@@ -76,11 +76,7 @@ class ModelPlaces:
     def get_model_path(model_name: str, version: Any = None, *_: Any, **__: Any) -> str:
         """Return the path of a model that the job was given, or that its workspace has.
 
-        Raises
-        ------
-        FileNotFoundError
-            When neither has a model of that name.
-
+        Without a model of that name it is a FileNotFoundError.
         """
         assets = assets_of_process()
         path = asset_of(assets, model_name, version)

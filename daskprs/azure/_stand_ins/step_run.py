@@ -42,15 +42,8 @@ LOGGER = logging.getLogger("daskprs.run")
 class StepRun:
     """The part of a run that needs its folder alone; without one, nothing is kept.
 
-    Attributes
-    ----------
-    id : str
-        The name of its folder; for a step of a pipeline, ``<run of the pipeline>-<step>``.
-    input_datasets : dict
-        Its named inputs.
-    output_datasets : dict
-        The folders of its outputs, by name.
-
+    Its `id` is the name of the folder; for a step of a pipeline, ``<run of the pipeline>-<step>``.
+    `input_datasets` has its named inputs, and `output_datasets` the folders of its outputs.
     """
 
     _refused: type[Exception] = ValueError

@@ -62,22 +62,10 @@ class _Loader(yaml.SafeLoader):
 
 
 class Document:
-    """One YAML file.
+    """One YAML file, whose name messages show.
 
-    Values follow YAML 1.1, except that dates stay text: a version may be ``2024-01-01``.
-
-    Parameters
-    ----------
-    text
-        The content of the file.
-    name
-        The name of the file in messages.
-
-    Raises
-    ------
-    YamlError
-        When the text is not YAML, repeats a key, or exceeds a limit.
-
+    Values follow YAML 1.1, except that dates stay text: a version may be ``2024-01-01``. Text that
+    is not YAML, repeats a key, or exceeds a limit is a YamlError.
     """
 
     def __init__(self, text: str, name: str) -> None:
@@ -121,14 +109,7 @@ class Document:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Document:
-        """Read a file.
-
-        Raises
-        ------
-        YamlError
-            Also when the file does not exist or cannot be read.
-
-        """
+        """Read a file; one that does not exist or cannot be read is a YamlError, too."""
         try:
             with open(path, "rb") as file:  # noqa: PTH123 - any path-like
                 body = file.read(MOST_BYTES + 1)
@@ -145,13 +126,8 @@ class Document:
     def of_values(cls, content: Any, name: str, folder: Path) -> Document:
         """Return a document of values in Python: its messages name no lines, only keys.
 
-        Paths become text, and tuples become lists.
-
-        Raises
-        ------
-        YamlError
-            For a value that a YAML file cannot have.
-
+        Paths become text, and tuples become lists. A value that a YAML file cannot have is a
+        YamlError.
         """
         self = cls("", name)
         self.is_file = False

@@ -46,14 +46,7 @@ class Mistake(NamedTuple):
 
 
 def refuse(mistakes: Iterable[Mistake]) -> None:
-    """Raise all mistakes that are not warnings, if any.
-
-    Raises
-    ------
-    YamlError
-        A line for each.
-
-    """
+    """Raise all mistakes that are not warnings, if any: a YamlError has a line for each."""
     wrong = [str(one) for one in sorted(mistakes) if not one.is_warning]
     if wrong:
         raise YamlError("\n".join(wrong))

@@ -366,11 +366,7 @@ class ParallelRunConfig(Known):
     def checked(self, parameters: Mapping[str, Any], **unknown: Any) -> ConfigForm:
         """Return all values, with the pipeline parameters of a submission filled in.
 
-        Raises
-        ------
-        OptionError
-            With a line for each value that cannot be used.
-
+        An OptionError has a line for each value that cannot be used.
         """
         given = {name: settled(getattr(self, name), parameters) for name in NAMES}
         try:

@@ -198,14 +198,7 @@ class FileDataset(AbstractDataset):
         return copied
 
     def root(self) -> str:
-        """Return the single path by which a script finds all files.
-
-        Raises
-        ------
-        InputError
-            When the dataset names several paths.
-
-        """
+        """Return the single path by which a script finds all files; refuse several paths."""
         if len(self.data) != 1:
             msg = (
                 "a script gets one path for a dataset, and this dataset has several. Make a "

@@ -109,14 +109,7 @@ class Datastore(Known):
         return DataPath(self, path or "")
 
     def place(self, path: str) -> str:
-        """Return the local path for a path on this datastore.
-
-        Raises
-        ------
-        UsageError
-            When the path climbs out of the folder.
-
-        """
+        """Return the local path for a path on this datastore; refuse one that climbs out of it."""
         parts = path.strip("/").split("/")
         if ".." in parts:
             msg = f"{path!r} climbs out of the datastore {self.name!r}."

@@ -231,14 +231,7 @@ class ParallelRunStep(PipelineStep):
         workspace: Workspace | None,
         client: Client | str | None = None,
     ) -> None:
-        """Check the script and its options before the first step of a pipeline runs.
-
-        Raises
-        ------
-        UsageError
-            When an option or the script cannot be used, or the interpreter lacks its imports.
-
-        """
+        """Check the script and its options before the first step of a pipeline runs."""
         form = self.parallel_run_config.checked(parameters)
         Task(
             name=self.name,

@@ -9,14 +9,7 @@ from daskprs.errors import UsageError
 
 
 def refuse_publishing(*_: Any, **__: Any) -> NoReturn:
-    """Refuse: no endpoint here can run the pipeline.
-
-    Raises
-    ------
-    UsageError
-        With what to write instead.
-
-    """
+    """Refuse: no endpoint here can run the pipeline."""
     msg = (
         "publish: there is no Azure here, so no endpoint that would run the pipeline. Run it "
         "with other values by Experiment(ws, 'name').submit(pipeline, "

@@ -151,16 +151,7 @@ class PythonScriptStep(PipelineStep):
     def check(
         self, parameters: Mapping[str, Any], workspace: Workspace | None, client: Any = None
     ) -> None:
-        """Check what can be checked before the first step of a pipeline runs.
-
-        Raises
-        ------
-        OptionError
-            When the script does not exist.
-        ScriptError
-            When it imports or uses what its interpreter does not have.
-
-        """
+        """Check the script and its imports before the first step of a pipeline runs."""
         del parameters, client
         script = self.source_directory / self.script_name
         if not script.is_file():

@@ -235,14 +235,7 @@ class Workspace(Known):
         self._default = self.datastore(name).name
 
     def datastore(self, name: str) -> Datastore:
-        """Return a datastore by name.
-
-        Raises
-        ------
-        UsageError
-            When it has no folder here.
-
-        """
+        """Return a datastore by name; refuse one that has no folder here."""
         if name not in self.datastores:
             near = nearest_of(name, [*self.datastores])
             msg = (

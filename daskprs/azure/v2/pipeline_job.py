@@ -127,11 +127,7 @@ class PipelineJob:
     def document(self) -> Document:
         """Return the job as a document, whose messages name this pipeline and the key.
 
-        Raises
-        ------
-        OptionError
-            When a required input has no value, or another input one of the wrong type.
-
+        A required input without a value is an OptionError, and so is a value of the wrong type.
         """
         for name, one in self.inputs.items():
             declared = self.component.inputs[name]

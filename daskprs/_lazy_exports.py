@@ -10,18 +10,23 @@ if TYPE_CHECKING:
 
 
 def lazy_exports(
-    package: str, homes: Mapping[str, str], namespace: dict[str, Any]
+    package: str,
+    homes: Mapping[str, str],
+    namespace: dict[str, Any],
+    otherwise: Callable[[str], Any] = lambda _: None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package.
 
-    `homes` has the modules of its public names; imported names are added to `namespace`.
+    `homes` has the modules of its public names; imported names are added to `namespace`. For any
+    other name, `otherwise` refuses it, or returns its value; None: there is none.
     """
 
     def find(name: str) -> Any:
-        if name not in homes:
+        home = homes.get(name)
+        value = getattr(importlib.import_module(home), name) if home else otherwise(name)
+        if home is None and value is None:
             msg = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(msg)
-        value = getattr(importlib.import_module(homes[name]), name)
         namespace[name] = value
         return value
 

@@ -7,7 +7,7 @@ What is not built can be imported, and its use says what to write instead: ``nam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskprs import __version__
 from daskprs._lazy_exports import lazy_exports
@@ -157,14 +157,4 @@ __all__ = [
     "set_diagnostics_collection",
 ]
 
-_find, __dir__ = lazy_exports(__name__, _HOMES, globals())
-
-
-def __getattr__(name: str) -> Any:
-    """Return a name of the SDK; one that is not built is refused when it is used."""
-    if name not in _HOMES:
-        found = not_built(name)
-        if found is not None:
-            globals()[name] = found
-            return found
-    return _find(name)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals(), not_built)

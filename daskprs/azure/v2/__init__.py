@@ -9,7 +9,8 @@ What is not built can be imported, and its use says what to write instead: ``nam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from daskprs._lazy_exports import lazy_exports
 from daskprs.azure.v1.absent import not_built
@@ -181,9 +182,4 @@ __all__ = [
     "pipeline",
 ]
 
-_find, __dir__ = lazy_exports(__name__, _HOMES, globals())
-
-
-def __getattr__(name: str) -> Any:
-    """Return a name of the SDK; one that is not built is refused when it is used."""
-    return not_built(name, "v2") or _find(name)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals(), partial(not_built, sdk="v2"))

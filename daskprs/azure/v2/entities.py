@@ -5,6 +5,7 @@ The other names of that module are here, too, by their own names.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -127,26 +128,15 @@ def load_compute(source: str | os.PathLike[str]) -> AmlCompute:
     return AmlCompute.load(Path(source))
 
 
-_HOMES = {
-    "Data": "daskprs.azure.v2.asset",
-    "Model": "daskprs.azure.v2.asset",
-    "CommandComponent": "daskprs.azure.v2.shell_command",
-    "Component": "daskprs.azure.v2.component",
-    "PipelineJob": "daskprs.azure.v2.pipeline_job",
-    **dict.fromkeys(
-        (
-            "BatchDeployment",
-            "BatchEndpoint",
-            "ModelBatchDeployment",
-            "ModelBatchDeploymentSettings",
-            "PipelineComponentBatchDeployment",
-        ),
-        "daskprs.azure.v2.batch",
-    ),
+_NAMES = {
+    "asset": "Data Model",
+    "batch": """BatchDeployment BatchEndpoint ModelBatchDeployment ModelBatchDeploymentSettings
+        PipelineComponentBatchDeployment""",
+    "component": "Component",
+    "pipeline_job": "PipelineJob",
+    "shell_command": "CommandComponent",
 }
-_find, __dir__ = lazy_exports(__name__, _HOMES, globals())
-
-
-def __getattr__(name: str) -> Any:
-    """Return a name of the SDK's module; one that is not built is refused when it is used."""
-    return not_built(name, "v2") or _find(name)
+_HOMES = {
+    name: f"daskprs.azure.v2.{home}" for home, names in _NAMES.items() for name in names.split()
+}
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals(), partial(not_built, sdk="v2"))

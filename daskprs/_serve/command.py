@@ -330,8 +330,8 @@ def _deployments(
     words = _forwarded(values)
     known = [served_deployment(file, assets.for_several_files(), words) for file in files]
     used = (environment for one in known for environment in one.environments)
-    for name, problem in assets.unused_environments(used):
-        msg = f"--environment {name}: {problem}"
+    for option, problem in assets.unused_environments(used):
+        msg = f"{option}: {problem}"
         raise OptionError(msg)
     for file, one in zip(files, known, strict=True):
         if one.without_effect:

@@ -16,7 +16,7 @@ from daskprs._serve.rate_limits import MOST_PER_S
 from daskprs._system.linux import erase_variable
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import Form, filled, works
-from daskprs.azure._yaml_files.mistakes import Mistake, refuse
+from daskprs.azure._yaml_files.mistakes import Mistake, refuse, whole
 from daskprs.errors import OptionError, YamlError
 
 if TYPE_CHECKING:
@@ -150,8 +150,7 @@ def _tokens(document: Document) -> list[Token]:
             raise YamlError(msg)
         return [Token("token", digest_of(document.content))]
     form, mistakes = filled(TokensForm, document.content, document)
-    refuse(map(_unshown, mistakes))
-    assert form is not None  # noqa: S101 - it was refused else
+    form = whole(form, map(_unshown, mistakes))
     refuse(
         Mistake(document.place(("tokens", at)), f"tokens[{at}]", rule)
         for at, one in enumerate(form.tokens)

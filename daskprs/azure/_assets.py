@@ -16,7 +16,7 @@ from daskprs._suggest import nearest, nearest_of
 from daskprs._system.interpreter import NoInterpreter, interpreter_at
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import Form, filled, works
-from daskprs.azure._yaml_files.mistakes import Mistake, refuse
+from daskprs.azure._yaml_files.mistakes import Mistake, whole
 from daskprs.errors import UsageError, YamlError
 
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ class Assets:
     def read(cls, path: str | PathLike[str]) -> Assets:
         """Read a mapping file, whose paths are relative to the file; refuse all its mistakes."""
         document = Document.read(path)
-        form, mistakes = filled(AssetFile, document.content or {}, document)
-        refuse(mistakes)
-        form = form or AssetFile()
+        form = whole(*filled(AssetFile, document.content or {}, document))
         base = Path(path).absolute().parent
         try:
             environments = _interpreters(base, form.environments)
@@ -136,11 +134,12 @@ class Assets:
         return NamedEnvironment(name, tuple(names), found, python)
 
     def unused_environments(self, used: Iterable[NamedEnvironment]) -> Iterator[tuple[str, str]]:
-        """Yield each environment that the caller gives and that nothing uses, with the problem."""
+        """Yield each option of an environment that nothing uses, with the problem."""
         used = [*used]
         known = [*dict.fromkeys(one.name for one in used)]
         for name in sorted(self.needed - {one.given for one in used}):
-            yield name, f"nothing here has an environment {name!r}; {nearest_of(name, known)}"
+            problem = f"nothing here has an environment {name!r}; {nearest_of(name, known)}"
+            yield f"--environment {name}", problem
 
     def place(
         self, reference: str, base: Path, store_root: Callable[[str], Path] | None = None

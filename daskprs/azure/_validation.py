@@ -30,9 +30,9 @@ from daskprs.azure._pipelines.ports import PipelinePorts
 from daskprs.azure._pipelines.step import made_step
 from daskprs.azure._pipelines.values import CallerInputs, Values
 from daskprs.azure._pipelines.wiring import Wiring
-from daskprs.azure._yaml_files.document import Document, Loc, dotted
+from daskprs.azure._yaml_files.document import Document, Loc
 from daskprs.azure._yaml_files.form import filled, ineffective
-from daskprs.azure._yaml_files.mistakes import Mistake, SourceLocation, refuse
+from daskprs.azure._yaml_files.mistakes import Mistake, SourceLocation, refuse, whole
 from daskprs.azure.v1.config import FileForm
 from daskprs.errors import UsageError, YamlError
 
@@ -97,14 +97,13 @@ def _verdict(
     try:
         check = Check(Document.read(place), place, assets, inputs, warnings, folder)
         if not isinstance(check.document.content, dict):
-            refuse([Mistake(check.document.place(()), "", "it is not a mapping of keys")])
+            refuse([check.document.mistake((), "it is not a mapping of keys")])
         kind = _kind_of(check)
         name = kind.name
         if told := contradiction(check.document.content):
-            at = check.document.place(("$schema",))
-            warnings.append(str(Mistake(at, "$schema", told, is_warning=True)))
+            warnings.append(str(check.document.warning(("$schema",), told)))
         if kind.use is not Use.RUN:
-            use = Mistake(check.document.place(()), "", kind.told(place.name))
+            use = check.document.mistake((), kind.told(place.name))
             refuse([use] if kind.use is Use.REFUSED else [])
             return Verdict(name, [], [str(use), *warnings], is_checked=False)
         CHECKS[name](check)
@@ -123,10 +122,10 @@ def _kind_of(check: Check) -> FileKind:
         kind = next(one for one in KINDS if one.name == TABLE)
     if kind is not None:
         return kind
-    place = SourceLocation(check.document.name, 1, 1)
     other = other_system(check.document.content)
     if other is not None:
-        raise YamlError(str(Mistake(place, "", f"this is not one of these files: it is {other}")))
+        problem = f"this is not one of these files: it is {other}"
+        raise YamlError(str(check.document.mistake((), problem)))
     keys = ", ".join(map(repr, check.document.content))
     problem = (
         f"this is not one of these files: its keys are {keys}. A pipeline has jobs, a "
@@ -134,7 +133,7 @@ def _kind_of(check: Check) -> FileKind:
         "code_configuration, an MLTable paths, a config of SDK v1 the key parallel_run_config. "
         "A $schema tells the kind, too."
     )
-    raise YamlError(str(Mistake(place, "", problem)))
+    raise YamlError(str(check.document.mistake((), problem)))
 
 
 # ---- each kind ----
@@ -146,16 +145,13 @@ def _check_mltable(check: Check) -> None:
 
     with located(check.assets.located):
         open_mltable(str(check.path.absolute()), ReadOptions())
-    form, _ = filled(MLTableForm, check.document.content, check.document)
-    _warn_of(check, [key.name for key in ineffective(form)] if form is not None else ())
+    form = whole(*filled(MLTableForm, check.document.content, check.document))
+    _warn_of(check, [key.name for key in ineffective(form)])
 
 
 def _check_deployment(check: Check) -> None:
     document = check.document
-    found, mistakes = deployment_of(document, document.content, check.assets)
-    refuse(mistakes)
-    if found is None:
-        return
+    found = whole(*deployment_of(document, document.content, check.assets))
     _warn_of(check, [key.name for key in found.without_effect])
     environment = found.environment
     python = environment.python
@@ -169,7 +165,7 @@ def _check_deployment(check: Check) -> None:
         modules = missing_modules(root / found.script, root, python=python)
         missing, way = [*map(str, modules)], way_out(python, environment.way, modules)
     problem = f"{use} what {named(python)} does not have: {', '.join(missing)}. {way}".rstrip()
-    refuse([Mistake(document.place(loc), dotted(loc), problem)] if missing else [])
+    refuse([document.mistake(loc, problem)] if missing else [])
 
 
 def _check_pipeline_deployment(check: Check) -> None:
@@ -191,11 +187,10 @@ def _warn_of_keys_of_components(check: Check) -> None:
         for key in OF_COMPONENTS if isinstance(step, dict) and "component" not in step else ():
             if key in step:
                 loc: Loc = ("jobs", name, key)
-                place = check.document.place(loc, of_key=True)
                 problem = (
                     "Azure only takes this key in the file of a component, and refuses it here"
                 )
-                check.warnings.append(str(Mistake(place, dotted(loc), problem, is_warning=True)))
+                check.warnings.append(str(check.document.warning(loc, problem, of_key=True)))
 
 
 def _check_pipeline_at(
@@ -218,8 +213,8 @@ def _check_component(check: Check) -> None:
         made_step(step, Wiring(ports, {step.name: step}), mistakes)
         mistakes += values.mistakes
         keys = [key.name for key in step.without_effect]
-        for name, problem in assets.unused_environments([step.environment]):
-            mistakes.append(Mistake(document.place(()), f"--environment {name}", problem))
+        unused, place = assets.unused_environments([step.environment]), document.place(())
+        mistakes += [Mistake(place, *one) for one in unused]
     check.warnings.extend(str(one) for one in mistakes if one.is_warning)
     refuse(mistakes)
     _warn_of(check, keys)
@@ -232,10 +227,8 @@ def _check_config(check: Check) -> None:
     if isinstance(config, dict) and isinstance(config.get("entry_script"), str):
         problem = _script_problem(config["entry_script"], config.get("source_directory"), document)
         if problem:
-            loc = (ROOT, "entry_script")
-            mistakes.append(Mistake(document.place(loc), dotted(loc), problem))
-    refuse(mistakes)
-    _warn_of(check, [key.name for key in ineffective(form)] if form is not None else ())
+            mistakes.append(document.mistake((ROOT, "entry_script"), problem))
+    _warn_of(check, [key.name for key in ineffective(whole(form, mistakes))])
 
 
 def _script_problem(script: str, folder: object, document: Document) -> str:
@@ -254,8 +247,7 @@ def _script_problem(script: str, folder: object, document: Document) -> str:
 
 def _check_endpoint(check: Check) -> None:
     problem = "an endpoint has nothing to run: its deployments have; see daskprs serve"
-    warning = Mistake(check.document.place(()), "", problem, is_warning=True)
-    check.warnings.append(str(warning))
+    check.warnings.append(str(check.document.warning((), problem)))
 
 
 def _warn_of(check: Check, keys: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ from daskprs.azure._deployments.pipeline_deployment import refuse_other_kinds
 from daskprs.azure._file_kinds import is_of_pipeline
 from daskprs.azure._task import Task
 from daskprs.azure._yaml_files.document import Document
-from daskprs.azure._yaml_files.mistakes import Mistake, refuse
+from daskprs.azure._yaml_files.mistakes import refuse, whole
 from daskprs.errors import InputError, Option, OptionError, ParallelRunFailed, YamlError
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ class BatchDeployment:
         refuse_other_kinds(document)
         if is_of_pipeline(document.content):
             ways = "run it by daskprs invoke, or its pipeline by daskprs.azure.run_pipeline"
-            place, problem = document.place(("type",)), f"it is a deployment of a pipeline: {ways}"
-            refuse([Mistake(place, "type", problem)])
+            problem = f"it is a deployment of a pipeline: {ways}"
+            refuse([document.mistake(("type",), problem)])
         document.content = changed(document.content, changes or {})
         self._fill(document, given_places(assets, environments=environments), is_file=True)
         return self
@@ -198,14 +198,9 @@ class BatchDeployment:
         """Return the deployment with other values of some keys, checked."""
         content = changed(self._document.content, changes)
         found, mistakes = deployment_of(self._document, content, self._assets)
-        if self._is_file:
-            refuse(mistakes)
-        elif mistakes:
+        if mistakes and not self._is_file:
             raise OptionError("\n".join(map(str, mistakes)))
-        if found is None:
-            msg = f"{self._document.name} does not deploy a model."
-            raise OptionError(msg)
-        return found
+        return whole(found, mistakes)
 
     @property
     def name(self) -> str:

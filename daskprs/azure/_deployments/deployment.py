@@ -18,9 +18,8 @@ from daskprs.azure._deployments.form import (
     ModelForm,
 )
 from daskprs.azure._deployments.model_folder import DRIVER, OF_MLFLOW, is_mlflow
-from daskprs.azure._pipelines.component import YamlSource
-from daskprs.azure._pipelines.forms import OWN_PYTHON
-from daskprs.azure._yaml_files.form import Effect, Key, filled_as_far, ineffective
+from daskprs.azure._pipelines.component import YamlSource, without_python
+from daskprs.azure._yaml_files.form import Key, filled_as_far, ineffective
 from daskprs.azure._yaml_files.mistakes import Mistake
 from daskprs.errors import UsageError
 
@@ -107,9 +106,8 @@ class _DeploymentReader:
         script, root = self._script(model)
         name = form.name or Path(self.source.document.name).stem
         environment = self.assets.environment(form.environment, self.source.base, name)
-        for given, problem in self.assets.unused_environments([environment]):
-            place = self.source.place()
-            self.mistakes.append(Mistake(place, f"--environment {given}", problem))
+        unused, place = self.assets.unused_environments([environment]), self.source.place()
+        self.mistakes.extend(Mistake(place, *one) for one in unused)
         return Deployment(
             name,
             form.endpoint_name,
@@ -120,14 +118,11 @@ class _DeploymentReader:
             model,
             model_name,
             environment,
-            (*_once(ineffective(form)), *self._of_environment(environment)),
+            (
+                *_once(ineffective(form)),
+                *without_python(form.environment, environment, "environment"),
+            ),
         )
-
-    def _of_environment(self, environment: NamedEnvironment) -> list[Key]:
-        """Return the key of an environment for which no interpreter is given."""
-        if self.form.environment is None or environment.python is not None:
-            return []
-        return [Key("environment", Effect.NONE, OWN_PYTHON)]
 
     def _wrong(self, loc: Loc, problem: str) -> None:
         self.mistakes.append(self.source.mistake(problem, *loc))

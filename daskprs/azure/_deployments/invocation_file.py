@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.azure._pipelines.forms import Inputs, Outputs
 from daskprs.azure._pipelines.ports import texts_of
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import Form, filled, works
-from daskprs.azure._yaml_files.mistakes import refuse
+from daskprs.azure._yaml_files.mistakes import whole
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -34,8 +33,6 @@ class Invocation(NamedTuple):
 def read_invocation(path: str | PathLike[str], assets: Assets) -> Invocation:
     """Return the inputs and outputs in a file, whose paths are relative to it; refuse mistakes."""
     document = Document.read(path)
-    form, mistakes = filled(InvocationForm, document.content or {}, document)
-    refuse(mistakes)
-    form, base = form or InvocationForm(), Path(path).absolute().parent
-    inputs = texts_of(form.inputs or {}, base, assets)
-    return Invocation(inputs, texts_of(form.outputs or {}, base, assets))
+    form = whole(*filled(InvocationForm, document.content or {}, document))
+    ports = (form.inputs or {}, form.outputs or {})
+    return Invocation(*(texts_of(one, document.folder, assets) for one in ports))

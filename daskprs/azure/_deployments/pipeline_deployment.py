@@ -10,7 +10,7 @@ from daskprs.azure._deployments.form import PipelineDeployment
 from daskprs.azure._file_kinds import OF_A_PIPELINE, PIPELINE, Use, kind_of
 from daskprs.azure._pipelines.forms import as_overrides
 from daskprs.azure._yaml_files.form import filled, ineffective
-from daskprs.azure._yaml_files.mistakes import Mistake, refuse
+from daskprs.azure._yaml_files.mistakes import Mistake, refuse, whole
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ def refuse_other_kinds(document: Document) -> None:
     is_pipeline = isinstance(content, dict) and "jobs" in content
     kind = PIPELINE if is_pipeline else kind_of(content)
     if kind is not None and (is_pipeline or kind.use is Use.REFUSED):
-        key = "jobs" if is_pipeline else ""
-        place = document.place(("jobs",) if is_pipeline else ())
-        refuse([Mistake(place, key, kind.told(Path(document.name).name))])
+        told = kind.told(Path(document.name).name)
+        refuse([document.mistake(("jobs",) if is_pipeline else (), told)])
 
 
 def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeline:
@@ -55,9 +54,7 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
         try:
             path = assets.file(reference, document.folder)
         except UsageError as error:
-            mistakes.append(Mistake(document.place((key,)), key, str(error)))
-    refuse(mistakes)
-    if form is None:
-        return DeployedPipeline(path, (), ())
+            mistakes.append(document.mistake((key,), str(error)))
+    form = whole(form, mistakes)
     idle = (key.name for key in ineffective(form))
     return DeployedPipeline(path, as_overrides(form.settings), tuple(idle))

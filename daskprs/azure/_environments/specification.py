@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from daskprs._suggest import nearest
 from daskprs.azure._environments.conda_packages import PipPackage, pip_package, python_versions
 from daskprs.azure._yaml_files.document import Document, Loc
-from daskprs.azure._yaml_files.mistakes import Mistake, refuse
+from daskprs.azure._yaml_files.mistakes import refuse
 from daskprs.errors import YamlError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def read_specification(path: str | PathLike[str]) -> Specification:
     if "dependencies" in content:
         return _of_conda(document, content, (), place)
     if not content.keys() & {"conda_file", "image", "build"}:
-        refuse([Mistake(document.place(()), "", NO_ENVIRONMENT)])
+        refuse([document.mistake((), NO_ENVIRONMENT)])
     return _of_azure(document, content, place)
 
 

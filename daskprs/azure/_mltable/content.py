@@ -13,7 +13,7 @@ from daskprs.azure._mltable.form import FORMAT, READS, MLTableForm, ReadForm
 from daskprs.azure._mltable.place import folder_of, resolved
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import filled
-from daskprs.azure._yaml_files.mistakes import Mistake, refuse
+from daskprs.azure._yaml_files.mistakes import Mistake, refuse, whole
 from daskprs.errors import DaskprsError, InputError, YamlError
 
 if TYPE_CHECKING:
@@ -99,10 +99,7 @@ def read_mltable(path: str) -> MLTableContent:
     """
     document = _document(path)
     form, mistakes = filled(MLTableForm, document.content, document)
-    if form is None:
-        refuse(mistakes)
-        msg = f"{path}: it is not an MLTable."
-        raise YamlError(msg)
+    form = form or whole(form, mistakes)
     written = MLTableContent(document, folder_of(path), [], [], form.transformations or [])
     mistakes += _order(written)
     is_delta = any(one.name == "read_delta_lake" for one in written.transformations)

@@ -160,8 +160,7 @@ class CommandStep:
         if self._has_interpreter():
             self._refuse_missing_scripts(form.command)
         for problem in plain_options(form.command):
-            warning = step.source.mistake(problem, "command")
-            self.mistakes.append(warning._replace(is_warning=True))
+            self.mistakes.append(step.source.warning(problem, "command"))
         try:
             line, values = self._line(form.command)
         except ExpressionError as error:

@@ -25,7 +25,6 @@ from daskprs.azure._pipelines.included_code import (
 from daskprs.azure._pipelines.other_steps import OTHERWISE, instead_of
 from daskprs.azure._yaml_files.document import Document, Loc, dotted
 from daskprs.azure._yaml_files.form import NO_KEY, Effect, Form, Key, filled_as_far, ineffective
-from daskprs.azure._yaml_files.mistakes import Mistake
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure._assets import Assets, NamedEnvironment
     from daskprs.azure._pipelines.forms import InputForm, OutputForm
-    from daskprs.azure._yaml_files.mistakes import SourceLocation
+    from daskprs.azure._yaml_files.mistakes import Mistake, SourceLocation
 
 StepKeys: TypeAlias = ParallelForm | CommandForm | InnerPipelineForm
 FORMS: dict[str, type[StepKeys]] = {
@@ -84,8 +83,12 @@ class YamlSource:
 
     def mistake(self, problem: str, *below: str | int, of_key: bool = False) -> Mistake:
         """Return a mistake at a place in the declaration."""
-        place = self.place(*below, of_key=of_key)
-        return Mistake(place, dotted((*self.at(*below).loc, *below)), problem)
+        source = self.at(*below)
+        return source.document.mistake((*source.loc, *below), problem, of_key=of_key)
+
+    def warning(self, problem: str, *below: str | int, of_key: bool = False) -> Mistake:
+        """Return a mistake in spite of which the file can run."""
+        return self.mistake(problem, *below, of_key=of_key)._replace(is_warning=True)
 
 
 def _value_at(values: Any, way: Loc) -> Any:
@@ -196,7 +199,7 @@ def declared(
         given, place = _environment(below), origin
     way = ("task", ENVIRONMENT) if isinstance(form, ParallelForm) else (ENVIRONMENT,)
     environment = assets.environment(given, place.at(*way).base, name)
-    keys += _without_python(form, given, environment)
+    keys += without_python(given, environment, ".".join(way))
     whole = form if below is None else on_top(below, form)
     whole = whole.model_copy(update={"inputs": form.inputs, "outputs": form.outputs})
     return Declared(
@@ -211,12 +214,10 @@ def _environment(form: StepKeys) -> Any:
     return form.environment if isinstance(form, CommandForm) else None
 
 
-def _without_python(form: StepKeys, given: Any, environment: NamedEnvironment) -> list[Key]:
+def without_python(given: Any, environment: NamedEnvironment, key: str) -> list[Key]:
     """Return the key of an environment for which no interpreter is given."""
-    if given is None or environment.python is not None:
-        return []
-    name = f"task.{ENVIRONMENT}" if isinstance(form, ParallelForm) else ENVIRONMENT
-    return [Key(name, Effect.NONE, OWN_PYTHON)]
+    is_idle = given is not None and environment.python is None
+    return [Key(key, Effect.NONE, OWN_PYTHON)] if is_idle else []
 
 
 def _filled(

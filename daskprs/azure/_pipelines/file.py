@@ -8,7 +8,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs._suggest import nearest_of
 from daskprs.azure._expressions import NAME
 from daskprs.azure._file_kinds import PIPELINE, is_deployment, is_of_component, kind_of
 from daskprs.azure._pipelines.component import Declared, YamlSource, declared
@@ -19,14 +18,21 @@ from daskprs.azure._pipelines.forms import (
     SettingsForm,
     as_overrides,
 )
-from daskprs.azure._pipelines.inner import LONGEST_NAME, MOST_STEPS, Level, level_of, outermost
+from daskprs.azure._pipelines.inner import (
+    LONGEST_NAME,
+    MOST_STEPS,
+    Level,
+    level_of,
+    outermost,
+    unknown_settings,
+)
 from daskprs.azure._pipelines.ports import PipelinePorts, filled_settings, texts_of
 from daskprs.azure._pipelines.step import made_step
 from daskprs.azure._pipelines.values import Values
 from daskprs.azure._pipelines.wiring import Wiring
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import NO_KEY, Key, filled, filled_as_far, ineffective
-from daskprs.azure._yaml_files.mistakes import Mistake, refuse
+from daskprs.azure._yaml_files.mistakes import Mistake, refuse, whole
 from daskprs.errors import UsageError, YamlError
 
 if TYPE_CHECKING:
@@ -116,7 +122,8 @@ class _PipelineReader:
         self._refuse_unused_environments(steps.values())
         # In Python, no one wrote the labels of a studio as keys.
         left = () if self._source.document.is_file else (SHOWN_IN_THE_STUDIO,)
-        notices = [*self._unknown_settings(form), *_without_effect(form, steps.values(), left)]
+        unknown = map(str, unknown_settings(form.settings, self._source))
+        notices = [*unknown, *_without_effect(form, steps.values(), left)]
         settings = form.settings or SettingsForm()
         found = self._mistakes  # the steps add theirs
         made = [made_step(steps[name], wiring, found) for name in order]
@@ -151,11 +158,10 @@ class _PipelineReader:
         if "jobs" not in self._content:
             _refuse_other_kind(self._source)
         form, self._mistakes, _ = filled_as_far(PipelineForm, self._content, document, PORTS)
-        if form is None:
-            refuse(self._mistakes)
-        if form is None or not form.jobs:
+        form = form or whole(form, self._mistakes)
+        if not form.jobs:
             refuse([*self._mistakes, self._source.mistake("it has no steps", "jobs")])
-        return form  # type: ignore[return-value]
+        return form
 
     def _declared(self, form: PipelineForm, ports: PipelinePorts) -> dict[str, Declared]:
         """Return all steps; a step that is a pipeline comes before its own steps."""
@@ -209,16 +215,8 @@ class _PipelineReader:
 
     def _refuse_unused_environments(self, steps: Iterable[Declared]) -> None:
         used = [step.environment for step in steps if not step.is_pipeline]
-        for name, problem in self._given.assets.unused_environments(used):
-            place = self._source.place()
-            self._mistakes.append(Mistake(place, f"--environment {name}", problem))
-
-    def _unknown_settings(self, form: PipelineForm) -> Iterator[str]:
-        """Yield warnings about unknown settings."""
-        for name in (form.settings.model_extra or ()) if form.settings else ():
-            problem = f"it has no effect: {nearest_of(name, [*SettingsForm.model_fields])}"
-            mistake = self._source.mistake(problem, "settings", name, of_key=True)
-            yield str(mistake._replace(is_warning=True))
+        unused, place = self._given.assets.unused_environments(used), self._source.place()
+        self._mistakes += [Mistake(place, *one) for one in unused]
 
     def _refuse_names(
         self, key: str, names: Iterable[str], source: YamlSource | None = None
@@ -280,10 +278,8 @@ def _of_component(document: Document, given: CallerInputs) -> tuple[Path, Caller
         try:
             path = given.assets.file(form.component, base)
         except UsageError as error:
-            mistakes.append(Mistake(document.place(("component",)), "component", str(error)))
-    refuse(mistakes)
-    if form is None:
-        return path, given
+            mistakes.append(document.mistake(("component",), str(error)))
+    form = whole(form, mistakes)
     names = {"name": form.name, "display_name": form.display_name}
     named = (f"{key}={json.dumps(name)}" for key, name in names.items() if name is not None)
     return path, replace(

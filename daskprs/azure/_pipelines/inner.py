@@ -139,11 +139,14 @@ def _known(value: Any, parent: Parent) -> Binding:
 
 def _warnings(settings: SettingsForm | None, source: YamlSource) -> Iterator[Mistake]:
     """Yield warnings about settings of an inner pipeline that do nothing."""
-    given = (settings.model_extra or {}) if settings else {}
-    for name in given:
-        problem = f"it has no effect: {nearest_of(name, [*SettingsForm.model_fields])}"
-        yield source.mistake(problem, "settings", name, of_key=True)._replace(is_warning=True)
+    yield from unknown_settings(settings, source)
     for name in ("continue_on_step_failure", "continue_run_on_step_failure"):
         if settings is not None and name in settings.model_fields_set:
-            mistake = source.mistake(OUTER_RULES, "settings", name, of_key=True)
-            yield mistake._replace(is_warning=True)
+            yield source.warning(OUTER_RULES, "settings", name, of_key=True)
+
+
+def unknown_settings(settings: SettingsForm | None, source: YamlSource) -> Iterator[Mistake]:
+    """Yield warnings about unknown settings."""
+    for name in (settings.model_extra or ()) if settings else ():
+        problem = f"it has no effect: {nearest_of(name, [*SettingsForm.model_fields])}"
+        yield source.warning(problem, "settings", name, of_key=True)

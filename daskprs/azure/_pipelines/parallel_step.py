@@ -149,11 +149,11 @@ class ParallelStep:
         for problem in wrong:
             self._wrong(problem, "task", key)
         told = [*flags.warnings, *plain_options(text)]
-        warnings = [source.mistake(problem, "task", key) for problem in told]
+        warnings = [source.warning(problem, "task", key) for problem in told]
         if self._form.partition_keys and self._form.mini_batch_size is not None:
             problem = "it has no effect: partition_keys win"
-            warnings.append(source.mistake(problem, "mini_batch_size"))
-        return flags, [one._replace(is_warning=True) for one in warnings]
+            warnings.append(source.warning(problem, "mini_batch_size"))
+        return flags, warnings
 
     # ---- checks ----
 

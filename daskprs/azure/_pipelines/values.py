@@ -222,7 +222,7 @@ class Values:
         elif bound.type == "uri_folder" and path.is_file():
             problem = f"{path} is a file, and the type here is uri_folder"
         if problem:  # a script may well take either
-            self.mistakes.append(source.mistake(problem, *way)._replace(is_warning=True))
+            self.mistakes.append(source.warning(problem, *way))
         return bound
 
     def refuse_undeclared(

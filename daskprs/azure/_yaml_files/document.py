@@ -166,6 +166,10 @@ class Document:
         """Return a mistake in a value or its key."""
         return Mistake(self.place(loc, of_key=of_key), dotted(loc), told)
 
+    def warning(self, loc: Loc, told: str, *, of_key: bool = False) -> Mistake:
+        """Return a mistake in spite of which the file can run."""
+        return self.mistake(loc, told, of_key=of_key)._replace(is_warning=True)
+
     def _place(self, mark: yaml.Mark) -> SourceLocation:
         return SourceLocation(self.name, mark.line + 1, mark.column + 1)
 

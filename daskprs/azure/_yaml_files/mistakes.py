@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from daskprs.errors import YamlError
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+T = TypeVar("T")
 _PLACE = re.compile(r"(.+?):(\d+):(\d+): ", re.DOTALL)
 
 
@@ -50,6 +51,12 @@ def refuse(mistakes: Iterable[Mistake]) -> None:
     wrong = [str(one) for one in sorted(mistakes) if not one.is_warning]
     if wrong:
         raise YamlError("\n".join(wrong))
+
+
+def whole(found: T | None, mistakes: Iterable[Mistake]) -> T:
+    """Return what was found; refuse all mistakes if there are any, as there are without it."""
+    refuse(mistakes)
+    return cast("T", found)
 
 
 def place_in(line: str) -> tuple[SourceLocation | None, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 import yaml
 from pydantic import AliasChoices, ConfigDict, ValidationError, field_validator, model_validator
@@ -15,7 +15,7 @@ from daskprs._options.run_options import TABLE
 from daskprs._suggest import nearest_of
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import F, Form, filled, without_effect, works
-from daskprs.azure._yaml_files.mistakes import refuse
+from daskprs.azure._yaml_files.mistakes import whole
 from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.environment import Environment, name_of_compute
 from daskprs.azure.v1.parameter import PipelineParameter, settled
@@ -212,9 +212,7 @@ class FileForm(Form):
 def _read(form: type[F], path: str | PathLike[str]) -> F:
     """Return the form of a file, or raise all mistakes in the file."""
     document = Document.read(path)
-    one, mistakes = filled(form, document.content, document)
-    refuse(mistakes)
-    return cast("F", one)
+    return whole(*filled(form, document.content, document))
 
 
 NAMES = tuple(ConfigForm.model_fields)

@@ -11,7 +11,7 @@ from daskprs.azure._file_kinds import kind_of
 from daskprs.azure._pipelines.component import kind_of_step
 from daskprs.azure._pipelines.forms import without_value_key
 from daskprs.azure._yaml_files.document import Document
-from daskprs.azure._yaml_files.mistakes import Mistake, refuse
+from daskprs.azure._yaml_files.mistakes import refuse
 from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import Place, as_yaml, plain, write_yaml
 from daskprs.azure.v2.node import PIPELINE, STEPS, Node
@@ -171,7 +171,7 @@ class FileComponent(Component):
         document = Document.read(path)
         content = document.content
         if not isinstance(content, dict):
-            refuse([Mistake(document.place(()), "", "a component is a mapping of keys")])
+            refuse([document.mistake((), "a component is a mapping of keys")])
         super().__init__(kind_of_step(content, None), content)
         place = Place(path.absolute())
         vars(self).update(path=Path(place), id=reference or place, folder=document.folder)
@@ -240,7 +240,7 @@ def load_job(source: str | os.PathLike[str]) -> PipelineJob:
     if "jobs" not in content and "component" not in content and "command" not in content:
         kind = kind_of(content)
         told = "it is not a job: it has no jobs" if kind is None else kind.told(Path(source).name)
-        refuse([Mistake(Document.read(source).place(()), "", told)])
+        refuse([Document.read(source).mistake((), told)])
     given = (content.get("inputs") or {}) if file.kind == PIPELINE else {}
     if file.kind != PIPELINE:
         vars(file).update(inputs={}, outputs={})

@@ -18,7 +18,7 @@ from daskprs._system.atomic_file import whole_file
 from daskprs.azure._assets import bare_name
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.form import NO_KEY, keys_of
-from daskprs.azure._yaml_files.mistakes import Mistake, refuse
+from daskprs.azure._yaml_files.mistakes import refuse
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Entity:
             if key not in known
         ]
         if not given:
-            wrong.append(Mistake(document.place(()), "", "it is not a mapping of keys"))
+            wrong.append(document.mistake((), "it is not a mapping of keys"))
         refuse(wrong)
         self = cls(**given)
         self.start_from(document.folder)

@@ -351,10 +351,10 @@ class ServedJob:
         if run is None:
             state = self._read_state()
             return ("", "") if state is None else (state.status, state.reason)
-        from daskprs.azure._pipeline_status import pipeline_state_of
+        from daskprs.azure._pipeline_status import PipelineOnDisk
 
         with suppress(JobFolderError):
-            if (found := pipeline_state_of(run)) is not None:
+            if (found := PipelineOnDisk(run.path).state()) is not None:
                 return found.status, ""
         return "", ""
 

@@ -40,8 +40,16 @@ class PipelineOnDisk(PipelineFolder):
     """The folder of a pipeline, with the answers of a `JointFolder`."""
 
     def state(self) -> PipelineState | None:
-        """Return the state of the run."""
-        return pipeline_state_of(self)
+        """Return the state of the run; None where no pipeline has run.
+
+        A record that cannot be read is a JobFolderError.
+        """
+        holder = _holder(self)  # first, so that the last record is read
+        record = read_record(self)
+        if record is None:
+            return None
+        steps = {name: one["status"] for name, one in record.items()}
+        return PipelineState(_status(holder, set(steps.values())), holder, steps)
 
     def state_values(self, state: JointState) -> dict[str, Any]:
         """Return a state as JSON values."""
@@ -66,19 +74,6 @@ class PipelineOnDisk(PipelineFolder):
         except JobFolderError:  # it was made by another version, or this user may not read it
             return None
         return resume_pipeline(job) if "definition" in steps.get(job.name, {}) else None
-
-
-def pipeline_state_of(folder: PipelineFolder) -> PipelineState | None:
-    """Return the state of the run in a folder; None where no pipeline has run.
-
-    A record that cannot be read is a JobFolderError.
-    """
-    holder = _holder(folder)  # first, so that the last record is read
-    record = read_record(folder)
-    if record is None:
-        return None
-    steps = {name: one["status"] for name, one in record.items()}
-    return PipelineState(_status(holder, set(steps.values())), holder, steps)
 
 
 def _holder(folder: PipelineFolder) -> str | None:

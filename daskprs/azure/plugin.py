@@ -17,7 +17,7 @@ PLUGIN = Plugin(
     folders={"pipeline.json": "daskprs.azure._pipeline_status:PipelineOnDisk"},
     own_folders=("daskprs-results", "daskprs-workspace", "daskprs-v2"),
     in_job_folders=("model", "azureml-logs", "inputs.json", "outputs.json"),
-    drivers={"step": "daskprs.azure._commands.step_driver:drive_step"},
+    drivers={"step": "daskprs.azure._pipelines.parallel_step:drive_step"},
     stand_ins={
         "daskprs.azure._stand_ins": ("azure", "azureml", "azureml_user", "entry_script", "mltable"),
     },

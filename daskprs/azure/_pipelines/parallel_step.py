@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.script.checked_script import check_script
+from daskprs._job.flags import flagged
+from daskprs._job.frontend import Surface
 from daskprs._suggest import nearest_of
 from daskprs.azure._assets import Assets
 from daskprs.azure._expressions import ExpressionError, only_reference, parsed, plain_options, words
+from daskprs.azure._pipeline_status import resume_pipeline
 from daskprs.azure._pipelines.forms import ALL, ResourcesForm, RetryForm, TaskForm
 from daskprs.azure._pipelines.values import Binding, takes_path
 from daskprs.azure._system_flags import Flags, read_flags
@@ -259,3 +262,9 @@ def read_task(path: Path) -> Task:
     for name in ("source_directory", "job_dir", "output_dir"):
         values[name] = None if values[name] is None else Path(values[name])
     return Task(**{**values, "assets": Assets(**values["assets"])})
+
+
+def drive_step(path: str, told: dict[str, Any]) -> object:
+    """Run the task that a file describes, in a process of its own."""
+    task = read_task(Path(path)).with_variables(told.get("variables", {}))
+    return task.run(surface=Surface(flagged, resume_pipeline))

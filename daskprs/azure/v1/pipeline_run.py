@@ -12,8 +12,8 @@ from daskprs._core.ending import JobStatus
 from daskprs._job.result import ParallelRunResult
 from daskprs._options.site_defaults import job_root
 from daskprs._suggest import nearest_of
-from daskprs.azure._pipeline_folder import PipelineFolder, read_record
-from daskprs.azure._pipeline_status import pipeline_state_of
+from daskprs.azure._pipeline_folder import read_record
+from daskprs.azure._pipeline_status import PipelineOnDisk
 from daskprs.azure._step_logs import DRIVER_LOG
 from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.dataset import FileDataset
@@ -301,8 +301,8 @@ class PipelineRun(_EndedRun):
     """
 
     def __init__(self, experiment: Experiment, run_id: str, folder: Path | None = None) -> None:
-        place = PipelineFolder(job_root() / run_id if folder is None else folder)
-        steps, state = read_record(place), pipeline_state_of(place)
+        place = PipelineOnDisk(job_root() / run_id if folder is None else folder)
+        steps, state = read_record(place), place.state()
         if steps is None or state is None:
             msg = f"there is no run {run_id!r} in {place.path.parent}; Experiment.get_runs has all."
             raise UsageError(msg)

@@ -13,7 +13,7 @@ from daskprs.azure._pipelines.forms import without_value_key
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure._yaml_files.mistakes import refuse
 from daskprs.azure.v2.entities import PipelineJobSettings
-from daskprs.azure.v2.entity import Place, as_yaml, plain, write_yaml
+from daskprs.azure.v2.entity import Place, Written, plain
 from daskprs.azure.v2.node import PIPELINE, STEPS, Node
 from daskprs.azure.v2.pipeline_job import PipelineJob
 from daskprs.azure.v2.ports import Input
@@ -21,12 +21,11 @@ from daskprs.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import IO
 
 LABELS = ("name", "version", "display_name", "description", "tags")
 
 
-class Component:
+class Component(Written):
     """The work of a step. Call the component with its inputs, by name, to make a step.
 
     Attributes
@@ -139,20 +138,8 @@ class Component:
         """Return the keys by which a pipeline job has this pipeline."""
         return {"component": self.reference()}
 
-    def __str__(self) -> str:
-        """Return the component as YAML."""
-        return as_yaml(self.values())
-
     def __repr__(self) -> str:
         return f"<{self.kind} component {self.name!r}>"
-
-    def refuse_to_move(self, dest: Any) -> None:
-        """Refuse to write the component into another folder, if its paths are relative to one."""
-
-    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
-        """Write the component as YAML; paths below the file's folder are relative to it."""
-        self.refuse_to_move(dest)
-        write_yaml(self.values(), dest)
 
 
 def _declared(port: Any, word: str) -> dict[str, Any]:
@@ -187,7 +174,12 @@ class FileComponent(Component):
 
     def refuse_to_move(self, dest: Any) -> None:
         """Refuse another folder."""
-        refuse_elsewhere(self.folder, dest)
+        if isinstance(dest, str | os.PathLike) and Path(dest).absolute().parent != self.folder:
+            msg = (
+                f"dump: its paths are relative to {self.folder}. Dump it into that folder, or copy "
+                "its file."
+            )
+            raise UsageError(msg)
 
 
 class JobFile(FileComponent):
@@ -204,14 +196,6 @@ class JobFile(FileComponent):
             held = {"settings", "inputs", "outputs", "$schema", *LABELS}
             return {key: value for key, value in self.content.items() if key not in held}
         return {"jobs": {self.path.stem.replace(".", "_"): self.content}}
-
-
-def refuse_elsewhere(folder: Path, dest: Any) -> None:
-    """Refuse to write what has paths relative to a folder into another one."""
-    if not isinstance(dest, str | os.PathLike) or Path(dest).absolute().parent == folder:
-        return
-    msg = f"dump: its paths are relative to {folder}. Dump it into that folder, or copy its file."
-    raise UsageError(msg)
 
 
 def load_component(source: str | os.PathLike[str]) -> FileComponent:

@@ -72,7 +72,27 @@ class Expression:
         return self
 
 
-class Entity:
+class Written:
+    """An object that is a mapping of a YAML file."""
+
+    def values(self) -> dict[str, Any]:
+        """Return the object as plain values; local paths are absolute."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        """Return the object as YAML."""
+        return as_yaml(self.values())
+
+    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
+        """Write the object as YAML; paths below the folder of the file are relative to it."""
+        self.refuse_to_move(dest)
+        write_yaml(self.values(), dest)
+
+    def refuse_to_move(self, dest: Any) -> None:
+        """Refuse to write the object into another folder, if its paths are relative to one."""
+
+
+class Entity(Written):
     """A mapping of a YAML file as an object; subclasses are dataclasses with its keys.
 
     A subclass has the keys of its `form`, each None unless it is given, and the fields that it
@@ -134,10 +154,6 @@ class Entity:
     def __post_init__(self) -> None:
         self._base = Path.cwd()
 
-    def __str__(self) -> str:
-        """Return the object as YAML."""
-        return as_yaml(self.values())
-
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> Self:
         """Read an object from its YAML file; refuse unknown keys with file, line and column."""
@@ -169,6 +185,12 @@ class Entity:
             if isinstance(part := getattr(self, name), Entity):
                 part.start_from(folder)
 
+    def take(self, other: Entity) -> None:
+        """Take over the values of another object with the same keys."""
+        for key in self.keys():
+            setattr(self, key, getattr(other, key))
+        self.start_from(other.base)
+
     def values(self) -> dict[str, Any]:
         """Return the keys that are set as plain values; local paths are absolute."""
         found = {}
@@ -180,10 +202,6 @@ class Entity:
             if value is not None and value != {}:
                 found[name] = value
         return found
-
-    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
-        """Write the object as YAML; paths below the folder of the file are relative to it."""
-        write_yaml(self.values(), dest)
 
 
 def local_place(given: str | os.PathLike[str], base: Path) -> str:

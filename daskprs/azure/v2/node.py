@@ -14,14 +14,12 @@ from daskprs.azure.v2.entities import (
     PipelineJobSettings,
     RetrySettings,
 )
-from daskprs.azure.v2.entity import Entity, as_yaml, local_place, plain, write_yaml
+from daskprs.azure.v2.entity import Entity, Written, local_place, plain
 from daskprs.azure.v2.ports import GivenInput, Output, Ports, StepOutput, as_output
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
-    from typing import IO
 
     from daskprs.azure.v2.component import Component
 
@@ -46,7 +44,7 @@ def keys_of_kind(kind: str) -> list[str]:
     return [name for name in FORMS[kind].model_fields if name not in left_out]
 
 
-class Node:
+class Node(Written):
     """A step: a component with inputs and outputs.
 
     Keys of the component, such as `max_concurrency_per_instance`, are attributes: a step may set
@@ -202,14 +200,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.component.kind} step {self.name!r}>"
-
-    def __str__(self) -> str:
-        """Return the step as YAML."""
-        return as_yaml(self.values())
-
-    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
-        """Write the step as YAML; paths below the file's folder are relative to it."""
-        write_yaml(self.values(), dest)
 
 
 def bound_inputs(where: str, component: Component, inputs: Mapping[str, Any]) -> Ports[GivenInput]:

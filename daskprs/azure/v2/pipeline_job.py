@@ -9,15 +9,13 @@ from daskprs.azure._pipelines.forms import InputForm
 from daskprs.azure._pipelines.values import KINDS, Binding, wrong_value
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure.v2.entities import PipelineJobSettings
-from daskprs.azure.v2.entity import as_yaml, plain, write_yaml
+from daskprs.azure.v2.entity import Written, plain
 from daskprs.azure.v2.node import PIPELINE, bound_inputs
 from daskprs.azure.v2.ports import Output, Ports, as_output
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
-    from typing import IO
 
     from daskprs.azure.v2.component import Component
     from daskprs.azure.v2.node import Node
@@ -40,7 +38,7 @@ KNOWN = (
 )
 
 
-class PipelineJob:
+class PipelineJob(Written):
     """A pipeline with values for its inputs.
 
     Attributes
@@ -149,21 +147,9 @@ class PipelineJob:
     def __repr__(self) -> str:
         return f"<pipeline job {self.component.title!r}>"
 
-    def __str__(self) -> str:
-        """Return the job as YAML."""
-        return as_yaml(self.values())
-
-    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
-        """Write the job as YAML, which ``daskprs run`` runs.
-
-        Raises
-        ------
-        UsageError
-            For another folder than that of the file that a job was loaded from.
-
-        """
+    def refuse_to_move(self, dest: Any) -> None:
+        """Refuse another folder than that of the file that the job was loaded from."""
         self.component.refuse_to_move(dest)
-        write_yaml(self.values(), dest)
 
 
 def _output_of(declared: Mapping[str, Any]) -> Output:

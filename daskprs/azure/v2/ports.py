@@ -64,12 +64,6 @@ class Output(Entity, form=OutputForm):
 
     type: str | None = "uri_folder"
 
-    def take(self, other: Output) -> None:
-        """Take over the values of another output."""
-        for key in Output.keys():  # noqa: SIM118 - a class
-            setattr(self, key, getattr(other, key))
-        self.start_from(other.base)
-
 
 def as_output(name: str, value: Any) -> Output:
     """Return an output; refuse another value, with the name of the output."""
@@ -170,9 +164,7 @@ class GivenInput(Input):
         if isinstance(given, str | os.PathLike) and takes_path(declared.get("type")):
             given = Input(type=declared["type"], path=given)
         if isinstance(given, Input):
-            for key in Input.keys():  # noqa: SIM118 - a class
-                setattr(self, key, getattr(given, key))
-            self.start_from(given.base)
+            self.take(given)
         elif given is None or isinstance(given, PipelineInput | StepOutput | str | int | float):
             self._value = given
         else:

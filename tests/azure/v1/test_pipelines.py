@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 
 import daskprs.azure.v1 as azure_v1
-from daskprs.azure._pipeline_folder import PipelineFolder
-from daskprs.azure._pipeline_status import pipeline_state_of
+from daskprs.azure._pipeline_status import PipelineOnDisk
 from daskprs.azure.v1 import (
     CondaDependencies,
     Dataset,
@@ -292,7 +291,7 @@ def test_a_script_that_fails_ends_the_pipeline_with_what_it_wrote() -> None:
         Experiment(name="e").submit(pipeline)
     assert whole.place is None
     (record,) = Path("daskprs-jobs").glob("*/pipeline.json")
-    state = pipeline_state_of(PipelineFolder(record.parent))
+    state = PipelineOnDisk(record.parent).state()
     assert state is not None
     assert [*state.steps.values()] == ["Failed", "NotStarted", "NotStarted"]
     assert state.status == "Failed"

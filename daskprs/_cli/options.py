@@ -171,15 +171,25 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def pairs(option: str, words: Iterable[str], form: str = "NAME=VALUE") -> dict[str, str]:
-    """Return words of this form as a dict."""
+def _sides(word: str) -> tuple[str, str] | None:
+    name, equals, value = word.partition("=")
+    return (name, value) if name and equals else None
+
+
+def pairs(
+    option: str,
+    words: Iterable[str],
+    form: str = "NAME=VALUE",
+    sides_of: Callable[[str], tuple[str, str] | None] = _sides,
+) -> dict[str, str]:
+    """Return words of this form as a dict; `sides_of` returns the two sides of a word, or None."""
     found = {}
     for word in words:
-        name, equals, value = word.partition("=")
-        if not name or not equals:
+        sides = sides_of(word)
+        if sides is None:
             message = f"{option} {word!r}: write {form}"
             raise click.UsageError(message)
-        found[name] = value
+        found[sides[0]] = sides[1]
     return found
 
 

@@ -19,8 +19,8 @@ from daskprs import __version__
 from daskprs._agent.script.side_inputs import side_inputs_of, version_of
 from daskprs._job.result import ParallelRunResult
 from daskprs._output.publish.remote import is_remote
-from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import read_json
+from daskprs.azure._registry import write_text
 from daskprs.azure._stand_ins.step_run import RUN_ID, id_of
 from daskprs.errors import JobFolderError
 
@@ -89,9 +89,7 @@ class ReusableResults:
             "outputs": {name: str(place) for name, place in outputs.items()},
             "files": {name: _files(place) for name, place in outputs.items()},
         }
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(self._file(key)) as file:
-            file.write(json.dumps(kept, indent=1).encode())
+        write_text(self._file(key), json.dumps(kept, indent=1))
 
     def _file(self, key: str) -> Path:
         return self._folder / f"{key}.json"

@@ -16,7 +16,6 @@ from daskprs.azure._deployments.form import (
     ModelDeployment,
     PipelineDeployment,
 )
-from daskprs.azure._deployments.invocation_file import InvocationForm
 from daskprs.azure._mltable.form import MLTableForm
 from daskprs.azure._pipelines.forms import (
     CommandForm,
@@ -30,6 +29,7 @@ from daskprs.azure._pipelines.forms import (
     SettingsForm,
     StepForm,
 )
+from daskprs.azure._pipelines.ports import InvocationForm
 from daskprs.azure._system_flags import SYSTEM_FLAGS
 from daskprs.azure._yaml_files.form import Effect, Form, keys_of
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep

@@ -9,8 +9,6 @@ import click
 from daskprs._cli.options import pairs, stacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from daskprs.azure._assets import Assets
 
 with_assets = stacked(
@@ -45,25 +43,11 @@ with_assets = stacked(
 
 def assets_of(values: dict[str, Any]) -> Assets:
     """Remove these options from the values of a command, and return the assets."""
-    from daskprs.azure._assets import Assets
+    from daskprs.azure._assets import Assets, split_asset
 
     file = values.pop("assets")
-    places = _sides("--asset", values.pop("asset"), "NAME=PATH")
+    places = pairs("--asset", values.pop("asset"), "NAME=PATH", split_asset)
     datastores = pairs("--datastore", values.pop("datastore"), "NAME=FOLDER")
-    environments = _sides("--environment", values.pop("environment"), "NAME=PYTHON")
+    pythons = pairs("--environment", values.pop("environment"), "NAME=PYTHON", split_asset)
     known = Assets() if file is None else Assets.read(file)
-    return known.and_also(places, datastores, environments)
-
-
-def _sides(option: str, words: Iterable[str], form: str) -> dict[str, str]:
-    """Return words of this form as a dict; a name may be a URL."""
-    from daskprs.azure._assets import split_asset
-
-    found = {}
-    for word in words:
-        sides = split_asset(word)
-        if sides is None:
-            message = f"{option} {word!r}: write {form}"
-            raise click.UsageError(message)
-        found[sides[0]] = sides[1]
-    return found
+    return known.and_also(places, datastores, pythons)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.azure._assets import Assets
-    from daskprs.azure._deployments.invocation_file import Invocation
+    from daskprs.azure._pipelines.ports import Invocation
     from daskprs.azure._yaml_files.document import Document
 
 AFTER_INVOKE = """\b
@@ -112,8 +112,8 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
 def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
     """Score DATA by the batch deployment that the YAML file FILE describes."""
     with every_end():
-        from daskprs.azure._deployments.invocation_file import Invocation, read_invocation
         from daskprs.azure._file_kinds import is_of_pipeline
+        from daskprs.azure._pipelines.ports import Invocation, read_invocation
         from daskprs.azure._yaml_files.document import Document
 
         assets, file = assets_of(values), values.pop("file")
@@ -189,7 +189,6 @@ def _invoke_pipeline(
             },
             is_served=is_served,
             outputs={**given.outputs, **pairs("--output", values.pop("outputs"))},
-            accept_changes=(),
             show=lines(quiet=quiet),
             surface=pipeline_command(ctx),
             **values,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._inputs.source.input_file import is_url
 from daskprs._suggest import nearest_of
@@ -16,7 +16,7 @@ from daskprs.azure._expressions import (
     parsed,
     references,
 )
-from daskprs.azure._pipelines.forms import InputForm, OutputForm
+from daskprs.azure._pipelines.forms import InputForm, Inputs, OutputForm, Outputs
 from daskprs.azure._pipelines.values import (
     Binding,
     as_type,
@@ -27,10 +27,12 @@ from daskprs.azure._pipelines.values import (
     unknown,
 )
 from daskprs.azure._yaml_files.document import Document
-from daskprs.azure._yaml_files.mistakes import Mistake
+from daskprs.azure._yaml_files.form import Form, filled, works
+from daskprs.azure._yaml_files.mistakes import Mistake, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from os import PathLike
 
     from daskprs.azure._assets import Assets
     from daskprs.azure._pipelines.component import YamlSource
@@ -41,17 +43,8 @@ if TYPE_CHECKING:
 STORE = "workspaceblobstore"
 """The default datastore of a workspace."""
 LEFT_ALONE = {
-    *(
-        "inputs",
-        "outputs",
-        "component",
-        "command",
-        "input_data",
-        "code",
-        "append_row_to",
-        "jobs",
-        "args",
-    ),
+    *("inputs", "outputs", "component", "command", "input_data", "code", "append_row_to", "jobs"),
+    "args",
 }
 TEXTS_OF_A_TASK = {"program_arguments", "args", "append_row_to", "code"}
 """Keys whose expressions are filled in later, or refer to the step itself."""
@@ -255,6 +248,28 @@ def texts_of(ports: Mapping[str, Any], base: Path, assets: Assets) -> dict[str, 
         if value is not None:
             found[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
+
+
+class InvocationForm(Form):
+    """The keys of the file that an endpoint is invoked with."""
+
+    inputs: Inputs | None = works(None, "paths, references and values by name")
+    outputs: Outputs | None = works(None, "the places of outputs, by name")
+
+
+class Invocation(NamedTuple):
+    """The inputs and outputs of an invocation, by name."""
+
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+def read_invocation(path: str | PathLike[str], assets: Assets) -> Invocation:
+    """Return the inputs and outputs in a file, whose paths are relative to it; refuse mistakes."""
+    document = Document.read(path)
+    form = whole(*filled(InvocationForm, document.content or {}, document))
+    ports = (form.inputs or {}, form.outputs or {})
+    return Invocation(*(texts_of(one, document.folder, assets) for one in ports))
 
 
 def _path(path: str, base: Path, assets: Assets) -> str:

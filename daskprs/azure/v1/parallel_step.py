@@ -6,6 +6,7 @@ import re
 import secrets
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -232,25 +233,25 @@ class ParallelRunStep(PipelineStep):
         client: Client | str | None = None,
     ) -> None:
         """Check the script and its options before the first step of a pipeline runs."""
-        form = self.parallel_run_config.checked(parameters)
-        Task(
+        self._task_without_data(parameters, workspace, client).check(with_data=False)
+
+    def _task_without_data(
+        self,
+        parameters: Mapping[str, Any],
+        workspace: Workspace | None,
+        client: Client | str | None,
+    ) -> Task:
+        config, form = self.parallel_run_config, self.parallel_run_config.checked(parameters)
+        python = None if workspace is None else workspace.environment(form.environment).python
+        return Task(
             name=self.name,
             data=None,
             script=form.entry_script,
             source_directory=None if form.source_directory is None else Path(form.source_directory),
-            options={
-                **self.parallel_run_config.options(parameters),
-                **self._python(form.environment, workspace),
-            },
+            options=config.options(parameters) | ({} if python is None else {"python": python}),
             client=client,
             other_python=way_to_python(form.environment),
-        ).check(with_data=False)
-
-    @staticmethod
-    def _python(environment: Any, workspace: Workspace | None) -> dict[str, Any]:
-        """Return the option that names the interpreter of an environment, if it has one."""
-        python = None if workspace is None else workspace.environment(environment).python
-        return {} if python is None else {"python": python}
+        )
 
     def task(
         self,
@@ -267,8 +268,7 @@ class ParallelRunStep(PipelineStep):
         for further in self._further:
             further.place = further.place_of(run_id) or folder / NAMED_OUTPUTS / further.name
             further.place.mkdir(parents=True, exist_ok=True)
-        config = self.parallel_run_config
-        form = config.checked(parameters)
+        task = self._task_without_data(parameters, workspace, client)
         dataset = joined([dataset_of(one, parameters) for one in self.inputs])
         flags = self._flags(parameters)
         for one in flags.warnings:
@@ -276,26 +276,21 @@ class ParallelRunStep(PipelineStep):
         models = {} if workspace is None else paths_of_models(workspace.root, but_of=folder)
         options = {
             **flags.options,
-            **config.options(parameters),
+            **task.options,
             **dataset.reading,
             "arguments": flags.arguments,
             "side_inputs": {**models, **self._places(parameters)},
-            **self._python(form.environment, workspace),
         }
         if self.output is not None and self.output.overwrite:
             options["overwrite"] = True
-        return Task(
-            name=self.name,
+        return replace(
+            task,
             data=dataset.data,
-            script=form.entry_script,
-            source_directory=None if form.source_directory is None else Path(form.source_directory),
             options=options,
             job_dir=folder,
             output_dir=place,
             names_output=self.output is not None,
-            client=client,
             data_folders=() if workspace is None else workspace.folders(),
-            other_python=way_to_python(form.environment),
             ports=(self._records(parameters), {one.name: one.place for one in self.outputs}),
         )
 

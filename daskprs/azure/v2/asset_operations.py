@@ -28,10 +28,14 @@ class _Registered(Operations, Generic[T]):
     """One kind of assets of a workspace, each with versions."""
 
     KIND: ClassVar[str]
+    ENTITY: ClassVar[Any] = None
+    """The class whose values a record has."""
 
     def _made(self, name: str, version: str) -> T:
         """Return the asset that is registered."""
-        raise NotImplementedError
+        record = self._registry.record(self.KIND, name, version)
+        made: T = self.ENTITY(**{**record, "version": version})
+        return made
 
     def get(self, name: str, version: Any = None, label: str | None = None) -> T:
         """Return a version of a name, by default the last one."""
@@ -47,7 +51,7 @@ class _Registered(Operations, Generic[T]):
 class DataOperations(_Registered[Data]):
     """Data assets: names for paths."""
 
-    KIND = "data"
+    KIND, ENTITY = "data", Data
 
     def create_or_update(self, data: Data) -> Data:
         """Register the path of data, as the next version or as the given one."""
@@ -57,9 +61,6 @@ class DataOperations(_Registered[Data]):
             raise UsageError(msg)
         version = self._registry.keep("data", data.name, data.version, values)
         return self.get(str(data.name), version)
-
-    def _made(self, name: str, version: str) -> Data:
-        return Data(**{**self._registry.record("data", name, version), "version": version})
 
 
 class ModelOperations(_Registered[Model]):
@@ -144,7 +145,7 @@ def _text_of(component: Component, version: str) -> str:
 class EnvironmentOperations(_Registered[Environment]):
     """Environments: names, since nothing is installed."""
 
-    KIND = "environments"
+    KIND, ENTITY = "environments", Environment
 
     def create_or_update(self, environment: Environment) -> Environment:
         """Register an environment."""
@@ -157,10 +158,6 @@ class EnvironmentOperations(_Registered[Environment]):
         if not self._registry.versions("environments", name):
             return Environment(name=name, version=None if version is None else str(version))
         return super().get(name, version, label)
-
-    def _made(self, name: str, version: str) -> Environment:
-        record = self._registry.record("environments", name, version)
-        return Environment(**{**record, "version": version})
 
 
 class ComputeOperations(Operations):

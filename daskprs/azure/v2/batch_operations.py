@@ -184,9 +184,6 @@ class BatchEndpointOperations(Operations):
             inputs={name: text for name, text in texts.items() if text is not None},
             outputs={name: text for name, text in places.items() if text is not None},
             overwrite=call.overwrite,
-            resume=False,
-            accept_changes=(),
-            secrets=(),
         )
 
     def _score(self, call: EndpointCall) -> Job:

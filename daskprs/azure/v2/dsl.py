@@ -18,7 +18,14 @@ from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import plain, with_keys
 from daskprs.azure.v2.node import PIPELINE, STEPS, Node
 from daskprs.azure.v2.pipeline_job import PipelineJob
-from daskprs.azure.v2.ports import TYPES, Input, PipelineInput, StepOutput, refuse_method
+from daskprs.azure.v2.ports import (
+    TYPES,
+    Input,
+    PipelineInput,
+    StepOutput,
+    refuse_method,
+    signature_of,
+)
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -83,10 +90,7 @@ class PipelineFunction:
         named = {"name": function.__name__, "display_name": function.__name__, "description": told}
         self._labels = {**labels, **{k: labels[k] or named[k] for k in named}}
         self._settings = settings
-        try:
-            self._signature = inspect.signature(function, eval_str=True)
-        except NameError:  # an annotation of another kind
-            self._signature = inspect.signature(function)
+        self._signature = signature_of(function)
         self._as_values = as_values
         for one in as_values:
             if one not in self._signature.parameters:

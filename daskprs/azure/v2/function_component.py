@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 from daskprs.azure._pipelines.values import SWITCHES, takes_path
 from daskprs.azure.v2.component import LABELS, Component
 from daskprs.azure.v2.entity import local_place, with_keys
-from daskprs.azure.v2.ports import TYPES, Input, Output
+from daskprs.azure.v2.ports import TYPES, Input, Output, signature_of
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class FunctionComponent(Component):
         if not file.is_relative_to(root):
             msg = f"command_component: code={str(code)!r}: the file {file} does not lie in {root}."
             raise OptionError(msg)
-        signature = _signature(function)
+        signature = signature_of(function)
         ports = {name: _declared(own, one) for name, one in signature.parameters.items()}
         outputs = {name: one.values() for name, one in ports.items() if isinstance(one, Output)}
         returned = _promised(own, signature.return_annotation)
@@ -144,13 +144,6 @@ class FunctionComponent(Component):
             msg = f"{vars(self)['_function'].__name__}() returned {result!r}, not {promised}"
             raise TypeError(msg)
         (Path(folder) / VALUE).write_text(json.dumps(kind(value)))
-
-
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(function, eval_str=True)
-    except NameError:  # a name that is imported for a type checker alone
-        return inspect.signature(function)
 
 
 def _promised(function: str, hint: Any) -> type | None:

@@ -83,16 +83,15 @@ class JobOperations(Operations):
             document.content.get("display_name") or document.name,
             experiment_name or document.content.get("experiment_name"),
         )
-        options = {
-            "overrides": (),
-            "inputs": None,
-            "outputs": None,
-            "overwrite": overwrite,
-            "resume": resume,
-            "accept_changes": accept_changes,
-            "secrets": secrets,
-        }
-        return self.run(document, record, client=client, **options)
+        return self.run(
+            document,
+            record,
+            client=client,
+            overwrite=overwrite,
+            resume=resume,
+            accept_changes=accept_changes,
+            secrets=secrets,
+        )
 
     def run(
         self,
@@ -100,10 +99,11 @@ class JobOperations(Operations):
         record: Job,
         *,
         client: Client | str | None = None,
+        resume: bool = False,
         **options: Any,
     ) -> Job:
         """Run a pipeline, and keep its record."""
-        with kept(self._registry, record, goes_on=options["resume"]):
+        with kept(self._registry, record, goes_on=resume):
             try:
                 result = run_with(
                     document,
@@ -111,6 +111,7 @@ class JobOperations(Operations):
                     client=client or self._client.client,
                     job_dir=record.folder,
                     show=to_stderr,
+                    resume=resume,
                     **options,
                 )
             except (PipelineFailed, ParallelRunCanceled, ParallelRunInterrupted) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -249,6 +250,14 @@ def refuse_method(given: Any, owner: str) -> None:
         kind = vars(ports)["_owner"].split()[-1].rstrip(":")
         msg = f'{owner}: {kind}.{name} is a method of {kind}: write {kind}["{name}"].'
         raise OptionError(msg)
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function, with its annotations as objects where they are known."""
+    try:
+        return inspect.signature(function, eval_str=True)
+    except NameError:  # a name that is imported for a type checker alone
+        return inspect.signature(function)
 
 
 class NoPortError(AttributeError, KeyError):

@@ -87,20 +87,22 @@ def client(text: str) -> Callable[[Any], Any]:
     return click.option("--client", "--scheduler", metavar="ADDRESS", help=text)
 
 
+def repeated(*names: str, form: str, text: str) -> Callable[[Any], Any]:
+    """Return an option that may be given several times."""
+    return click.option(*names, multiple=True, metavar=form, help=text)
+
+
 QUIET = click.option("--quiet", is_flag=True, help="Show no progress.")
 EXTEND = click.option(
     "--extend",
     is_flag=True,
     help="Continue where the input has grown: only what is new by content is run.",
 )
-
-
-SECRETS = click.option(
+SECRETS = repeated(
     "--secret",
     "secrets",
-    multiple=True,
-    metavar="NAME",
-    help="An environment variable, of the file or of this command, whose value is masked in logs.",
+    form="NAME",
+    text="An environment variable, of the file or of this command, whose value is masked in logs.",
 )
 
 

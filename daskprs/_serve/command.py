@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskprs._cli.exit_codes import echo_result, every_end
-from daskprs._cli.options import CONTEXT, SECRETS, client, pairs
+from daskprs._cli.options import CONTEXT, SECRETS, client, pairs, repeated
 from daskprs._options.client_rules import check_client
 from daskprs._serve.rate_limits import MOST_PER_S
 from daskprs._system.standard_streams import to_stderr
@@ -20,6 +20,8 @@ from daskprs.azure._commands.assets import assets_of, with_assets
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daskprs._serve.allowed_paths import Roots
     from daskprs._serve.deployment import ServedDeployment
     from daskprs._serve.job_user import JobUser
@@ -55,14 +57,19 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     return value
 
 
+def _most(flag: str, default: int, text: str, least: int = 1) -> Callable[[Any], Any]:
+    """Return the option of an upper bound."""
+    kind = click.IntRange(least)
+    return click.option(flag, type=kind, default=default, show_default=True, help=text)
+
+
 @click.command("serve", context_settings=CONTEXT, epilog=AFTER_SERVE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--default", metavar="NAME", help="The deployment for requests that name none.")
-@click.option(
+@repeated(
     "--traffic",
-    multiple=True,
-    metavar="NAME=PERCENT",
-    help="NAME gets this share of the requests that name no deployment; replaces --default.",
+    form="NAME=PERCENT",
+    text="NAME gets this share of the requests that name no deployment; replaces --default.",
 )
 @click.option(
     "--name", metavar="NAME", help="Name of the endpoint. Default: the endpoint_name of the files."
@@ -75,27 +82,19 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     metavar=FORM,
     help="A folder with input for callers: azureml://datastores/NAME/paths/, or its path.",
 )
-@click.option(
+@repeated(
     "--output-root",
     "output_roots",
-    multiple=True,
-    metavar=FORM,
-    help="A folder for the output of callers. Default: none; output stays with the job.",
+    form=FORM,
+    text="A folder for the output of callers. Default: none; output stays with the job.",
 )
-@click.option(
+@repeated(
     "--input-host",
     "input_hosts",
-    multiple=True,
-    metavar="HOST",
-    help="A host from which the service may fetch input: https://HOST/…. Default: none.",
+    form="HOST",
+    text="A host from which the service may fetch input: https://HOST/…. Default: none.",
 )
-@click.option(
-    "--max-input-mb",
-    type=click.IntRange(1),
-    default=MOST_INPUT_MB,
-    show_default=True,
-    help="The largest size of a file that is fetched.",
-)
+@_most("--max-input-mb", MOST_INPUT_MB, "The largest size of a file that is fetched.")
 @click.option(
     "--tokens",
     metavar="FILE",
@@ -128,36 +127,14 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
 )
 @click.option("--certificate", metavar="FILE", help="The certificate for https, with --key.")
 @click.option("--key", metavar="FILE", help="The private key for https, with --certificate.")
-@click.option(
-    "--max-jobs",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Jobs that run at a time.",
-)
-@click.option(
-    "--max-queued", type=click.IntRange(0), default=1000, show_default=True, help="Jobs that wait."
-)
-@click.option(
-    "--max-body-kb",
-    type=click.IntRange(1),
-    default=MOST_BODY_KB,
-    show_default=True,
-    help="The largest size of a request's body.",
-)
-@click.option(
-    "--max-connections",
-    type=click.IntRange(1),
-    default=MOST_CONNECTIONS,
-    show_default=True,
-    help="Open connections of all callers.",
-)
-@click.option(
+@_most("--max-jobs", 1, "Jobs that run at a time.")
+@_most("--max-queued", 1000, "Jobs that wait.", least=0)
+@_most("--max-body-kb", MOST_BODY_KB, "The largest size of a request's body.")
+@_most("--max-connections", MOST_CONNECTIONS, "Open connections of all callers.")
+@_most(
     "--max-per-address",
-    type=click.IntRange(1),
-    default=MOST_PER_ADDRESS,
-    show_default=True,
-    help="Open connections of one address. All callers behind a proxy have one address.",
+    MOST_PER_ADDRESS,
+    "Open connections of one address. All callers behind a proxy have one address.",
 )
 @click.option(
     "--requests-per-s",
@@ -193,11 +170,10 @@ def _no_nan(_: click.Context, __: click.Parameter, value: float | None) -> float
     metavar="SECONDS",
     help="Time for the requests that are in progress at SIGTERM.",
 )
-@click.option(
+@repeated(
     "--run-as",
-    multiple=True,
-    metavar="USER",
-    help="Run jobs as this user, a name or a number. Give one user for each of --max-jobs. "
+    form="USER",
+    text="Run jobs as this user, a name or a number. Give one user for each of --max-jobs. "
     "Default: the user of the service.",
 )
 @with_assets

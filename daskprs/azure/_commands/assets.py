@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs._cli.options import pairs, stacked
+from daskprs._cli.options import pairs, repeated, stacked
 
 if TYPE_CHECKING:
     from daskprs.azure._assets import Assets
 
 with_assets = stacked(
-    click.option(
+    repeated(
         "--asset",
-        multiple=True,
-        metavar="NAME=PATH",
-        help="The place of azureml:NAME:1 or azureml:NAME@latest; NAME:1 names this version only.",
+        form="NAME=PATH",
+        text="The place of azureml:NAME:1 or azureml:NAME@latest; NAME:1 names this version only.",
     ),
     click.option(
         "--assets",
@@ -24,17 +23,15 @@ with_assets = stacked(
         help="A YAML file of places: assets: {NAME: PATH}, datastores: {NAME: FOLDER}, "
         "environments: {NAME: PYTHON}.",
     ),
-    click.option(
+    repeated(
         "--datastore",
-        multiple=True,
-        metavar="NAME=FOLDER",
-        help="The folder that azureml://datastores/NAME/paths/ refers to.",
+        form="NAME=FOLDER",
+        text="The folder that azureml://datastores/NAME/paths/ refers to.",
     ),
-    click.option(
+    repeated(
         "--environment",
-        multiple=True,
-        metavar="NAME=PYTHON",
-        help="The interpreter of the environment azureml:NAME:1, or the folder of a virtual or "
+        form="NAME=PYTHON",
+        text="The interpreter of the environment azureml:NAME:1, or the folder of a virtual or "
         "conda environment.",
     ),
 )

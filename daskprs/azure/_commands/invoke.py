@@ -16,6 +16,7 @@ from daskprs._cli.options import (
     command_line,
     help_of,
     pairs,
+    repeated,
 )
 from daskprs._job.flags import flagged
 from daskprs._system.standard_streams import to_stderr
@@ -52,12 +53,11 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
 
 @click.command("invoke", context_settings=CONTEXT, epilog=AFTER_INVOKE)
 @click.argument("deployment", metavar="FILE")
-@click.option(
+@repeated(
     "--input",
     "inputs",
-    multiple=True,
-    metavar="DATA",
-    help="A file, a folder (searched recursively), a glob, a URL, or a reference to an asset; "
+    form="DATA",
+    text="A file, a folder (searched recursively), a glob, a URL, or a reference to an asset; "
     "for each input of a pipeline NAME=VALUE.",
 )
 @click.option(
@@ -70,22 +70,15 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
     metavar="FOLDER",
     help="The output folder, or its URL. Default: <job folder>/output.",
 )
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="NAME=PATH",
-    help="Where an output of a pipeline goes.",
-)
+@repeated("--output", "outputs", form="NAME=PATH", text="Where an output of a pipeline goes.")
 @click.option("--file", metavar="FILE", help="A YAML file with the inputs and outputs, by name.")
 @click.option("--mini-batch-size", metavar="N", help="Files for one call of run.")
 @click.option("--instance-count", "-c", metavar="N", help="Nodes.")
-@click.option(
+@repeated(
     "--set",
     "changes",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Another value of a key: retry_settings.max_retries=1, output_file_name=a.csv, …",
+    form="KEY=VALUE",
+    text="Another value of a key: retry_settings.max_retries=1, output_file_name=a.csv, …",
 )
 @with_assets
 @click.option(

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from daskprs._cli.exit_codes import every_end, show
-from daskprs._cli.options import CONTEXT, QUIET, SECRETS, client, pairs
+from daskprs._cli.options import CONTEXT, QUIET, SECRETS, client, pairs, repeated
 from daskprs.azure._commands.assets import assets_of, with_assets
 from daskprs.azure._commands.surface import lines, pipeline_command
 
@@ -29,26 +29,15 @@ Exit codes:
 
 @click.command("run", context_settings=CONTEXT, epilog=AFTER_PIPELINE)
 @click.argument("pipeline")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="WAY.TO.A.VALUE=VALUE",
-    help="Change a value of the file.",
+@repeated("--set", "overrides", form="WAY.TO.A.VALUE=VALUE", text="Change a value of the file.")
+@repeated(
+    "--input", "inputs", form="NAME=VALUE", text="An input of the pipeline: a path, or a value."
 )
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="An input of the pipeline: a path, or a value.",
-)
-@click.option(
+@repeated(
     "--output",
     "outputs",
-    multiple=True,
-    metavar="NAME=PATH",
-    help="Where an output goes: of the pipeline, or STEP.NAME.",
+    form="NAME=PATH",
+    text="Where an output goes: of the pipeline, or STEP.NAME.",
 )
 @with_assets
 @client(" for parallel steps. Default: this machine.")

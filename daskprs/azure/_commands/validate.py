@@ -9,7 +9,7 @@ import click
 
 from daskprs._cli.as_json import JSON, show_json
 from daskprs._cli.exit_codes import echo, every_end
-from daskprs._cli.options import CONTEXT, pairs
+from daskprs._cli.options import CONTEXT, pairs, repeated
 from daskprs._core.ending import EXIT_USAGE
 from daskprs.azure._commands.assets import assets_of, with_assets
 
@@ -32,12 +32,11 @@ Exit codes:
 
 @click.command("validate", context_settings=CONTEXT, epilog=AFTER_VALIDATE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option(
+@repeated(
     "--input",
     "inputs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="An input that a pipeline receives when it runs.",
+    form="NAME=VALUE",
+    text="An input that a pipeline receives when it runs.",
 )
 @with_assets
 @JSON

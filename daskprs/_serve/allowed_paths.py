@@ -85,9 +85,7 @@ class Roots:
             raise not_found(name, uri, target)
         if path.is_dir():
             self._refuse_links(path, uri, target, own)
-            if (
-                path / NAME
-            ).is_file():  # a step may read it as a table, whatever the caller calls it
+            if (path / NAME).is_file():  # a step may read it as one, whatever the caller calls it
                 _refuse_entries(path, uri, target)
         return path
 

@@ -43,9 +43,16 @@ from daskprs._serve.bodies import (
 from daskprs._serve.deployment import HEADER, ServedCall
 from daskprs._serve.http_errors import Refusal, not_found
 from daskprs._serve.job_files import Followers, folders_in, listed, opened
-from daskprs._serve.job_queue import REQUEST_ID, SentRequest
+from daskprs._serve.job_queue import REQUEST_ID
 from daskprs._serve.sent_file import answer_with
-from daskprs._serve.served_job import CANCELED, FAILED, INTERRUPTED, LIVE, RequestedJob
+from daskprs._serve.served_job import (
+    CANCELED,
+    FAILED,
+    INTERRUPTED,
+    LIVE,
+    RequestedJob,
+    SentRequest,
+)
 from daskprs._serve.web_input import WebFile, WebHosts
 from daskprs._system.stores import plain_address
 from daskprs.azure._pipeline_folder import USER_LOGS

@@ -65,7 +65,6 @@ class Gate:
         self._strangers = CallerRate(STRANGERS_PER_S, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

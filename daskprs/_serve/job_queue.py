@@ -16,7 +16,7 @@ from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from daskprs._core.ending import EXIT_FAILED
 from daskprs._serve.bodies import NAME_PATTERN
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from daskprs._serve.job_user import JobUser
+    from daskprs._serve.served_job import SentRequest
     from daskprs._system.child_process import ChildProcess
 
 T = TypeVar("T")
@@ -52,16 +53,6 @@ REMOVED = ".removed-"
 """The beginning of the name of a folder that is about to be removed; a job has no such name."""
 REQUEST_ID = "repeatability_request-id"
 """The header by which Azure's client names a request, the same in each of its tries."""
-
-
-class SentRequest(NamedTuple):
-    """The identity of a request that a client may send several times: each gives the same job."""
-
-    caller: str
-    id: str
-    """The client's own name for the request."""
-    digest: str
-    """The checksum of the request's content."""
 
 
 class JobQueue:
@@ -166,9 +157,7 @@ class JobQueue:
                 message = f"There is a job {name!r} already: give another name, or none."
                 raise Refusal(409, "JobExists", message, target="properties.name")
             self._number += 1
-            request = request._replace(
-                request=None if sent is None else (sent.caller, sent.id, sent.digest)
-            )
+            request = request._replace(request=sent)
             job = _on_disk(lambda: ServedJob.create(self._folder / name, request, self._number))
             self._jobs.pop(name, None)  # a job of that name whose folder was removed
             self._know(job)
@@ -178,8 +167,7 @@ class JobQueue:
 
     def _know(self, job: ServedJob) -> None:
         self._jobs[job.asked.name] = job
-        if job.asked.request is not None:
-            sent = SentRequest(*job.asked.request)
+        if (sent := job.asked.request) is not None:
             self._requests[sent.caller, sent.id] = job
 
     def sent_before(self, sent: SentRequest) -> ServedJob | None:
@@ -187,7 +175,7 @@ class JobQueue:
         job = self._requests.get((sent.caller, sent.id))
         if job is None or not job.folder.is_dir():
             return None
-        if job.asked.request != tuple(sent):
+        if job.asked.request != sent:
             message = f"The request {sent.id!r} was another one: each new request needs a new id."
             raise Refusal(409, "RequestIdInUse", message, target=REQUEST_ID)
         return job
@@ -368,8 +356,7 @@ class JobQueue:
 
     def _forget(self, job: ServedJob) -> None:
         del self._jobs[job.asked.name]
-        if job.asked.request is not None:
-            sent = SentRequest(*job.asked.request)
+        if (sent := job.asked.request) is not None:
             self._requests.pop((sent.caller, sent.id), None)
 
     def _ended(self) -> dict[str, float]:

@@ -114,7 +114,6 @@ class SentFile(StreamingResponse):
         self._left = len(part)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the part."""
         try:
             await super().__call__(scope, receive, send)
         finally:

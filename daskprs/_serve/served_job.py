@@ -93,6 +93,16 @@ LIVE = {QUEUED, RUNNING, CANCEL_REQUESTED}
 STATUS_OF_CODE = {0: COMPLETED, EXIT_INTERRUPTED: INTERRUPTED, EXIT_CANCELED: CANCELED}
 
 
+class SentRequest(NamedTuple):
+    """The identity of a request that a client may send several times: each gives the same job."""
+
+    caller: str
+    id: str
+    """The client's own name for the request."""
+    digest: str
+    """The checksum of the request's content."""
+
+
 class RequestedJob(NamedTuple):
     """The request of a caller."""
 
@@ -111,8 +121,7 @@ class RequestedJob(NamedTuple):
     labels: dict[str, str]
     """Labels for people, without effect on the job."""
     tags: dict[str, str] | None = None
-    request: tuple[str, str, str] | None = None
-    """The fields of `SentRequest`: a client sends them with each try of one request."""
+    request: SentRequest | None = None
     places: dict[str, bool] | None = None
     """The places that the caller named for output, and whether each is a file."""
     web: list[WebFile] | None = None

@@ -59,7 +59,6 @@ class PipelineFolder:
         self.path = plain(path)
 
     def __str__(self) -> str:
-        """Return the path."""
         return str(self.path)
 
     def create(self, steps: Iterable[str], *, shared: bool = False) -> None:

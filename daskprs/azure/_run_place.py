@@ -41,7 +41,7 @@ class RunPlace(NamedTuple):
         """Return the place for a step that will run in a folder, with its workspace or None."""
         if workspace is None:
             return cls(folder)
-        datastores = {name: str(one.root) for name, one in workspace.datastores.items()}
+        datastores = {name: str(root) for name, root in workspace.roots().items()}
         return cls(folder, workspace.root, datastores)
 
     @classmethod

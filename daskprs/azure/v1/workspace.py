@@ -86,8 +86,7 @@ class Workspace(Known):
                 msg = f"Workspace: there is no Azure here, so a workspace is a folder. {instead}"
                 raise UsageError(msg)
             root, known = found.root, found.interpreters
-            of_config = {name: one.root for name, one in found.datastores.items()}
-            datastores = {**of_config, **(datastores or {})}
+            datastores = {**found.roots(), **(datastores or {})}
         self.subscription_id = subscription_id
         self.resource_group = resource_group
         self.name = workspace_name
@@ -222,9 +221,13 @@ class Workspace(Known):
         one = environment if isinstance(environment, str) else vars(environment)
         return self.interpreters.environment(one, Path(), "")
 
+    def roots(self) -> dict[str, Path]:
+        """Return the folders of all datastores, by name."""
+        return {name: one.root for name, one in self.datastores.items()}
+
     def folders(self) -> tuple[Path, ...]:
         """Return the folders of all datastores, and the folder of the registry."""
-        return (*(one.root for one in self.datastores.values()), self.root / REGISTRY)
+        return (*self.roots().values(), self.root / REGISTRY)
 
     def get_default_datastore(self) -> Datastore:
         """Return the default datastore: the folder `root`, unless another was set."""

@@ -43,7 +43,6 @@ class BatchEndpointDefaults(Entity):
         return iter(self.keys())
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Set a key."""
         setattr(self, name, value)
 
 

@@ -80,9 +80,7 @@ class MLClient(KnownInV2):
         described = Workspace.described() if root is None else None
         if described is None or datastores:
             place = described.root if described else root or WORKSPACE
-            known = (
-                {name: one.root for name, one in described.datastores.items()} if described else {}
-            )
+            known = described.roots() if described else {}
             described = Workspace(root=place, datastores={**known, **(datastores or {})})
         self.workspace = described
         self.workspace_name = workspace_name or described.name
@@ -139,13 +137,12 @@ class MLClient(KnownInV2):
             return client
         if described is None:
             raise undescribed("MLClient.from_config", "MLClient", path, file_name)
-        roots = {name: one.root for name, one in described.datastores.items()}
-        stores = {**roots, **(given.pop("datastores", None) or {})}
+        stores = {**described.roots(), **(given.pop("datastores", None) or {})}
         return cls(credential, root=described.root, datastores=stores, **given)
 
     def assets(self) -> Assets:
         """Return the places of all that is registered and of all that was given."""
-        roots = {name: str(one.root) for name, one in self.workspace.datastores.items()}
+        roots = {name: str(root) for name, root in self.workspace.roots().items()}
         given = given_places(self._given, None, self._environments).for_several_files()
         return replace(
             given,

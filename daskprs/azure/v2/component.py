@@ -53,6 +53,8 @@ class Component(Written):
     value_output: str | None = None
     """The output that is a value, which `takes_values` components alone can read."""
     takes_values = False
+    has_defaults = False
+    """Whether inputs without a value are left to the component."""
 
     def __init__(self, kind: str, content: Mapping[str, Any]) -> None:
         labels = {name: content.get(name) for name in LABELS}
@@ -91,11 +93,6 @@ class Component(Written):
     def title(self) -> str:
         """The component in messages."""
         return self.name or self.kind
-
-    @property
-    def has_defaults(self) -> bool:
-        """Whether inputs without a value are left to the component."""
-        return False
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
         """Return a step, or, of a pipeline outside of another one, a job.
@@ -153,6 +150,7 @@ class FileComponent(Component):
 
     path: Path
     id: str
+    has_defaults = True
 
     def __init__(self, path: Path, reference: str | None = None) -> None:
         document = Document.read(path)
@@ -162,11 +160,6 @@ class FileComponent(Component):
         super().__init__(kind_of_step(content, None), content)
         place = Place(path.absolute())
         vars(self).update(path=Path(place), id=reference or place, folder=document.folder)
-
-    @property
-    def has_defaults(self) -> bool:
-        """Whether inputs without a value are left to the component."""
-        return True
 
     def reference(self) -> Any:
         """Return the path of the file."""

@@ -204,32 +204,26 @@ class Ports(Mapping[str, P], Generic[P]):
         vars(self).update(_owner=owner, _ports=ports, _made=made)
 
     def __getitem__(self, name: str) -> P:
-        """Return a port by name."""
         self._refuse_unknown(name)
         port: P = vars(self)["_ports"][name]
         return port
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Give a port another value."""
         self._refuse_unknown(name)
         vars(self)["_ports"][name] = vars(self)["_made"](name, value)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names."""
         return iter(vars(self)["_ports"])
 
     def __len__(self) -> int:
-        """Return their number."""
         return len(vars(self)["_ports"])
 
     def __getattr__(self, name: str) -> P:
-        """Return a port by name."""
         if name.startswith("__"):
             raise AttributeError(name)
         return self[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Give a port another value."""
         self[name] = value
 
     def __dir__(self) -> list[str]:

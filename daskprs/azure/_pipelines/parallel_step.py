@@ -13,7 +13,6 @@ from daskprs._job.frontend import Surface
 from daskprs._suggest import nearest_of
 from daskprs.azure._assets import Assets
 from daskprs.azure._expressions import ExpressionError, only_reference, parsed, plain_options, words
-from daskprs.azure._pipeline_status import resume_pipeline
 from daskprs.azure._pipelines.forms import ALL, ResourcesForm, RetryForm, TaskForm
 from daskprs.azure._pipelines.values import Binding, takes_path
 from daskprs.azure._system_flags import Flags, read_flags
@@ -266,5 +265,7 @@ def read_task(path: Path) -> Task:
 
 def drive_step(path: str, told: dict[str, Any]) -> object:
     """Run the task that a file describes, in a process of its own."""
+    from daskprs.azure._pipeline_status import resume_pipeline  # it imports what no check needs
+
     task = read_task(Path(path)).with_variables(told.get("variables", {}))
     return task.run(surface=Surface(flagged, resume_pipeline))

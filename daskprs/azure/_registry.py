@@ -253,11 +253,11 @@ def reference_to(kind: str, name: str, version: str) -> str:
     return f"azureml://workspaces/local/{kind}/{name}/versions/{version}"
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy a file or folder, without the registry of a workspace in it."""
+def copy(source: Path, target: Path, *, with_registry: bool = False) -> None:
+    """Copy a file or folder; the registry of a workspace in it only if that is asked for."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        ignored = shutil.ignore_patterns(REGISTRY)
+        ignored = None if with_registry else shutil.ignore_patterns(REGISTRY)
         shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
     else:
         shutil.copy2(source, target)

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from daskprs._agent.script.side_inputs import side_inputs_of, version_of
 from daskprs._job.result import ParallelRunResult
 from daskprs._output.publish.remote import is_remote
 from daskprs._system.regular_files import read_json
-from daskprs.azure._registry import write_text
+from daskprs.azure._registry import copy, write_text
 from daskprs.azure._stand_ins.step_run import RUN_ID, id_of
 from daskprs.errors import JobFolderError
 
@@ -53,13 +52,8 @@ class Kept(NamedTuple):
         """Copy the outputs to the places of a later run; keep file times, which enter the keys."""
         for name, place in places.items():
             there = self.outputs[name]
-            if there == place or not there.exists():  # a step need not write all its outputs
-                continue
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if there.is_dir():
-                shutil.copytree(there, place, dirs_exist_ok=True)
-            else:
-                shutil.copy2(there, place)
+            if there != place and there.exists():  # a step need not write all its outputs
+                copy(there, place, with_registry=True)
 
 
 class ReusableResults:

@@ -178,7 +178,7 @@ class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if whole.partition(".")[0] == "azureml":
             module.__getattr__ = _found_in(whole)  # type: ignore[method-assign]
         if whole in BLOBS:
-            module.__getattr__ = _found_in_storage  # type: ignore[method-assign]
+            module.__getattr__ = names_by(_of_storage)  # type: ignore[method-assign]
 
 
 class AskedFirst(importlib.abc.MetaPathFinder):
@@ -300,19 +300,26 @@ def _storage() -> Any:
     return importlib.import_module(".blob_storage", __package__)  # few scripts need it
 
 
-def _found_in_storage(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
+def _of_storage(name: str) -> Any:
     return getattr(_storage(), name)
 
 
-def _found_in(module: str) -> Any:
+def _found_in(module: str) -> Callable[[str], Any]:
     def found(name: str) -> Any:
         if name in NAMES:
             return NAMES[name]
-        if name.startswith("__"):
-            raise AttributeError(name)
         whole = f"{module}.{name}"
         raise _lacking(whole)
+
+    return names_by(found)
+
+
+def names_by(find: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module whose names a function finds, but for Python's own."""
+
+    def found(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return find(name)
 
     return found

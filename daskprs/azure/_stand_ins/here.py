@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.foreign.main import FOLDER
 from daskprs._system.atomic_file import whole_file
-from daskprs.azure._stand_ins.elsewhere import AZURE, BLOBS, SHARED, AskedFirst, ScriptModules
+from daskprs.azure._stand_ins.elsewhere import (
+    AZURE,
+    BLOBS,
+    SHARED,
+    AskedFirst,
+    ScriptModules,
+    names_by,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -34,12 +41,7 @@ CLIENTS = "_restclient"
 
 
 def _names_of(module: str) -> Callable[[str], Any]:
-    def found(name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(importlib.import_module(module), name)
-
-    return found
+    return names_by(lambda name: getattr(importlib.import_module(module), name))
 
 
 class _Client:
@@ -57,12 +59,6 @@ class _Client:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         return _Client(f"{self._name}.{attribute}")
-
-
-def _of_clients(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return _Client(name)
 
 
 def _of_mltable(name: str) -> Any:
@@ -90,7 +86,7 @@ class StandIns(ScriptModules):
         """Give the module its names; ``azureml_user`` only contains another module."""
         match module.__name__.split("."):
             case ["azureml", clients, *_] if clients == CLIENTS:
-                module.__getattr__ = _of_clients  # type: ignore[method-assign]
+                module.__getattr__ = names_by(_Client)  # type: ignore[method-assign]
             case ["azureml", *_]:
                 module.__getattr__ = _names_of(SDK)  # type: ignore[method-assign]
             case ["azure", *_] if module.__name__ in BLOBS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ from daskprs._job.job_end import status_by
 from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import claimed, holder_of
 from daskprs.azure._pipelines.run.result import COMPLETED, FAILED
-from daskprs.azure._registry import ResourceExistsError, ResourceNotFoundError, write_text
+from daskprs.azure._registry import ResourceExistsError, ResourceNotFoundError, copy, write_text
 from daskprs.errors import JobFolderError, JournalError, UsageError
 
 if TYPE_CHECKING:
@@ -114,14 +113,14 @@ class Job:
             if not place.exists():
                 msg = f"the job {self.name} has not written its output {name!r}: {place}."
                 raise UsageError(msg)
-            _copied(place, target / OUTPUTS / str(name))
+            _copy(place, target / OUTPUTS / str(name))
         if output == SCORE and [one.name for one in self.children] == [f"{self.name}.{SCORING}"]:
-            _copied(self.outputs[SCORE], target)  # notebooks read the file at either place
+            _copy(self.outputs[SCORE], target)  # notebooks read the file at either place
         if everything or output is None:
             for log in self.logs:
                 if log.exists():
                     place = target / ARTIFACTS / log.relative_to(self.folder)
-                    _copied(log, place if log.is_dir() else place.parent)
+                    copy(log, place, with_registry=True)
 
 
 def time_before(before_s: float = 0.0) -> str:
@@ -129,13 +128,9 @@ def time_before(before_s: float = 0.0) -> str:
     return (datetime.now(UTC) - timedelta(seconds=before_s)).isoformat()
 
 
-def _copied(place: Path, target: Path) -> None:
+def _copy(place: Path, target: Path) -> None:
     """Copy a folder to a place, or a file into it."""
-    if place.is_dir():
-        shutil.copytree(place, target, dirs_exist_ok=True)
-    else:
-        target.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(place, target / place.name)
+    copy(place, target if place.is_dir() else target / place.name, with_registry=True)
 
 
 _RECORD = TypeAdapter(Job)

@@ -284,19 +284,11 @@ class Endpoint:
     def _call(self, wanted: JobRequestProperties, web: Mapping[str, WebFile]) -> ServedCall:
         """Return an invocation with its places, which are looked for and allowed."""
         data = {
-            name: web[name].place
-            if name in web
-            else self._inputs.existing(
-                one.Uri, one.JobInputType, target=f"properties.InputData.{name}.Uri"
-            )
+            name: web[name].place if name in web else self._input(name, one.Uri, one.JobInputType)
             for name, one in wanted.places()
         }
         places = {
-            name: self._outputs.new(
-                one.Uri,
-                folder=one.JobOutputType == "UriFolder",
-                target=f"properties.OutputData.{name}.Uri",
-            )
+            name: self._output(name, one.Uri, one.JobOutputType)
             for name, one in wanted.OutputData.items()
         }
         is_file = {name: one.JobOutputType == "UriFile" for name, one in wanted.OutputData.items()}
@@ -353,14 +345,17 @@ class Endpoint:
         for file in asked.web or ():  # the address among the inputs has no query
             self._web_hosts.file(file.url, "", "UriFile", "properties.InputData")
         for name, one in asked.inputs.items():
-            uri, target = one.get("Uri", "https://"), f"properties.InputData.{name}.Uri"
-            if not uri.startswith("https://"):
-                self._inputs.existing(uri, one["JobInputType"], target=target)
+            if not (uri := one.get("Uri", "https://")).startswith("https://"):
+                self._input(name, uri, one["JobInputType"])
         for name, one in asked.outputs.items():
-            is_folder = one.get("JobOutputType") == "UriFolder"
-            self._outputs.new(
-                one["Uri"], folder=is_folder, target=f"properties.OutputData.{name}.Uri"
-            )
+            self._output(name, one["Uri"], one.get("JobOutputType"))
+
+    def _input(self, name: str, uri: str, kind: str) -> Path:
+        return self._inputs.existing(uri, kind, target=f"properties.InputData.{name}.Uri")
+
+    def _output(self, name: str, uri: str, kind: str | None) -> Path:
+        target = f"properties.OutputData.{name}.Uri"
+        return self._outputs.new(uri, folder=kind == "UriFolder", target=target)
 
     def _address(self, request: Request) -> str:
         """Return the address by which callers reach the service.

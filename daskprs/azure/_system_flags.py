@@ -27,10 +27,9 @@ class SystemFlag(NamedTuple):
 
     name: str
     """The name of the flag, without dashes."""
-    option: str | None
-    """The option of `daskprs.RunOptions` that it sets."""
     read: Callable[[str], Any]
     note: str = ""
+    """The effect of a flag that does not set the option of `daskprs.RunOptions` of its name."""
 
 
 class Flags(NamedTuple):
@@ -61,31 +60,25 @@ def _number(text: str) -> float:
 
 
 SYSTEM_FLAGS = (
-    SystemFlag("error_threshold", "error_threshold", _number),
-    SystemFlag("allowed_failed_percent", "allowed_failed_percent", _number),
-    SystemFlag("task_overhead_timeout", "task_overhead_timeout", _number),
-    SystemFlag("progress_update_timeout", "progress_update_timeout", _number),
-    SystemFlag("first_task_creation_timeout", "first_task_creation_timeout", _number),
-    SystemFlag("append_row_dataframe_header", "append_row_dataframe_header", _switch),
-    SystemFlag("append_row_dataframe_sep", "append_row_dataframe_sep", str),
-    SystemFlag(
-        "copy_logs_to_parent", None, _switch, "copies the logs to the folder of the pipeline"
-    ),
+    SystemFlag("error_threshold", _number),
+    SystemFlag("allowed_failed_percent", _number),
+    SystemFlag("task_overhead_timeout", _number),
+    SystemFlag("progress_update_timeout", _number),
+    SystemFlag("first_task_creation_timeout", _number),
+    SystemFlag("append_row_dataframe_header", _switch),
+    SystemFlag("append_row_dataframe_sep", str),
+    SystemFlag("copy_logs_to_parent", _switch, "copies the logs to the folder of the pipeline"),
     SystemFlag(
         "push_metrics_to_parent",
-        None,
         _switch,
         "copies the metrics of the step to the run of the parent pipeline",
     ),
-    SystemFlag("metrics_name_prefix", None, str, "a prefix for the names of those metrics"),
+    SystemFlag("metrics_name_prefix", str, "a prefix for the names of those metrics"),
     SystemFlag(
-        "resume_from",
-        None,
-        str,
-        f"{NO_EFFECT}: a resume continues the whole pipeline, not one step",
+        "resume_from", str, f"{NO_EFFECT}: a resume continues the whole pipeline, not one step"
     ),
-    SystemFlag("profiling_module", "profiling_module", str),
-    SystemFlag("resource_monitor_interval", "resource_monitor_interval", _number),
+    SystemFlag("profiling_module", str),
+    SystemFlag("resource_monitor_interval", _number),
 )
 KNOWN: Mapping[str, SystemFlag] = {flag.name: flag for flag in SYSTEM_FLAGS}
 
@@ -123,13 +116,12 @@ def _as_flag(option: Option) -> str:
 
 def _set(flags: Flags, flag: SystemFlag, text: str) -> None:
     value = flag.read(text)
-    if flag.option is None:
+    if flag.note:
         flags.others[flag.name] = value
         if flag.note.startswith(NO_EFFECT):
             flags.warnings.append(f"--{flag.name} is {flag.note}")
     else:
-        row = TABLE.get(flag.option)
-        flags.options[flag.option] = value if row is None else row.rule(flag.option, value)
+        flags.options[flag.name] = TABLE[flag.name].rule(flag.name, value)
 
 
 def _misspelt(word: str, name: str) -> list[str]:

@@ -133,7 +133,7 @@ def of_flags() -> Iterator[Row]:
     for flag in SYSTEM_FLAGS:
         effect = Effect.NONE if flag.note.startswith(Effect.NONE.value) else Effect.WORKS
         note = flag.note.removeprefix(Effect.NONE.value).removeprefix(": ")
-        note = f"the option `{flag.option}`" if flag.option is not None else note
+        note = note if flag.note else f"the option `{flag.name}`"
         yield Row(f"--{flag.name}", "", effect.value, note)
 
 

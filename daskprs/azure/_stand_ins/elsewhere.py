@@ -21,7 +21,7 @@ from .step_run import ASSETS, INPUTS, LOGGER, StepRun
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 BLOBS = ("azure.storage.blob", "azure.identity", "azure.core.exceptions")
 """Modules whose names are those of `blob_storage`."""
@@ -78,23 +78,31 @@ class ModelPlaces:
 
         Without a model of that name it is a FileNotFoundError.
         """
-        assets = assets_of_process()
-        path = asset_of(assets, model_name, version)
+        path = model_path(model_name, version, _registered)
         if path is None:
-            path = _registered(model_name, version) or assets.get(model_name)
-        if path is None:
-            known = ", ".join(sorted(assets)) or "none"
-            msg = (
-                f"the job has no asset called {model_name!r} (known: {known}). "
-                f"{way_of_asset(model_name)}."
-            )
-            raise FileNotFoundError(msg)
-        if path == os.environ.get("AZUREML_MODEL_DIR"):  # the folder contains only the model
-            path = next(os.scandir(path)).path
-        return str(path)
+            raise no_asset(model_name)
+        return path
 
 
-def assets_of_process() -> dict[str, str]:
+def model_path(name: str, version: Any, registered: Callable[[str, Any], str | None]) -> str | None:
+    """Return the path of a model by its name; `registered` looks into the workspace of the step."""
+    assets = _assets_of_process()
+    path = _asset_of(assets, name, version)
+    if path is None:
+        path = registered(name, version) or assets.get(name)
+    if path is not None and path == os.environ.get("AZUREML_MODEL_DIR"):
+        return next(os.scandir(path)).path  # the folder contains only the model
+    return path
+
+
+def no_asset(name: str, others: Iterable[str] = (), more: str = "") -> FileNotFoundError:
+    """Return the error for a name that is neither an asset nor among `others`."""
+    known = ", ".join(sorted({*_assets_of_process(), *others})) or "none"
+    msg = f"the job has no asset called {name!r} (known: {known}). {_way_of_asset(name)}{more}."
+    return FileNotFoundError(msg)
+
+
+def _assets_of_process() -> dict[str, str]:
     """Return where the assets are that the scripts of this process may ask for, by name."""
     folder = json.loads(os.environ.get("DASKPRS_RUN", "{}")).get("folder")
     file = Path(folder or os.devnull, ASSETS)
@@ -103,7 +111,7 @@ def assets_of_process() -> dict[str, str]:
     return {**found, **of_job, **EntryScript().side_inputs}
 
 
-def asset_of(assets: Mapping[str, str], name: str, version: Any) -> str | None:
+def _asset_of(assets: Mapping[str, str], name: str, version: Any) -> str | None:
     """Return the path of an asset: by its name, else of a version, by default the last."""
     if version is not None:
         return assets.get(f"{name}:{version}")
@@ -112,7 +120,7 @@ def asset_of(assets: Mapping[str, str], name: str, version: Any) -> str | None:
     return assets.get(name) or assets.get(f"{name}@latest") or assets.get(f"{name}:{last}")
 
 
-def way_of_asset(name: str) -> str:
+def _way_of_asset(name: str) -> str:
     """Return how a caller gives an asset to the scripts of this process."""
     if json.loads(os.environ.get("DASKPRS_RUN", "{}")).get("may_be_unseen"):  # of pipeline files
         return f"Register it by ml_client.models, or give its place by --asset {name}=PATH"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs._suggest import nearest, nearest_of
 from daskprs.azure._registry import MODELS, Registry, copy
 from daskprs.azure._run_place import RunPlace
-from daskprs.azure._stand_ins.elsewhere import asset_of, assets_of_process, way_of_asset
+from daskprs.azure._stand_ins.elsewhere import model_path, no_asset
 from daskprs.azure.v1.absent import Known
 from daskprs.errors import UsageError
 
@@ -167,21 +166,11 @@ class Model(Known):
             When no model has that name, or its workspace does not have that version.
 
         """
-        assets = assets_of_process()
-        path = asset_of(assets, model_name, version)
+        path = model_path(model_name, version, _place_of)
         if path is None:
-            path = _place_of(model_name, version) or assets.get(model_name)
-        if path is not None and path == os.environ.get("AZUREML_MODEL_DIR"):
-            return next(os.scandir(path)).path  # the folder contains only the model
-        if path is not None:
-            return path
-        known = ", ".join(sorted({*assets, *(one.name for one in _of_this_step())})) or "none"
-        more = ", or register it in the workspace of the step" if _knows_workspace() else ""
-        msg = (
-            f"the job has no asset called {model_name!r} (known: {known}). "
-            f"{way_of_asset(model_name)}{more}."
-        )
-        raise FileNotFoundError(msg)
+            more = ", or register it in the workspace of the step" if _knows_workspace() else ""
+            raise no_asset(model_name, (one.name for one in _of_this_step()), more)
+        return path
 
     def download(
         self,

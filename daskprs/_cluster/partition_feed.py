@@ -240,6 +240,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._threads.shutdown(wait=False, cancel_futures=True)
         super().close()
         self._kept.clear()
+        del self._graph  # as `CollectionSource.let_go` does
 
     # ---- submitting ----
 

@@ -68,6 +68,7 @@ class JobInput:
         self._listeners = listeners
         self._growing: CollectionSource | None = None
         """The source, if its plan grows while the job runs."""
+        job.callback(call.source.let_go)
 
     # ---- what a source asks for ----
 

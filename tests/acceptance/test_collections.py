@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -293,6 +295,25 @@ def test_persisted_partitions_are_used_where_they_lie(
         assert rows == [str(pid) for pid in holders for _ in range(ROWS)]
     assert made.times() == [*range(4)]
     assert client.who_has(futures) == where
+
+
+@pytest.mark.parametrize("options", [{}, {"allowed_failed_count": 0}, {"partition_keys": "number"}])
+def test_persisted_partitions_go_with_the_last_name_of_the_caller(
+    tmp_path: Path, client: Client, options: dict[str, Any]
+) -> None:
+    """A job lets go of them at its end, not at Python's next collection of garbage."""
+    is_to_fail = "allowed_failed_count" in options
+    persisted = client.persist(Made(tmp_path).frame(2))
+    gc.disable()
+    try:
+        with suppress(daskprs.ParallelRunFailed):
+            script = (lambda _: 1 / 0) if is_to_fail else len
+            job(persisted, script, tmp_path, client=client, run_max_try=1, **options)
+        assert client.futures
+        del persisted
+        assert poll_for(lambda: not client.futures), list(client.futures)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.long

@@ -92,6 +92,14 @@ class CollectionSource(TableSource):
         self.open_table(work.scratch)
         work.follow(self)
 
+    def let_go(self) -> None:
+        """Let go of the collection, and of the futures in it.
+
+        The parts of a job refer to each other: Python would free them at its next collection of
+        garbage, and the cluster keep the caller's persisted partitions until then.
+        """
+        del self.graph, self._collection
+
     def open_table(self, scratch: Path) -> None:
         """Read what an earlier run of the job has learnt of the partitions."""
         self._scratch = scratch

@@ -55,6 +55,10 @@ class KeySource(TableSource):
         """Prepare the table."""
         self._source.prepare(scratch)
 
+    def let_go(self) -> None:
+        """Let go of the data of the table."""
+        self._source.let_go()
+
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""
         return {"keys": list(self._keys), "table": self._source.fingerprint()}

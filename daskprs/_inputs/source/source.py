@@ -117,6 +117,10 @@ class Source(Protocol):
         """Prepare the input of a job, whose cluster does what belongs where the data is."""
         self.prepare(work.scratch)
 
+    def let_go(self) -> None:
+        """Let go of the data of the caller: the job is over, and nothing more is asked."""
+        return  # a method without a statement would be abstract
+
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the plan from the start, each time the same; cheap, and never a list."""
         ...

@@ -110,7 +110,8 @@ class Outcome(NamedTuple):
     """The header line of the returned frames, for text: the driver compares it with the others."""
     failure: Failure | None = None
     empty: bool = False
-    """True for a range in which no row starts: `run` was not called, and no count includes it."""
+    """True for a mini-batch without rows: `run` was not called. The driver leaves it True for a
+    range in which no row starts, which no count includes, and not for an empty partition."""
     printed: Printed | None = None
     """The printed output; None if there is none."""
     peak_bytes: int = 0

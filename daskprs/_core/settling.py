@@ -6,6 +6,7 @@ from operator import gt
 from typing import TYPE_CHECKING
 
 from daskprs._core.actions import Commit, FailAttempt, KeepCommit
+from daskprs._core.columnar import ColumnBatch
 from daskprs._core.ending import INPUT_HAS_CHANGED
 from daskprs._core.entry import Entry
 from daskprs._core.memory_sizes import MemorySizes
@@ -14,7 +15,7 @@ from daskprs._core.pieces import KeptItems
 from daskprs._core.placement import ELSEWHERE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from daskprs._core.actions import SlotId
     from daskprs._core.isolation import Isolation
@@ -99,6 +100,7 @@ class Settling:
         state = self._state
         self._host, self._process = returned.host, returned.process
         count, seconds = 0, 0.0
+        entries = flight.entries
         for results in returned.results:
             if self._isolation.is_on:  # it unpacks columns
                 # A resume that finds these commits knows the columns, too: they are noted before.
@@ -111,7 +113,7 @@ class Settling:
                 if self._isolation.is_on:
                     self._isolation.learn(results.outcomes.column("run_s"))
                 continue
-            commit = Commit([], [], results)
+            commit = Commit([], [], _as_planned(results, entries))
             outcomes = results.outcomes.columns(*SETTLING)
             for position, (index, attempt, status, elapsed_s, *items, failed_before) in enumerate(
                 outcomes
@@ -226,7 +228,8 @@ class Settling:
         alone = 0 if failed_rows is None else failed_rows.count
         if entry.bisection is not None:
             self._isolation.finish(entry, to.results.outcomes[position].pieces)
-        failed = state.tally.commit(total, succeeded, empty=empty, alone=alone)
+        uncounted = empty and not _is_empty_partition(entry)
+        failed = state.tally.commit(total, succeeded, empty=uncounted, alone=alone)
         if failed:
             state.abort_if(state.budgets.fail_items(failed))
 
@@ -523,6 +526,27 @@ class Settling:
 
 def _is_trial(entry: Entry) -> bool:
     return entry.bisection is not None and entry.bisection.is_trying
+
+
+def _is_empty_partition(entry: Entry | None) -> bool:
+    """Return whether the plan says that a mini-batch has no rows; it cannot, of a range of text."""
+    return entry is not None and entry.mini_batch.items == 0
+
+
+def _as_planned(results: Results, entries: Mapping[int, Entry]) -> Results:
+    """Return results in which empty partitions count: they are mini-batches of the plan."""
+    outcomes = results.outcomes
+    counted = {
+        position
+        for position, (index, empty) in enumerate(outcomes.columns("index", "empty"))
+        if empty and _is_empty_partition(entries.get(index))
+    }
+    if not counted:
+        return results
+    changed = (
+        one._replace(empty=False) if at in counted else one for at, one in enumerate(outcomes)
+    )
+    return results._replace(outcomes=ColumnBatch(changed))
 
 
 def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:

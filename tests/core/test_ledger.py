@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daskprs._core.actions import Abort, SlotAdded, SlotId, SlotsLost, Submit
+from daskprs._core.actions import Abort, Commit, SlotAdded, SlotId, SlotsLost, Submit
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.outcomes import Failure, Status
 from daskprs._core.placement import ELSEWHERE_S
@@ -428,6 +428,18 @@ def test_empty_ranges_are_committed_and_count_nowhere(desk: Any) -> None:
     it.do(slot)
     assert it.committed == [0, 1]
     assert it.ledger.standing().mini_batches == (1, 1, 0)
+
+
+def test_an_empty_partition_counts_as_a_mini_batch(desk: Any, a_mini_batch: Any) -> None:
+    """The plan says of it that it has no rows, so a resume counts it, too."""
+    it = desk(iter([a_mini_batch(0, 0), a_mini_batch(1, 5)]))
+    slot = next(iter(it.leases))
+    said = it.do(slot, total=0, succeeded=0, empty=True)
+    assert it.ledger.standing().mini_batches == (2, 1, 0)
+    commits = [one for one in said if isinstance(one, Commit)]
+    assert [list(one.made.outcomes.column("empty")) for one in commits] == [[False]]
+    it.ledger.take_back(said)
+    assert it.ledger.standing().mini_batches == (2, 0, 0)
 
 
 @pytest.mark.parametrize(("total", "items", "counted"), [(7, 5, 7), (0, 5, 5), (0, None, 1)])

@@ -47,7 +47,7 @@ def refuse_work_elsewhere(data: Any, options: RunOptions) -> None:
     if options.python is not None:
         python = Option("python", str(options.python))
         refuse_inline(options, f"not in the interpreter {python}. Leave out the interpreter")
-    if any(map(_is_of_dask, data if isinstance(data, (list, tuple)) else [data])):
+    if is_collection(data):
         what = "without Dask, and the input is a Dask collection. Give what its compute() returns"
         refuse_inline(options, what)
 
@@ -89,6 +89,11 @@ class ErrorsHere:
         found = self._firsts.get("" if failure is None else failure.kind)
         self._firsts.clear()
         return found
+
+
+def is_collection(data: Any) -> bool:
+    """Return whether an input is a Dask collection, or a list of Delayed objects or futures."""
+    return any(map(_is_of_dask, data if isinstance(data, (list, tuple)) else [data]))
 
 
 def _is_of_dask(value: Any) -> bool:

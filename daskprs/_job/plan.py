@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from daskprs._inputs.open_source import open_source
+from daskprs._job.inline_call import is_collection
+from daskprs._options.client_rules import current_client, refuse_own_loop
 from daskprs._options.rules import working_directory
 from daskprs._options.run_options import RunOptions
 from daskprs._report.html_table import table_of
@@ -264,6 +266,8 @@ def plan(
         include_path_column=include_path_column,
         **unknown,
     )
+    if is_collection(data):
+        refuse_own_loop(current_client())  # it is to compute the partitions
     with working_directory():
         source = open_source(data, options.reading())
     return Plan(source)

@@ -43,7 +43,7 @@ from daskprs._inputs.source.input_file import is_url
 from daskprs._job.call_form import calls_of
 from daskprs._job.checked_output import checked_output, output_form
 from daskprs._job.inline_call import refuse_work_elsewhere
-from daskprs._options.client_rules import check_client, current_client
+from daskprs._options.client_rules import check_client, current_client, refuse_own_loop
 from daskprs._options.output_path import in_terms_of, output_alone
 from daskprs._options.rules import (
     check_folder,
@@ -193,6 +193,8 @@ def check_call(
     options = options.with_secrets(os.environ)
     refuse_work_elsewhere(data, options)
     client = check_client(client, blocks=blocks)
+    if type(data).__name__ == "Bag":
+        refuse_own_loop(current_client())  # it is to compute the paths that a Bag may hold
     check_job_dir(job_dir)
     check_folder("output_dir", output_dir)
     if options.output is not None and output_dir is not None:

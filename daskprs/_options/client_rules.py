@@ -10,6 +10,7 @@ from daskprs.errors import OptionError
 
 SCHEDULER_FILE = ".json"
 """The end of a client's name that is a scheduler file and no address."""
+START = "Write await daskprs.start(data, script, client=client), or make"
 
 
 def check_client(client: Any, *, blocks: bool = True) -> Any:
@@ -24,7 +25,7 @@ def check_client(client: Any, *, blocks: bool = True) -> Any:
         raise OptionError(msg)
     if client is None or isinstance(client, str) or type(client).__name__ == "Client":
         if blocks:
-            _refuse_own_loop(current_client() if client is None else client)
+            refuse_own_loop(current_client() if client is None else client, START)
         return client
     msg = (
         "client: a distributed.Client, an address such as tcp://host:8786, or a scheduler file "
@@ -42,12 +43,12 @@ def current_client() -> Any:
         return None
 
 
-def _refuse_own_loop(client: Any) -> None:
+def refuse_own_loop(client: Any, instead: str = "Make") -> None:
     """Reject a client that needs the event loop of this thread, which the call would block."""
     if getattr(client, "asynchronous", False):
         msg = (
             "client: this call blocks the event loop of its thread, and the client needs that "
-            f"loop, got {client!r}. Write await daskprs.start(data, script, client=client), or "
-            "make the call in another thread, by await asyncio.to_thread(...)."
+            f"loop, got {client!r}. {instead} the call in another thread, by await "
+            "asyncio.to_thread(...)."
         )
         raise OptionError(msg)

@@ -12,6 +12,7 @@ from functools import partial
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
+import dask.bag as db
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, get_client, worker_client
@@ -257,6 +258,10 @@ def test_an_asynchronous_client_in_its_own_loop(tmp_path: Path, begin: Begin) ->
                 canceled.result()
             assert result.to_pandas().number.tolist() == [2 * n for n in range(8)]
             assert await daskprs.ParallelRun.of(result.job_dir) == result
+            for call in (daskprs.plan, lambda bag: daskprs.start(bag, len)):  # they compute it
+                with pytest.raises(daskprs.OptionError, match=r"the event loop.*to_thread"):
+                    call(db.from_sequence([1, 2]))
+            assert len(await asyncio.to_thread(daskprs.plan, db.from_sequence([1, 2]))) == 2
 
     asyncio.run(work())
 

@@ -192,15 +192,12 @@ class PartitionRun:
         if self._failed is None:
             return PartitionFailed(f"{name}, partition {number}: {reason}. {_told(failure)}")
         mini_batch, outcome = self._failed.mini_batch, self._failed.outcome
-        which = f"mini-batch {mini_batch.index} of {mini_batch.label}"
-        tries = f"failed in attempt {outcome.attempt}, its last one ("
-        more = "). Leave such rows out by "
+        found = outcome.failure
+        where = mini_batch.described if found is None else found.where  # with the tries, if spent
         return PartitionFailed(
-            f"{name}, {which} {tries}",
-            Option("run_max_try", self._call.options.run_max_try),
-            more,
+            f"{name} has failed in {where}. Leave such rows out by ",
             Option("on_error", "drop"),
-            f", or correct the script. {_told(outcome.failure)}",
+            f", or correct the script. {_told(found)}",
         )
 
 

@@ -241,7 +241,7 @@ def test_an_error_names_partition_and_mini_batch_and_has_the_traceback(
     with pytest.raises(daskprs.DaskprsError) as caught:
         in_tasks(frame(), strikes, run_max_try=2).compute()
     told = str(caught.value)
-    assert "mini-batch 0 of partition 3 failed in attempt 3, its last one (run_max_try=2)" in told
+    assert "failed in mini-batch 0 (partition 3), attempt 3 (2 charged). Leave such rows" in told
     assert "ValueError: not possible" in told
     assert "raise ValueError(msg)" in told
     assert len(strikes.calls(12)) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import partial, wraps
@@ -434,6 +435,18 @@ def test_a_script_with_the_name_of_a_package_is_refused(
     with pytest.raises(UsageError, match=r"has the name of the package .* Rename it"):
         daskprs.parallel_run(FRAME, tmp_path / name, job_dir=tmp_path / "job", progress=False)
     assert not (tmp_path / "job").exists()
+
+
+def test_a_script_by_path_with_a_relative_import_is_refused(tmp_path: Path) -> None:
+    """The error has its name as a module, and the folder of the package, with which it runs."""
+    folder = tmp_path / "outer" / "inner"
+    folder.mkdir(parents=True)
+    for file in (folder / "__init__.py", folder.parent / "__init__.py"):
+        file.touch()
+    (folder / "score.py").write_text("from . import one\n\ndef run(rows):\n    return rows\n")
+    named = f"'outer.inner.score', with source_directory='{tmp_path}'"
+    with pytest.raises(UsageError, match=f"line 1 .*a relative import.*{re.escape(named)}"):
+        daskprs.parallel_run(FRAME, folder / "score.py", job_dir=tmp_path / "job", progress=False)
 
 
 OF_MAIN = """

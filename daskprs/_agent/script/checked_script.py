@@ -295,6 +295,7 @@ def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:
         raise ScriptError(msg)
     path = path.resolve()
     _refuse_name_of_package(path)
+    _refuse_relative_imports(path)
     source = _check_source(path, elsewhere)
     root = root or path.parent
     if not path.is_relative_to(root):
@@ -381,6 +382,24 @@ def _refuse_name_of_package(path: Path) -> None:
             "would import the script: its folder is the first that is searched. Rename it."
         )
         raise ScriptError(msg)
+
+
+def _refuse_relative_imports(path: Path) -> None:
+    """Refuse a script by path that can only be imported as a part of its package."""
+    body: list[ast.stmt] = []
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError, OSError):
+        body = ast.parse(path.read_bytes()).body  # what stands in an `if` or a `try` may be meant
+    for node in body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            folder, name = path.parent.parent, f"{path.parent.name}.{path.stem}"
+            while (folder / "__init__.py").exists():
+                folder, name = folder.parent, f"{folder.name}.{name}"
+            msg = (
+                f"line {node.lineno} of the entry script {path} has a relative import, and a "
+                "script by its path is no part of a package. Give the name of its module, "
+                f"{name!r}, with "
+            )
+            raise ScriptError(msg, Option("source_directory", str(folder)), ".")
 
 
 def _imports(tree: ast.Module) -> set[str]:

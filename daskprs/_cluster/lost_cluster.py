@@ -1,4 +1,4 @@
-"""A cluster that has gone: its errors while something leaves it."""
+"""A cluster that has gone: its errors while something uses it, or leaves it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,38 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from daskprs.errors import DaskprsError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from distributed import Client
+
+LIVING = ("running", "connecting")
+"""States of a client that has, or may regain, a connection."""
+GONE = "the cluster has gone: its scheduler cannot be reached, or the client was closed."
 LOG = logging.getLogger("daskprs.cluster")
+
+
+def check_living(client: Client) -> None:
+    """Raise `DaskprsError` when a client was closed or has given up: it will not reconnect."""
+    if client.status not in LIVING:
+        raise DaskprsError(GONE)
+
+
+@contextmanager
+def lost_cluster_named(client: Client) -> Iterator[None]:
+    """Raise `DaskprsError` in place of what Dask raises in a block once the client is closed."""
+    try:
+        yield
+    except DaskprsError:
+        raise
+    except Exception as error:
+        try:
+            check_living(client)
+        except DaskprsError as gone:
+            raise gone from error
+        raise
 
 
 @contextmanager

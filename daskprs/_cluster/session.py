@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.protocol.pickle import dumps
 
 from daskprs._cluster.lease import lease_key, run_lease
+from daskprs._cluster.lost_cluster import check_living
 from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.scaling_demand import ScalingDemand
 from daskprs._cluster.scheduler_plugin import JobPlugin, leave
@@ -26,12 +27,9 @@ if TYPE_CHECKING:
     from daskprs._cluster.worker_events import WorkerEvent
     from daskprs._core.lease import Lease
 
-LIVING = ("running", "connecting")
-"""States of a client that has, or may regain, a connection."""
 AHEAD = 1
 """Priority of a lease over foreign tasks (0), since a lease holds the thread for milliseconds. A
 lease that asks for a device keeps the device, so it waits its turn."""
-GONE = "the cluster has gone: its scheduler cannot be reached, or the client was closed."
 
 
 class Session:
@@ -71,8 +69,7 @@ class Session:
         Raise `DaskprsError` if the client was closed or has given up, so that it will not
         reconnect.
         """
-        if self._client.status not in LIVING:
-            raise DaskprsError(GONE)
+        check_living(self._client)
         return self._client.scheduler_comm is not self._connection
 
     @property

@@ -29,11 +29,12 @@ class JobCluster(ExitStack):
         # Dask takes half a second to import: the zygote does as much at the same time. Not in a
         # thread of our own: Dask takes the one that imports it for the main thread.
         from daskprs._cluster.connect import connected, outside_pool
+        from daskprs._cluster.lost_cluster import lost_cluster_named
 
         if self._kept is not None:
             yield self._kept
             return
-        with connected(self._given, self._agents) as client:
+        with connected(self._given, self._agents) as client, lost_cluster_named(client):
             # The job's own Dask task, if it is one, stays outside its thread pool until it is over.
             self.enter_context(outside_pool())
             yield client

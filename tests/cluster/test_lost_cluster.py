@@ -12,8 +12,9 @@ from distributed import Client
 
 from daskprs._cluster import scheduler_plugin
 from daskprs._cluster.connect import connected
-from daskprs._cluster.lost_cluster import lost_cluster_ignored
+from daskprs._cluster.lost_cluster import lost_cluster_ignored, lost_cluster_named
 from daskprs._cluster.scheduler_plugin import JobPlugin, leave
+from daskprs.errors import DaskprsError
 from tests.support.by_hand import ByHand
 from tests.support.polling import poll_for
 
@@ -38,6 +39,16 @@ def test_a_call_to_a_cluster_that_has_gone_is_logged_and_raises_nothing(
     (record,) = (one for one in caplog.records if one.name == "daskprs.cluster")
     assert record.getMessage() == "to end the job: the cluster has gone"
     assert record.exc_info is not None
+
+
+def test_what_dask_raises_once_its_client_is_closed_has_the_cause() -> None:
+    """`Can't send update-graph message` means nothing to whoever closed it in another thread."""
+    with connected(None, 1) as client:
+        with pytest.raises(ValueError, match="another"), lost_cluster_named(client):
+            raise ValueError("another")
+        client.close()
+        with pytest.raises(DaskprsError, match="client was closed"), lost_cluster_named(client):
+            client.submit(len, "x")
 
 
 def test_an_interrupt_while_a_job_leaves_its_cluster_is_heard() -> None:

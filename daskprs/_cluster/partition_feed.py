@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dask._task_spec import Task, TaskRef
 from distributed import KilledWorker, get_worker
 
+from daskprs._cluster.lost_cluster import lost_cluster_ignored
 from daskprs._cluster.own_tasks import unannotated
-from daskprs._cluster.partition_tasks import submit_group
+from daskprs._cluster.partition_tasks import submit_group, unmet_need
 from daskprs._cluster.staged_in_use import PARTITIONS
 from daskprs._cluster.staged_work import HeldPartition, StagedWork
 from daskprs._cluster.worker_timer import WorkerTimer
@@ -43,6 +44,8 @@ AHEAD = 2
 BLAMED_AT_MOST = 3
 """Number of times that a partition is submitted again after Dask blamed it for dead workers."""
 LOOK_EVERY_S = 0.25
+ANSWERS_WITHIN_S = 5.0
+"""Seconds for the scheduler to say what the input waits for."""
 FETCHERS = 2
 """Threads that fetch descriptions, each of which costs a message to a worker and back."""
 
@@ -199,6 +202,14 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             return ()
         computing = counted(len(self._computing), "partition")
         return (f"{computing} of the input being computed, {self._left:,} not staged yet",)
+
+    def unmet_need(self) -> str:
+        """Return what a partition waits for that no worker has; '' where that is not known."""
+        answers: list[str] = []
+        with lost_cluster_ignored("to ask what the input waits for"):
+            limit = {"callback_timeout": ANSWERS_WITHIN_S}
+            answers += [self._client.run_on_scheduler(unmet_need, self._name, **limit)]
+        return "".join(answers)
 
     def _hear(self, timeout_s: float = 0.0) -> None:
         """Take the answers that are there; wait for the first one."""

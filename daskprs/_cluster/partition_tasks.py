@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dask.typing import Key
-    from distributed import Client, Future
+    from distributed import Client, Future, Scheduler
 
     from daskprs._inputs.collections.partition_graph import TaskGroup
 
@@ -69,3 +69,34 @@ def _annotations(
     first = max([0, *found["priority"].values()]) + 1
     found["priority"] |= dict.fromkeys(tail, first)
     return {kind: values.get for kind, values in found.items()}
+
+
+def unmet_need(name: str, *, dask_scheduler: Scheduler) -> str:
+    """Return what a partition of a job waits for that no worker has, or '' (on the scheduler).
+
+    Parameters
+    ----------
+    name
+        The first part of the keys of the job's partitions.
+    dask_scheduler
+        The scheduler, passed by Dask.
+
+    """
+    for task in dask_scheduler.unrunnable:
+        needing, left = {task}, [task]
+        while left:
+            new = left.pop().dependents - needing
+            needing |= new
+            left += new
+        keys = [one.key for one in needing if isinstance(one.key, tuple)]
+        numbers = [key[1] for key in keys if key[0] == name]
+        asked = task.resource_restrictions or {}
+        needs = [f"the resource {resource}={amount:g}" for resource, amount in asked.items()]
+        if places := {*(task.worker_restrictions or ()), *(task.host_restrictions or ())}:
+            needs.append(f"the address {' or '.join(sorted(places))}")
+        if numbers and needs:
+            return (
+                f"partition {min(numbers)} waits for a worker with {' and '.join(needs)}, and "
+                "there is none. Start one, or leave out the annotation of the collection"
+            )
+    return ""

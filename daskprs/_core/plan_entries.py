@@ -78,18 +78,22 @@ def _reason(error: Exception) -> tuple[str, Failure | None]:
 
 
 def with_first_item_deadline(
-    plan: Iterator[MiniBatch | None], timeout_s: float
+    plan: Iterator[MiniBatch | None], timeout_s: float, why: Callable[[], str] = str
 ) -> Iterator[MiniBatch | None]:
-    """Pass a plan on, unless its first mini-batch takes too long to make."""
+    """Pass a plan on, unless its first mini-batch takes too long to make.
+
+    `why` returns the reason, if it is known, and else an empty text.
+    """
     begun = time.monotonic()
     for first in plan:
         took_s = time.monotonic() - begun
         if took_s > timeout_s:
             msg = (
                 f"the first mini-batch {'is not there after' if first is None else 'took'} "
-                f"{took_s:.0f} s, more than first_task_creation_timeout={timeout_s:g} s."
+                f"{took_s:.0f} s, more than first_task_creation_timeout={timeout_s:g} s"
             )
-            raise DaskprsError(msg)
+            reason = why() if first is None else ""
+            raise DaskprsError(f"{msg}: {reason}." if reason else f"{msg}.")
         yield first
         if first is not None:
             yield from plan

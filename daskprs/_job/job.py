@@ -296,7 +296,7 @@ class Job:
             listeners.tell(MessageLogged("info", known_size_told(at_most)))
         within_s = limits.first_task_creation_timeout_s
         ledger = Ledger(
-            with_first_item_deadline(self._input.plan(store), within_s),
+            with_first_item_deadline(self._input.plan(store), within_s, self._input.unmet_need),
             limits,
             recovered=store.recovered,
             expected=expected,

@@ -135,6 +135,11 @@ class JobInput:
             self.staged.settle(filter(store.is_settled, plan()))
         return plan()
 
+    def unmet_need(self) -> str:
+        """Return what the input waits for that no worker has; '' where that is not known."""
+        need: Callable[[], str] | None = getattr(self.staged, "unmet_need", None)
+        return "" if need is None else need()
+
     def notes(self) -> Iterator[str]:
         """Yield what a person may have meant otherwise (after `begin`)."""
         yield from filter(

@@ -435,6 +435,15 @@ def test_annotations_are_kept(tmp_path: Path, client: Client) -> None:
     assert result.items.succeeded == 1, "leases are no tasks of the collection"
 
 
+def test_a_resource_that_no_worker_has_is_named(tmp_path: Path, client: Client) -> None:
+    """The error says what the first partition waits for, and not only that it is late."""
+    with dask.annotate(resources={"LICENCE": 2}):
+        parts = [delayed(str)(1)]
+    told = r"first_task_creation_timeout=1 s: partition 0 waits .* the resource LICENCE=2, and"
+    with pytest.raises(daskprs.ParallelRunFailed, match=told):
+        job(parts, len, tmp_path, client=client, first_task_creation_timeout=1)
+
+
 def test_a_run_in_a_dask_task(tmp_path: Path, client: Client) -> None:
     """Its collection is computed beside the task."""
     made = Made(tmp_path)

@@ -31,6 +31,7 @@ from daskprs._cluster.stage_calls import StageCalls
 from daskprs._cluster.staged_in_use import PARTITIONS, StagedInUse
 from daskprs._cluster.thread_pool import AGAIN_S, drop_threads_that_never_began
 from daskprs._cluster.topics import logs_topic, plugin_name
+from daskprs._cluster.uploads import with_uploads
 from daskprs._cluster.worker_events import (
     AgentsStopped,
     Heartbeat,
@@ -125,8 +126,8 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
 
         What dead workers have left in the scratch folder is removed, too.
         """
-        scratch = Path(self._worker.local_directory).parent
-        self._site = WorkerSite(self._job, self._origin, scratch)
+        folder = Path(self._worker.local_directory)
+        self._site = WorkerSite(with_uploads(self._job, folder), self._origin, folder.parent)
         self._devices = visible_devices()
         self._uuids = device_uuids(self._devices)
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from daskprs._agent.node.environment import usable_cores, visible_devices
 from daskprs._agent.supervision.pool import AgentPool
-from daskprs._cluster.task_host import end_with_worker, host_of_task
+from daskprs._cluster.task_host import HERE, end_with_worker, host_of_task
+from daskprs._cluster.uploads import with_uploads
 from daskprs._core.actions import SlotId, SlotResources
 from daskprs._core.agent_allocation import PROCESS
 from daskprs._folders.job_folder import JobFolder
@@ -108,7 +109,10 @@ class TaskAgents:
             if self._pool is None:
                 folder = JobFolder(self.folder.name, self.key)
                 folder.create()
-                self._pool = AgentPool(self._call.job_in(folder), spools=False)
+                job = self._call.job_in(folder)
+                if self.host.name != HERE:
+                    job = with_uploads(job, self.host.folder)
+                self._pool = AgentPool(job, spools=False)
                 self._pool.prepare(self.resources(0).threads)
             return self._pool
 

@@ -9,8 +9,10 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import dask
 import dask.array as da
@@ -442,6 +444,20 @@ def test_a_resource_that_no_worker_has_is_named(tmp_path: Path, client: Client) 
     told = r"first_task_creation_timeout=1 s: partition 0 waits .* the resource LICENCE=2, and"
     with pytest.raises(daskprs.ParallelRunFailed, match=told):
         job(parts, len, tmp_path, client=client, first_task_creation_timeout=1)
+
+
+def test_agents_import_what_was_uploaded_to_the_workers(tmp_path: Path, client: Client) -> None:
+    """A module, and an archive of modules."""
+    (tmp_path / "uploaded.py").write_text("ONE = 1\n")
+    with ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("zipped.py", "TWO = 2\n")
+    for name in ("uploaded.py", "archive.zip"):
+        client.upload_file(str(tmp_path / name))
+
+    def run(_items: list[int]) -> list[int]:
+        return [import_module("uploaded").ONE + import_module("zipped").TWO]
+
+    assert text_of(job(db.from_sequence([0]), run, tmp_path, client=client)) == "3\n"
 
 
 def test_a_run_in_a_dask_task(tmp_path: Path, client: Client) -> None:

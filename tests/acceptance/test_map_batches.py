@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -231,6 +232,17 @@ def test_an_agent_that_dies_costs_one_attempt(tmp_path: Path, client: Client) ->
     assert len(strikes.calls()) == PARTS + 1
     assert len(strikes.calls(12)) == 2
     assert client.run(os.getpid) == workers
+
+
+def test_agents_in_tasks_import_what_was_uploaded(tmp_path: Path, client: Client) -> None:
+    """Dask puts it into the folder of each worker."""
+    (tmp_path / "uploaded.py").write_text("ONE = 1\n")
+    client.upload_file(str(tmp_path / "uploaded.py"))
+
+    def run(_rows: Any) -> list[int]:
+        return [import_module("uploaded").ONE]
+
+    assert in_tasks(frame(1), run, collection="bag").compute() == [1]
 
 
 def test_an_error_names_partition_and_mini_batch_and_has_the_traceback(

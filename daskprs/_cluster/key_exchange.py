@@ -87,7 +87,8 @@ class KeyExchange:
 
     `environment` has the variables that the user sets for the agents, of which a node has
     `per_node`; None: as many as threads. `timeout_s` is for dealing a piece out, for gathering a
-    part, and until all workers have answered.
+    part, and until all workers have answered; `no_workers_timeout_s` is for a cluster without
+    workers, which is awaited for ever if it is None.
     """
 
     def __init__(

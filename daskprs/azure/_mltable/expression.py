@@ -40,6 +40,8 @@ ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 INT = re.compile(r"\s*[+-]?[0-9]+\s*")
+UNIT = re.compile("[A-Za-z:]")
+"""What the text of a duration has: pandas takes a number alone for nanoseconds."""
 CALLS = 'col("name") and datetime(2024, 1, 31)'
 RULE = (
     'names of columns, col("name"), numbers, text in quotes, True, False, None, datetime(...), '
@@ -309,7 +311,7 @@ def _truth(value: Any, *, null: bool = False) -> Any:
 def _aligned(one: Any, other: Any, left: str, right: str) -> tuple[Any, Any]:
     """Return two values so that they can be compared.
 
-    A literal is read as a number, a boolean or a date beside a column of these.
+    A literal is read as a number, a boolean, a date or a duration beside a column of these.
     """
     (one, kind), (other, against) = _typed(one, left), _typed(other, right)
     if isinstance(other, pd.Series) and not isinstance(one, pd.Series):
@@ -318,7 +320,7 @@ def _aligned(one: Any, other: Any, left: str, right: str) -> tuple[Any, Any]:
     is_column, is_text = isinstance(one, pd.Series), isinstance(other, str)
     if (
         (is_text and is_column and kind in {"number", "bool"})
-        or (is_text and kind == "date")
+        or (is_text and kind in {"date", "duration"})
         or (kind == "decimal" and isinstance(other, str | int | float))
     ):
         other, against = _literal(other, kind, left), kind
@@ -363,7 +365,7 @@ def _kind_of(dtype: Any) -> str:
     if pd.api.types.is_datetime64_any_dtype(dtype):
         return "date"
     if pd.api.types.is_timedelta64_dtype(dtype):
-        return "duration"  # pandas 2 compares the text "11" with one, as nanoseconds
+        return "duration"
     return "text" if isinstance(dtype, pd.StringDtype) else "any"
 
 
@@ -380,6 +382,8 @@ def _literal(value: Any, kind: str, column: str) -> Any:
                 read: Any = {"true": True, "false": False}[text.strip().lower()]
             case "date":
                 read = pd.Timestamp(text)
+            case "duration":
+                read = pd.Timedelta(text) if UNIT.search(text) else pd.NaT
             case "decimal":
                 read = Decimal(text)
             case _:

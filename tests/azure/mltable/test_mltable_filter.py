@@ -92,6 +92,8 @@ FRAME = pd.DataFrame(
         ("nothing != 'x'", [0, 1, 2]),
         ("nothing > 1", []),
         ("words is None", [2]),
+        ("span > '1 second'", [1]),
+        ("span in ['00:00:01']", [0]),
     ],
 )
 def test_rows_that_fulfil_a_condition_are_kept(text: str, kept: list[int]) -> None:
@@ -148,6 +150,8 @@ def test_rows_that_fulfil_a_condition_are_kept(text: str, kept: list[int]) -> No
         ("date == 5", "cannot be compared"),
         ("price == 'x'", "price is a decimal, and 'x' is none"),
         ("price > date", "cannot be compared"),
+        ("span != '11'", "span is a duration, and '11' is none"),
+        ("span > 'NaT'", "span is a duration, and 'NaT' is none"),
         ("words == 'x'", "words holds what cannot be compared"),
         ("ok + 'x' == 1", "'x' is not a number"),
         ("a in 5", "in takes a column on its left"),

@@ -18,7 +18,7 @@ from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, E
 from daskprs._job.flags import flagged
 from daskprs._options.rules import removed_directory
 from daskprs._system.interrupts import sigterm_handler
-from daskprs._system.standard_streams import drop_unwritten, to_stderr
+from daskprs._system.standard_streams import drop_stdout, drop_unwritten, to_stderr
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,
@@ -68,6 +68,7 @@ def echo_result(text: str) -> None:
         click.echo(text)
     except OSError as error:
         to_stderr(f"daskprs: stdout cannot be written: {error}. Nothing else has failed.")
+        drop_stdout()  # the next lines would fail, too, and each would say so
 
 
 @contextmanager

@@ -57,9 +57,14 @@ def drop_unwritten() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
+        drop_stdout()
+
+
+def drop_stdout() -> None:
+    """Drop what stdout has not written, and all that follows."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 class _DroppingFile(io.FileIO):

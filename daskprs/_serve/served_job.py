@@ -249,15 +249,16 @@ class ServedJob:
         self._end = turn, status, mark
         return status
 
-    def _mark(self) -> int:
+    def _mark(self) -> int | None:
         """Return a number of the job folder, which another one takes the place of in each run.
 
-        It is the newest epoch, or the time of the record of a pipeline's run.
+        It is the newest epoch, or the time of the record of a pipeline's run; None if the folder
+        cannot be read, as where a script has spoiled it: the end of the job counts all the same.
         """
         try:
             return latest_epoch(self.job) if self.run is None else self._recorded_ns()
-        except OSError:
-            return 0
+        except (OSError, JobFolderError):
+            return None
 
     def _recorded_ns(self) -> int:
         return (self.job.path / self.asked.name / RECORD).stat().st_mtime_ns

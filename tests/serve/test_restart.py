@@ -265,6 +265,19 @@ def test_a_script_that_spoils_the_folder_of_its_job_holds_up_no_other(
     assert poll_for(lambda: registry.status(first).status == "Completed")
 
 
+def test_the_end_of_a_job_counts_whose_folder_its_script_has_spoiled(tmp_path: Path) -> None:
+    """The service could not say then whether another process goes on with the job."""
+    folder = tmp_path / "jobs" / "batchjob-1"
+    job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
+    folder.joinpath("process.1").write_text("999999999")
+    job.job.path.symlink_to(job.job.path)
+    assert job.end_in_folder() == ServedStatus("Failed", died=True)
+    job.write_end(0)
+    known = ServedJob.read(folder)
+    assert known is not None
+    assert known.own_status() == ServedStatus("Completed")
+
+
 @pytest.mark.parametrize("known", [0, 1])
 def test_a_job_that_has_died_has_no_counts_before_it_has_settled_anything(
     tmp_path: Path, known: int

@@ -304,6 +304,44 @@ def test_an_integer_that_would_be_rounded_beside_a_null_is_refused(
     assert list(got["a"]) == [int(cell), pd.NA, 7]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "cell"),
+    [
+        ("int8", "300"),
+        ("uint32", "-1"),
+        ("int64", "9223372036854775808"),
+        ("uint64", "-1"),
+        ("Int16", "70000"),
+        ("UInt64", "-1"),
+        ("Int8", "1e3"),
+        ("Int8", "1.5"),
+    ],
+)
+def test_an_integer_that_its_type_does_not_hold_is_refused(
+    tmp_path: Path, dtype: str, cell: str
+) -> None:
+    """What is left of its bits would be another number."""
+    reading = ReadOptions(mini_batch_size=10**6, dtypes={"a": dtype})
+    rows = [f"{row},y\n" for row in range(100)]
+    path = _written(tmp_path, f"a,b\n{''.join(rows)}".encode())
+    got = together(open_source(path, reading))
+    assert got["a"].dtype == dtype
+    assert got["a"].tolist() == [*range(100)]
+    path = _written(tmp_path, f"a,b\n{''.join(rows)}{cell},x\n".encode())
+    with pytest.raises(LoadError, match=rf"line 102: column 'a' holds '{cell}'"):
+        together(open_source(path, reading))
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]"])
+def test_a_large_integer_of_a_given_type_is_exact_beside_nulls(tmp_path: Path, dtype: str) -> None:
+    """And so are nulls alone."""
+    path = _written(tmp_path, b"a,b\n9007199254740993,x\n,y\n,z\n")
+    for size in (5, 10**6):
+        got = together(open_source(path, ReadOptions(mini_batch_size=size, dtypes={"a": dtype})))
+        assert got["a"].dtype == dtype
+        assert got["a"].tolist() == [9007199254740993, pd.NA, pd.NA]
+
+
 @pytest.mark.parametrize("size", [5, 10**6])
 @pytest.mark.parametrize(
     "cells",

@@ -184,7 +184,8 @@ def _plain(column: pd.Series, want: np.dtype[Any]) -> pd.Series:
     if want.kind == "f":
         is_changed = np.isinf(fitted) & ~np.isinf(column.astype("float64"))
     else:
-        is_changed = fitted.astype(have) != column
+        # Between signed and unsigned integers of 64 bits, the way back would hide the change.
+        is_changed = (fitted.astype(have) != column) | ((fitted < 0) != (column < 0))
     if is_changed.any():
         _refuse(f"beyond {want}")
     return fitted

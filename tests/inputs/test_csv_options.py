@@ -203,6 +203,20 @@ def test_none_is_not_given() -> None:
     assert given.csv_options == {"decimal": ","}
 
 
+@pytest.mark.parametrize("cell", ["1,000.5", "x", "1.000,5.5"])
+def test_a_number_with_marks_in_wrong_places_is_refused(tmp_path: Path, cell: str) -> None:
+    """With a type that holds nulls, too, which pandas 2 gives to no parser that knows marks."""
+    path = tmp_path / "t.csv"
+    reading = ReadOptions(
+        csv_options={"decimal": ",", "thousands": "."}, dtypes={"a": "Float64"}, delimiter=";"
+    )
+    path.write_text("a;b\n1.000,5;x\n-2;y\n;z\n")
+    assert together(open_source(str(path), reading))["a"].tolist() == [1000.5, -2, pd.NA]
+    path.write_text(f"a;b\n1.000,5;x\n{cell};y\n")
+    with pytest.raises(LoadError, match=f"line 3: column 'a' holds '{cell}'"):
+        together(open_source(str(path), reading))
+
+
 @pytest.mark.parametrize("name", ["decimal", "thousands"])
 def test_a_mark_that_is_the_delimiter_separates_cells_outside_of_quotes(
     tmp_path: Path, name: str

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -238,9 +239,9 @@ def _are_unseen_floats(column: TextColumn, frame: pd.DataFrame, body: bytes) -> 
 
 def read_csv(body: bytes, names: Sequence[str], dialect: Dialect, **options: Any) -> pd.DataFrame:
     """Parse records that have no header, as pandas does by default."""
-    marked = _marked_numbers(dialect, options.get("dtype", {})) if IS_PANDAS_2 else {}
-    if marked:
-        options["dtype"] = options["dtype"] | dict.fromkeys(marked, TEXT)
+    unsafe = _unsafe_numbers(dialect, options.get("dtype", {})) if IS_PANDAS_2 else {}
+    if unsafe:
+        options["dtype"] = options["dtype"] | dict.fromkeys(unsafe, TEXT)
     frame: pd.DataFrame = pd.read_csv(
         io.BytesIO(body),
         header=None,
@@ -253,29 +254,47 @@ def read_csv(body: bytes, names: Sequence[str], dialect: Dialect, **options: Any
         **ROUND_TRIP,
         **options,
     )
-    for name, dtype in marked.items():
-        frame[name] = _without_marks(frame[name], dialect, dtype)
+    for name, dtype in unsafe.items():
+        frame[name] = _as_numbers(frame[name], dialect, dtype)
     return frame
 
 
-def _marked_numbers(dialect: Dialect, dtypes: dict[str, Any]) -> dict[str, Any]:
-    """Return the nullable numbers that pandas 2 refuses: it does not know the marks in them."""
-    if dialect.decimal == "." and dialect.thousands is None:
-        return {}
+def _unsafe_numbers(dialect: Dialect, dtypes: dict[str, Any]) -> dict[str, Any]:
+    """Return the types of nullable numbers that pandas 2 does not read by itself.
+
+    It takes 300 for 44 where the type has 8 bits, and refuses the marks for thousands and decimals.
+    """
+    is_marked = dialect.decimal != "." or dialect.thousands is not None
     known = {name: pd.api.types.pandas_dtype(dtype) for name, dtype in dtypes.items()}
     return {
         name: dtype
         for name, dtype in known.items()
-        if not isinstance(dtype, np.dtype) and dtype.kind in "iuf"
+        if not isinstance(dtype, np.dtype)
+        and (dtype.kind in "iu" or (is_marked and dtype.kind == "f"))
     }
 
 
-def _without_marks(cells: pd.Series, dialect: Dialect, dtype: Any) -> pd.Series:
+def _as_numbers(cells: pd.Series, dialect: Dialect, dtype: Any) -> pd.Series:
     """Return text as nullable numbers, as pandas 3 reads it."""
-    for mark, plain in ((dialect.thousands, ""), (dialect.decimal, ".")):
-        cells = cells if mark is None else cells.str.replace(mark, plain, regex=False)
-    parse = dtype.construct_array_type()._from_sequence_of_strings  # noqa: SLF001 - pandas' parser
-    return pd.Series(parse(cells.to_numpy(), dtype=dtype), cells.index)
+    texts = cells.map(lambda text: _without_marks(text, dialect), na_action="ignore")
+    values = texts.to_numpy(object)  # nulls alone would be floats
+    numbers = pd.Series(pd.to_numeric(values, dtype_backend="numpy_nullable"))
+    if dtype.kind in "iu" and numbers.dtype.kind in "iu" and numbers.count():
+        limits = np.iinfo(dtype.numpy_dtype)
+        if numbers.min() < limits.min or numbers.max() > limits.max:
+            msg = f"beyond {dtype}"
+            raise ValueError(msg)
+    kind = dtype.construct_array_type()
+    return pd.Series(kind._from_sequence(numbers.array, dtype=dtype), cells.index)  # noqa: SLF001 - it refuses fractions
+
+
+def _without_marks(text: str, dialect: Dialect) -> str:
+    """Return the text of a number without the marks that a dialect has in it."""
+    whole, mark, rest = text.partition(dialect.decimal)
+    if dialect.thousands is not None:
+        between = rf"(?<=[0-9]){re.escape(dialect.thousands)}(?=[0-9])"
+        whole = re.sub(between, "", whole)
+    return f"{whole}.{rest}" if mark else whole
 
 
 def read_records(

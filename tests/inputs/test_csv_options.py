@@ -205,7 +205,7 @@ def test_none_is_not_given() -> None:
 
 @pytest.mark.parametrize("cell", ["1,000.5", "x", "1.000,5.5"])
 def test_a_number_with_marks_in_wrong_places_is_refused(tmp_path: Path, cell: str) -> None:
-    """With a type that holds nulls, too, which pandas 2 gives to no parser that knows marks."""
+    """With a type that holds nulls, too, which pandas gives to no parser that knows marks."""
     path = tmp_path / "t.csv"
     reading = ReadOptions(
         csv_options={"decimal": ",", "thousands": "."}, dtypes={"a": "Float64"}, delimiter=";"
@@ -214,6 +214,16 @@ def test_a_number_with_marks_in_wrong_places_is_refused(tmp_path: Path, cell: st
     assert together(open_source(str(path), reading))["a"].tolist() == [1000.5, -2, pd.NA]
     path.write_text(f"a;b\n1.000,5;x\n{cell};y\n")
     with pytest.raises(LoadError, match=f"line 3: column 'a' holds '{cell}'"):
+        together(open_source(str(path), reading))
+
+
+def test_a_number_with_marks_that_its_type_does_not_hold_is_refused(tmp_path: Path) -> None:
+    """It is not read as if the mark for thousands were that for decimals."""
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n100;x\n1.000;y\n")
+    options = {"decimal": ",", "thousands": "."}
+    reading = ReadOptions(csv_options=options, dtypes={"a": "UInt8"}, delimiter=";")
+    with pytest.raises(LoadError, match=r"line 3: column 'a' holds '1\.000'"):
         together(open_source(str(path), reading))
 
 

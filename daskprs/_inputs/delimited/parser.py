@@ -239,7 +239,7 @@ def _are_unseen_floats(column: TextColumn, frame: pd.DataFrame, body: bytes) -> 
 
 def read_csv(body: bytes, names: Sequence[str], dialect: Dialect, **options: Any) -> pd.DataFrame:
     """Parse records that have no header, as pandas does by default."""
-    unsafe = _unsafe_numbers(dialect, options.get("dtype", {})) if IS_PANDAS_2 else {}
+    unsafe = _unsafe_numbers(dialect, options.get("dtype", {}))
     if unsafe:
         options["dtype"] = options["dtype"] | dict.fromkeys(unsafe, TEXT)
     frame: pd.DataFrame = pd.read_csv(
@@ -260,22 +260,23 @@ def read_csv(body: bytes, names: Sequence[str], dialect: Dialect, **options: Any
 
 
 def _unsafe_numbers(dialect: Dialect, dtypes: dict[str, Any]) -> dict[str, Any]:
-    """Return the types of nullable numbers that pandas 2 does not read by itself.
+    """Return the types of nullable numbers that pandas does not read by itself.
 
-    It takes 300 for 44 where the type has 8 bits, and refuses the marks for thousands and decimals.
+    With a mark for thousands, pandas 3 takes 1.000 for 1 where the type has 8 bits; pandas 2
+    refuses marks, and takes 300 for 44 there.
     """
     is_marked = dialect.decimal != "." or dialect.thousands is not None
+    kinds = "iuf" if is_marked else "iu" if IS_PANDAS_2 else ""
     known = {name: pd.api.types.pandas_dtype(dtype) for name, dtype in dtypes.items()}
     return {
         name: dtype
         for name, dtype in known.items()
-        if not isinstance(dtype, np.dtype)
-        and (dtype.kind in "iu" or (is_marked and dtype.kind == "f"))
+        if not isinstance(dtype, np.dtype) and dtype.kind in kinds
     }
 
 
 def _as_numbers(cells: pd.Series, dialect: Dialect, dtype: Any) -> pd.Series:
-    """Return text as nullable numbers, as pandas 3 reads it."""
+    """Return text as nullable numbers, as pandas 3 reads it without marks."""
     texts = cells.map(lambda text: _without_marks(text, dialect), na_action="ignore")
     values = texts.to_numpy(object)  # nulls alone would be floats
     numbers = pd.Series(pd.to_numeric(values, dtype_backend="numpy_nullable"))
@@ -292,8 +293,7 @@ def _without_marks(text: str, dialect: Dialect) -> str:
     """Return the text of a number without the marks that a dialect has in it."""
     whole, mark, rest = text.partition(dialect.decimal)
     if dialect.thousands is not None:
-        between = rf"(?<=[0-9]){re.escape(dialect.thousands)}(?=[0-9])"
-        whole = re.sub(between, "", whole)
+        whole = re.sub(f"(?<=[0-9]){re.escape(dialect.thousands)}+", "", whole)
     return f"{whole}.{rest}" if mark else whole
 
 

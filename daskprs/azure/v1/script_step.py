@@ -6,6 +6,7 @@ import os
 import secrets
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +190,8 @@ class PythonScriptStep(PipelineStep):
             )
             raise OptionError(msg)
         for name in FOLDERS:
-            (copied / name).mkdir(exist_ok=True)
+            with suppress(FileExistsError):  # of the source, whatever it is there
+                (copied / name).mkdir()
         return copied
 
     def _run_process(

@@ -184,6 +184,9 @@ def test_what_a_script_writes_into_outputs_is_uploaded() -> None:
     assert files == ["src/outputs/old", "src/train.py"]
     run.download_files(prefix="outputs", output_directory="down")
     assert Path("down/outputs/m.pkl").read_text() == "m"
+    Path("src/logs").write_text("a file of this name is no folder for logs")
+    Path("src/train.py").write_text("open('outputs/read', 'w').write(open('logs').read())\n")
+    assert Experiment(ws, "e").submit(v1.ScriptRunConfig("src", "train.py")).get_file_names()
     with pytest.raises(UsageError, match=r"has no artifact 'm.pkl' \(known: outputs/m.pkl\)"):
         run.download_file("m.pkl")
     with pytest.raises(UsageError, match="the pipeline has no steps"):

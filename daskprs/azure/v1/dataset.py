@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from daskprs._inputs.files.discover import discover
@@ -165,6 +166,8 @@ class FileDataset(AbstractDataset):
     """Files: `run` gets lists of their paths."""
 
     unit = "file"
+    below: Mapping[str, str] = MappingProxyType({})
+    """The paths of files below those of the dataset that they are a part of."""
 
     def as_mount(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
         """Return the dataset as an input of a step, read in place."""
@@ -210,14 +213,26 @@ class FileDataset(AbstractDataset):
         return "/".join(takewhile(is_fixed, path.split("/"))) or "/"
 
     def _cut(self, choose: Callable[[range], Iterable[Iterable[int]]]) -> list[Self]:
-        paths = [path for path, _ in self._files()]
-        parts = choose(range(len(paths)))
-        return [type(self)([paths[at] for at in one], self.reading) for one in parts]
+        files = [*self._files()]
+        made = []
+        for part in choose(range(len(files))):
+            chosen = [files[at] for at in part]
+            made.append(type(self)([path for path, _ in chosen], self.reading, self.partition_keys))
+            made[-1].below = dict(chosen)
+        return made
+
+    def record(self) -> dict[str, Any] | None:
+        """Return the JSON values for `dataset_of_record`."""
+        record = super().record()
+        if record is not None and self.below:
+            record["below"] = dict(zip(record["data"], map(self.below.get, self.data), strict=True))
+        return record
 
     def _files(self) -> Iterator[tuple[str, str]]:
         for files in discover(self.data):
             for one in files:
-                yield one.path, one.relative
+                relative = one.relative.removeprefix("./")  # as ** has it in its first folder
+                yield one.path, self.below.get(one.path, relative)
 
 
 class TabularDataset(AbstractDataset):
@@ -307,6 +322,8 @@ def dataset_of_record(record: Any) -> Any:
     kind = TabularDataset if record["unit"] == TabularDataset.unit else FileDataset
     dataset = kind(record["data"], record["reading"], record["partition_keys"])
     dataset.name = record["name"]
+    if isinstance(dataset, FileDataset):
+        dataset.below = record.get("below", {})
     return dataset
 
 

@@ -19,6 +19,7 @@ from daskprs.azure.v1 import (
     PipelineData,
     Workspace,
 )
+from daskprs.azure.v1.dataset import dataset_of_record
 from daskprs.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -235,8 +236,15 @@ def test_words_for_null_stay_in_columns_of_text() -> None:
 def test_a_dataset_is_cut_into_parts(store: Datastore) -> None:
     """By position, or by chance, which a seed repeats; no row and no file is in two parts."""
     files = Dataset.File.from_files(store.path("**/*.csv"))
-    assert files.take(1).to_path() == ["/a.csv"]
-    assert files.skip(1).to_path() == ["/b.csv"]
+    assert files.take(1).to_path() == ["/tables/2024/a.csv"] == files.to_path()[:1]
+    assert files.skip(1).to_path() == files.to_path()[1:] != []
+    for folder in ("", "x", "y"):
+        (Path(store.root) / "deep" / folder).mkdir(parents=True, exist_ok=True)
+        (Path(store.root) / "deep" / folder / "one").touch()
+    deep = Dataset.File.from_files(store.path("deep/**"))
+    for one in (deep.take(3), dataset_of_record(deep.skip(0).record())):
+        assert one.to_path() == deep.to_path() == ["/one", "/x/one", "/y/one"]
+        assert len({*one.download()}) == 3
     rows = Dataset.Tabular.register_pandas_dataframe(
         pd.DataFrame({"n": range(100)}), store, "hundred"
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def to_stderr(line: str) -> None:
     """Show a line; the work goes on where stderr is closed or cannot be written."""
     if sys.stderr is not None:  # Python's value for a stream that was closed before the start
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # it was closed since, or cannot write a letter
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
 

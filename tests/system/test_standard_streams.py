@@ -66,9 +66,12 @@ def test_a_stream_of_another_program_is_left_alone(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_line_for_a_closed_stderr_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None is what Python has for it."""
-    monkeypatch.setattr(sys, "stderr", None)
-    to_stderr("nobody reads this")
+    """None is what Python has for it, unless it was closed later."""
+    closed = io.StringIO()
+    closed.close()
+    for stderr in (None, closed):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        to_stderr("nobody reads this")
 
 
 def test_what_cannot_say_whether_it_is_a_terminal_is_none() -> None:

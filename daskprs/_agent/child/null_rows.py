@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from numbers import Number
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 NULLABLE = {"b": "boolean", "i": "Int", "u": "UInt"}
 """Types of pandas that hold nulls, by the kind of NumPy's types that hold none."""
-NAMES = (str, int, float, np.integer, np.floating, np.bool_)
+NAMES = (str, Number, np.bool_)
 """Types of the names of columns that are the same as text in each output."""
 
 

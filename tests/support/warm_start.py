@@ -73,7 +73,7 @@ PROGRAMS = {
     "daskprs._cli.driver_process": "program",
     "dask": "dask",
     "distributed.cli.dask_worker": "dask",
-    "daskprs._serve.served_job": "service",
+    "daskprs._serve.job_process": "service",
 }
 """Kinds of programs, by the module that is run."""
 OF_SERVICE = "daskprs._serve"

@@ -146,6 +146,14 @@ class JobFolder:
         """Return the path of the folder while it is removed, beside its own."""
         return self.path.with_name(f".{self.path.name}{DOOMED}")
 
+    def moved(self, place: str, then: str) -> str:
+        """Return where a recorded place is now, which has moved with the folder if it was in it.
+
+        `then` is where the folder was.
+        """
+        path = Path(place)
+        return str(self.path / path.relative_to(then)) if path.is_relative_to(then) else place
+
     def create(self, *, shared: bool = False) -> str:
         """Make the job folder and its subfolders.
 

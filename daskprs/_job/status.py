@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +19,7 @@ from daskprs.errors import JobFolderError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from daskprs._folders.job_folder import JobFolder
     from daskprs._report.job_view import View
@@ -190,10 +190,9 @@ def _result(folder: JobFolder, record: dict[str, Any]) -> ParallelRunResult:
 
 
 def _moved_places(folder: JobFolder, record: dict[str, Any]) -> dict[str, str]:
-    """Return the places in the job folder, which may have moved since they were recorded."""
-    then = Path(record["job_dir"])
-    inside = (name for name in PATHS if Path(record[name] or "").is_relative_to(then))
-    return {name: str(folder.path / Path(record[name]).relative_to(then)) for name in inside}
+    """Return the recorded places, where those in the job folder may have moved with it."""
+    then = record["job_dir"]
+    return {name: folder.moved(record[name], then) for name in PATHS if record[name]}
 
 
 def _status(who: str | None, history: History, result: ParallelRunResult | None) -> str:

@@ -363,16 +363,16 @@ class History:
                 self.published.add(epoch)
             case ["ended", dict(ended)]:
                 self.ended = ended
-                self._follow(Path(str(ended.get("job_dir") or self._folder.path)))
+                self._follow(str(ended.get("job_dir") or self._folder.path))
             case _:
                 self._read_beginning(record, journal, epoch)
 
-    def _follow(self, then: Path) -> None:
+    def _follow(self, then: str) -> None:
         """Take an output in the job folder for moved with the folder, which was there then."""
-        for place, one in enumerate(self.publications if then != self._folder.path else ()):
-            if one.target.is_relative_to(then):
-                target = self._folder.path / one.target.relative_to(then)
-                self.publications[place] = one._replace(target=target)
+        self.publications = [
+            one._replace(target=Path(self._folder.moved(str(one.target), then)))
+            for one in self.publications
+        ]
 
     def _read_beginning(self, record: list[Any], journal: Path, epoch: int) -> None:
         """Read a record of an epoch as a whole, or of what becomes of earlier ones."""

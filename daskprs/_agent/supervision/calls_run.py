@@ -26,7 +26,7 @@ began at the same time also end so."""
 class CallsRun(LeaseRun):
     """The supervisor's record of an order; outcomes arrive in any order.
 
-    The agent makes so many calls at a time.
+    `calls` is the number of calls that the agent makes at a time.
     """
 
     def __init__(

@@ -183,8 +183,16 @@ def _pattern(path: str) -> str:
     return path + (".*" if path.endswith("/") else "")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HOME)))
+NOT_OF_THE_SITE = [HOME / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+
+
+@pytest.mark.parametrize(
+    "page", sorted({*PAGES, *NOT_OF_THE_SITE}), ids=lambda page: str(page.relative_to(HOME))
+)
 def test_links_to_files_lead_somewhere(page: Path) -> None:
-    """The README is read without a build, so that nobody else would notice."""
-    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+    """Nobody else would notice in pages that are read without a build of the site."""
+    for target, anchor in re.findall(r"\]\((?!https?:|#)([^)#]+)#?([^)]*)", page.read_text()):
         assert (page.parent / target).exists(), f"{page} links to {target}"
+        if anchor and page in NOT_OF_THE_SITE:
+            words = {re.sub(r"[^\w -]", "", one.lower()) for one in headings(page.parent / target)}
+            assert anchor in {one.replace(" ", "-") for one in words}, f"{page}: {target}#{anchor}"

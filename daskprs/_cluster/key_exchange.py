@@ -406,8 +406,13 @@ class KeyExchange:
         """Wait for the first of some tasks, or a moment; raise the error of any task."""
         # `wait` takes the current client of the thread, which may be another one. A lost connection
         # cancels the futures; `check` raises the error that says so.
-        with suppress(TimeoutError, CancelledError), self._client.as_current():
-            wait(list(begun), timeout=LOOK_EVERY_S, return_when="FIRST_COMPLETED")
+        with suppress(CancelledError), self._client.as_current():
+            try:
+                wait(list(begun), timeout=LOOK_EVERY_S, return_when="FIRST_COMPLETED")
+            except TimeoutError as late:
+                # `wait` keeps this error in a frame of its traceback, which would hold all callers
+                # and the collection until Python's next collection of garbage.
+                late.__traceback__ = None
         self.check(begun)
         over = {future for future in begun if future.status == "finished"}
         return begun - over, len(over)

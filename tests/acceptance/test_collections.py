@@ -8,7 +8,7 @@ import signal
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -301,15 +301,16 @@ def test_persisted_partitions_are_used_where_they_lie(
 
 @pytest.mark.parametrize("options", [{}, {"allowed_failed_count": 0}, {"partition_keys": "number"}])
 def test_persisted_partitions_go_with_the_last_name_of_the_caller(
-    tmp_path: Path, client: Client, options: dict[str, Any]
+    tmp_path: Path, client: Client, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job lets go of them at its end, not at Python's next collection of garbage."""
+    monkeypatch.setattr("daskprs._cluster.key_exchange.LOOK_EVERY_S", 0.001)  # each look is late
     is_to_fail = "allowed_failed_count" in options
     persisted = client.persist(Made(tmp_path).frame(2))
     gc.disable()
     try:
-        with suppress(daskprs.ParallelRunFailed):
-            script = (lambda _: 1 / 0) if is_to_fail else len
+        with pytest.raises(daskprs.ParallelRunFailed) if is_to_fail else nullcontext():
+            script = (lambda _: 1 / 0) if is_to_fail else (lambda rows: rows)
             job(persisted, script, tmp_path, client=client, run_max_try=1, **options)
         assert client.futures
         del persisted

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack
 from daskprs._options.arguments import MoreOptions, default, named
 from daskprs._options.run_options import RunOptions
 from daskprs._options.site_defaults import options_of_call
+from daskprs._system.interrupts import held_back
 from daskprs.errors import FramesCut
 
 if TYPE_CHECKING:
@@ -196,8 +197,9 @@ def parallel_run(
 
         early = RunOptions.from_names(**given)
         with prestart(early, client, partial(options_of_call, given)) as final:
-            from daskprs._job.job import Job
-            from daskprs._job.request import check_call
+            with held_back():
+                from daskprs._job.job import Job
+                from daskprs._job.request import check_call
 
             return Job(check_call(data, script, final, **places)).run()
 
@@ -266,9 +268,10 @@ def start(
     with ExitStack() as ahead:
         early = RunOptions.from_names(**given)
         final = ahead.enter_context(prestart(early, client, partial(options_of_call, given)))
-        from daskprs._job.inline_call import refuse_inline
-        from daskprs._job.parallel_run import ParallelRun
-        from daskprs._job.request import check_call
+        with held_back():
+            from daskprs._job.inline_call import refuse_inline
+            from daskprs._job.parallel_run import ParallelRun
+            from daskprs._job.request import check_call
 
         refuse_inline(final, "and start() returns before the job ends. Call parallel_run")
         call = check_call(data, script, final, **places, blocks=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs._inputs.files.suffixes import TableKind
+from daskprs._system.interrupts import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +27,17 @@ def open_table(
     """
     match kind:
         case TableKind.PARQUET:
-            from daskprs._inputs.parquet import ParquetSource
+            with held_back():
+                from daskprs._inputs.parquet import ParquetSource
 
             return ParquetSource(files, reading)
         case TableKind.DELIMITED:
-            from daskprs._inputs.delimited.source import DelimitedSource
+            with held_back():
+                from daskprs._inputs.delimited.source import DelimitedSource
 
             return DelimitedSource(files, reading)
         case TableKind.JSON_LINES:
-            from daskprs._inputs.text.json_lines import JsonLinesSource
+            with held_back():
+                from daskprs._inputs.text.json_lines import JsonLinesSource
 
             return JsonLinesSource(files, reading)

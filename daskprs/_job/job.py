@@ -162,7 +162,8 @@ class Job:
     def _prepare_and_run(self) -> JobEnd:
         call = self._call
         if isinstance(call.client, str) and not self._is_inline:
-            from daskprs._cluster.connect import check_scheduler
+            with held_back():
+                from daskprs._cluster.connect import check_scheduler
 
             check_scheduler(call.client)
         call.folder.refuse_files_in_the_way()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from daskprs._system.interrupts import held_back
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,8 +30,9 @@ class JobCluster(ExitStack):
         """Yield the client of the job, and close it after the block unless it is kept."""
         # Dask takes half a second to import: the zygote does as much at the same time. Not in a
         # thread of our own: Dask takes the one that imports it for the main thread.
-        from daskprs._cluster.connect import connected, outside_pool
-        from daskprs._cluster.lost_cluster import lost_cluster_named
+        with held_back():
+            from daskprs._cluster.connect import connected, outside_pool
+            from daskprs._cluster.lost_cluster import lost_cluster_named
 
         if self._kept is not None:
             yield self._kept

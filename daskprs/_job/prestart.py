@@ -12,6 +12,7 @@ from daskprs._agent.protocol.messages import INLINE
 from daskprs._agent.script.checked_preload import check_preload
 from daskprs._agent.supervision.zygote import started_ahead
 from daskprs._options.client_rules import current_client
+from daskprs._system.interrupts import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +46,8 @@ def prestart(
     with started_ahead(*early):
         # NumPy starts threads, and ends the import where a limit has left none. The zygote, which
         # needs threads a moment later, says which limit that is.
-        import numpy  # noqa: F401, ICN001
+        with held_back():
+            import numpy  # noqa: F401, ICN001
 
         options = final()
         if options.start_method != INLINE and _zygote(options) == early:

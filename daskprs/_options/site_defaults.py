@@ -17,6 +17,7 @@ from daskprs._folders.job_folder import ROOT, default_path
 from daskprs._options.rules import check_root
 from daskprs._options.run_options import BESIDE_OUTPUT, OF_TEXT, TABLE, RunOptions
 from daskprs._suggest import did_you_mean
+from daskprs._system.interrupts import held_back
 from daskprs.errors import OptionError
 
 SECTION = "daskprs"
@@ -65,7 +66,8 @@ def site_defaults() -> dict[str, Any]:
 
 def _section() -> dict[str, Any]:
     """Return the options and the root of jobs by Dask's config, checked, by name."""
-    import dask
+    with held_back():
+        import dask
 
     section = dask.config.get(SECTION, None) or {}
     if not isinstance(section, Mapping):

@@ -98,7 +98,8 @@ def sigterm_handled() -> Iterator[None]:
 def held_back() -> Iterator[None]:
     """Hold back signals during the block, and handle them at its end.
 
-    For steps of milliseconds at most: a second Ctrl-C waits as well.
+    For steps of milliseconds at most, since a second Ctrl-C waits as well, and for the import of
+    packages: one that is interrupted stays half imported, and no later import mends that.
     """
     came: list[Callable[[], Any]] = []
     try:

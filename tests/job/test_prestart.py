@@ -21,6 +21,7 @@ from daskprs.errors import AgentError, OptionError
 
 if TYPE_CHECKING:
     import types
+    from pathlib import Path
 
 
 pytestmark = pytest.mark.cold
@@ -79,6 +80,38 @@ def test_nothing_is_left_where_ctrl_c_comes_while_it_starts() -> None:
     finally:
         sys.setprofile(None)
         signal.signal(signal.SIGINT, handler)
+
+
+def test_ctrl_c_while_packages_are_imported_leaves_them_whole(tmp_path: Path) -> None:
+    """Python keeps the modules of a half imported package, and its next import fails."""
+    (tmp_path / "table.csv").write_text("a\n1\n")
+    program = """
+import signal, sys
+import daskprs
+
+pressed = ["pandas.core.api", "distributed.core"]
+
+class Press:
+    @staticmethod
+    def find_spec(name, *_):
+        if name in pressed:
+            pressed.remove(name)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Press)
+interrupted = 0
+while True:
+    try:
+        result = daskprs.parallel_run("table.csv", lambda rows: rows, progress=False)
+        break
+    except KeyboardInterrupt:
+        interrupted += 1
+print(interrupted, pressed, len(result.to_pandas()))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (told.stdout, told.stderr) == ("2 [] 1\n", "")
 
 
 def test_the_end_of_a_call_leaves_what_others_have_started() -> None:

@@ -255,3 +255,27 @@ def test_each_folder_of_modules_is_looked_at_once(monkeypatch: pytest.MonkeyPatc
     assert not [one for one in files.intersection(asked) if "site-packages" in one]
     assert max(map(asked.count, folders)) == 1
     assert looked < len(folders) / 4 + 2 * links
+
+
+CELL = """
+class Rounder:
+    def run(self, rows):
+        return rows[rows["n"].isin(KEPT)].round(PLACES)
+"""
+
+
+def digest_in_kernel(pid: int, *kept: int, cell: str = CELL) -> str:
+    """Return the digest of the script of a cell, as the kernel with this number has it."""
+    names = {"__name__": "__main__", "KEPT": set(kept), "PLACES": 2}
+    exec(compile(cell, f"/ipykernel_{pid}/1.py", "exec"), names)  # noqa: S102 - the text above
+    script = check_script(names["Rounder"](), None)
+    return str(script.fingerprint()["object"])
+
+
+def test_a_restarted_kernel_has_the_same_script() -> None:
+    """In other lines of another cell, with another name for its class, and sets in any order."""
+    assert list({0, 8}) != list({8, 0})
+    first = digest_in_kernel(1, 0, 8)
+    assert digest_in_kernel(2, 8, 0) == digest_in_kernel(2, 8, 0, cell=f"# run me\n{CELL}") == first
+    assert digest_in_kernel(1, 0, 9) != first
+    assert digest_in_kernel(1, 0, 8, cell=CELL.replace("PLACES", "3")) != first

@@ -13,6 +13,7 @@ import pytest
 from daskprs._output.rows.definitions import MOST_PARTS, digest_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 KINDS = '''
@@ -132,6 +133,16 @@ def test_a_global_that_was_changed_later_is_another_definition() -> None:
 def test_what_cannot_be_compared_has_no_digest(value: str) -> None:
     """So that it equals no other one."""
     assert not digest(KINDS.replace("SCALE = 2", f"SCALE = {value}"))
+
+
+def test_a_function_without_a_name_is_looked_into() -> None:
+    """As one that a decorator of another module has made: its module does not find it again."""
+
+    def times(factor: int) -> Callable[[int], int]:
+        return lambda n: n * factor
+
+    assert digest_of(times(2), {}.__contains__) == digest_of(times(2), {}.__contains__) != ""
+    assert digest_of(times(2), {}.__contains__) != digest_of(times(3), {}.__contains__)
 
 
 @pytest.mark.long

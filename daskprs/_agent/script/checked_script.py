@@ -40,6 +40,7 @@ from daskprs._agent.script.snapshot import (
     unpack,
 )
 from daskprs._output.journal.changes import is_log
+from daskprs._output.rows.definitions import digest_of
 from daskprs._suggest import nearest
 from daskprs.errors import Option, ScriptError
 
@@ -72,6 +73,8 @@ class CheckedScript:
     """The script in it, relative to it."""
     module: str | None = None
     pickled: bytes | None = None
+    digest: str = ""
+    """The digest of what `pickled` holds."""
     sources: tuple[SourceText, ...] = ()
     """The code that `pickled` holds, as its author wrote it."""
     packages: tuple[PackageFolder, ...] = ()
@@ -128,8 +131,7 @@ class CheckedScript:
         """
         ours = {} if self.root is None else dict.fromkeys(own_output(self.root), "")
         files = {path: one for path, one in self._digests.items() if not is_log(path)}
-        pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
-        return {"name": self.name, "files": files | ours, "object": pickled}
+        return {"name": self.name, "files": files | ours, "object": self.digest}
 
     def is_input(self, path: str) -> bool:
         """Say whether a file in the source directory is there, and does not travel as input."""
@@ -341,12 +343,13 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
     _check_run(name, yields=inspect.isasyncgenfunction(run), takes_one=takes_one(bound))
     own = OwnModules(script, root)
-    pickled, sources = _pickled(whole, name, own)
+    pickled, digest, sources = _pickled(whole, name, own)
     names = _names_in(getattr(inspect.unwrap(bound), "__code__", None))
     return CheckedScript(
         name,
         root,
         pickled=pickled,
+        digest=digest,
         sources=sources,
         packages=own.packages,
         names=names,
@@ -516,13 +519,18 @@ class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is 
         return super().reducer_override(value) if by_name is None else by_name
 
 
-def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, tuple[SourceText, ...]]:
-    """Return cloudpickle's bytes of an entry script, and the text of the code in them."""
+def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, str, tuple[SourceText, ...]]:
+    """Return cloudpickle's bytes of an entry script, a digest, and the text of the code in them.
+
+    The digest is the same in another process, such as the kernel of a notebook after its restart:
+    the bytes have the names of files and cells, random names of classes, and sets in any order.
+    """
     file = io.BytesIO()
     pickler = _CodePickler(file)
     try:
         with own.by_value():
             pickler.dump(script)
+            digest = digest_of(script, lambda _: False)
     except Exception as error:  # any class of the caller has its own error where it has no pickle
         msg = (
             f"{name} cannot be sent to the agents: {type(error).__name__}: {error}. Make what it "
@@ -530,7 +538,9 @@ def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, tuple[Sour
         )
         raise ScriptError(msg) from error
     sources = (_source_of(one) for one in sorted(pickler.files) if not own.installed(one))
-    return file.getvalue(), tuple(source for source in sources if source.text)
+    pickled = file.getvalue()
+    digest = digest or hashlib.sha256(pickled).hexdigest()[:24]
+    return pickled, digest, tuple(source for source in sources if source.text)
 
 
 def _source_of(file: str) -> SourceText:

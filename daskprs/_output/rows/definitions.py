@@ -51,7 +51,7 @@ def digest_of(value: Any, is_own: Callable[[str], bool]) -> str:
     """Return the digest of a class, a function or a module; empty if it has none.
 
     `is_own` says, for the name of a module, whether its definitions are looked into. All others
-    count by their names.
+    count by their names, unless they have none by which cloudpickle would find them again.
     """
     parts = _Parts(is_own)
     try:
@@ -79,12 +79,14 @@ class _Parts:
             msg = "a definition of too many parts"
             raise ValueError(msg)
         kind = type(value)
-        if kind in _PLAIN:
+        if kind is bytes:  # of an array, they may be many
+            self._note(kind.__name__, value)
+        elif kind in _PLAIN:
             self._note(kind.__name__, repr(value))
         elif kind is tuple:
             self._all("tuple", value)
         elif kind in (set, frozenset):
-            self._note(kind.__name__, *sorted(digest_of(one, self._is_own) or "?" for one in value))
+            self._note(kind.__name__, *sorted(map(self._of_one, value)))
         elif kind is CodeType:
             self._all("code", [getattr(value, name) for name in _CODE])
         elif id(value) in self._seen:
@@ -94,12 +96,18 @@ class _Parts:
             self._kept.append(value)
             self._object(value)
 
+    def _of_one(self, value: Any) -> str:
+        """Return the digest of a value whose place among others says nothing."""
+        parts = _Parts(self._is_own)
+        parts.add(value)
+        return parts.digest.hexdigest()
+
     def _object(self, value: Any) -> None:
         match value:
-            case type() | FunctionType() if self._is_own(value.__module__):
+            case type() | FunctionType() if self._is_own(value.__module__) or not _has_name(value):
                 self._note(type(value).__name__, value.__module__, value.__qualname__)
                 self._class(value) if isinstance(value, type) else self._function(value)
-            case ModuleType() if self._is_own(value.__name__):
+            case ModuleType() if self._is_own(value.__name__) or not _has_name(value):
                 self._names("module", vars(value))
             case ModuleType():
                 self._note("named", value.__name__)
@@ -119,6 +127,7 @@ class _Parts:
         known = value.__globals__
         self._names("globals", {name: known[name] for name in used if name in known})
         parts = [value.__code__, value.__defaults__, value.__kwdefaults__, value.__closure__]
+        parts.append(value.__annotations__)  # by which a script asks for the context
         self._all("function", [*parts, vars(value)])
 
     def _names(self, word: str, names: Any) -> None:
@@ -133,10 +142,15 @@ class _Parts:
         for value in values:
             self.add(value)
 
-    def _note(self, *words: str) -> None:
+    def _note(self, *words: str | bytes) -> None:
         for word in words:
-            body = word.encode("utf-8", "backslashreplace")
+            body = word if isinstance(word, bytes) else word.encode("utf-8", "backslashreplace")
             self.digest.update(len(body).to_bytes(8, "little") + body)
+
+
+def _has_name(value: Any) -> bool:
+    """Say whether cloudpickle sends the name of a definition in place of it."""
+    return bool(cloudpickle._should_pickle_by_reference(value))  # noqa: SLF001 - no public way
 
 
 def _held(value: Any) -> list[Any]:
@@ -165,6 +179,7 @@ def _reduced(value: Any) -> list[Any]:
     own = copyreg.dispatch_table.get(type(value))
     reduced: Any = own(value) if own else value.__reduce_ex__(4)
     if isinstance(reduced, str):  # a function in a wrapper of C, which pickle writes by its name
-        return [type(value), reduced, getattr(value, "__wrapped__", None)]
+        wrapped = getattr(value, "__wrapped__", None)
+        return [type(value), getattr(value, "__module__", None), reduced, wrapped]
     made, args, state, listed, items = (*reduced, None, None, None)[:5]
     return [type(value), made, args, state, [*(listed or ())], [*(items or ())]]

@@ -1,4 +1,4 @@
-"""From Arrow to polars, around what polars cannot take."""
+"""From Arrow to polars and back, around what one of them cannot take."""
 
 from __future__ import annotations
 
@@ -28,6 +28,34 @@ def polars_frame(table: pa.Table) -> pl.DataFrame:
             copied = [pa.concat_arrays([chunk]) for chunk in column.chunks]
             table = table.set_column(place, field, pa.chunked_array(copied, field.type))
     return pl.DataFrame(pl.from_arrow(table))
+
+
+def arrow_table(frame: pl.DataFrame) -> pa.Table:
+    """Return a frame of polars as a table.
+
+    Raise `TypeError` for a column that Arrow has no type for. In place of objects, polars would
+    give Arrow their addresses in memory.
+    """
+    import polars as pl
+
+    unknown = [name for name, dtype in frame.schema.items() if dtype == pl.Object]
+    try:
+        if not unknown:
+            return frame.to_arrow()
+    except pa.ArrowInvalid:
+        unknown = [name for name in frame.columns if not _is_known(frame.select(name))]
+        if not unknown:
+            raise
+    msg = f"the column {unknown[0]!r} is {frame.schema[unknown[0]]}, which Arrow cannot hold"
+    raise TypeError(msg)
+
+
+def _is_known(frame: pl.DataFrame) -> bool:
+    try:
+        frame.clear().to_arrow()
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _may_have_null_lists(column: pa.ChunkedArray) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from daskprs import _plugins
+from daskprs._arrow.arrow_polars import arrow_table
 from daskprs._core.stages import name_of
 from daskprs._inputs.files.discover import discover, visible
 from daskprs._inputs.files.file_list import FileList
@@ -24,6 +25,7 @@ from daskprs._inputs.source.batch_format import (
     check_columns_fit,
     check_polars,
     check_polars_holds,
+    not_in_arrow,
 )
 from daskprs._inputs.source.columns import check_columns, check_different
 from daskprs._inputs.source.read_options import check_options, refuse_options
@@ -184,7 +186,14 @@ def _open_series(series: Any, reading: ReadOptions) -> Source:
 
 
 def _open_polars(frame: Any, reading: ReadOptions) -> Source:
-    return _open_arrow(frame.to_arrow(), reading)
+    if reading.columns is not None:  # before Arrow has to hold the others
+        check_columns(reading.columns, frame.columns, "columns")
+        frame = frame.select(list(reading.columns))
+    try:
+        table = arrow_table(frame)
+    except TypeError as error:
+        raise not_in_arrow(error) from error
+    return _open_arrow(table, reading)
 
 
 def _open_lazy(frame: Any, reading: ReadOptions) -> Source:

@@ -401,6 +401,24 @@ REFUSED: dict[str, tuple[Any, BatchFormat, type[Exception], str]] = {
         InputError,
         r"column 'a' is fixed_size_list.*, which polars cannot hold.*batch_format='pyarrow'",
     ),
+    "objects in polars": (
+        pl.DataFrame({"a": pl.Series([object()], dtype=pl.Object)}),
+        "polars",
+        InputError,
+        r"column 'a' is Object, which Arrow cannot hold.*Cast it",
+    ),
+    "objects in a lazy frame": (
+        pl.LazyFrame({"a": pl.Series([object()], dtype=pl.Object)}),
+        "pandas",
+        InputError,
+        r"column 'a' is Object, which Arrow cannot hold.*Cast it",
+    ),
+    "a type that Arrow lacks": (
+        pl.DataFrame({"a": [1], "b": pl.Series([1], dtype=pl.Int128)}),
+        "pandas",
+        InputError,
+        r"column 'b' is Int128, which Arrow cannot hold.*Cast it",
+    ),
     "mixed objects": (
         pd.DataFrame({"a": [1, "x"]}),
         "polars",

@@ -222,6 +222,14 @@ def test_record_batches_are_blocks_of_rows() -> None:
     assert text_of(batch) == "1\n2\n"
 
 
+@pytest.mark.parametrize("dtype", [pl.Object, pl.Int128])
+def test_frames_of_polars_that_arrow_cannot_hold_are_refused(dtype: pl.DataType) -> None:
+    """Of objects, polars gives Arrow the addresses."""
+    frame = pl.DataFrame({"a": [1], "b": pl.Series([1], dtype=dtype)})
+    with pytest.raises(ReturnTypeError, match=f"column 'b' is {dtype}, which Arrow cannot hold"):
+        format_result(frame, SPEC)
+
+
 @pytest.mark.parametrize("header", [False, True])
 @pytest.mark.parametrize("other", [["b", "a"], ["a", "c"], ["a"]])
 def test_a_generator_whose_frames_have_different_columns_is_refused(

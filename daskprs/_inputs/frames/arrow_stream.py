@@ -16,8 +16,10 @@ from daskprs._arrow.arrow_pandas import (
     one_type,
     without_index,
 )
+from daskprs._arrow.arrow_polars import arrow_table
 from daskprs._arrow.sizes import size_bytes
 from daskprs._inputs.frames.caller_frame import FrameReader, SlicedFrame, write_arrow
+from daskprs._inputs.source.batch_format import not_in_arrow
 from daskprs._inputs.source.columns import check_columns, check_different
 from daskprs._inputs.source.given_types import with_dtypes
 from daskprs.errors import InputError, LoadError, class_name
@@ -197,10 +199,12 @@ def open_lazy(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
     import polars as pl
 
     try:
-        schema = pl.DataFrame(schema=data.collect_schema()).to_arrow().schema
+        schema = arrow_table(pl.DataFrame(schema=data.collect_schema())).schema
     except pl.exceptions.PolarsError as error:
         msg = f"data: the lazy frame cannot be computed: {type(error).__name__}: {error}"
         raise InputError(msg) from error
+    except TypeError as error:
+        raise not_in_arrow(error) from error
     return StreamSource(schema, lambda: _computed(data), size, reading)
 
 

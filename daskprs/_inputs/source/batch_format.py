@@ -143,6 +143,13 @@ def _is_list_of_none(type_: pa.DataType) -> bool:
     return bool(pa.types.is_fixed_size_list(type_)) and type_.list_size == 0
 
 
+def not_in_arrow(error: TypeError) -> InputError:
+    """Return the error for a frame of polars with a column that Arrow cannot hold."""
+    return InputError(
+        f"data: {error}, and mini-batches travel as Arrow. Cast it in the frame, or drop it."
+    )
+
+
 NOT_IN_POLARS = pa.types.is_decimal256, pa.types.is_interval, _is_list_of_none
 """Types at which polars panics."""
 

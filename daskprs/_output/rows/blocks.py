@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs._arrow.arrow_pandas import UNNAMED_INDEX, note, pandas_metadata, with_notes
+from daskprs._arrow.arrow_polars import arrow_table
 from daskprs._arrow.object_times import as_times
 from daskprs.errors import ReturnTypeError, class_name, how_to_convert
 
@@ -43,7 +44,12 @@ def blocks_of(value: Any) -> Iterator[Block]:
             yield pa.Table.from_batches([value])
         case _ if _is_of_polars(value):
             frame = value.to_frame() if hasattr(value, "to_frame") else value
-            yield from blocks_of(frame.to_arrow())
+            try:
+                table = arrow_table(frame)
+            except TypeError as error:
+                msg = f"run() returned a polars frame: {error}. Cast it to a type that Arrow has."
+                raise ReturnTypeError(msg) from None
+            yield table
         case _:
             yield from _blocks_of_stream(value)
 

@@ -300,6 +300,19 @@ def test_rows_that_cannot_be_compared_are_not_searched(tmp_path: Path) -> None:
     assert result.items == (64, 63, 1)
 
 
+def test_categories_of_fewer_rows_are_no_other_rows(tmp_path: Path) -> None:
+    """Half of the rows may have fewer of them; their order and that of their numbers may differ."""
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        if 21 in set(rows["n"]):
+            raise ValueError("bad 21")
+        return pd.DataFrame({"kind": (9 - rows["n"] // 7).astype("category")})
+
+    result = score(tmp_path, table(32, {}), run, start_method="inline")
+    assert result.items == (32, 31, 1)
+    assert result.to_pandas()["kind"].tolist() == [9 - n // 7 for n in range(32) if n != 21]
+
+
 def test_failed_rows_of_any_kind_are_in_the_table(tmp_path: Path) -> None:
     """Types that differ in a mini-batch or from one to the next, names that we use, odd texts."""
     data = table(96, {5: "raises", 6: "raises", 40: "raises"})

@@ -17,7 +17,7 @@ HEADER = f"Traceback {MOST_RECENT}"
 GROUP = "  + Exception Group Traceback"
 _LIBRARIES = (
     re.compile(r"/(?:site|dist)-packages/(\w+)"),
-    re.compile(r"^(\w+)/.*\.pyx$"),  # Cython
+    re.compile(r"^(\w+)/.*\.p(?:yx|xi)$"),  # Cython
     re.compile(r"(?:/lib(?:64)?/python3\.\d+/|^<frozen )()"),
 )
 _WHOLE_LINE = re.compile(r"^(    +)(.*)\n\1(\^+)\n", re.MULTILINE)

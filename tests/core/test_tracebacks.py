@@ -99,6 +99,8 @@ def test_the_deepest_line_of_the_script_is_named() -> None:
     assert deepest_line(printed(caught_too.value)).endswith(': json.loads("x")')
     cell = "Traceback (most recent call last):\n  Cell In[3], line 2, in run\n    1 / 0\n"
     assert deepest_line(cell) == "Cell In[3], line 2, in run: 1 / 0"
+    compiled = '  File "pyarrow/error.pxi", line 92, in pyarrow.lib.check_status\n'
+    assert deepest_line(cell + compiled) == "Cell In[3], line 2, in run: 1 / 0"
 
 
 def test_marks_below_a_whole_line_go() -> None:

@@ -319,6 +319,7 @@ def test_a_result_looks_at_no_part_that_is_done(
         (pd.DataFrame({"a": [1, 2, "x"]}), r"column 'a' \(object\) .* row 2 shows, a str"),
         ([1, "x"], r"column 'result' \(object\) .* row 1 shows, a str"),
         ([1j], r"column 'result' \(object\) .* row 0 shows, a complex"),
+        (["\ud800"], r"row 0 shows, a str: 'utf-8' codec can't encode .* surrogates not allowed"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns 'a'"),
         (pd.DataFrame(index=[0, 1]), "rows without columns"),
         (

@@ -17,6 +17,7 @@ from daskprs._agent.child.package_folders import hint_at_packages
 from daskprs._agent.child.pandas_changes import hint_at_pandas
 from daskprs._agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
 from daskprs._core.outcomes import Failure
+from daskprs._core.tracebacks import library_of
 from daskprs._system.masks import masked
 from daskprs._system.scarcity import explain
 from daskprs.errors import OURS, AgentError, LoadError, ReturnTypeError
@@ -115,10 +116,19 @@ def may_pass(error: BaseException) -> bool:
 
 
 def _says_it_all(error: BaseException) -> bool:
-    """Say whether an error is one of daskprs, so that a traceback adds nothing."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = all(frame.filename.startswith(OURS) for frame in frames)
-    return isinstance(error, SAYS_ALL) and error.__cause__ is None and ours
+    """Say whether an error is one of daskprs, so that a traceback adds nothing.
+
+    At what `run` returned, a library may have failed, whose reason is in the message.
+    """
+    if not isinstance(error, SAYS_ALL):
+        return False
+    of_value = isinstance(error, ReturnTypeError)
+    links: list[BaseException] = [error]
+    while of_value and links[-1].__cause__ is not None:
+        links.append(links[-1].__cause__)
+    files = [file for one in links for file, *_ in traceback.extract_tb(one.__traceback__)]
+    ours = all(file.startswith(OURS) or (of_value and library_of(file)) for file in files)
+    return links[-1].__cause__ is None and ours
 
 
 def _limit(error: BaseException) -> str:

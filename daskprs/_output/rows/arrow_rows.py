@@ -180,4 +180,5 @@ def first_unfit(column: pd.Series[Any]) -> int:
 
 
 def _short(error: Exception) -> str:
-    return str(error.args[0] if error.args else error).splitlines()[0].rstrip(".")
+    whole = isinstance(error, UnicodeError) or not error.args  # its first argument is "utf-8"
+    return str(error if whole else error.args[0]).splitlines()[0].rstrip(".")

@@ -89,6 +89,8 @@ SCRIPT, INPUT, PROCESSES, FAILURES, TIMES, OUTPUT, THE_JOB = GROUPS = (
 OF_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
 OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
 """Options that only text has, and those that only a data set has."""
+OF_CALL = ("client", "job_dir", "output_dir", "detach")
+"""Parameters of a call that are no options."""
 OF_ROWS = ("keep_rows", "include_columns", "schema")
 """Options of what `run` returns."""
 BESIDE_OUTPUT = (*OF_TEXT, "append_row_file_name", "output_format", "output_single_file")
@@ -169,7 +171,7 @@ def option(
 
 
 def _no_option(name: str) -> OptionError:
-    return OptionError(f"{name}: there is no such option.{hint_at(name, TABLE)}")
+    return OptionError(f"{name}: there is no such option.{hint_at(name, [*TABLE, *OF_CALL])}")
 
 
 # Its fields are the table of options: checks, the command line, the reference and `plan` come from

@@ -808,3 +808,6 @@ def test_misspelt_options_get_the_nearest_name() -> None:
     for call in (daskprs.plan, lambda data, **given: daskprs.parallel_run(data, same, **given)):
         with pytest.raises(OptionError, match=r"no such option\. Did you mean delimiter\?"):
             call(FRAME, **misspelt)
+    for wrong, right in {"jobdir": "job_dir", "clinet": "client"}.items():
+        with pytest.raises(OptionError, match=f"no such option. Did you mean {right}?"):
+            daskprs.parallel_run(FRAME, same, **{wrong: "x"})  # type: ignore[arg-type]

@@ -31,6 +31,16 @@ COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 client: httpx.AsyncClient
 
 
+class NoServerError(ConnectionError):
+    """Nothing answers: the request was not sent, and the server may be up again soon.
+
+    daskprs pauses for this status, and charges nothing. Else each request that is tried while a
+    server is away would end without an answer.
+    """
+
+    status_code = 503
+
+
 async def init() -> None:
     """Open the connections, which all calls of the process share."""
     global client  # noqa: PLW0603 - the entry script has functions only
@@ -51,9 +61,9 @@ async def run(rows: pd.DataFrame, context: MiniBatchContext) -> list[str]:
     await context.permit(tokens=expected_tokens(body))
     try:
         answer = await client.post(url, json=body)
-    except httpx.ConnectError as error:  # whose traceback has nothing but httpx in it
-        told = f"nothing answers at {client.base_url} ({error})"
-        raise ConnectionError(told) from None
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # in whose traceback is only httpx
+        told = f"nothing answers at {client.base_url} ({error or type(error).__name__})"
+        raise NoServerError(told) from None
     if answer.status_code in AGAIN or answer.is_server_error:
         # It is sent again: at once, or when the server has said, if it is busy.
         told = f"the server answers {answer.status_code}: {answer.text[:SHOWN]}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -26,7 +27,17 @@ BYTES_PER_TOKEN = 4
 """Of English text; the answer says how many tokens there were."""
 SHOWN = 500
 """Characters of an answer that an error shows."""
-COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
+COUNTED = (
+    "prompt_tokens",
+    "completion_tokens",
+    "input_tokens",
+    "output_tokens",
+    "total_tokens",
+)
+"""Those of an answer; the third and the fourth are the first two of ``/v1/responses``."""
+MOST_OF_AN_ANSWER = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+ENCODED = re.compile(r"[A-Za-z0-9+/_-]{1000,}")
+"""Pictures, sounds and documents in base64: their bytes say nothing about their tokens."""
 
 client: httpx.AsyncClient
 
@@ -112,6 +123,7 @@ def usage_in(content: Any) -> dict[str, int]:
 
 def expected_tokens(body: dict[str, Any]) -> int:
     """Return about how many tokens a request costs: its own, and the most of an answer."""
-    told = (body.get(name) for name in ("max_completion_tokens", "max_tokens"))
+    told = (body.get(name) for name in MOST_OF_AN_ANSWER)
     most = next((one for one in told if type(one) is int and one > 0), 0)
-    return len(json.dumps(body)) // BYTES_PER_TOKEN + most
+    sent = ENCODED.sub("", json.dumps(body, ensure_ascii=False))
+    return len(sent.encode("utf-8", "replace")) // BYTES_PER_TOKEN + most

@@ -50,6 +50,8 @@ def test_what_a_server_does_not_count_loses_no_answer(asked: Asked) -> None:
     """Some leave out numbers, or write null."""
     full = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
     assert asked(json.dumps({"usage": full})) == ({"usage": full}, full)
+    responses = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+    assert asked(json.dumps({"usage": responses}))[1] == responses
     odd = {"prompt_tokens": 3, "completion_tokens": None, "total_tokens": None}
     assert asked(json.dumps({"usage": odd}))[1] == {"prompt_tokens": 3}
     for usage in (None, {}, [5], {"total_tokens": 7.5}, {"total_tokens": -1}):
@@ -73,5 +75,18 @@ def test_the_most_tokens_of_an_answer_are_expected() -> None:
     """What is no number of tokens is left to the server, which says what is wrong."""
     assert ask.expected_tokens({"max_tokens": 100}) == 104
     assert ask.expected_tokens({"max_tokens": 100, "max_completion_tokens": 500}) > 500
+    assert ask.expected_tokens({"max_output_tokens": 500}) > 500
     for odd in ("many", -1, None, 1.5):
         assert ask.expected_tokens({"max_tokens": odd}) < 10
+
+
+def test_a_request_counts_by_its_text() -> None:
+    """A picture of a megabyte is no million of characters; text counts as it is sent."""
+    words = "seven words of a text are sent"
+    picture = {"url": "data:image/png;base64," + "iVBORw0KGgo+/" * 100_000}
+    tokens = ask.expected_tokens({"content": [{"text": words}, {"image_url": picture}]})
+    assert 15 < tokens < 40
+    assert ask.expected_tokens({"content": "日本" * 400}) == ask.expected_tokens(
+        {"content": "word a" * 400}
+    )
+    assert ask.expected_tokens({"content": "\ud83d"}) > 3

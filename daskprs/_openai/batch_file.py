@@ -24,6 +24,8 @@ TYPES = {"custom_id": str, "method": str, "url": str, "body": dict}
 NAMES = {str: "a text", dict: "an object"}
 SUCCESS = range(200, 300)
 """The status codes of answers that are no errors."""
+NO_NUMBERS = (b"NaN", b"Infinity")
+"""What Python reads as numbers, and JSON has no words for; a text may have these letters, too."""
 SHOWN = 100
 
 
@@ -114,6 +116,13 @@ class BatchFile:
             )
         if request["body"].get("stream"):
             raise self._refused(number, "the body asks for a stream. Leave out its key stream.")
+        if any(one in line for one in NO_NUMBERS):
+            try:
+                json.dumps(request["body"], allow_nan=False)
+            except ValueError:
+                raise self._refused(
+                    number, "the body has NaN or Infinity, unknown to JSON."
+                ) from None
         return request
 
     def _refused(self, number: int, why: str) -> UsageError:

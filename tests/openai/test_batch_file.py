@@ -45,6 +45,7 @@ def values_in(path: Path) -> list[Any]:
         ({**REQUEST, "custom_id": "b", "method": "GET"}, "method is 'GET'. Only POST"),
         ({**REQUEST, "custom_id": "b", "url": "http://x/v1"}, "Write a path, as /v1/embeddings."),
         ({**REQUEST, "custom_id": "b", "body": {"stream": True}}, "asks for a stream"),
+        ({**REQUEST, "custom_id": "b", "body": {"top_p": float("nan")}}, "NaN or Infinity"),
         (REQUEST, "line 3: line 1 has the custom_id 'a', too."),
     ],
 )

@@ -17,7 +17,7 @@ import click
 from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from daskprs._job.flags import flagged
 from daskprs._options.rules import removed_directory
-from daskprs._system.interrupts import sigterm_handler
+from daskprs._system.interrupts import Terminated, sigterm_handler
 from daskprs._system.standard_streams import drop_stdout, drop_unwritten, to_stderr
 from daskprs.errors import (
     DaskprsError,
@@ -81,6 +81,8 @@ def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
         _exit(EXIT_USAGE, f"daskprs: {error.worded(form)}")
     except (ParallelRunFailed, ParallelRunInterrupted, ParallelRunCanceled) as error:
         _exit(CODES[type(error)], str(error))
+    except Terminated:  # before there was a job, or after it
+        _exit(EXIT_INTERRUPTED, "daskprs: interrupted by SIGTERM.")
     except KeyboardInterrupt:
         _exit(EXIT_CANCELED, "daskprs: interrupted.")
     except DaskprsError as error:

@@ -16,7 +16,9 @@ from click.testing import CliRunner, Result
 
 import daskprs
 from daskprs._cli import main
+from daskprs._cli.exit_codes import every_end
 from daskprs._cli.options import HEADINGS
+from daskprs._core.ending import EXIT_CANCELED, EXIT_INTERRUPTED
 from daskprs._options.run_options import RunOptions
 from tests.support.cases import mostly_long
 
@@ -293,6 +295,20 @@ def test_signals_are_as_before() -> None:
     before = signal.getsignal(signal.SIGTERM)
     call("plan", "table.csv")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_before_there_is_a_job_asks_to_try_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A supervisor resumes by the exit code; Ctrl-C says that nobody wants the job any more."""
+    for number, code in ((signal.SIGTERM, EXIT_INTERRUPTED), (signal.SIGINT, EXIT_CANCELED)):
+        with pytest.raises(SystemExit) as ended, every_end():
+            signal.raise_signal(number)
+        assert ended.value.code == code
+    assert capsys.readouterr().err.splitlines() == [
+        "daskprs: interrupted by SIGTERM.",
+        "daskprs: interrupted.",
+    ]
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "resume", "retry-failed"])

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
@@ -76,9 +76,11 @@ def stacked(*adds: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add_all
 
 
-def options(names: Iterable[str]) -> Callable[[Any], Any]:
-    """Return a decorator that gives a command these options."""
-    return stacked(*map(_option, names))
+def options(
+    names: Iterable[str], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[[Any], Any]:
+    """Return a decorator that gives a command these options, some with defaults of its own."""
+    return stacked(*(_option(name, defaults.get(name)) for name in names))
 
 
 def client(text: str) -> Callable[[Any], Any]:
@@ -106,9 +108,9 @@ SECRETS = repeated(
 )
 
 
-def _option(name: str) -> Callable[[Any], Any]:
+def _option(name: str, default: Any = None) -> Callable[[Any], Any]:
     """Return the command line's form of an option, by the type of its values."""
-    row, flag, text = TABLE[name], f"--{flag_of(name)}", help_of(name)
+    row, flag, text = TABLE[name], f"--{flag_of(name)}", help_of(name, default)
     kind, *others = (one for one in row.types if one is not NoneType)
     if get_origin(kind) is Mapping:
         is_amount = get_args(kind)[1] is float
@@ -140,10 +142,15 @@ def descriptions(documented: Any) -> dict[str, tuple[str, str]]:
 DESCRIPTIONS = descriptions(RunOptions)
 
 
-def help_of(name: str) -> str:
-    """Return the help of an option for the terminal: flags for names, and the default."""
+def help_of(name: str, own: Any = None) -> str:
+    """Return the help of an option for the terminal: flags for names, and the default.
+
+    `own` is that of a command whose default is another one than that of a job.
+    """
     text, words = DESCRIPTIONS.get(name, ("", ""))  # without docstrings, as by `python -OO`
     default = TABLE[name].default
+    if own is not None:
+        default, words = own, ""
     if not words and default is not None and not isinstance(default, (bool, tuple)):
         words = repr(default)
     text = f"{text} Default: {words}." if words else text

@@ -12,6 +12,7 @@ from daskprs._cli.exit_codes import echo_result, every_end
 from daskprs._cli.options import CONTEXT, QUIET, Grouped, client, given, options
 from daskprs._core.ending import EXIT_FAILED
 from daskprs._job.flags import flagged
+from daskprs._openai.batch_job import DEFAULTS, BatchJob
 
 AFTER_RUN = """\b
 Examples:
@@ -72,7 +73,7 @@ def _beside(ending: str) -> str:
 @click.option("--resume", is_flag=True, help="Go on: what has an answer is not asked again.")
 @client(". Default: the cores of this machine.")
 @QUIET
-@options((*AT_ONCE, *LIMITS, *TRIES, "metrics_file", "accept_changes"))
+@options((*AT_ONCE, *LIMITS, *TRIES, "metrics_file", "accept_changes"), DEFAULTS)
 def run_batch_file(file: Path, **values: Any) -> None:
     """Send the requests of FILE to a server with OpenAI's API, and write its answers.
 
@@ -82,8 +83,6 @@ def run_batch_file(file: Path, **values: Any) -> None:
     values.pop("kind")
     values["progress"] = False if values.pop("quiet") else None
     with every_end():
-        from daskprs._openai.batch_job import BatchJob
-
         job = BatchJob(file, **given(values), option=flagged)
         found = job.run()
         echo_result(job.told(found))

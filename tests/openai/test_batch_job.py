@@ -241,3 +241,10 @@ def test_a_batch_file_of_another_name_is_known_by_the_option(tmp_path: Path) -> 
     assert "127.0.0.1:1" in called_twice[0].output
     words = ["run", str(tmp_path / "none.py"), str(file), "--", "--as", "x"]
     assert "none.py" in CliRunner().invoke(main, words).output
+
+
+def test_the_help_has_the_defaults_of_a_batch_file() -> None:
+    """A long answer takes more than the minute that a job allows."""
+    told = " ".join(CliRunner().invoke(main, ["run", "a.jsonl", "--help"]).output.split())
+    assert "'5m' or '2 hours'. Default: 600." in told.replace('"', "'")
+    assert "A resume tries at once. Default: 'exponential'." in told

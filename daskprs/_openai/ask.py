@@ -9,11 +9,14 @@ import argparse
 import json
 import os
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
 
     from daskprs import MiniBatchContext
@@ -39,7 +42,11 @@ MOST_OF_AN_ANSWER = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 ENCODED = re.compile(r"[A-Za-z0-9+/_-]{1000,}")
 """Pictures, sounds and documents in base64: their bytes say nothing about their tokens."""
 
-client: httpx.AsyncClient
+idle: list[httpx.AsyncClient] = []
+"""Clients that no call uses, each with its connection. In a client that many calls share, each
+request looks at all connections, and again for each of them: with 64, that is five times the
+work."""
+open_client: Callable[[], httpx.AsyncClient]
 
 
 class NoServerError(ConnectionError):
@@ -53,28 +60,33 @@ class NoServerError(ConnectionError):
 
 
 async def init() -> None:
-    """Open the connections, which all calls of the process share."""
-    global client  # noqa: PLW0603 - the entry script has functions only
+    """Read what all clients have in common."""
+    global open_client  # noqa: PLW0603 - the entry script has functions only
     parser = argparse.ArgumentParser()
     parser.add_argument("--endpoint", required=True)
     key = os.environ.get(KEY)
-    client = httpx.AsyncClient(
+    open_client = partial(
+        httpx.AsyncClient,
         base_url=parser.parse_known_args()[0].endpoint,
         headers={"Authorization": f"Bearer {key}"} if key else {},
         timeout=httpx.Timeout(None, connect=CONNECT_S),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+        verify=httpx.create_ssl_context(),  # it takes longer to make than all the rest
     )
 
 
 async def run(rows: pd.DataFrame, context: MiniBatchContext) -> list[str]:
     """Send a request, and return a line for its answer."""
-    custom_id, url, body = rows[["custom_id", "url", "body"]].iloc[0]
+    request = rows.iloc[0]
+    custom_id, url, body = (request[name] for name in ("custom_id", "url", "body"))
     await context.permit(tokens=expected_tokens(body))
+    client = idle.pop() if idle else open_client()
     try:
         answer = await client.post(url, json=body)
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # in whose traceback is only httpx
         told = f"nothing answers at {client.base_url} ({error or type(error).__name__})"
         raise NoServerError(told) from None
+    finally:
+        idle.append(client)
     if answer.status_code in AGAIN or answer.is_server_error:
         # It is sent again: at once, or when the server has said, if it is busy.
         told = f"the server answers {answer.status_code}: {answer.text[:SHOWN]}"
@@ -101,7 +113,8 @@ async def run(rows: pd.DataFrame, context: MiniBatchContext) -> list[str]:
 
 async def shutdown() -> None:
     """Close the connections."""
-    await client.aclose()
+    for client in idle:
+        await client.aclose()
 
 
 def content_of(answer: httpx.Response) -> Any:

@@ -34,7 +34,7 @@ def asked(monkeypatch: MonkeyPatch) -> Asked:
             answer = httpx.Response(status, text=text)
             transport = httpx.MockTransport(lambda _: answer)
             async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
-                monkeypatch.setattr(ask, "client", client, raising=False)
+                monkeypatch.setattr(ask, "idle", [client])
                 rows = pd.DataFrame({"custom_id": ["a"], "url": ["/v1/x"], "body": [body]})
                 tools = CallTools(count=counts.__setitem__)
                 return await ask.run(rows, MiniBatchContext(0, _tools=tools))
@@ -90,3 +90,31 @@ def test_a_request_counts_by_its_text() -> None:
         {"content": "word a" * 400}
     )
     assert ask.expected_tokens({"content": "\ud83d"}) > 3
+
+
+def test_each_call_has_a_client_of_its_own_for_its_time(monkeypatch: MonkeyPatch) -> None:
+    """One that many calls share looks at all its connections, for each request."""
+    opened: list[httpx.AsyncClient] = []
+
+    async def answered(_: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(0.01)
+        return httpx.Response(200, json={})
+
+    def opens() -> httpx.AsyncClient:
+        transport = httpx.MockTransport(answered)
+        opened.append(httpx.AsyncClient(transport=transport, base_url="http://server"))
+        return opened[-1]
+
+    monkeypatch.setattr(ask, "idle", [])
+    monkeypatch.setattr(ask, "open_client", opens, raising=False)
+    rows = pd.DataFrame({"custom_id": ["a"], "url": ["/v1/x"], "body": [{}]})
+
+    async def main() -> None:
+        for _ in range(2):
+            calls = (ask.run(rows, MiniBatchContext(0)) for _ in range(3))
+            await asyncio.gather(*calls)
+        assert len(opened) == len(ask.idle) == 3
+        await ask.shutdown()
+        assert all(one.is_closed for one in opened)
+
+    asyncio.run(main())

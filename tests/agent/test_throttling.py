@@ -110,15 +110,16 @@ def test_an_error_that_was_raised_from_one_counts() -> None:
 def test_the_script_may_say_any_number_of_seconds() -> None:
     """One that has been computed may be in the past; the supervisor takes what is sent."""
     context = MiniBatchContext(0)
-    for given, seconds in ((-2.5, 0.0), (Decimal("1.5"), 1.5), (np.int64(3), 3.0), (None, None)):
+    known = ((-2.5, 0.0), (Decimal("1.5"), 1.5), (np.int64(3), 3.0), (" 2", 2.0), (None, None))
+    for given, seconds in known:
         with pytest.raises(Throttled) as raised:
             context.throttled(given)  # type: ignore[arg-type] # as scripts do
         throttle = throttle_of(raised.value)
         assert throttle == Throttle(seconds)
         _COLUMNS["wait_s"]("wait_s", (throttle.after_s,))
-    for odd in (math.inf, math.nan):
+    for odd in (math.inf, math.nan, "Wed, 21 Oct 2026 07:28:00 GMT", {}):
         with pytest.raises(ValueError, match="a number of seconds"):
-            context.throttled(odd)
+            context.throttled(odd)  # type: ignore[arg-type] # as scripts do
 
 
 def test_a_group_counts_if_all_its_errors_do() -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,15 +141,19 @@ class Slice:
 class Throttled(Exception):  # noqa: N818 - what has happened
     """An endpoint wants fewer requests; ``context.throttled()`` raises it."""
 
-    def __init__(self, after_s: float | None = None) -> None:
+    def __init__(self, after_s: float | str | None = None) -> None:
         if after_s is not None:
-            if not isfinite(after_s):
+            try:
+                seconds = float(after_s)
+            except (TypeError, ValueError):
+                seconds = nan
+            if not isfinite(seconds):
                 msg = f"context.throttled({after_s!r}): after_s is a number of seconds."
                 raise ValueError(msg)
-            after_s = max(0.0, float(after_s))  # a time that has passed is over
+            after_s = max(0.0, seconds)  # a time that has passed is over
         when = "" if after_s is None else f" for {after_s:g} s"
         super().__init__(f"the endpoint wants no request{when}")
-        self.after_s = after_s
+        self.after_s: float | None = after_s
 
 
 class FreePermit:
@@ -296,7 +300,7 @@ class MiniBatchContext:
         if self._tools.permits is not None:
             self._tools.permits.used(tokens)
 
-    def throttled(self, after_s: float | None = None) -> None:
+    def throttled(self, after_s: float | str | None = None) -> None:
         """End this call: an endpoint wants fewer requests. The mini-batch runs again, uncharged.
 
         All calls of the job pause. Most clients raise an error for the statuses 429 and 503, which
@@ -305,15 +309,15 @@ class MiniBatchContext:
         Parameters
         ----------
         after_s
-            Seconds after which the endpoint wants the next request. None: 1 second at first, and up
-            to a minute if that does not help.
+            Seconds after which the endpoint wants the next request, also as text of a header. None:
+            1 second at first, and up to a minute if that does not help.
 
         Raises
         ------
         Throttled
             Always; let it leave `run`.
         ValueError
-            For seconds that are not finite.
+            For what is no finite number of seconds, such as a date.
 
         """
         raise Throttled(after_s)

@@ -81,8 +81,8 @@ def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
         _exit(EXIT_USAGE, f"daskprs: {error.worded(form)}")
     except (ParallelRunFailed, ParallelRunInterrupted, ParallelRunCanceled) as error:
         _exit(CODES[type(error)], str(error))
-    except Terminated:  # before there was a job, or after it
-        _exit(EXIT_INTERRUPTED, "daskprs: interrupted by SIGTERM.")
+    except Terminated:  # a job has caught it, once there is one
+        _exit(EXIT_INTERRUPTED, "daskprs: SIGTERM has ended the command. Call it again.")
     except KeyboardInterrupt:
         _exit(EXIT_CANCELED, "daskprs: interrupted.")
     except DaskprsError as error:

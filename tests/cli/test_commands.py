@@ -18,7 +18,6 @@ import daskprs
 from daskprs._cli import main
 from daskprs._cli.exit_codes import every_end
 from daskprs._cli.options import HEADINGS
-from daskprs._core.ending import EXIT_CANCELED, EXIT_INTERRUPTED
 from daskprs._options.run_options import RunOptions
 from tests.support.cases import mostly_long
 
@@ -297,18 +296,14 @@ def test_signals_are_as_before() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_sigterm_before_there_is_a_job_asks_to_try_again(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """A supervisor resumes by the exit code; Ctrl-C says that nobody wants the job any more."""
-    for number, code in ((signal.SIGTERM, EXIT_INTERRUPTED), (signal.SIGINT, EXIT_CANCELED)):
-        with pytest.raises(SystemExit) as ended, every_end():
-            signal.raise_signal(number)
-        assert ended.value.code == code
-    assert capsys.readouterr().err.splitlines() == [
-        "daskprs: interrupted by SIGTERM.",
-        "daskprs: interrupted.",
-    ]
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGHUP, 130), (signal.SIGINT, 130)]
+)
+def test_a_signal_has_its_exit_code_before_the_job_begins(number: int, code: int) -> None:
+    """A batch system that ends a command early wants it to be called again."""
+    with pytest.raises(SystemExit) as caught, every_end():
+        signal.raise_signal(number)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "resume", "retry-failed"])

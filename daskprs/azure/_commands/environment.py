@@ -20,8 +20,8 @@ Examples:
 Exit codes:
   0    the environment is made, or with --dry-run its plan shown
   42   venv or pip has failed: the reason is shown, and nothing is left
-  75   interrupted, by SIGTERM
-  130  canceled, by Ctrl-C
+  75   interrupted, by SIGTERM: nothing is left
+  130  canceled, by Ctrl-C: nothing is left
   2    nothing was made: the file, an option or the folder cannot be used
 """
 

@@ -76,6 +76,38 @@ def test_an_array_may_be_changed_and_outlives_its_file() -> None:
     assert (ours.sum(), theirs.sum()) == (100_000, 0)
 
 
+def test_a_part_of_an_array_keeps_the_order_of_its_dimensions_and_is_not_in_the_pickle(
+    file: StageFile,
+) -> None:
+    """Sums and kernels round by this order. The part is that of pictures, cut at the edges."""
+    pictures = np.arange(2 * 9 * 9 * 3, dtype="f4").reshape(2, 9, 9, 3)
+    part = pictures.transpose(0, 3, 1, 2)[..., 2:7]
+    handed_on.write(handed(part), file.path, "preprocess")
+    there = handed_on.read(file.path, 7).value
+    np.testing.assert_array_equal(there, part)
+    assert there.strides == part.copy(order="K").strides
+    assert not there.flags.owndata
+
+
+def test_tensors_keep_the_order_of_their_dimensions(file: StageFile) -> None:
+    """A convolution of `channels_last` rounds otherwise than that of other tensors."""
+    torch: Any = pytest.importorskip("torch")
+    last = torch.rand(2, 3, 9, 9).to(memory_format=torch.channels_last)
+    tensors = [
+        last,
+        last[:, :, 2:7, 2:7],
+        last.bfloat16().requires_grad_(),
+        torch.empty(2, 0, 3, 3).permute(1, 0, 3, 2),
+        torch.rand(3).expand(4, 3),
+        torch.tensor(3),
+    ]
+    handed_on.write(handed(tensors), file.path, "preprocess")
+    for there, tensor in zip(handed_on.read(file.path, 7).value, tensors, strict=True):
+        assert torch.equal(there, tensor)
+        assert there.stride() == torch.clone(tensor).stride()
+        assert (there.dtype, there.requires_grad) == (tensor.dtype, tensor.requires_grad)
+
+
 def test_the_value_of_another_mini_batch_is_refused(file: StageFile) -> None:
     """It would make rows of the wrong input."""
     handed_on.write(handed(1, index=8), file.path, "preprocess")

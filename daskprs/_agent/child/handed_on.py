@@ -19,6 +19,8 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from daskprs.errors import AgentError, ReturnTypeError
 
 if TYPE_CHECKING:
@@ -68,9 +70,7 @@ def write(handed_on: HandedOn, file: str | Path, stage: str) -> None:
     buffers: list[pickle.PickleBuffer] = []
     sink = io.BytesIO()
     try:
-        _TensorPickler(sink, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append).dump(
-            handed_on
-        )
+        _StagePickler(sink, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append).dump(handed_on)
     except MemoryError:
         raise
     except Exception as error:  # an object of the script's may raise anything
@@ -169,24 +169,45 @@ def _read_all(fd: int, into: memoryview, at: int) -> None:
         into, at = into[count:], at + count
 
 
-class _TensorPickler(pickle.Pickler):
-    """Pickles tensors of PyTorch by their memory, from whichever device; torch copies it thrice."""
+class _StagePickler(pickle.Pickler):
+    """Pickles tensors of PyTorch by their memory, from whichever device; torch copies it thrice.
+
+    They keep the order of their dimensions in memory, and so do parts of NumPy's arrays, since sums
+    and kernels round by this order. NumPy would change it, and copy a part into the pickle.
+    """
 
     def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray:
+            axes = sorted(range(value.ndim), key=value.strides.__getitem__, reverse=True)
+            if value.transpose(axes).flags.c_contiguous or value.dtype.hasobject:
+                return NotImplemented
+            return value.copy(order="K").__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not torch.Tensor:
             return NotImplemented
         if value.layout is not torch.strided or value.is_quantized or value.is_complex():
             return NotImplemented
-        there = value.detach().cpu().contiguous()
-        memory = there.reshape(-1).view(torch.uint8).numpy()
-        return _tensor, (pickle.PickleBuffer(memory), str(there.dtype), tuple(there.shape))
+        there = value.detach().cpu()
+        if not _in_memory_order(there).is_contiguous():
+            there = there.clone()
+        memory = _in_memory_order(there).reshape(-1).view(torch.uint8).numpy()
+        made = _tensor_with_grad if value.requires_grad else _tensor
+        form = pickle.PickleBuffer(memory), str(there.dtype), tuple(there.shape), there.stride()
+        return made, form
 
 
-def _tensor(memory: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    """Return a tensor on the memory of one; `dtype` is ``torch.float16``."""
+def _in_memory_order(tensor: Any) -> Any:
+    return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+
+
+def _tensor(memory: Any, kind: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """Return a tensor on the memory of one; its `kind` is ``torch.float16``."""
     torch: Any = importlib.import_module("torch")  # a package of the script's
-    kind = getattr(torch, dtype.rpartition(".")[2])
+    dtype = getattr(torch, kind.rpartition(".")[2])
     if not memoryview(memory).nbytes:
-        return torch.empty(shape, dtype=kind)
-    return torch.frombuffer(memory, dtype=kind).reshape(shape)
+        return torch.empty_strided(shape, strides, dtype=dtype)
+    return torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides)
+
+
+def _tensor_with_grad(*form: Any) -> Any:
+    return _tensor(*form).requires_grad_()

@@ -98,9 +98,14 @@ def test_an_amlignore_counts_alone(tmp_path: Path) -> None:
 
 
 def test_caches_environments_jobs_and_outputs_never_travel(tmp_path: Path) -> None:
-    """Whatever the rules say; a link to a folder above is followed once."""
+    """Whatever the rules say, nor what another job has not finished, which vanishes.
+
+    A link to a folder above is followed once.
+    """
     environments = "venv/pyvenv.cfg", "conda/conda-meta/history"
-    for path in ("a.py", "__pycache__/a.pyc", ".git/config", *environments, "out/old.txt"):
+    of_others = ".o.csv.daskprs-claim", ".o.1f.attempts/1"
+    others = "__pycache__/a.pyc", ".git/config", *environments, *of_others, "out/old.txt"
+    for path in ("a.py", *others):
         (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / path).write_text("x")
     (tmp_path / "loop").symlink_to(tmp_path)

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from daskprs._agent.protocol.messages import LinkedFile
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.own_folders import of_plugins
+from daskprs._folders.unfinished import is_unfinished
 from daskprs._output.journal.changes import is_log
 from daskprs._system.file_lock import boot_id
 from daskprs._system.private_folder import keep_private
@@ -289,7 +290,8 @@ class IgnoreRules:
 
     def ignores(self, path: str, *, is_folder: bool) -> bool:
         """Say whether a path, relative to the root with ``/``, is left out; the last rule wins."""
-        if path.rpartition("/")[2] in ALWAYS:
+        name = path.rpartition("/")[2]
+        if name in ALWAYS or is_unfinished(name):  # another job's output, soon gone
             return True
         for rule in reversed(self._rules):
             if (is_folder or not rule.only_folders) and rule.pattern.fullmatch(path):

@@ -162,6 +162,29 @@ def test_a_data_set_is_uploaded_the_manifest_last(
     assert again.done
 
 
+def test_a_data_set_is_not_done_while_files_of_the_one_it_replaces_stay(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who lists the folder would read the rows of both; the next try removes them."""
+    old, new = data_set(tmp_path / "old", "0" * 8, "a", "b"), data_set(tmp_path / "new", "1" * 8)
+    record = tmp_path / "record"
+    RemoteParts(url, "rows").publish(old, record, overwrite=False)
+    filesystem = fsspec.core.url_to_fs(url)[0]
+
+    def denies(*_: object) -> None:
+        raise PermissionError("Access Denied")
+
+    remote = RemoteParts(url, "rows")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(filesystem), "rm_file", denies)
+        said = r"2 of the files .* part-00000-00000000\.jsonl: Access Denied\. .* resume the job"
+        with pytest.raises(OutputError, match=said):
+            remote.publish(new, record, overwrite=False)
+    assert not remote.done
+    remote.publish(new, record, overwrite=False)
+    assert (remote.done, contents(url)) == (True, [])
+
+
 def test_a_data_set_of_somebody_else_is_refused_until_it_may_be_replaced(
     tmp_path: Path, url: str
 ) -> None:

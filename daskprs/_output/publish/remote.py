@@ -229,8 +229,8 @@ class RemoteParts(RemoteOutput):
                 self.how_far = f"{done:,} of {len(missing):,} files"
                 self._put(made / name, name)
             self._put(made / MANIFEST, MANIFEST)
-        self.done = True
         self._remove(there.keys() - sizes.keys() - {MANIFEST})
+        self.done = True
         if self._uploads is not None:
             self.complaint = self._uploads.tidy_up(sizes) or self.complaint
 
@@ -295,11 +295,28 @@ class RemoteParts(RemoteOutput):
         self._upload(file, f"{self._place}/{name}", file.parent)
 
     def _remove(self, names: Iterable[str]) -> None:
-        """Remove files of earlier publications; readers of the manifest do not know them."""
-        for name in names:
-            if _publication_of(name):
-                with suppress(Exception):  # each store has errors of its own; the output is there
-                    self._filesystem.rm_file(f"{self._place}/{name}")
+        """Remove files of earlier publications.
+
+        Raise `OutputError` when one stays: a reader that does not know the manifest would have its
+        rows beside the new ones.
+        """
+        left = []
+        for name in filter(_publication_of, sorted(names)):
+            try:
+                self._filesystem.rm_file(f"{self._place}/{name}")
+            except FileNotFoundError:
+                continue
+            except Exception as error:  # noqa: BLE001 - each store has errors of its own
+                left.append((name, error))
+        if left:
+            (name, why), *_ = left
+            msg = (
+                f"the output at {self.file} is not complete: {len(left):,} of the files of an "
+                f"earlier data set cannot be removed: {name}: {why}. Who lists the folder reads "
+                "them beside the new ones. Let the keys of the store delete files there, and "
+                "resume the job."
+            )
+            raise OutputError(msg) from why
 
 
 def _publication_of(name: str) -> str:

@@ -350,6 +350,10 @@ def test_what_a_part_file_cannot_hold_is_a_failed_mini_batch(
             f"the text '{HIVE_NULL}' in the column 'k', .* null",
         ),
         ({"k": pd.Categorical([HIVE_NULL]), "a": [1]}, f"the text '{HIVE_NULL}' in the column 'k'"),
+        (
+            {"k": ["a", "a\0b"], "a": [1, 2]},
+            r"the text 'a\\x00b' in the column 'k', .* \\x00\. Ret",
+        ),
         ({"k": ["b", "é" * 43], "a": [1, 2]}, r"43 characters .* folder of 260 bytes, .* 255"),
         ({"k": pd.Categorical(["a" * 254]), "a": [1]}, "folder of 256 bytes"),
     ],

@@ -212,7 +212,8 @@ def check_folders(table: pa.Table, partition_by: Collection[str]) -> None:
         texts = column.cast(plain).unique()
         longest = (LONGEST_NAME_BYTES - len(f"{name}=".encode())) // ESCAPED_BYTES
         is_suspect = pc.or_(
-            pc.equal(texts, NULL_FOLDER), pc.greater(pc.binary_length(texts), longest)
+            pc.or_(pc.equal(texts, NULL_FOLDER), pc.match_substring(texts, "\0")),
+            pc.greater(pc.binary_length(texts), longest),
         )
         for value in texts.filter(is_suspect).to_pylist():
             _check_folder(name, value)
@@ -224,6 +225,13 @@ def _check_folder(name: str, value: str) -> None:
             f"run() returned the text {value!r} in the column {name!r}, of which "
             f"{Option('output_partition_by')} makes folders: it is the name of the folder of "
             "nulls, and would be read back as null. Return another text, or null."
+        )
+        raise ReturnTypeError(msg)
+    if "\0" in value:  # Arrow would end the name there, and put other rows into the same folder
+        msg = (
+            f"run() returned the text {value[:SHOWN]!r} in the column {name!r}, of which "
+            f"{Option('output_partition_by')} makes folders, and no name of a folder has the "
+            "character \\x00. Return another text, or make folders by another column."
         )
         raise ReturnTypeError(msg)
     length = len(f"{name}={quote(value, safe='')}".encode())

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.types import is_nested
 
 from daskprs._arrow.exact_casts import Asked, checked_cast
 from daskprs._arrow.sizes import size_bytes
@@ -28,6 +30,8 @@ UNNAMED_INDEX = "__index_level_"
 NO_NOTES: dict[str, Any] = {"index_columns": [], "column_indexes": [], "columns": []}
 THREADS_BYTES = 1 << 20
 """Bytes of a table above which several threads make its frame sooner than one."""
+EXACT = 1 << 53
+"""Bound up to which floats represent all integers exactly."""
 
 
 class OneType(NamedTuple):
@@ -130,6 +134,7 @@ class ToPandas:
         self._objects = objects
         self._labels = labels
         self._unnamed = unnamed_types(empty.schema)
+        self._nested = [place for place, one in enumerate(empty.schema) if is_nested(one.type)]
         noted = empty.cast(_without_notes_of(empty.schema, self._unnamed))
         self._metadata = self._needed(noted)
 
@@ -137,7 +142,9 @@ class ToPandas:
         """Return the rows of a slice, with an index from 0."""
         threads = size_bytes(table) > THREADS_BYTES
         noted = table.replace_schema_metadata(self._metadata)
-        frame = _frame(noted, self._unnamed, use_threads=threads)
+        # Within lists and structs, pandas makes floats of integers beside nulls, and rounds them.
+        wide = any(_is_wide(chunk) for place in self._nested for chunk in table[place].chunks)
+        frame = _frame(noted, self._unnamed, use_threads=threads, integer_object_nulls=wide)
         if self._objects:
             for place, name in enumerate(table.column_names):
                 if name in self._objects and frame.dtypes.iloc[place].kind == "b":
@@ -168,6 +175,21 @@ class ToPandas:
         same_labels = self._labels is not None or noted.columns.identical(plain.columns)
         same = same_labels and list(noted.dtypes) == list(plain.dtypes)
         return None if same else dict(empty.schema.metadata)
+
+
+def _is_wide(array: pa.Array) -> bool:
+    """Say whether an array has, at any depth, an integer that a float may not hold."""
+    type_ = array.type
+    if pa.types.is_struct(type_):
+        return any(map(_is_wide, array.flatten()))
+    if pa.types.is_map(type_):
+        return _is_wide(array.keys) or _is_wide(array.items)
+    if is_nested(type_):
+        return hasattr(array, "flatten") and _is_wide(array.flatten())
+    if type_ not in {pa.int64(), pa.uint64()}:
+        return False
+    least, most = (one.as_py() or 0 for one in pc.min_max(array).values())
+    return bool(most > EXACT or least < -EXACT)
 
 
 class AsArrow:

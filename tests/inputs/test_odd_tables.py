@@ -157,6 +157,31 @@ def test_an_integer_that_no_float_can_hold_is_named(tmp_path: Path) -> None:
     assert list(together(open_source(path, ReadOptions()))["a"]) == [2**60 + 1, pd.NA]
 
 
+@pytest.mark.parametrize("kind", ["Parquet", "Arrow", "keys"])
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.list_(pa.int64()), [[2**60 + 1, None], None]),
+        (pa.large_list(pa.list_(pa.uint64())), [[[2**63 + 1, None]], None]),
+        (pa.list_(pa.int64(), 2), [[-(2**60) - 1, 1], None]),
+        (pa.struct([("x", pa.struct([("y", pa.int64())]))]), [{"x": {"y": 2**60 + 1}}, None]),
+        (pa.map_(pa.string(), pa.int64()), [[("x", 2**60 + 1), ("y", None)], []]),
+    ],
+    ids=str,
+)
+def test_large_integers_beside_nulls_in_nested_values_stay_integers(
+    tmp_path: Path, kind: str, type_: pa.DataType, values: list[Any]
+) -> None:
+    """Floats, which pandas has there, would round them."""
+    table = pa.table({"a": pa.array(values, type_), "k": [1, 1]})
+    pq.write_table(table, tmp_path / "table.parquet")
+    options = ReadOptions(partition_keys=("k",)) if kind == "keys" else ReadOptions()
+    data = table if kind == "Arrow" else tmp_path / "table.parquet"
+    (tmp_path / "scratch").mkdir()
+    got = together(open_source(data, options), tmp_path / "scratch")
+    assert pa.array(got["a"], type_).to_pylist() == values
+
+
 @pytest.mark.parametrize(
     ("type_", "value"),
     [

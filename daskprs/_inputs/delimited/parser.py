@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 from pandas.errors import ParserError
 from pyarrow import csv as arrow_csv
 
+from daskprs._arrow.arrow_pandas import EXACT
 from daskprs._inputs.delimited.null_words import DEFAULT, EMPTY, NULLS, NullWords
 from daskprs._inputs.delimited.schema import BOOL_OR_NULL, TEXT, integer_in
-from daskprs._inputs.source.given_types import EXACT, beside_nulls, way_to_type
+from daskprs._inputs.source.given_types import beside_nulls, way_to_type
 from daskprs._inputs.text.records import CR, LF, RecordScan
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import pandas as pd
 import pyarrow as pa
 from pandas.tseries.api import guess_datetime_format
 
+from daskprs._arrow.arrow_pandas import EXACT
 from daskprs._arrow.exact_casts import Asked
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.given_types import (
-    EXACT,
     arrow_type_of,
     converted,
     converted_text,

@@ -29,12 +29,8 @@ def way_to_type(name: str, dtype: str | None = None) -> str:
     return f"dtypes={{{name!r}: {of_python}}} (--dtype {of_shell} on the command line)"
 
 
-EXACT = 1 << 53
-"""Bound up to which floats represent all integers exactly."""
-
-
 def beside_nulls(name: str, number: int) -> str:
-    """Return why text with nulls and an integer beyond `EXACT` has no type, and which to give."""
+    """Return why text with nulls and an integer above 2**53 has no type, and which to give."""
     if -(1 << 63) <= number < 1 << 63:
         fitting = "Int64"
     else:

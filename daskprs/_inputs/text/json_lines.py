@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._arrow.arrow_pandas import EXACT
 from daskprs._arrow.exact_casts import Asked, is_text
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.given_types import (
-    EXACT,
     arrow_type_of,
     beside_nulls,
     converted,

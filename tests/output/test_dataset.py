@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -127,6 +128,18 @@ def test_elements_make_the_column_result(tmp_path: Path) -> None:
     table = publish(tmp_path, results)
     assert table is not None
     assert table.to_pydict() == {"result": [1, None, 3, 4, 5, 6]}
+
+
+def test_decimals_have_room_for_those_of_later_mini_batches(tmp_path: Path) -> None:
+    """The first ones may have few digits; a type that Arrow holds stays as it is."""
+    frames = [pd.DataFrame({"a": [Decimal(text), None]}) for text in ("0.50", "1234.00")]
+    exact = pd.Series([Decimal("0.50"), None], dtype=pd.ArrowDtype(pa.decimal128(3, 2)))
+    frames = [frame.assign(b=exact, c=[10**40 * Decimal(1), None]) for frame in frames]
+    table = publish(tmp_path, dict(enumerate([*frames, frames[1][:0]])))
+    assert table is not None
+    assert table["a"].to_pylist() == [Decimal("0.50"), None, Decimal("1234.00"), None]
+    wide, wider = pa.decimal128(38, 2), pa.decimal256(76, 0)
+    assert table.schema.types == [wide, pa.decimal128(3, 2), wider]
 
 
 @pytest.mark.parametrize("kind", [list, tuple])

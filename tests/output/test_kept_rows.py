@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import sys
 import threading
+from decimal import Decimal
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,14 @@ def test_a_misfit_is_named(tmp_path: Path) -> None:
     result = result_of(tmp_path / "frames", [1], pd.DataFrame({"a": [1]}))
     with pytest.raises(ReturnTypeError, match=r"lacks the columns \['result'\] and has"):
         result.to_arrow()
+
+
+def test_decimals_have_room_for_those_of_later_mini_batches(tmp_path: Path) -> None:
+    """They have most digits, whatever the first ones need."""
+    frames = [pd.DataFrame({"a": [Decimal(text)]}) for text in ("0.50", "1234.00")]
+    table = result_of(tmp_path, *frames).to_arrow()
+    assert table.schema.types == [pa.decimal128(38, 2)]
+    assert table["a"].to_pylist() == [Decimal("0.50"), Decimal("1234.00")]
 
 
 def test_without_rows_the_columns_are_kept(tmp_path: Path) -> None:

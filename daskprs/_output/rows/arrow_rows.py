@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from daskprs._arrow.object_times import as_times
 from daskprs._arrow.sizes import size_bytes
-from daskprs._output.rows.blocks import is_small, with_times
+from daskprs._output.rows.blocks import in_arrow, is_small, roomy, with_times
 from daskprs._output.rows.part_formats import check_folders, check_writable
 from daskprs.errors import ReturnTypeError, class_name
 
@@ -125,9 +125,9 @@ def _tables(frame: pd.DataFrame) -> Iterator[pa.Table]:
         # a row.
         size = 0 if is_small(frame) else int(frame.memory_usage(index=False).sum())
         if size <= FRAME_BYTES:
-            yield pa.Table.from_pandas(frame, preserve_index=False)
+            yield in_arrow(frame)
             return
-        schema = pa.Schema.from_pandas(frame, preserve_index=False)
+        schema = roomy(pa.Schema.from_pandas(frame, preserve_index=False), frame)
         rows = max(1, FRAME_BYTES * len(frame) // size)
         for start in range(0, len(frame), rows):
             yield pa.Table.from_pandas(

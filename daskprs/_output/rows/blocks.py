@@ -23,6 +23,8 @@ CELLS_AT_ONCE = 100_000
 SMALL = 1000
 """Values of rows up to which they are small."""
 SHOWN_CHARS = 200
+LARGEST = {128: (pa.decimal128, 38), 256: (pa.decimal256, 76)}
+"""The types of Arrow for Python's decimals, and their most digits, by their bits."""
 FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
 ALLOWED = (
     "a pandas or polars DataFrame or Series, a list, a tuple, an array of NumPy, pandas or Arrow, "
@@ -93,6 +95,26 @@ def with_times(frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     columns = [times.get(place, frame.iloc[:, place]) for place in range(frame.shape[1])]
     return pd.concat(columns, axis=1, keys=range(len(columns))).set_axis(frame.columns, axis=1)
+
+
+def in_arrow(frame: pd.DataFrame) -> pa.Table:
+    """Return a frame without its index as Arrow."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    inferred = table.schema
+    schema = roomy(inferred, frame)
+    return table if schema is inferred else table.cast(schema)
+
+
+def roomy(schema: pa.Schema, frame: pd.DataFrame) -> pa.Schema:
+    """Return the schema that Arrow has for a frame, with most digits for Python's decimals.
+
+    Arrow counts the digits of these rows, and those of other mini-batches may have more.
+    """
+    for place, (field, dtype) in enumerate(zip(schema, frame.dtypes, strict=True)):
+        if pa.types.is_decimal(field.type) and isinstance(dtype, np.dtype):
+            type_, digits = LARGEST[field.type.bit_width]
+            schema = schema.set(place, field.with_type(type_(digits, field.type.scale)))
+    return schema
 
 
 def is_block(kind: type) -> bool:

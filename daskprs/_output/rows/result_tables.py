@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from daskprs._arrow.arrow_pandas import pandas_metadata, with_notes, without_labels
 from daskprs._arrow.object_times import as_times
-from daskprs._output.rows.blocks import with_times
+from daskprs._output.rows.blocks import in_arrow, with_times
 from daskprs._output.rows.typed_rows import KeptTable
 from daskprs.errors import ReturnTypeError, class_name
 
@@ -98,7 +98,7 @@ def values_of(pieces: Iterable[TypedPiece]) -> list[Any]:
 def table_of(frame: pd.DataFrame, mini_batch: int) -> pa.Table:
     """Return a frame as a table; a NaN becomes null, and labels become text."""
     try:
-        table = pa.Table.from_pandas(with_times(frame), preserve_index=False)
+        table = in_arrow(with_times(frame))
     except NO_TYPE as error:
         raise _no_arrow(frame, mini_batch, error) from error
     return table.replace_schema_metadata(without_labels(table.schema).metadata)

@@ -7,6 +7,7 @@ import os
 import pickle
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.read_options import ReadOptions
 from daskprs._inputs.text.json_lines import clean_rows, parsed
-from daskprs.errors import LoadError
+from daskprs.errors import LoadError, OptionError
 from tests.support.put_together import together
 
 if TYPE_CHECKING:
@@ -114,6 +115,23 @@ def test_keys_that_nobody_wants_need_not_be_known(tmp_path: Path) -> None:
     assert list(got["a"]) == list(range(50))
 
 
+def test_a_key_in_no_sample_is_a_column_where_columns_and_dtypes_name_it(tmp_path: Path) -> None:
+    """By one of these options alone it may be a slip."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2}\n{"a":3}          \n')
+    found = path.stat()
+    reading = ReadOptions(columns=("late", "a"), dtypes={"late": "Int64"})
+    source = open_source(path, reading)
+    path.write_text('{"a": 1}\n{"a": 2}\n{"a":3, "late":4}\n')
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    wanted = pd.DataFrame({"late": pd.array([None, None, 4], "Int64"), "a": [1, 2, 3]})
+    pd.testing.assert_frame_equal(together(source), wanted)
+    path.write_text('{"a": 1}\n')
+    for alone in (ReadOptions(columns=("late", "a")), ReadOptions(dtypes={"late": "Int64"})):
+        with pytest.raises(OptionError, match="the input has no column 'late'"):
+            open_source(path, alone)
+
+
 def test_a_key_that_comes_up_late_matters_only_without_columns(tmp_path: Path) -> None:
     """Also to `columns` that name all keys of the samples: the message names that option."""
     path = tmp_path / "rows.jsonl"
@@ -122,7 +140,7 @@ def test_a_key_that_comes_up_late_matters_only_without_columns(tmp_path: Path) -
     sources = [open_source(path, ReadOptions(columns=columns)) for columns in (None, ("a",))]
     path.write_text('{"a": 1}\n{"a": 2}\n{"a":3, "late":4}\n')
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-    with pytest.raises(LoadError, match="name the wanted keys by columns="):
+    with pytest.raises(LoadError, match="Name the wanted keys by columns="):
         together(sources[0])
     assert list(together(sources[1])["a"]) == [1, 2, 3]
 

@@ -6,6 +6,8 @@ import codecs
 import json
 import math
 import re
+from bisect import bisect_left
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,18 +66,20 @@ class JsonLinesSource(TextSource):
     """Cuts JSON lines.
 
     Columns and their types come from samples: keys in order of first appearance, integers that
-    are missing or null somewhere as floats, nested values as Python objects.
+    are missing or null somewhere as floats, nested values as Python objects. A key that the options
+    `columns` and `dtypes` both name is a column even if no sample has it.
     """
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         super().__init__(files, reading, [0] * len(files), LineScan, BLANKS)
         rows = _sampled(files, reading.encoding)
         sample = pd.DataFrame(rows)
-        check_columns(list(reading.dtypes), list(sample.columns), "dtypes")
         wanted = self._paths.of_files
-        check_columns(wanted or (), list(sample.columns), "columns")
         names = list(map(str, sample.columns))
-        self._dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
+        names += [name for name in wanted or () if name in reading.dtypes and name not in names]
+        check_columns(list(reading.dtypes), names, "dtypes")
+        check_columns(wanted or (), names, "columns")
+        self._dtypes = {name: reading.dtypes.get(name) or _dtype_of(sample[name]) for name in names}
         self._given = frozenset(reading.dtypes)
         self._whole = _of_integers(rows, self._dtypes) - self._given
         self._selected = list(wanted or names)
@@ -177,37 +181,50 @@ class JsonLinesReader(TextReader):
         if unknown and self._takes_all:
             msg = (
                 f"{self._line_at(at)}: the key {unknown[0]!r} was in no sample, so that it is not "
-                f"a column. Say {way_to_type(unknown[0])} after it has come up early, or name the "
-                "wanted keys by columns=."
+                "a column. Name the wanted keys by columns=, and the type of one that no sample "
+                f"has by {way_to_type(unknown[0])}."
             )
             raise LoadError(msg)
         return row
 
     def _misfit(self, records: Records, cause: Exception) -> LoadError:
-        for at, line in self._lines_of_rows(records):
-            row = parsed(line, self._encoding)
-            name = self._first_misfit(row) if isinstance(row, dict) else None
-            if name is not None and isinstance(row, dict):
-                value = row.get(name)
-                where = f"{self._line_at(at)}: column {name!r} holds {value!r}"
-                if name in self._whole and type(value) is int:
-                    return LoadError(f"{where}. {beside_nulls(name, value)}")
-                advice = (
-                    f"Give it another type in dtypes, or say {way_to_type(name, OBJECT)} and "
-                    "convert the column in run()."
-                    if name in self._given
-                    else f"Say {way_to_type(name)} if it is another type."
-                )
-                return LoadError(f"{where}, which does not fit {self._dtypes[name]}. {advice}")
-        return LoadError(f"{self._line_at(records.start)} or after it: {cause}")
+        lines = [*self._lines_of_rows(records)]
+        rows = [parsed(line, self._encoding) for _, line in lines]
+        columns = {
+            name: [row.get(name) if isinstance(row, dict) else None for row in rows]
+            for name in self._selected
+        }
+        found = [
+            (self._first_misfit(name, values), name)
+            for name, values in columns.items()
+            if not self._fits(name, values)
+        ]
+        if not found:
+            return LoadError(f"{self._line_at(records.start)} or after it: {cause}")
+        place, name = min(found, key=itemgetter(0))
+        value = columns[name][place]
+        where = f"{self._line_at(lines[place][0])}: column {name!r} holds {value!r}"
+        if name in self._whole and type(value) is int:
+            return LoadError(f"{where}. {beside_nulls(name, value)}")
+        advice = (
+            f"Give it another type in dtypes, or say {way_to_type(name, OBJECT)} and "
+            "convert the column in run()."
+            if name in self._given
+            else f"Say {way_to_type(name)} if it is another type."
+        )
+        return LoadError(f"{where}, which does not fit {self._dtypes[name]}. {advice}")
 
-    def _first_misfit(self, row: dict[str, Any]) -> str | None:
-        for name in self._selected:
-            try:
-                self._column(name, [row.get(name)])
-            except MISFITS:
-                return name
-        return None
+    def _first_misfit(self, name: str, values: list[Any]) -> int:
+        """Return the first value that does not fit, alone or beside those before it."""
+        places = range(len(values) - 1)
+        return bisect_left(places, True, key=lambda at: not self._fits(name, values[: at + 1]))
+
+    def _fits(self, name: str, values: list[Any]) -> bool:
+        try:
+            self._column(name, values)
+        except MISFITS:
+            return False
+        return True
 
 
 def clean_rows(body: bytes, encoding: str, known: AbstractSet[str]) -> list[dict[str, Any]] | None:

@@ -194,7 +194,7 @@ def footer(file: InputFile) -> pq.FileMetaData:
         with open_binary(file.path) as opened:
             return pq.read_metadata(opened)
     except (pa.ArrowException, OSError) as error:
-        msg = f"{file.path} is not a whole Parquet file: {error}"
+        msg = f"{file.path} cannot be read as a Parquet file: {error}"
         raise InputError(msg) from error
 
 
@@ -217,6 +217,8 @@ class SchemaOfAll:
         self._dtypes = dtypes or {}
         self._first: str = ""
         self._schemas: list[pa.Schema] = []
+        self._having: list[str] = []
+        """The first file with each of the schemas."""
         self._with_nulls: set[str] = set()
 
     def meet(self, file: InputFile, metadata: pq.FileMetaData) -> None:
@@ -246,6 +248,7 @@ class SchemaOfAll:
             _compare_names(self._first, self._schemas[0], file.path, schema)
         if not any(schema.equals(known, check_metadata=True) for known in self._schemas):
             self._schemas.append(schema)
+            self._having.append(file.path)
         self._with_nulls |= nulls(schema)
 
     def result(self) -> OneType:
@@ -254,11 +257,16 @@ class SchemaOfAll:
         Pandas does the same when it reads all files as one. Columns of the option `dtypes` have
         the types that are given.
         """
-        try:
-            schema = pa.unify_schemas(self._schemas, promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            msg = f"the files disagree on the type of a column: {error}"
-            raise InputError(msg) from error
+        schema = self._schemas[0]
+        for one, path in zip(self._schemas, self._having, strict=True):
+            try:
+                schema = pa.unify_schemas([schema, one], promote_options="permissive")
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                msg = (
+                    f"{path} and the files before it disagree on the type of a column: {error}. "
+                    "Write the column with one type, or leave it out by "
+                )
+                raise InputError(msg, Option("columns"), ".") from error
         schema = noted_by(self._schemas, schema)
         if self._dtypes:
             # Its import of pandas takes a third of a second in the driver.

@@ -147,6 +147,15 @@ def test_files_may_disagree_on_columns_that_nobody_wants(tmp_path: Path) -> None
         open_source(tmp_path, ReadOptions(columns=("b",)))
 
 
+def test_a_file_with_another_type_is_named(tmp_path: Path) -> None:
+    """The first one, with both types and a way out."""
+    for number, values in enumerate([[1], [1.5], ["x"], ["y"]]):
+        pq.write_table(pa.table({"a": values}), tmp_path / f"{number}.parquet")
+    said = r"/2\.parquet and the files before it disagree .* a has .*: double vs string.* columns\."
+    with pytest.raises(InputError, match=said):
+        open_source(tmp_path, ReadOptions())
+
+
 def test_an_integer_that_no_float_can_hold_is_named(tmp_path: Path) -> None:
     """With its file, its column and a way out, beside a null."""
     path = tmp_path / "table.parquet"

@@ -214,7 +214,7 @@ REFUSED = {
     "no such column": ("good.csv", {"columns": ("aa",)}, "no column 'aa'. Near it: a"),
     "no such key": ("good.csv", {"partition_keys": ("aa",)}, "no column 'aa'"),
     "no such type": ("good.csv", {"dtypes": {"a": "int65"}}, "not a type of pandas"),
-    "cut short": ("cut.parquet", {}, "cut.parquet is not a whole Parquet file"),
+    "cut short": ("cut.parquet", {}, "cut.parquet cannot be read as a Parquet file"),
     "other columns": ("two", {}, "disagree on their columns: b only in .*; c only in"),
     "other headers": ("heads", {}, "the header of .* is not that of"),
 }

@@ -214,6 +214,13 @@ REFUSED = {
     "no such column": ("good.csv", {"columns": ("aa",)}, "no column 'aa'. Near it: a"),
     "no such key": ("good.csv", {"partition_keys": ("aa",)}, "no column 'aa'"),
     "no such type": ("good.csv", {"dtypes": {"a": "int65"}}, "not a type of pandas"),
+    "no such type of JSON": ("good.jsonl", {"dtypes": {"a": "int65"}}, "not a type of pandas"),
+    "a type with numbers": (
+        "good.csv",
+        {"dtypes": {"a": "decimal128(9, 2)[pyarrow]"}},
+        "not a type of pandas: .* construct an ArrowDtype",
+    ),
+    "a type of Arrow": ("good.csv", {"dtypes": {"a": pa.int32()}}, r"Give pd\.ArrowDtype\("),
     "cut short": ("cut.parquet", {}, "cut.parquet cannot be read as a Parquet file"),
     "other columns": ("two", {}, "disagree on their columns: b only in .*; c only in"),
     "other headers": ("heads", {}, "the header of .* is not that of"),
@@ -226,6 +233,7 @@ def test_bad_input_is_refused_before_anything_starts(tmp_path: Path, case: str) 
     where, reading, message = REFUSED[case]
     if case != "no match":
         (tmp_path / "good.csv").write_text("a,b\n1,2\n")
+        (tmp_path / "good.jsonl").write_text('{"a": 1}\n')
     if case == "a mixture":
         (tmp_path / "picture.png").write_bytes(b"x")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")

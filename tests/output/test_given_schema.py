@@ -277,6 +277,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "objects": lambda: {"a": "object"},
     "categories of nothing": lambda: {"a": "category"},
     "no type": lambda: {"a": None},
+    "a type of pandas that no name says": lambda: {"a": "decimal128(9, 2)[pyarrow]"},
     "two columns of a name": lambda: pa.schema([("a", pa.int8()), ("a", pa.int8())]),
     "numbers as names": lambda: {1: "int64"},
 }

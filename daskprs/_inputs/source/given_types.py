@@ -45,8 +45,9 @@ def pandas_type(name: str, dtype: Any, option: str = "dtypes") -> Any:
     """Return the type of pandas that an option gives for a column."""
     try:
         return pd.api.types.pandas_dtype(dtype)
-    except (TypeError, ValueError) as error:
-        msg = f": {dtype!r}, given for the column {name!r}, is not a type of pandas: {error}."
+    except (NotImplementedError, TypeError, ValueError) as error:
+        way = " Give pd.ArrowDtype(...) of it." if isinstance(dtype, pa.DataType) else ""
+        msg = f": {dtype!r}, given for the column {name!r}, is not a type of pandas: {error}.{way}"
         raise OptionError(Option(option), msg) from error
 
 

@@ -23,6 +23,7 @@ from daskprs._inputs.source.given_types import (
     converted,
     converted_text,
     is_moment,
+    pandas_type,
     way_to_type,
 )
 from daskprs._inputs.text.file import (
@@ -79,6 +80,8 @@ class JsonLinesSource(TextSource):
         names += [name for name in wanted or () if name in reading.dtypes and name not in names]
         check_columns(list(reading.dtypes), names, "dtypes")
         check_columns(wanted or (), names, "columns")
+        for name, dtype in reading.dtypes.items():
+            pandas_type(name, dtype)
         self._dtypes = {name: reading.dtypes.get(name) or _dtype_of(sample[name]) for name in names}
         self._given = frozenset(reading.dtypes)
         self._whole = _of_integers(rows, self._dtypes) - self._given

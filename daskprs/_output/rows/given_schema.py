@@ -151,7 +151,7 @@ def _type_of(name: str, text: str) -> Any:
             return pa.field(name, known.pyarrow_dtype)
     try:
         return pd.api.types.pandas_dtype(text)
-    except (TypeError, ValueError):
+    except (NotImplementedError, TypeError, ValueError):
         msg = f"{text!r}, given for the column {name!r}, is not a type of Arrow, NumPy or pandas"
         raise ValueError(msg) from None
 

@@ -109,3 +109,10 @@ def descendants(pid: int) -> list[int]:
     for child in found:  # it grows while it is walked through
         found.extend(one for one in children(child) if one not in found)
     return found
+
+
+def is_resource_tracker(pid: int) -> bool:
+    """Say whether a process is a resource tracker of `multiprocessing` or of joblib."""
+    with suppress(OSError):
+        return b"resource_tracker import main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False

@@ -19,6 +19,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 import deeds  # noqa: E402 - the agents import it under this name, and so does its pickle
 
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Linux has it
 MARK = "DASKPRS_TEST_MARK"
 AGENTS = {"PYTHONPATH": str(SCRIPTS), "DASKPRS_TEST_AGENT": "1"}
 HANGS = ("hang", "hang with the GIL", "SIGSTOP")
@@ -160,7 +161,10 @@ def test_a_death_in_shutdown_is_a_warning(tmp_path: Path, how: str) -> None:
 
 
 def test_no_grandchild_is_left(tmp_path: Path) -> None:
-    """What a script started dies with its agent, in a session of its own or not."""
+    """What a script started dies with its agent, in a session of its own or not.
+
+    What ends last is the resource tracker of Python, which removes the shared memory.
+    """
     frame = rows_between("run", ("leave a grandchild",))
     job(frame, tmp_path, environment_variables=AGENTS | {MARK: str(tmp_path)})
     left = [
@@ -169,3 +173,5 @@ def test_no_grandchild_is_left(tmp_path: Path) -> None:
         if (process.info["environ"] or {}).get(MARK) == str(tmp_path)
     ]
     assert left == []
+    segments = [file.read_bytes() for file in SHARED_MEMORY.glob("psm_*")]
+    assert not [one for one in segments if one.startswith(deeds.SHARED)]

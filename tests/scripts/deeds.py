@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import shared_memory
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOR_EVER_S = 3600
+SHARED = b"left by a deed"
 
 
 def raise_error() -> None:
@@ -61,7 +63,9 @@ def close_descriptors() -> None:
 
 
 def leave_grandchild() -> None:
-    """Start a process that outlives this one, and die."""
+    """Start a process that outlives this one, leave shared memory, and die."""
+    segment = shared_memory.SharedMemory(create=True, size=len(SHARED))
+    segment.buf[: len(SHARED)] = SHARED
     command = f"import os, time; os.setsid(); time.sleep({FOR_EVER_S})"
     subprocess.Popen([sys.executable, "-c", command])
     os._exit(5)

@@ -11,7 +11,7 @@ message is whole) carries::
                                              stderr, where its logs are masked
                                     <──      ("forked", pid) or ("refused", message)
                                     <──      ("apart", {package: reason}), once, before the others
-    ("kill", pid)                   ──>      the agent, its group, and every descendant
+    ("kill", pid)                   ──>      the agent, and every descendant
                                     <──      ("exited", pid, returncode, peak_bytes)
 
 At end-of-file, or when its parent is gone, the zygote kills all agents and ends.
@@ -57,6 +57,8 @@ PARENT_CHECK_S = 1.0
 process may hold a copy of the parent's end."""
 PURGE_LIMIT_S = 5.0
 """Seconds after which the zygote stops killing a script that forks faster than it dies."""
+TRACKERS_END_WITHIN_S = 2.0
+"""Seconds in which a resource tracker of Python or joblib may tidy up after a dead agent."""
 PACKET_BYTES = 1 << 17
 DESCRIPTORS, MASKED = 2, 4
 """Descriptors that come with an order to fork, and as many with masked logs."""
@@ -162,12 +164,9 @@ class Nursery:
 
     def _kill(self, pid: int) -> None:
         """Kill an agent that still lives; its descendants are killed when it is reaped."""
-        if pid in self._agents:
-            # Just after the fork, the agent does not lead a group yet: then only the second call
-            # reaches it.
-            for call in (os.killpg, os.kill):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    call(pid, signal.SIGKILL)
+        if pid in self._agents:  # not its group, which has its resource tracker
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
         """Report agents that have ended, after killing the processes they left behind."""
@@ -189,16 +188,26 @@ class Nursery:
         return [pid for pid in linux.children(os.getpid()) if pid not in self._agents]
 
     def _purge(self) -> list[_End]:
-        """Kill all children other than agents; return the agents that ended meanwhile."""
+        """Kill all children other than agents; return the agents that ended meanwhile.
+
+        The resource trackers of Python and joblib come last: each ends by itself once all others
+        have, and removes the shared memory, semaphores and temporary files that these have left.
+        """
         ended: list[_End] = []
-        until = time.monotonic() + PURGE_LIMIT_S
-        while (strangers := self._strangers()) and time.monotonic() < until:
-            for pid in strangers:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        begun = time.monotonic()
+        while (left := self._strangers()) and time.monotonic() < begun + PURGE_LIMIT_S:
+            others = [pid for pid in left if not linux.is_resource_tracker(pid)]
+            tidy_s = begun + TRACKERS_END_WITHIN_S - time.monotonic()
+            wait_s = begun + PURGE_LIMIT_S - time.monotonic()
+            if not others and tidy_s > 0:
+                wait_s = tidy_s
+            else:
+                for pid in others or left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             # Wait until one of them ends: its own children are ours in the next round. One that
             # waits for a disk or a device may not, and then orders are obeyed all the same.
-            select.select([self._wake], [], [], max(0.0, until - time.monotonic()))
+            select.select([self._wake], [], [], max(0.0, wait_s))
             ended += self._reaped()
         return ended
 

@@ -344,7 +344,8 @@ class Settling:
         is_charged = self._renewals.fail(
             agent, held, outcome, is_first=is_first, is_searched=is_searched
         )
-        if outcome.failure is not None and outcome.is_fatal:
+        has_ended = outcome.status is Status.PROCESS_DIED
+        if outcome.failure is not None and outcome.is_fatal and not has_ended:
             self._renewals.replace(
                 flight.slot,
                 agent,

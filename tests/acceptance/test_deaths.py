@@ -39,7 +39,7 @@ WHAT_IS_READ = {
     "hang with the GIL": f"exceeded {TIMEOUT_S} s",
     "SIGSTOP": f"exceeded {TIMEOUT_S} s",
     "leave a grandchild": "exits with returncode 5",
-    "close descriptors": "exits with returncode",
+    "close descriptors": "its socket to daskprs was closed",
     "flood stdout": "exits with returncode 6",
 }
 

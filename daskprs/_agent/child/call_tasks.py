@@ -134,7 +134,7 @@ class CallTasks(SeveralCalls):
             self._free.append(call)
             self._begin()
         except BaseException as error:  # noqa: BLE001 - without an end, it would never return
-            self._fail(error)
+            self.reserve.end(error)
 
     def _load(self, attempt: AttemptRun, assigned: Assigned) -> None:
         with self.loading:

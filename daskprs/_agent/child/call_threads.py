@@ -57,7 +57,7 @@ class CallThreads(SeveralCalls):
                         self._work.wait()
                     self._attempt(call, claimed)
         except BaseException as error:  # noqa: BLE001 - without an end, it would never return
-            self._fail(error)
+            self.reserve.end(error)
 
     def _attempt(self, call: Call, claimed: tuple[int, Any]) -> None:
         """Make an attempt, and report it; the thread has the turn."""

@@ -100,6 +100,11 @@ class Inbox:
                     self._order.drop_beyond(last)
             case Stop():
                 self.stopped = True
+            case ExtendLease():
+                pass  # of an order that the agent has left
+            case _:  # the script has replaced the modules of this process: its classes are others
+                msg = f"an agent does not know the message {type(message).__qualname__}"
+                raise TypeError(msg)
 
     def claim(self) -> Assigned | None:
         """Claim and return the mini-batch at the current position; None without one."""
@@ -203,9 +208,7 @@ class Inbox:
                 if not self._received():
                     return None
             return self._order.work[position]
-        except MemoryError:  # a message may be lost: the agent ends
-            raise
-        except Exception:  # noqa: BLE001 - the main thread meets the same end, and reports it
+        except (EOFError, OSError):  # the main thread meets the same end, and reports it
             return None
 
     def _received(self) -> bool:
@@ -381,8 +384,8 @@ class Loader:
                     loaded = self.load(assigned)
                     self._page.loading(NOTHING)
                     self._results.put(loaded)
-        except MemoryError:
-            self._reserve.end()
+        except BaseException as error:  # noqa: BLE001 - without an end, the agent would wait
+            self._reserve.end(error)
 
     def load(self, assigned: Assigned) -> Loaded:
         """Load a mini-batch now; one thread at a time."""

@@ -88,8 +88,8 @@ def main(connection: Connection, page_fd: int) -> int:
     except StopIteration as ended:
         code: int = ended.value
         return code
-    except MemoryError:
-        reserve.end()
+    except BaseException as error:  # noqa: BLE001 - the end of an interpreter would wait for threads
+        reserve.end(error)
 
 
 def steps(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from daskprs._agent.protocol.answers import MOST_CHARS, dumped
-from daskprs._agent.protocol.messages import Noted, Outcomes
+from daskprs._agent.protocol.messages import FAILED_IN, Noted, Outcomes
 from daskprs._core.calls import OF_CALLS_S
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Results
@@ -39,13 +40,16 @@ RESERVE_BYTES = 16 << 20
 """Suffices to send a group of outcomes. It is address space only: no page of it is touched."""
 NOTE = b"MemoryError: this agent process has no memory left. daskprs ends it.\n"
 EXIT_NO_MEMORY = 1
+EXIT_BROKEN = 70
+"""The code of an agent in which our own code has failed (``EX_SOFTWARE``)."""
 
 
 class MemoryReserve:
-    """Releases memory to report a MemoryError, and ends an agent that cannot even do that.
+    """Releases memory to report a MemoryError, and ends an agent in which our own code fails.
 
-    Without an end, a thread that dies of a MemoryError leaves an agent that waits for ever. The
-    supervisor finds the reason in the page.
+    Without an end, a thread that dies leaves an agent that waits for ever. Our code fails where
+    there is no memory left, and where the script has spoilt the process: it has closed descriptors
+    or replaced functions of Python. The supervisor finds the reason in the page.
     """
 
     def __init__(self, page: SharedPage) -> None:
@@ -63,14 +67,21 @@ class MemoryReserve:
         """Give the memory to whatever comes next."""
         self._held = None
 
-    def end(self) -> NoReturn:
+    def end(self, error: BaseException) -> NoReturn:
         """End this process at once, with the reason in the page and in the log."""
-        self._held = None
+        self._held, code = None, EXIT_BROKEN
         try:
-            self._page.lack_memory()
-            os.write(2, NOTE)
+            if isinstance(error, MemoryError):
+                code = EXIT_NO_MEMORY
+                self._page.lack_memory()
+                os.write(2, NOTE)
+            else:
+                self._page.break_down()
+                text = f"{FAILED_IN}{type(error).__name__}: {error}\n"
+                os.write(2, text.encode(errors="replace"))
+                os.write(2, "".join(traceback.format_exception(error)).encode(errors="replace"))
         finally:
-            os._exit(EXIT_NO_MEMORY)
+            os._exit(code)
 
 
 class Outbox:
@@ -186,8 +197,8 @@ class Outbox:
                     is_gone = self._lock.wait_for(gone, self._flush_after_s) and not self._is_due
                 if not is_gone:
                     self._send()
-        except MemoryError:
-            self._reserve.end()
+        except BaseException as error:  # noqa: BLE001 - without an end, the agent would wait
+            self._reserve.end(error)
 
     def _gone(self, group: int) -> bool:
         return self._groups != group or self._is_due

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
-import traceback
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._agent.child.attempt_run import AttemptRun
 from daskprs._agent.child.call_lines import CallPrints
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
     from daskprs._core.outcomes import Outcome
     from daskprs._core.soundness import Soundness
 
-EXIT_BROKEN = 70
-"""The code of an agent in which our own code has failed (``EX_SOFTWARE``)."""
 LOOK_EVERY_S = 0.25
 
 
@@ -69,7 +64,7 @@ class SeveralCalls(ABC):
     ) -> None:
         self._calls = [Call(page.call(number)) for number in range(at_once)]
         self._page = page
-        self._reserve = reserve
+        self.reserve = reserve
         self._soundness = soundness
         self._turn = threading.Lock()
         """Held while a mini-batch is claimed, or a message processed."""
@@ -159,13 +154,6 @@ class SeveralCalls(ABC):
         now_s = time.process_time()
         since_s, self._cpu_before_s = now_s - self._cpu_before_s, now_s
         return since_s
-
-    def _fail(self, error: BaseException) -> NoReturn:
-        """End the process for an error that is none of the script: no mini-batch would return."""
-        if isinstance(error, MemoryError):
-            self._reserve.end()
-        traceback.print_exception(error, file=sys.__stderr__)
-        os._exit(EXIT_BROKEN)
 
 
 class _CallCpu:

@@ -10,18 +10,19 @@ import os
 import pickle
 import sys
 import time
+import traceback
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.child.debugging import QUIT
 from daskprs._agent.child.main import steps
-from daskprs._agent.child.outbox import MemoryReserve
+from daskprs._agent.child.outbox import EXIT_BROKEN, MemoryReserve
 from daskprs._agent.inline.process_state import ProcessState, one_script
 from daskprs._agent.inline.tee import Tee
 from daskprs._agent.protocol.answers import parsed
-from daskprs._agent.protocol.messages import InitRaised, Outcomes
+from daskprs._agent.protocol.messages import FAILED_IN, InitRaised, Outcomes
 from daskprs._agent.protocol.shared_page import SharedPage, new_page
 from daskprs._agent.supervision.agent_process import AgentProcess
 from daskprs._system.scarcity import explain
@@ -89,6 +90,7 @@ class InlineChannel:
         raised: Raised,
     ) -> None:
         self.closed = False
+        self._page = page
         self._connection = _AgentsEnd()
         root = job.script.source_directory
         with ExitStack() as undo:
@@ -144,6 +146,12 @@ class InlineChannel:
         except StopIteration as ended:
             code: int = ended.value
             return code
+        except Exception as error:  # noqa: BLE001 - our own code fails in what the script has spoilt
+            self._page.break_down()
+            with suppress(Exception):
+                sys.stderr.write(f"{FAILED_IN}{type(error).__name__}: {error}\n")
+                traceback.print_exception(error)
+            return EXIT_BROKEN
         return None
 
     def _end(self, returncode: int) -> None:

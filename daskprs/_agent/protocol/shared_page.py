@@ -63,6 +63,7 @@ _HELD = (25, 26)
 """The bytes that a masked log holds back, since they may be the beginning of a secret."""
 _ENDED_BEFORE = 24
 """The highest memory of a sub-process that had ended before the last measurement began."""
+_IS_BROKEN = 30
 _RANGE = 27
 """The piece of the mini-batch that `run` has."""
 _BLOCKING, _BEAT_NS = 28, 29
@@ -220,6 +221,10 @@ class SharedPage:
         """Say that the agent ends for want of memory."""
         self._cells[_LACKS_MEMORY] = 1
 
+    def break_down(self) -> None:
+        """Say that the agent ends since our own code in it has failed."""
+        self._cells[_IS_BROKEN] = 1
+
     def is_masking(self, stream: int) -> bool:
         """Say whether a masked log, the first or the second, lacks what was read for it."""
         self._fence()
@@ -340,6 +345,10 @@ class SharedPage:
     def lacked_memory(self) -> bool:
         """Return whether the agent has ended for want of memory."""
         return bool(self._cells[_LACKS_MEMORY])
+
+    def broke_down(self) -> bool:
+        """Return whether the agent has ended since our own code in it has failed."""
+        return bool(self._cells[_IS_BROKEN])
 
     def recall(self, lease_id: int) -> int:
         """Take back the mini-batches not begun of a lease; return the last position begun.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from daskprs._agent.protocol.messages import (
+    FAILED_IN,
     PROTOCOL,
     THREADS_LEFT,
     InitDone,
@@ -68,11 +69,22 @@ NOT_YOURS = (
     "The script, or a process that it has started, writes to descriptors that it has not opened. "
     "Let it close or write only to its own."
 )
+CLOSED = (
+    "its socket to daskprs was closed. The script, or a library that it uses, closes descriptors "
+    "that it has not opened. Let it close only its own."
+)
+SPOILT = (
+    "The script, or a library that it uses, may have closed descriptors that it had not opened, or "
+    "replaced functions or modules of Python. Let it leave them as they are. The traceback is in "
+    "the stderr log of the process."
+)
 GATHER_S = 0.5
 """Seconds for which a call that has exceeded its timeout waits for others that soon will. So one
 kill ends all calls of an endpoint that does not answer."""
 CANCELS_WITHIN_S = 5.0
 """Seconds in which an agent cancels a coroutine after its timeout; one that cannot is ended."""
+RAISED_CHARS = 200
+"""Characters of the error of an agent in which our own code has failed."""
 TAIL_CHARS = 2000
 """Characters from the end of the stderr log that a message about a death quotes."""
 CRASHES = {
@@ -377,13 +389,21 @@ class Supervisor:
             return Failure("PROCESS_DIED", message)
         if self.page.lacked_memory():
             return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
+        if self.page.broke_down():
+            _, found, error = self.process.stderr_from().rpartition(FAILED_IN)
+            raised = f" ({error.splitlines()[0][:RAISED_CHARS]})" if found else ""
+            message = f"{self.spec.name} ended {when}: daskprs failed in it{raised}. {SPOILT}"
+            # Something may have been spoilt by an earlier mini-batch.
+            return Failure("PROCESS_DIED", message, fatal=True)
+        if self.process.killed and returncode == -signal.SIGKILL:
+            return Failure("PROCESS_DIED", f"{self.spec.name} was ended {when}: {CLOSED}")
         exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"
         log, self._dump = self.process.stderr_from(), ""
         if returncode in CRASHES and FATAL in log:  # else it is the dump of a sub-process
             log, crash, dump = log.rpartition(FATAL)
             self._dump = crash + dump
         stacks = stacks_in(self._dump, self._script)
-        if returncode == -signal.SIGKILL and not self.process.killed:
+        if returncode == -signal.SIGKILL:
             failure = self._killed(f"{exits} {when}")
         else:
             place = f" in {line}" if (line := deepest_line(stacks)) else ""

@@ -160,6 +160,24 @@ def test_a_death_in_shutdown_is_a_warning(tmp_path: Path, how: str) -> None:
         assert WHAT_IS_READ[how] in main_log
 
 
+def test_a_generator_without_end_is_not_said_to_hang_in_our_code(tmp_path: Path) -> None:
+    """Its rows are taken between two of its lines: no line of the script is to blame."""
+    script = tmp_path / "script.py"
+    script.write_text("def run(rows):\n    return map(str, iter(int, 1))\n")
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": [0]}),
+        script,
+        run_invocation_timeout=1,
+        run_max_try=1,
+        allowed_failed_count=-1,
+        job_dir=tmp_path / "job",
+        output_action="summary_only",
+        progress=False,
+    )
+    (error,) = result.failed["error"]
+    assert "s while daskprs took the rows that it yields. The stacks" in error
+
+
 def test_no_grandchild_is_left(tmp_path: Path) -> None:
     """What a script started dies with its agent, in a session of its own or not.
 

@@ -35,7 +35,7 @@ from daskprs._core.outcomes import (
 from daskprs._core.tracebacks import deepest_line
 from daskprs._system.log_cap import punch
 from daskprs._system.memory import megabytes
-from daskprs.errors import AgentError
+from daskprs.errors import OURS, AgentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -273,7 +273,10 @@ class Supervisor:
             f"{deadline.what} exceeded {deadline.seconds:g} s on {self.spec.name}, which was "
             f"killed after {activity.age_s():.1f} s"
         )
-        if place := deepest_line(stacks):
+        is_own = stacks.rpartition('\n  File "')[2].startswith(OURS)
+        if activity.phase is Phase.RUNNING and is_own:  # whatever it was at in that moment
+            message += " while daskprs took the rows that it yields"
+        elif place := deepest_line(stacks):
             message += f" in {place}"
         if self._dump:
             message += ". The stacks of all threads are in its stderr log."

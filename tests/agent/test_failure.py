@@ -156,6 +156,15 @@ def test_a_relative_import_is_told_how_to_be_written(file: str, module: str) -> 
     assert hint_at_import(ImportError("cannot import name 'x'"), spec) == ""
 
 
+def test_the_message_of_a_group_has_its_first_error() -> None:
+    """That of a `TaskGroup` says only how many there are."""
+    nested = ExceptionGroup("unhandled errors in a TaskGroup", [in_a_group(ValueError("b"))])
+    assert message_of(nested) == (
+        "unhandled errors in a TaskGroup (1 sub-exception): ExceptionGroup: "
+        "two of them (2 sub-exceptions): KeyError: 'a'"
+    )
+
+
 def test_a_parser_that_takes_a_flag_of_the_job_for_its_own_is_explained() -> None:
     """An argument that is missing is another matter."""
     parser = argparse.ArgumentParser()

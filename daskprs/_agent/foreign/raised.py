@@ -47,12 +47,18 @@ def record_of(error: BaseException, ours: str) -> tuple[str, str, str, list[Link
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception; for one without words, the line that raised it."""
+    """Return the message of an exception; for one without words, the line that raised it.
+
+    That of a group has the first of its exceptions.
+    """
     if isinstance(error, SystemExit):
         code = "" if error.code is None else repr(error.code)
         return f"sys.exit({code}) was called, which is an error in an entry script{_parsed(error)}"
     try:
         text = str(error) or _raised_at(error)
+        if isinstance(error, _Group):  # which says only how many it has
+            first = error.exceptions[0]
+            text = f"{text}: {type(first).__qualname__}: {message_of(first)}"
     except BaseException as second:  # noqa: BLE001 - a person's __str__ may raise anything
         text = f"<str() of the error raised {type(second).__name__}>"
     return text

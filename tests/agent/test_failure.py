@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path, PurePath
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from daskprs._agent.child.beside_script import hint_at_import
+from daskprs._agent.child.beside_script import hint_at_import, hint_at_name
 from daskprs._agent.child.failure import may_pass
 from daskprs._agent.child.fatal_errors import is_fatal
 from daskprs._agent.child.file_at_hand import hint_at_file
@@ -154,6 +155,38 @@ def test_a_relative_import_is_told_how_to_be_written(file: str, module: str) -> 
     for one in (error, RaisedElsewhere(*record_of(error, "ours"))):
         assert f"Write from {module} import NAME in place" in hint_at_import(one, spec)
     assert hint_at_import(ImportError("cannot import name 'x'"), spec) == ""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "module 'queue' has no attribute 'put_later'",
+        "cannot import name 'put_later' from 'queue' (/usr/lib/python3.11/queue.py)",
+    ],
+)
+def test_a_module_that_is_loaded_before_one_beside_the_script_is_told(
+    tmp_path: Path, message: str
+) -> None:
+    """One of the same name beside the script is never imported."""
+    spec = ScriptSpec("a.py", file=str(tmp_path / "a.py"), source_directory=str(tmp_path))
+    error = ImportError(message)
+    assert hint_at_name(error, spec) == ""
+    (tmp_path / "queue.py").touch()
+    for one in (error, RaisedElsewhere(*record_of(error, "ours"))):
+        assert hint_at_name(one, spec).endswith("Rename queue.py.")
+    assert hint_at_name(ValueError(message), spec) == ""
+
+
+def test_the_module_beside_the_script_is_not_taken_for_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lacks the name itself."""
+    (tmp_path / "own_tools.py").touch()
+    own = ModuleType("own_tools")
+    own.__file__ = str(tmp_path / "own_tools.py")
+    monkeypatch.setitem(sys.modules, "own_tools", own)
+    spec = ScriptSpec("a.py", file=str(tmp_path / "a.py"), source_directory=str(tmp_path))
+    assert hint_at_name(AttributeError("module 'own_tools' has no attribute 'x'"), spec) == ""
 
 
 def test_the_message_of_a_group_has_its_first_error() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import ScriptSpec
 
+OF_IMPORT = {"AttributeError", "ImportError"}
+OF_MODULE = re.compile(r"(?:module|cannot import name '[^']*' from|named) '([\w.]+)'")
+"""The module of which an error says that it lacks a name or a module."""
 QUOTED = re.compile("'([^']+)'|\"([^\"]+)\"")
 
 
@@ -40,6 +44,27 @@ def hint_at_import(error: BaseException, script: ScriptSpec) -> str:
         "The script is imported by itself, with its source directory on sys.path, and not as a "
         f"part of a package. Write from {module} import NAME in place of from .MODULE import NAME."
     )
+
+
+def hint_at_name(error: BaseException, script: ScriptSpec) -> str:
+    """Return why an import finds another module than the one beside the script; else ''."""
+    if script.source_directory is None:
+        return ""
+    root = Path(script.source_directory)
+    for classes, _, message in links_of(error):
+        found = OF_MODULE.search(message) if OF_IMPORT & {*classes.split()} else None
+        name = found and found[1].partition(".")[0]
+        if not name or name not in sys.modules:
+            continue
+        file = getattr(sys.modules[name], "__file__", None)
+        is_beside = file is not None and Path(file).is_relative_to(root)
+        for own in (f"{name}.py", name):
+            if (root / own).exists() and not is_beside:
+                return (
+                    f"{own} lies beside the script, but 'import {name}' gives another module of "
+                    f"this name, which is loaded before the script. Rename {own}."
+                )
+    return ""
 
 
 def _missing(error: BaseException) -> Iterator[str]:

@@ -21,8 +21,8 @@ OLDEST_PYTHON ?= python3.11
 # What the suite skips for want of a package: some bring dozens of others.
 EXTRAS := .venv-extras
 EXTRA_TESTS := tests/azure/mltable/test_mltable_delta.py tests/azure/test_mlflow_model.py \
-	tests/report/test_exporters.py tests/report/test_notebook.py tests/serve/test_openapi.py \
-	tests/serve/test_sdk_client.py tests/test_notebooks.py
+	tests/report/test_exporters.py tests/report/test_metrics_file.py tests/report/test_notebook.py \
+	tests/serve/test_openapi.py tests/serve/test_sdk_client.py tests/test_notebooks.py
 # One environment for each Python that `make test-python` is given.
 OTHER = .venv-$(shell $(PYTHON) -c "import sys; print('%d.%d' % sys.version_info[:2])")
 # What `pip install` of the built wheel gives a user today: nothing in it is locked.

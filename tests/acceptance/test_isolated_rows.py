@@ -102,7 +102,6 @@ def test_rows_that_raise_die_and_hang_are_named_and_all_others_are_there(
 @pytest.mark.parametrize("form", ["pandas", "numpy", "pyarrow", "polars"])
 def test_rows_in_every_form_are_cut(form: Any, tmp_path: Path) -> None:
     """`run` gets a part as it gets a mini-batch; each sees its number in the input."""
-    pytest.importorskip("polars" if form == "polars" else "pandas")
 
     def run(rows: Any, context: Any) -> Any:
         values = rows["n"].to_pylist() if hasattr(rows["n"], "to_pylist") else list(rows["n"])
@@ -376,7 +375,6 @@ def test_rows_that_are_not_independent_fail_as_a_whole(size: str, bad: int, tmp_
 @pytest.mark.parametrize("form", ["pandas", "numpy", "pyarrow", "polars", "files"])
 def test_single_rows_are_compared_in_every_form(form: str, tmp_path: Path) -> None:
     """As if the bad one between them were not there: numbers and paths go on."""
-    pytest.importorskip("polars" if form == "polars" else "pandas")
     notes = tmp_path / "notes"
 
     def run(rows: Any, context: daskprs.MiniBatchContext) -> pd.DataFrame:

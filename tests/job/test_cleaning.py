@@ -256,8 +256,6 @@ def test_the_root_is_an_argument_or_that_of_dasks_config(root: Path) -> None:
 @pytest.mark.long
 def test_uploads_that_a_driver_left_open_are_aborted(root: Path, tmp_path: Path) -> None:
     """A store that does not answer keeps the folder, which alone knows of them."""
-    pytest.importorskip("moto")
-    pytest.importorskip("s3fs")
     failed = root / "failed"
     words = ["-m", "daskprs", "clean", str(root), "--older-than", "7d", "--status", "Failed"]
 

@@ -786,7 +786,7 @@ except daskprs.ParallelRunFailed as error:
 @pytest.mark.long
 def test_a_type_checker_finds_misspelt_options_and_no_missing_result(tmp_path: Path) -> None:
     """Each in its line, and nothing else."""
-    pytest.importorskip("mypy")
+    pytest.importorskip("mypy", reason="the group style is not installed")
     script = tmp_path / "typed.py"
     script.write_text(TYPED)
     checked = subprocess.run(

@@ -238,8 +238,6 @@ if __name__ == "__main__":
 @pytest.mark.processes
 def test_an_output_may_be_in_a_bucket(tmp_path: Path) -> None:
     """A file is there as a whole, and a folder with its manifest; a bucket has to exist."""
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto")
     with object_store(tmp_path / "log") as store:
         store.put("rows")
         environment = {**os.environ, **store.environment}

@@ -255,7 +255,7 @@ ParallelRunConfig("e", "score.py", -1, "append_row", "c", 1, run_max_tries=1)  #
 @pytest.mark.long
 def test_a_type_checker_finds_misspelt_parameters(tmp_path: Path) -> None:
     """In their line, and nothing else."""
-    pytest.importorskip("mypy")
+    pytest.importorskip("mypy", reason="the group style is not installed")
     script = tmp_path / "typed.py"
     script.write_text(TYPED)
     checked = subprocess.run(

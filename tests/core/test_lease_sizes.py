@@ -25,9 +25,18 @@ def test_a_lease_grows_fourfold_at_most() -> None:
     assert sizes.next(4, None) == 16
 
 
-@pytest.mark.parametrize(("seconds_each", "size"), [(1 / 128, 256), (0.3, 6), (1.5, 3), (60.0, 2)])
+@pytest.mark.parametrize(
+    ("seconds_each", "size"),
+    [
+        (1 / 128, 256),
+        (0.3, 6),
+        (1.5, 3),
+        (60.0, 2),
+        *((one, LARGEST) for one in (0.0, 1e-300, 1e-6)),
+    ],
+)
 def test_a_slot_has_two_seconds_of_work_in_hand(seconds_each: float, size: int) -> None:
-    """As many mini-batches as fit into that, and a few where hardly one does."""
+    """As many mini-batches as fit into that, within the largest lease; a few if hardly one does."""
     sizes = LeaseSizes()
     for _ in range(20):
         count = sizes.next(4, None)
@@ -40,16 +49,6 @@ def test_a_slot_that_is_alone_has_nobody_to_finish_together_with() -> None:
     sizes = LeaseSizes()
     sizes.learn(1, 60.0)
     assert [sizes.next(slots, 2) for slots in (1, 2)] == [2, 1]
-
-
-@pytest.mark.parametrize("seconds_each", [0.0, 1e-300, 1e-6])
-def test_no_lease_is_larger_than_the_largest(seconds_each: float) -> None:
-    """Mini-batches that take no time at all are no exception."""
-    sizes = LeaseSizes()
-    for _ in range(20):
-        count = sizes.next(4, None)
-        sizes.learn(count, count * seconds_each)
-    assert sizes.next(4, None) == LARGEST
 
 
 def test_to_the_end_of_a_row_group_a_lease_goes_no_further_than_any_may() -> None:

@@ -395,17 +395,20 @@ def count_wanted(dask_scheduler: Any) -> int:
 
 def test_few_partitions_are_ahead_of_the_slots(tmp_path: Path, client: Client) -> None:
     """At most one for each slot, and two more for each worker, however slow the script is."""
-    most = 0
-    run = daskprs.start(
-        db.from_sequence(range(20), npartitions=20),
-        lambda items: time.sleep(0.1) or items,
-        client=client,
-        **options_in(tmp_path),
-    )
+    counts, gate = list[int](), tmp_path / "gate"
+
+    def count() -> int:
+        counts.append(client.run_on_scheduler(count_wanted))
+        return counts[-1]
+
+    bag = db.from_sequence(range(20), npartitions=20)
+    run = daskprs.start(bag, waiting_for(gate), client=client, **options_in(tmp_path))
+    assert poll_for(lambda: count() > 4, LONGEST_S)
+    gate.touch()
     while not run.wait(0.02):
-        most = max(most, client.run_on_scheduler(count_wanted))
+        count()
     assert run.result().mini_batches == (20, 20, 0)
-    assert 4 < most <= 2 * (2 + 2)
+    assert max(counts) <= 2 * (2 + 2)
 
 
 def test_annotations_are_kept(tmp_path: Path, client: Client) -> None:
@@ -617,9 +620,7 @@ def waiting_for(gate: Path) -> Callable[[list[int]], list[int]]:
     """Return a `run` that waits for a file, and returns its items."""
 
     def wait_here(items: list[int]) -> list[int]:
-        until = time.monotonic() + LONGEST_S
-        while not gate.exists() and time.monotonic() < until:
-            time.sleep(0.01)
+        poll_for(gate.exists, LONGEST_S)
         return items
 
     return wait_here
@@ -705,9 +706,7 @@ def test_a_worker_that_goes_costs_what_it_held(
     made, gate = Made(tmp_path), tmp_path / "gate"
 
     def gated(rows: pd.DataFrame) -> pd.DataFrame:
-        until = time.monotonic() + LONGEST_S
-        while rows.number.iloc[0] >= 2 * ROWS and not gate.exists() and time.monotonic() < until:
-            time.sleep(0.01)
+        poll_for(lambda: rows.number.iloc[0] < 2 * ROWS or gate.exists(), LONGEST_S)
         return rows
 
     options = options_in(tmp_path, mini_batch_size=80, max_node_losses=2)

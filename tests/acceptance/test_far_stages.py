@@ -179,7 +179,7 @@ def test_a_lost_worker_costs_what_it_held(
         (pid,) = (one for address, one in pids.items() if "127.0.0.2" in address)
 
         def strike() -> None:
-            poll_for((tmp_path / "waits").exists)
+            assert poll_for((tmp_path / "waits").exists, 60)
             os.kill(pid, getattr(signal, how))
 
         striking = threading.Thread(target=strike)
@@ -207,7 +207,7 @@ def test_nodes_that_share_nothing_preprocess_for_each_other(what: str, tmp_path:
         (there,) = (one for one in nodes.nodes if one.name == "node1")
 
         def cut() -> None:
-            poll_for(lambda: stdout_elsewhere(tmp_path), 60)
+            assert poll_for(lambda: stdout_elsewhere(tmp_path), 60)
             nodes.cut(there)
 
         if what == "waits":

@@ -106,14 +106,14 @@ def test_a_script_that_uses_no_gpu_runs_on_all_cores_and_a_resume_does_so_at_onc
     """The first mini-batch shows it; further processes see no GPU."""
     bad = tmp_path / "bad"
     bad.touch()
-    script = USES_NONE.replace("BAD", str(bad))
+    script, count = USES_NONE.replace("BAD", str(bad)), 40 + 2 * usable_cores()
     with pytest.raises(daskprs.ParallelRunFailed):
-        score(tmp_path, script, run_max_try=1)
+        score(tmp_path, script, count, run_max_try=1)
     said = "the script has loaded no library that can use a GPU"
     assert log_of(tmp_path).count(said) == 1
     assert "Set gpus_per_process" in capfd.readouterr().err
     bad.unlink()
-    rows = score(tmp_path, script, resume=True)
+    rows = score(tmp_path, script, count, resume=True)
     first, *others = rows.groupby("pid", sort=False)["seen"].first()
     assert first == "0"
     assert len(others) >= usable_cores()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import dask.bag as db
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, get_client, worker_client
+from distributed import Client, LocalCluster, get_client
 
 import daskprs
 from daskprs._cluster.connect import IN_PROCESS
@@ -266,20 +266,13 @@ def test_an_asynchronous_client_in_its_own_loop(tmp_path: Path, begin: Begin) ->
     asyncio.run(work())
 
 
-@pytest.mark.parametrize("seceded", mostly_long([True, False], suite=[True]))
-def test_a_run_inside_a_dask_task(tmp_path: Path, *, seceded: bool) -> None:
+def test_a_run_inside_a_dask_task(tmp_path: Path) -> None:
     """A worker of one thread carries the task, and the job of the task."""
 
     def task(folder: str) -> list[int]:
-        def doubled(client: Client) -> list[int]:
-            run = daskprs.start(NUMBERS, lambda b: b * 2, client=client, job_dir=folder)
-            numbers: list[int] = run.result().to_pandas().number.tolist()
-            return numbers
-
-        if not seceded:
-            return doubled(get_client())
-        with worker_client() as client:
-            return doubled(client)
+        run = daskprs.start(NUMBERS, lambda b: b * 2, client=get_client(), job_dir=folder)
+        numbers: list[int] = run.result().to_pandas().number.tolist()
+        return numbers
 
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, **LOCAL_SERVERS) as cluster,

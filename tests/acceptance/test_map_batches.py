@@ -39,7 +39,7 @@ from daskprs._lazy.committed_parts import CommittedParts
 from daskprs.errors import JobFolderError
 from tests.support.by_hand import ByHand
 from tests.support.cases import mostly_long
-from tests.support.polling import poll_for
+from tests.support.polling import poll_for, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -334,12 +334,12 @@ def test_agents_end_with_their_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not psutil.pid_exists(agent)
 
 
-def test_each_agent_has_devices_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_agent_has_devices_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There are no more agents at a time than devices."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
 
     def devices(_: pd.DataFrame) -> list[str]:
-        time.sleep(0.1)
+        together(tmp_path / "here", 2)
         return [f"{os.environ['CUDA_VISIBLE_DEVICES']} {os.getpid()}"]
 
     lazy = in_tasks(frame(), devices, collection="bag")

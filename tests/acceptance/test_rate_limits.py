@@ -128,7 +128,7 @@ def test_usage_is_the_count_of_the_server_but_for_the_last_moments_of_a_lost_nod
         pid = next(iter(client.run(os.getpid).values()))
 
         def kill() -> None:
-            poll_for(lambda: server.answers[OK] >= 20, 60)
+            assert poll_for(lambda: server.answers[OK] >= 20, 60)
             os.kill(pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill)

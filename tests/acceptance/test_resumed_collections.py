@@ -21,6 +21,7 @@ from daskprs._output.journal.history import History
 from daskprs.errors import JobChanged
 from tests.acceptance.test_collections import COUNT, FRAME, ROWS, TEXT, Made, options_in, text_of
 from tests.support.cases import mostly_long
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,14 +78,14 @@ def test_a_driver_that_is_killed_at_any_moment(tmp_path: Path, kind: str, *, is_
     paths = os.pathsep.join(filter(None, sys.path))
     words = [sys.executable, "-c", PROGRAM, str(tmp_path), kind, str(HALF[kind] * is_cut)]
     for turn in range(3):
-        before, until = _done(folder), time.monotonic() + 60
+        before = _done(folder)
         made.times()
         command = [*words, *["resume"] * bool(turn)]
         with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths}) as driver:
             if turn < 2:
-                while _done(folder) == before and driver.poll() is None:
-                    assert time.monotonic() < until
-                    time.sleep(0.01)
+                assert poll_for(
+                    lambda was=before: driver.poll() is not None or _done(folder) != was, 60
+                )
                 time.sleep(chance.uniform(0, 0.1))
                 driver.kill()
     done = Counter(index // slices for index in before)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
@@ -18,6 +17,7 @@ from daskprs._core import lease_sizes
 from daskprs._folders.job_folder import JobFolder
 from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -296,11 +296,9 @@ def test_a_killed_driver_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
     score(tmp_path, data, slow, **options, process_count_per_node=None)
     data.to_parquet(tmp_path / "table.parquet")
     driver = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], cwd=tmp_path)
-    journal, until = JobFolder(tmp_path / "job").journal(1), time.monotonic() + 60
-    while not (journal.exists() and b'["commits"' in journal.read_bytes()):
-        assert time.monotonic() < until
-        assert driver.poll() is None
-        time.sleep(0.02)
+    journal = JobFolder(tmp_path / "job").journal(1)
+    assert poll_for(lambda: journal.exists() and b'["commits"' in journal.read_bytes(), 60)
+    assert driver.poll() is None
     driver.kill()
     driver.wait()
     result = score(tmp_path, data, slow, resume=True, output=tmp_path / "b.csv")

@@ -109,7 +109,7 @@ def test_a_plain_function_waits_in_its_thread() -> None:
         threads = [threading.Thread(target=it.context.permit) for _ in range(3)]
         for thread in threads:
             thread.start()
-        poll_for(lambda: it.page.permits().waiting == 3)
+        assert poll_for(lambda: it.page.permits().waiting == 3)
         it.grant(3)
         for thread in threads:
             thread.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -50,9 +49,7 @@ def cluster(tmp_path: Path) -> Iterator[ByHand]:
 def hold(file: Path, until_there: str = "go") -> None:
     """Occupy a Dask thread until there is a file of that name beside this one."""
     file.touch()
-    until = time.monotonic() + 120
-    while not file.with_name(until_there).exists() and time.monotonic() < until:
-        time.sleep(0.01)
+    poll_for(file.with_name(until_there).exists, 120)
 
 
 def job(folder: Path, client: Any, script: Any = lambda rows: rows, **options: Any) -> Any:

@@ -338,12 +338,9 @@ def test_the_driver_writes_what_busy_workers_do_not_begin_with(
     """Foreign tasks may have their threads for hours."""
     monkeypatch.setattr(part_writers, "BEGIN_S", 1.0)
 
-    def keep(go: str) -> None:
-        while not os.path.exists(go):  # noqa: PTH110 - runs on a worker
-            threading.Event().wait(0.05)
-
     free = stage.folder / "free"
-    busy = [client.submit(keep, str(free), workers=[one], pure=False) for one in client.nthreads()]
+    workers = client.nthreads()
+    busy = [client.submit(poll_for, free.exists, 120, workers=[w], pure=False) for w in workers]
     assert poll_for(lambda: sum(map(len, client.processing().values())) == 2)
     try:
         (made,) = writing.submit(part_plan(stage.folder, [FRAME])).result(60).files

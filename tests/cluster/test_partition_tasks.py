@@ -119,7 +119,7 @@ def test_nothing_is_left_on_the_cluster(client: Client) -> None:
     """What is not held is forgotten."""
     put_all(client, dd.from_pandas(FRAME, npartitions=6).shuffle("a"), "left")
     scheduler: Any = client.cluster.scheduler  # type: ignore[union-attr]
-    poll_for(lambda: not any(task.state == "memory" for task in scheduler.tasks.values()))
+    assert poll_for(lambda: not any(task.state == "memory" for task in scheduler.tasks.values()))
 
 
 def test_a_partition_is_computed_where_the_caller_says(client: Client) -> None:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ import daskprs
 from daskprs._agent.node.environment import visible_devices
 from daskprs._cluster.connect import IN_PROCESS
 from tests.support.by_hand import ByHand
-from tests.support.polling import poll_for
+from tests.support.polling import poll_for, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,7 +262,7 @@ def test_workers_of_a_host_give_their_agents_different_devices(
         client.wait_for_workers(2, timeout=60)
         result = daskprs.parallel_run(
             rows,
-            lambda mini_batch: time.sleep(0.05) or seen(mini_batch),
+            lambda mini_batch: together(tmp_path / "here", 3) or seen(mini_batch),
             mini_batch_size=8,
             process_count_per_node=3,
             job_dir=tmp_path / "job",
@@ -294,7 +293,9 @@ def test_workers_that_only_declare_a_gpu_give_each_agent_one(
         for processes, devices in ((2, {"0", "1"}), (3, {"0", "1", "-1"})):
             result = daskprs.parallel_run(
                 rows,
-                lambda mini_batch: time.sleep(0.05) or seen(mini_batch),
+                lambda mini_batch, here=tmp_path / f"here{processes}", count=processes: (
+                    together(here, count) or seen(mini_batch)
+                ),
                 mini_batch_size=8,
                 process_count_per_node=processes,
                 job_dir=tmp_path / str(processes),
@@ -317,9 +318,7 @@ def test_a_lease_waits_for_the_gpu_that_another_task_has(
 
     def wait_for(file: Path) -> None:
         file.with_suffix(".begun").touch()
-        until = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < until:
-            time.sleep(0.01)
+        poll_for(file.exists, 60)
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     cluster.worker("--nthreads", "4", "--resources", "GPU=1")

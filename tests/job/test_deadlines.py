@@ -107,8 +107,12 @@ def test_sigterm_is_no_wish_to_cancel(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_sigterm_lets_agents_finish_what_fits(tmp_path: Path) -> None:
+def test_sigterm_lets_agents_finish_what_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The end is some seconds away then; a second one ends the job at once."""
+    heard, hear = list[bool](), KnownEnd.hear_sigterm
+    monkeypatch.setattr(KnownEnd, "hear_sigterm", lambda end: heard.append(hear(end)) or heard[-1])
 
     def run(rows: Any) -> Any:
         number = int(rows["n"].iloc[0])
@@ -118,15 +122,16 @@ def test_sigterm_lets_agents_finish_what_fits(tmp_path: Path) -> None:
 
     def strike() -> None:
         assert poll_for((tmp_path / "seen3").exists, 60)
-        for _ in range(2):
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.3)  # two signals at the same time would be one
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert poll_for(lambda: heard)  # two signals at the same time would be one
+        os.kill(os.getpid(), signal.SIGTERM)
 
     striking = threading.Thread(target=strike)
     striking.start()
     with pytest.raises(ParallelRunInterrupted, match="SIGTERM has asked it to end"):
         job(tmp_path, run, process_count_per_node=1)
     striking.join()
+    assert heard == [True, False]
 
 
 def test_the_end_of_a_batch_job_is_that_of_a_job_without_a_deadline(

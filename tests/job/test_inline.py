@@ -13,11 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
 import pandas as pd
@@ -30,6 +28,9 @@ from daskprs._driver import dispatch
 from daskprs.errors import OptionError, ParallelRunCanceled, ParallelRunFailed
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROWS = pd.DataFrame({"n": range(12)})
 ONE_ROW = 8
@@ -221,17 +222,18 @@ def test_a_job_goes_on_with_another_start_method(tmp_path: Path) -> None:
 
 def test_only_one_thread_runs_a_script(tmp_path: Path) -> None:
     """A process has one working directory; the message names the other start method."""
-    (tmp_path / "waits.py").write_text(
-        "import time\nfrom pathlib import Path\nHERE = Path(__file__).parent\n\n"
-        "def run(rows):\n    (HERE / 'began').touch()\n"
-        "    while not (HERE / 'go').exists():\n        time.sleep(0.01)\n    return rows\n"
-    )
+
+    def waits(rows: pd.DataFrame) -> pd.DataFrame:
+        (tmp_path / "began").touch()
+        poll_for((tmp_path / "go").exists, 60)
+        return rows
+
     one = threading.Thread(
-        target=_inline, args=(ROWS[:1], tmp_path / "waits.py"), kwargs={"job_dir": tmp_path / "one"}
+        target=_inline, args=(ROWS[:1], waits), kwargs={"job_dir": tmp_path / "one"}
     )
     one.start()
     try:
-        poll_for((tmp_path / "began").exists)
+        assert poll_for((tmp_path / "began").exists)
         with pytest.raises(ParallelRunFailed, match="another job runs its script in this process"):
             _inline(ROWS[:1], lambda rows: rows, job_dir=tmp_path / "two")
     finally:
@@ -381,25 +383,6 @@ def test_a_script_gets_the_module_beside_it_and_the_caller_keeps_its_own(
     result = _inline(ROWS[:1], tmp_path / "b" / "asks.py", job_dir=tmp_path / "job")
     assert list(result.to_pandas()["n"]) == [2]
     assert sys.modules.pop("neighbour") is neighbour
-
-
-def test_each_folder_of_modules_is_looked_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A program may have hundreds of modules: to resolve each took longer than a small job."""
-    for number in range(50):
-        module = types.ModuleType(f"one_of_many{number}")
-        module.__file__ = str(tmp_path / "many" / f"one_of_many{number}.py")
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    resolve, looked = Path.resolve, list[str]()
-
-    def noted(path: Path, *, strict: bool = False) -> Path:
-        looked.append(str(path))
-        return resolve(path, strict=strict)
-
-    monkeypatch.setattr(Path, "resolve", noted)
-    _inline(ROWS[:1], lambda rows: rows, job_dir=tmp_path / "job")
-    assert 0 < sum(one.startswith(f"{tmp_path}/many") for one in looked) <= 3
 
 
 def test_what_the_caller_has_frozen_stays_so(

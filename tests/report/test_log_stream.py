@@ -20,6 +20,7 @@ from daskprs._report import log_stream
 from daskprs._report.attempts import COLUMNS
 from daskprs._report.log_stream import LogStream, Wanted
 from daskprs._system import log_cap
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,9 +178,7 @@ def test_the_logs_of_a_running_job_are_followed_until_its_end(work: Path) -> Non
     program = [sys.executable, "-m", "daskprs"]
     words = ["--mini-batch-size", "3 rows", "--job-dir", "job", "--quiet"]
     with subprocess.Popen([*program, "run", "waits.py", "in.csv", *words]) as job:
-        while not (work / "job" / "logs" / "sys" / "master_role.txt").exists():
-            assert job.poll() is None
-            time.sleep(0.02)
+        assert poll_for((work / "job" / "logs" / "sys" / "master_role.txt").exists, 60)
         follow = [*program, "logs", "job", "--follow"]
         with subprocess.Popen(follow, stdout=subprocess.PIPE, text=True) as shown:
             assert shown.stdout is not None

@@ -108,5 +108,6 @@ def test_a_process_that_is_left_goes_on(tmp_path: Path) -> None:
     pid = process.pid
     process.leave()
     del process
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-SLOW_S, TIMEOUT_S = 2.5, 1.5
+SLOW_S, TIMEOUT_S = 1.6, 1
 
 
 class Slow:
@@ -72,5 +72,5 @@ def test_of_a_generator_only_the_script_takes_the_time_of_run(tmp_path: Path) ->
 
 def test_a_generator_has_the_timeout_of_run(tmp_path: Path) -> None:
     """Its code is that of the script."""
-    with pytest.raises(daskprs.ParallelRunFailed, match=r"run\(\) exceeded 1.5 s"):
+    with pytest.raises(daskprs.ParallelRunFailed, match=r"run\(\) exceeded 1 s"):
         run_seconds(after_a_while, tmp_path, TIMEOUT_S)

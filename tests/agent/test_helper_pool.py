@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from daskprs._agent.supervision import zygote as zygote_module
 from daskprs._agent.supervision.helper_pool import SPAWN, HelperPool
 from daskprs._agent.supervision.zygote import take_zygote
 from daskprs._inputs.keys.dealing import dealt_part
@@ -110,8 +111,9 @@ def _wait(mark: Path) -> None:
 
 @pytest.mark.cold
 @pytest.mark.timeout(100)
-def test_a_pool_ends_though_its_zygote_does_not_answer() -> None:
+def test_a_pool_ends_though_its_zygote_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that waits for a new helper holds the lock of the pool meanwhile."""
+    monkeypatch.setattr(zygote_module, "CLOSE_TIMEOUT_S", 0.1)
     pool = HelperPool(os.environ, LONGEST_S, SPAWN)
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(pool.call, "ask", os.getpid)

@@ -28,9 +28,11 @@ from daskprs._output.journal.journal import VERSION, Journal, Syncer, reported
 from daskprs._output.journal.recovery import recover
 from daskprs._output.publish.ordered_text import PUBLISHED, Headers, OrderedText
 from daskprs._output.publish.output_file import (
+    attempts_of,
     check_output_file,
     claimed_output,
     drop_spools,
+    drop_unfinished,
     part_of,
     tidy_up,
 )
@@ -361,7 +363,7 @@ class ResultStore:
         target, replaces = self._target, overwrite
         if target is not None:
             self._closing.enter_context(claimed_output(target))
-            tidy_up(part_of(target, self._folder.path.name), target)
+            self._tidy_up(target)
         found = None
         if resumption is not None:
             with reported(self._folder.path):
@@ -388,6 +390,12 @@ class ResultStore:
         for epoch in epochs_of(self._folder, self._folder.labels):
             if epoch < self.epoch:
                 drop_labels(self._folder.labels(epoch))
+
+    def _tidy_up(self, target: Path) -> None:
+        """Remove what earlier drivers have left beside an output."""
+        for earlier in self._earlier_parts(target):
+            tidy_up(earlier, target)
+            drop_unfinished(earlier, self._part_of(target))
 
     def _sync_earlier(self) -> None:
         """Sync what earlier drivers have written: one that was killed has synced only some of it.
@@ -420,10 +428,19 @@ class ResultStore:
         self._syncer = Syncer(folder.path, self._spools, self._journal)
         self._closing.callback(self._syncer.close)
         if self._target is not None:
-            self._ordered = self._new_output(part_of(self._target, folder.path.name))
+            self._ordered = self._new_output(self._target)
             self._closing.callback(self._ordered.close)
 
-    def _new_output(self, part: Path) -> OrderedText | OrderedParts:
+    def _part_of(self, target: Path, epoch: int | None = None) -> Path:
+        return part_of(target, self._folder.path.name, epoch or self.epoch)
+
+    def _earlier_parts(self, target: Path) -> list[Path]:
+        """Return the names that earlier drivers have given to an output while they wrote it."""
+        epochs = epochs_of(self._folder, self._folder.epoch, self._folder.journal)
+        return [self._part_of(target, epoch) for epoch in epochs if epoch < self.epoch]
+
+    def _new_output(self, target: Path) -> OrderedText | OrderedParts:
+        part = self._part_of(target)
         if not self._spec.is_dataset:
             header = self._spec.header
             return OrderedText(part, self._rows_of, self._headers, with_header=header)
@@ -431,7 +448,10 @@ class ResultStore:
         from daskprs._output.dataset.earlier_parts import EarlierParts
         from daskprs._output.dataset.manifest import made_by
         from daskprs._output.dataset.ordered_parts import OrderedParts
+        from daskprs._output.dataset.part_attempt import sweep
 
+        for one in self._earlier_parts(target):
+            sweep(attempts_of(one))
         by = made_by(self._folder.path.name, self._fingerprint)
         earlier = None if self._earlier is None else EarlierParts(self._earlier, self._commits)
         return OrderedParts(

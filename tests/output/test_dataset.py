@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
+from contextlib import ExitStack
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -86,11 +88,28 @@ def test_parts_are_written_while_the_job_runs(tmp_path: Path) -> None:
     with driving(tmp_path / "job", target_of(tmp_path), PARQUET) as driver:
         for index in range(1, N):
             driver.commit(index, frame_of(index))
-        hidden = tmp_path / "out" / ".rows.txt.job.part"
+        hidden = tmp_path / "out" / ".rows.txt.job.1.part"
         assert not hidden.exists()
         driver.commit(0, frame_of(0))
         assert hidden.is_dir()
     assert names_in(tmp_path / "out") == []
+
+
+def test_a_driver_that_another_one_has_followed_removes_none_of_its_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a folder of its own, where both believe that the job folder is theirs."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr(ordered_parts, "_threads", AtOnce)
+    with ExitStack() as older_at_work:
+        older_at_work.enter_context(driving(tmp_path / "job", target_of(tmp_path), PARQUET))
+        with driving(tmp_path / "job", target_of(tmp_path), PARQUET, resume=True) as newer:
+            for index in range(N):
+                newer.commit(index, frame_of(index))
+            older_at_work.close()
+            newer.store.publish()
+    assert text_of(target_of(tmp_path)) == serial(range(N))
+    assert names_in(tmp_path / "out") == ["rows.txt"]
 
 
 def test_rows_that_came_with_their_outcomes_are_put_among_those_in_spools(tmp_path: Path) -> None:
@@ -202,7 +221,7 @@ def test_a_value_too_long_for_a_folder_ends_the_job_early(
     with driving(tmp_path / "job", target_of(tmp_path), spec) as driver:
         with pytest.raises(OutputError, match=said):
             driver.commit(0, frame)
-        assert (tmp_path / "out" / ".rows.txt.job.part").is_dir()
+        assert (tmp_path / "out" / ".rows.txt.job.1.part").is_dir()
     publish(tmp_path, {0: frame}, spec._replace(partition_by=("m",)), resume=True)
     assert files_in(target_of(tmp_path))[0].startswith("m=2/")
 

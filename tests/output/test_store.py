@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import re
 import shutil
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -16,11 +18,13 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._output.committed_rows import CommittedRows
 from daskprs._output.journal.changes import check_unchanged
 from daskprs._output.journal.recovery import Resumption
+from daskprs._output.publish import ordered_text
 from daskprs._output.read_rows import read_rows
 from daskprs._output.spec import OutputSpec
 from daskprs._system.disk_space import check_room, no_room
 from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
 from tests.support.cases import mostly_long
+from tests.support.polling import poll_for
 from tests.support.store_driver import (
     AGENT,
     BOTH,
@@ -307,6 +311,28 @@ def test_of_two_drivers_the_commit_of_the_newer_one_stands(tmp_path: Path) -> No
     rows = read_rows(JobFolder(tmp_path / "job"))
     assert rows is not None
     pd.testing.assert_frame_equal(rows, frame_of(2))
+
+
+def test_a_driver_that_another_one_has_followed_touches_no_file_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each writes an unfinished output of its own, where both believe that the folder is theirs."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr(ordered_text, "WORTH_ROWS", 1)
+    with ExitStack() as older_at_work:
+        of_both = tmp_path / "job", target_of(tmp_path)
+        older = older_at_work.enter_context(driving(*of_both))
+        with driving(*of_both, resume=True) as newer:
+            for index in range(N):
+                newer.commit(index, frame_of(index))
+            poll_for(lambda: any((tmp_path / "out").glob(".*.part")))
+            older.commit(0, frame_of(3))
+            with pytest.raises(JournalError, match="another driver has taken over"):
+                older.store.publish()
+            older_at_work.close()
+            newer.store.publish()
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+    assert names_in(tmp_path / "out") == ["rows.txt"]
 
 
 def test_an_interrupt_while_files_are_closed_leaves_no_claim(

@@ -52,7 +52,7 @@ def content(folder: Path, relative: str) -> bytes | None:
 
 def test_files_of_daskprs_beside_an_unfinished_output_are_not_listed(output: Path) -> None:
     """Hidden files of the script are."""
-    claim, part = ".p.csv.daskprs-claim", part_of(output / "p.csv", "job")
+    claim, part = ".p.csv.daskprs-claim", part_of(output / "p.csv", "job", 1)
     for name in (claim, part.name, f"{attempts_of(part).name}/1.parquet", ".hidden/x"):
         (output / name).parent.mkdir(exist_ok=True)
         (output / name).touch()

@@ -128,7 +128,7 @@ class OrderedParts:
         self._unwanted = False
         self._late = False
         """Whether all rows that are not in parts yet are left for the end."""
-        self._remove()  # what a driver has left that died
+        self._remove()  # what the driver of a removed job folder has left that died
         self._begin()
 
     def _begin(self) -> None:

@@ -159,9 +159,13 @@ def claimed_output(target: Path) -> Iterator[None]:
         yield
 
 
-def part_of(target: Path, job: str) -> Path:
-    """Return the temporary name of an output file while it is written."""
-    return target.with_name(f".{target.name}.{job}{PART}")
+def part_of(target: Path, job: str, epoch: int) -> Path:
+    """Return the temporary name of an output while the driver of an epoch writes it.
+
+    Two drivers may believe that the job folder is theirs: neither writes what the other publishes,
+    nor removes it.
+    """
+    return target.with_name(f".{target.name}.{job}.{epoch}{PART}")
 
 
 def attempts_of(part: Path) -> Path:
@@ -192,6 +196,19 @@ def tidy_up(part: Path, target: Path) -> None:
             removed(old)
         else:
             old.replace(target)
+
+
+def drop_unfinished(earlier: Path, part: Path) -> None:
+    """Remove the unfinished output of an earlier driver, by way of the name of one's own.
+
+    That driver may be at work, and give its output the final name now: no half of a folder may get
+    it, nor what is not there any more.
+    """
+    if os.path.lexists(earlier):
+        removed(part)
+        with suppress(FileNotFoundError):
+            earlier.replace(part)
+        removed(part)
 
 
 def removed(path: Path) -> None:

@@ -53,6 +53,11 @@ def objects_key() -> SealKey:
     return derived_key("objects of a call")
 
 
+def clusters_key() -> SealKey:
+    """Return this user's key of the clusters that carry drivers, which no agent has."""
+    return derived_key("clusters")
+
+
 def variables_key_for(salt: str) -> SealKey:
     """Return this user's key for the environment variables of a job."""
     return derived_key(f"variables {salt}")

@@ -15,7 +15,7 @@ from daskprs._core.ending import JobStatus
 from daskprs._core.events import Counts
 from daskprs._folders.job_folder import JobFolder, for_other_users
 from daskprs._folders.job_lock import has_begun, holder, latest_epoch
-from daskprs._folders.rows_seal import make_salt, rows_key, variables_key
+from daskprs._folders.rows_seal import clusters_key, make_salt, rows_key, variables_key
 from daskprs._job.inline_call import refuse_inline
 from daskprs._job.job_end import ERRORS
 from daskprs._job.request import keep_call
@@ -26,8 +26,9 @@ from daskprs._report.humanize import counted
 from daskprs._system.atomic_file import write_json
 from daskprs._system.file_lock import held
 from daskprs._system.hidden_values import HiddenValues
-from daskprs._system.private_folder import not_entered
+from daskprs._system.private_folder import is_made_private, not_entered
 from daskprs._system.regular_files import read_json, read_regular
+from daskprs._system.user_key import keyed_digest
 from daskprs.errors import (
     FramesCut,
     JobFolderError,
@@ -57,6 +58,8 @@ class Detachment(NamedTuple):
     """Number of drivers that had worked in the folder before this one was submitted."""
     options: dict[str, Any]
     """Options of this run that a saved call does not contain."""
+    seal: list[str] | None = None
+    """The digest of the address by a key of the user who has submitted the job."""
 
     @classmethod
     def read(cls, folder: JobFolder) -> Detachment:
@@ -109,6 +112,7 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
                 task=f"daskprs-{call.job_id}-driver",
                 epochs_before=latest_epoch(call.folder),
                 options={name: changed[name] for name in NOT_KEPT if name in changed},
+                seal=keyed_digest(client.scheduler.address, clusters_key()),
             )
             write_json(call.folder.detached, detachment._asdict())
             _check_seen(client, call.folder, survive=survive)
@@ -311,22 +315,33 @@ def _ended(folder: JobFolder, detachment: Detachment) -> ParallelRunResult | Non
 
 def _check_carried(folder: JobFolder, detachment: Detachment) -> None:
     """Refuse to wait for a driver that will never start."""
-    from daskprs._cluster.connect import connected
-    from daskprs._cluster.driver_task import carries
-
-    try:
-        with connected(detachment.address, threads=0) as client:
-            if carries(client, detachment.task):
-                return
-        why = "its cluster does not know it any more"
-    except (OSError, OptionError) as error:
-        why = f"its cluster cannot be reached ({error})"
-    if _ended(folder, detachment) is None:
+    why = _why_no_driver(folder, detachment)
+    if why and _ended(folder, detachment) is None:
         msg = (
             f"the job in {folder} has recorded no end, and {why}. See {folder.driver_output}; go "
             f"on with it by: daskprs resume {folder}"
         )
         raise JobFolderError(msg)
+
+
+def _why_no_driver(folder: JobFolder, detachment: Detachment) -> str:
+    """Return why no driver is to be expected; an empty text if the cluster carries one."""
+    from daskprs._cluster.connect import connected
+    from daskprs._cluster.driver_task import carries
+
+    # A scheduler answers with pickles: whoever wrote the address could run code in this process.
+    is_own = detachment.seal == keyed_digest(detachment.address, clusters_key())
+    if not is_own and not is_made_private(folder.path):
+        return (
+            f"its cluster, {detachment.address}, is not asked: another user may have named it, and "
+            "its answers can run code"
+        )
+    try:
+        with connected(detachment.address, threads=0) as client:
+            is_carried = carries(client, detachment.task)
+    except (OSError, OptionError) as error:
+        return f"its cluster cannot be reached ({error})"
+    return "" if is_carried else "its cluster does not know it any more"
 
 
 def told(result: ParallelRunResult, folder: JobFolder) -> ParallelRunResult:

@@ -20,7 +20,11 @@ import daskprs
 from daskprs import OptionError, ParallelRunCanceled, ParallelRunFailed
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import locked
+from daskprs._folders.rows_seal import clusters_key
+from daskprs._job import detached
 from daskprs._job.status import state_of
+from daskprs._system.atomic_file import write_json
+from daskprs._system.user_key import keyed_digest
 from daskprs.errors import JobFolderError, JobFolderLocked
 from tests.support.local_servers import LOCAL_SERVERS
 from tests.support.polling import poll_for
@@ -307,3 +311,24 @@ def test_cancel_is_for_detached_jobs(tmp_path: Path) -> None:
         folder.collection.touch()
         with pytest.raises(JobFolderError, match="Interrupt the program that computes"):
             daskprs.cancel(tmp_path)
+
+
+@pytest.mark.attack
+def test_the_cluster_that_another_user_has_named_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scheduler could answer with a pickle. One's own is asked, in a shared folder, too."""
+    monkeypatch.setattr(detached, "GAP_S", -1.0)
+    address = "tcp://127.0.0.1:1"
+    folder = JobFolder(tmp_path)
+    record = {"address": address, "task": "driver", "epochs_before": 0, "options": {}}
+    of_another = keyed_digest(address, b"the key of another user")
+    for seal, why in (
+        (None, f"its cluster, {address}, is not asked: another user may"),
+        (of_another, "is not asked"),
+        (keyed_digest("tcp://elsewhere:1", clusters_key()), "is not asked"),
+        (keyed_digest(address, clusters_key()), "cannot be reached"),
+    ):
+        write_json(folder.detached, {**record, "seal": seal})
+        with pytest.raises(JobFolderError, match=why):
+            daskprs.attach(tmp_path)

@@ -122,7 +122,7 @@ class ParallelRunResult:
         It is a Parquet file in the job folder, with a row for each mini-batch. A later run of the
         job in which they succeed removes the file.
         """
-        path = JobFolder(self.job_dir).failed
+        path = self._folder_there().failed
         return path if path.exists() else None
 
     @property
@@ -142,11 +142,7 @@ class ParallelRunResult:
 
         from daskprs._report.evidence import FailedRow, failed_rows
 
-        if not self.job_dir.exists():
-            from daskprs._output.kept_rows import unseen
-
-            raise unseen(JobFolder(self.job_dir))
-        rows = list(failed_rows(JobFolder(self.job_dir)))
+        rows = list(failed_rows(self._folder_there()))
         return pd.DataFrame(rows, columns=list(FailedRow._fields))
 
     @property
@@ -169,9 +165,18 @@ class ParallelRunResult:
 
         from daskprs._output.failures.failed_rows import LONG, SCHEMA
 
-        path = JobFolder(self.job_dir).failed_rows
+        path = self._folder_there().failed_rows
         rows = pd.read_parquet(path) if path.exists() else SCHEMA.empty_table().to_pandas()
         return rows.astype(dict.fromkeys(LONG, object))  # rows share a text
+
+    def _folder_there(self) -> JobFolder:
+        """Return the job folder; one that is gone does not say that nothing has failed."""
+        folder = JobFolder(self.job_dir)
+        if not folder.path.exists():
+            from daskprs._output.kept_rows import unseen
+
+            raise unseen(folder)
+        return folder
 
     def stdout(self, mini_batch: int, attempt: int | None = None) -> str:
         """Return what `run` and whatever it started printed for a mini-batch.

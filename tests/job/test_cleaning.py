@@ -320,6 +320,7 @@ def test_a_result_whose_folder_is_gone_says_so(made: Path, tmp_path: Path) -> No
         with pytest.raises(JobFolderError, match=r"kept with their types are gone.*resume=True"):
             read()
     shutil.rmtree(here)
-    for read in [*readers, lambda: result.failed]:
+    of_failures = lambda: result.failed, lambda: result.failed_rows, lambda: result.failed_file
+    for read in (*readers, *of_failures):
         with pytest.raises(JobFolderError, match=f"the job folder {here} is gone, or "):
             read()

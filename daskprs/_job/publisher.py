@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._core.events import MessageLogged, OutputPublished
 from daskprs._inputs.files.file_versions import refuse_changed_files
+from daskprs._output.journal.journal import reported
 from daskprs._report.listeners import report_doing
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class Publisher:
         if rows and is_empty and not call.may_be_empty:
             return f"not one of {items.total:,} {call.source.unit}s succeeded"
         job_input.finish(store)
-        self.write_failed()  # first: what is Completed has the table that is true
+        with reported(call.folder.path):  # first: what is Completed has the table that is true
+            store.write_failed()
         remote = call.remote
         with self._reported(ledger, "publishing the output"):
             path = store.publish()
@@ -70,9 +72,9 @@ class Publisher:
         )
 
     def write_failed(self) -> None:
-        """Write the table of failed mini-batches; an error here does not change the job's end."""
+        """Write the tables of what failed in a job that has not been Completed, if possible."""
         try:
             self._store.write_failed()
         except OSError as error:
-            told = f"{self._call.folder.failed} cannot be written: {error}"
+            told = f"the tables of what failed cannot be written: {error}"
             self._listeners.tell(MessageLogged("warning", told))

@@ -66,6 +66,32 @@ def test_the_table_keeps_the_attempts_of_earlier_runs_and_goes_when_all_is_well(
     assert place.output() == place.serial()
 
 
+@pytest.mark.parametrize(
+    ("table", "option"),
+    [("failed", {"allowed_failed_count": 1}), ("failed_rows", {"on_error": "isolate"})],
+)
+def test_a_job_is_not_completed_without_the_table_of_what_failed(
+    tmp_path: Path, table: str, option: dict[str, Any]
+) -> None:
+    """Without the table, its result would say that nothing has failed. A resume writes it."""
+
+    def run(rows: pd.DataFrame) -> list[int]:
+        return [6 // n for n in rows["n"]]
+
+    in_the_way = tmp_path / "job" / f"{table}.parquet"
+    in_the_way.mkdir(parents=True)
+    call: Any = {"mini_batch_size": "2 rows", "job_dir": tmp_path / "job", "progress": False}
+    call |= {"output_dir": tmp_path / "out", **option}
+    frame = pd.DataFrame({"n": [0, 1, 2, 3]})
+    with pytest.raises(daskprs.ParallelRunFailed, match=f"{table}.*mend the folder, and resume"):
+        daskprs.parallel_run(frame, run, **call)
+    assert not list((tmp_path / "out").iterdir())
+    in_the_way.rmdir()
+    result = daskprs.parallel_run(frame, run, resume=True, **call)
+    assert len(getattr(result, table)) == 1
+    assert result.output_file is not None
+
+
 def test_a_table_says_where_rows_lie(tmp_path: Path) -> None:
     """In bytes of text, in rows of a row group, as the values of keys."""
     frame = pd.DataFrame({"key": ["x", "y", "x", None], "n": range(4)})

@@ -372,8 +372,7 @@ class ResultStore:
             replaces |= found.may_overwrite
         if target is not None:
             check_output_file(target, overwrite=replaces, is_dataset=self._spec.is_dataset)
-            # Kept, since a script may make a folder of this name while the job runs: it is looked
-            # at again before the output gets its name.
+            # Kept, since it is looked at again before the output gets its name.
             self._replaces = replaces
         with reported(self._folder.path):
             self._open_files()
@@ -491,6 +490,10 @@ class ResultStore:
     def _publish(self, ordered: OrderedText | OrderedParts, target: Path) -> None:
         try:
             written = ordered.finish(self._commits)
+            # The script, or another program, may have made it meanwhile. Before the record, with
+            # which a resume may replace the file that has the name.
+            is_dataset = self._spec.is_dataset
+            check_output_file(target, overwrite=self._replaces, is_dataset=is_dataset)
             self._journal.add(*written.record(target))
             self._syncer.sync()
             # A network file system may give the lock of a host that was cut off to another driver.
@@ -505,8 +508,6 @@ class ResultStore:
                 )
                 raise JournalError(msg)
             with held_back():  # else the file could be there without a record
-                if self._spec.is_dataset:  # the script may have made such a folder
-                    check_output_file(target, overwrite=self._replaces, is_dataset=True)
                 ordered.put(target)
                 self.published, self.published_bytes = target, written.size
                 self._is_new, self.done = False, True

@@ -268,6 +268,20 @@ def test_an_output_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None
         finish(tmp_path)
 
 
+def test_an_output_that_another_program_has_made_meanwhile_is_refused_too(tmp_path: Path) -> None:
+    """Also by a resume, unless it is told that it may replace it."""
+    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        driver.commit(0, frame_of(0))
+        target_of(tmp_path).write_text("precious")
+        with pytest.raises(OutputError, match="exists"):
+            driver.store.publish()
+    with pytest.raises(OutputError, match="exists"):
+        finish(tmp_path, 1, resume=True)
+    assert target_of(tmp_path).read_text() == "precious"
+    finish(tmp_path, 1, resume=True, overwrite=True)
+    assert target_of(tmp_path).read_bytes() == serial(range(1))
+
+
 def test_a_reader_of_the_old_output_reads_it_to_its_end(tmp_path: Path) -> None:
     """The new output is another file, which takes the place of the old one in one step."""
     finish(tmp_path)

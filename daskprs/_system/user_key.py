@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import logging
@@ -34,7 +35,7 @@ def user_key() -> bytes:
             file.unlink()
         if not file.exists():
             _make(file)
-        return file.read_bytes()
+        return _read(file)
     except OSError as error:
         _log.warning(
             "The key of this user cannot be kept in %s: %s. So later processes cannot read Python "
@@ -45,6 +46,14 @@ def user_key() -> bytes:
             error.strerror,
         )
         return secrets.token_bytes(KEY_BYTES)
+
+
+def _read(file: Path) -> bytes:
+    """Read a key of this user: whoever owns the file could seal objects that are loaded here."""
+    with file.open("rb") as opened:
+        if os.fstat(opened.fileno()).st_uid != os.geteuid():  # the home is another user's, by su
+            raise PermissionError(errno.EPERM, "it belongs to another user")
+        return opened.read()
 
 
 def _make(file: Path) -> None:

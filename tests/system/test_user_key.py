@@ -56,3 +56,14 @@ def test_a_key_that_cannot_be_kept_is_told(
     told = record.getMessage()
     assert f"cannot be kept in {tmp_path}/file/daskprs/key: Not a directory." in told
     assert "cannot resume a job that has environment variables. Set XDG_STATE_HOME" in told
+
+
+@pytest.mark.attack
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+def test_the_key_of_another_user_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """As with the home of that user, by su: its owner could seal what is loaded here."""
+    theirs = user_key.user_key()
+    os.chown(user_key.user_key_file(), 54321, -1)
+    user_key.user_key.cache_clear()
+    assert user_key.user_key() != theirs
+    assert "daskprs/key: it belongs to another user." in caplog.text

@@ -18,6 +18,7 @@ from daskprs._core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_INTERRUPTED, E
 from daskprs._job.flags import flagged
 from daskprs._options.rules import removed_directory
 from daskprs._system.interrupts import Terminated, sigterm_handler
+from daskprs._system.scarcity import explain
 from daskprs._system.standard_streams import drop_stdout, drop_unwritten, to_stderr
 from daskprs.errors import (
     DaskprsError,
@@ -94,9 +95,10 @@ def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
         _exit(EXIT_FAILED, f"daskprs: {error}")
     except click.ClickException:  # click shows an error of usage
         raise
-    except Exception:  # noqa: BLE001 - it is shown whole, and has an exit code too
+    except Exception as error:  # noqa: BLE001 - it is shown whole, and has an exit code too
         to_stderr(traceback.format_exc().rstrip())
-        _exit(EXIT_FAILED, "daskprs: this is an error of daskprs itself, not of your script.")
+        told = explain(error) or "this is an error of daskprs itself, not of your script."
+        _exit(EXIT_FAILED, f"daskprs: {told}")
     finally:
         drop_unwritten()
 

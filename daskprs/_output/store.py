@@ -512,7 +512,8 @@ class ResultStore:
                 self.published, self.published_bytes = target, written.size
                 self._is_new, self.done = False, True
         except OSError as error:
-            msg = f"the output cannot be written: {error}. {what_to_do(error).capitalize()}"
+            step = what_to_do(error)
+            msg = f"the output cannot be written: {error}. {step[0].upper()}{step[1:]}"
             raise OutputError(msg) from error
         finally:
             with suppress(OSError) if self.done else nullcontext():

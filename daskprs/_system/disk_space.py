@@ -9,6 +9,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from daskprs._system.scarcity import largest_file
 from daskprs.errors import OutputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -85,6 +86,8 @@ def what_to_do(error: OSError | str) -> str:
     """Return the next step after a write that failed."""
     if is_full(error):
         return "make room, and resume the job."
+    if os.strerror(errno.EFBIG) in str(error) and (limit := largest_file()):
+        return f"{limit} Then resume the job."
     return "mend the folder, and resume the job."
 
 

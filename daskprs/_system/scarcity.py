@@ -1,4 +1,4 @@
-"""Detection of the system limit that prevents a further process, thread or open file."""
+"""Detection of the system limit that prevents a process, a thread, or an open or larger file."""
 
 from __future__ import annotations
 
@@ -63,11 +63,21 @@ def _explained(error: BaseException, *, of_script: bool) -> str:
         )
     if code == errno.ENFILE:
         return "fs.file-max allows no more open files on this machine. Raise it (sysctl)."
+    if code == errno.EFBIG:
+        return largest_file()
     if not of_script and (code == errno.ENOMEM or isinstance(error, MemoryError)):
         return f"Memory is exhausted. Look at ulimit -v and the memory of the machine, or {FEWER}."
     if code == errno.EAGAIN or lacks_a_thread(error) or NO_ARROW_THREAD in str(error):
         return _on_processes(only_reached=of_script)
     return ""
+
+
+def largest_file() -> str:
+    """Return the limit on the size of a file, and the next step; empty without one."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if allowed == resource.RLIM_INFINITY:
+        return ""
+    return f"RLIMIT_FSIZE allows {allowed:,} bytes in a file. Raise it (ulimit -f)."
 
 
 def lacks_a_thread(error: BaseException) -> bool:
@@ -91,6 +101,12 @@ def _on_processes(*, only_reached: bool) -> str:
 def _limits() -> Iterator[_Limit]:
     """Yield each limit on the processes and threads of this process."""
     unit = "processes and threads"
+    with suppress(OSError, ValueError):
+        allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if allowed != resource.RLIM_INFINITY:  # a thread takes 8 MB for its stack
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            taken = "MB of addresses in a process"
+            yield _Limit("RLIMIT_AS", allowed >> 20, used >> 20, taken, "ulimit -v")
     with suppress(OSError):
         allowed, _ = resource.getrlimit(resource.RLIMIT_NPROC)
         if allowed != resource.RLIM_INFINITY:

@@ -134,7 +134,11 @@ def unlinked_folder(path: Path) -> int:
 def read_regular(path: Path, most_bytes: int = MOST_RECORD_BYTES) -> bytes:
     """Return the content of a regular file; a larger one is a `JobFolderError`."""
     with open_regular(path) as file:
-        content = b"" if os.fstat(file.fileno()).st_size > most_bytes else file.read(most_bytes + 1)
+        size = os.fstat(file.fileno()).st_size
+        # Not all that is allowed at once: `read` takes the memory for it, full or not.
+        content = b"" if size > most_bytes else file.read(size + 1)
+        if len(content) > size:  # it has grown meanwhile
+            content += file.read(most_bytes + 1 - len(content))
         size = os.fstat(file.fileno()).st_size
     if size > most_bytes:
         msg = (

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from itertools import product
 from typing import TYPE_CHECKING
@@ -47,6 +48,19 @@ def test_a_link_to_itself_is_refused_as_what_it_is(tmp_path: Path) -> None:
     for act in (open_regular, read_regular, append_regular):
         with pytest.raises(JobFolderError, match=r"loop: it is .*Remove it"):
             act(tmp_path / "loop")
+
+
+def test_the_memory_that_is_taken_is_that_of_the_file(tmp_path: Path) -> None:
+    """Not of the largest that may be: `ulimit -v` would refuse it, or a kernel that lends none."""
+    path = tmp_path / "record"
+    path.write_bytes(b"{}")
+    tracemalloc.start()
+    try:
+        assert read_regular(path, 1 << 30) == b"{}"
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
 
 
 def test_a_file_larger_than_any_of_ours_is_refused(tmp_path: Path) -> None:

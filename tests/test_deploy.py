@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from daskprs._cli import main
+from daskprs._core.ending import EXIT_FAILED
 from tests.support.polling import poll_for
 
 HOME = Path(__file__).parents[1]
@@ -144,6 +145,18 @@ def test_the_settings_of_kubernetes_make_a_cluster_that_only_they_reach(tmp_path
         for one in reversed(programs):
             one.terminate()
             one.wait()
+
+
+def test_kubernetes_gives_up_a_job_that_has_failed_alone() -> None:
+    """A caller that is refused may only be early: the scheduler comes up beside it."""
+    rules = loaded("job.yaml")["spec"]["podFailurePolicy"]["rules"]
+    assert [rule["onExitCodes"]["values"] for rule in rules] == [[EXIT_FAILED]]
+
+
+def test_the_image_names_its_user_as_kubernetes_can_judge_it() -> None:
+    """By a number: with a name, a pod with ``runAsNonRoot`` does not start."""
+    users = re.findall("^USER (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert [int(user) > 0 for user in users] == [True]
 
 
 def test_the_command_of_the_kubernetes_job_is_one() -> None:

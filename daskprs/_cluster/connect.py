@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 import time
+import warnings
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from distributed import (
 )
 from distributed.comm import connect
 from distributed.core import send_recv
-from distributed.utils import silence_logging_cmgr
+from distributed.utils import get_ip, silence_logging_cmgr
 
 from daskprs._cluster.thread_pool import leave_the_threads
 from daskprs._options.client_rules import SCHEDULER_FILE
@@ -295,12 +296,24 @@ def current_client() -> Client | None:
 
 @contextmanager
 def _in_process(threads: int) -> Iterator[Client]:
+    _choose_name()
     with (
         _QUIET.held(),
         _owned(LocalCluster(threads_per_worker=threads, **IN_PROCESS)) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+def _choose_name() -> None:
+    """Let Dask choose the host in the addresses of this process, which it keeps.
+
+    On a host without a route to the internet, such as a node of a batch system, it warns that it
+    has found none that others can reach: nobody else has to.
+    """
+    with warnings.catch_warnings(), suppress(OSError):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        get_ip()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 import dask
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+import toolz
+from distributed import Client, LocalCluster, utils
+from distributed.comm import inproc
 
 import daskprs
 from daskprs._agent.node.site import DriverInfo, ProbeFile
@@ -292,3 +295,21 @@ def test_the_worker_of_a_job_without_a_cluster_has_no_profiler() -> None:
     with dask.config.set({"distributed.worker.profile.enabled": True}), _in_process(1) as client:
         (worker,) = client.cluster.workers.values()
         assert "profile" not in worker.periodic_callbacks
+
+
+def test_a_host_without_a_route_gets_no_warning(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """No other host has to reach what is in this process."""
+
+    def connect(here: socket.socket, address: Any) -> None:
+        if address[0] == "8.8.8.8":
+            raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+        super(socket.socket, here).connect(address)
+
+    monkeypatch.setattr(utils, "_get_ip", toolz.memoize(utils._get_ip.__wrapped__))
+    monkeypatch.setattr(inproc.global_manager, "_ip", None)
+    monkeypatch.setattr(socket.socket, "connect", connect, raising=False)
+    with connected(None, 1) as client:
+        assert client.submit(len, "ab").result() == 2
+    assert not [one for one in recwarn if one.category is RuntimeWarning]

@@ -229,6 +229,21 @@ def test_a_file_beside_the_script_is_found_by_what_the_error_says(
         daskprs.parallel_run(ROWS, script, progress=False, **options)
 
 
+def test_a_file_in_the_folder_of_a_notebook_is_found_by_what_the_error_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its functions are in no file, and it is started in its folder."""
+    (tmp_path / "model.bin").write_text("2")
+    monkeypatch.chdir(tmp_path)
+
+    def run(rows: pd.DataFrame) -> list[str]:
+        return [Path("model.bin").read_text()] * len(rows)
+
+    says = rf"model\.bin lies in {tmp_path}, but the .* Write Path\('{tmp_path}'\) / 'model\.bin'\."
+    with pytest.raises(ParallelRunFailed, match=says):
+        daskprs.parallel_run(ROWS, run, run_max_try=1, start_method="inline", progress=False)
+
+
 def test_a_file_that_is_nowhere_gets_no_advice(tmp_path: Path) -> None:
     """Only what lies beside the script is named."""
     script = written(tmp_path / "code", 5, MISSING.replace("model.bin", "other.bin"))

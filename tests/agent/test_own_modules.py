@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import cloudpickle
 import pandas as pd
@@ -17,6 +18,7 @@ import daskprs
 from daskprs._agent.protocol.messages import PackageFolder
 from daskprs._agent.script.checked_script import check_script
 from daskprs._agent.script.own_modules import OwnModules
+from daskprs.errors import ScriptError
 
 HELD = """
 import threading
@@ -255,6 +257,19 @@ def test_each_folder_of_modules_is_looked_at_once(monkeypatch: pytest.MonkeyPatc
     assert not [one for one in files.intersection(asked) if "site-packages" in one]
     assert max(map(asked.count, folders)) == 1
     assert looked < len(folders) / 4 + 2 * links
+
+
+def test_a_class_may_have_a_static_run_and_a_module_may_have_no_file() -> None:
+    """Nothing is bound to the function, and nothing can be imported of the module."""
+
+    class Static:
+        @staticmethod
+        def run(rows: pd.DataFrame) -> pd.DataFrame:
+            return rows
+
+    assert check_script(Static, None).pickled
+    with pytest.raises(ScriptError, match="the module 'typed_in' is neither in"):
+        check_script(ModuleType("typed_in"), None)
 
 
 CELL = """

@@ -25,10 +25,10 @@ def hint_at_script(error: BaseException, script: ScriptSpec) -> str:
     """Return how to open a file beside the script that an error misses; else an empty text."""
     with suppress(OSError, ValueError):  # a name that no file can have
         for name in _missing(error):
-            for folder, way in _places(script):
+            for folder, where, way in _places(script):
                 if (folder / name).exists():
                     here = f"the working directory is {Path.cwd()}"
-                    return f"{name} lies beside the script, but {here}. Write {way} / {name!r}."
+                    return f"{name} lies {where}, but {here}. Write {way} / {name!r}."
     return ""
 
 
@@ -75,12 +75,15 @@ def _missing(error: BaseException) -> Iterator[str]:
             yield from (name for name in names if not Path(name).is_absolute())
 
 
-def _places(script: ScriptSpec) -> Iterator[tuple[Path, str]]:
-    """Yield the folders of a script, and how it names them."""
+def _places(script: ScriptSpec) -> Iterator[tuple[Path, str, str]]:
+    """Yield the folders of a script, where they are for people, and how the script names them."""
+    beside = "beside the script"
     if script.source_directory is not None and script.file is not None:
         root, file = Path(script.source_directory), Path(script.file)
-        yield file.parent, "Path(__file__).parent"
-        yield root, f"Path(__file__).parents[{len(file.relative_to(root).parents) - 1}]"
+        yield file.parent, beside, "Path(__file__).parent"
+        yield root, beside, f"Path(__file__).parents[{len(file.relative_to(root).parents) - 1}]"
     for source in script.sources:
         if not source.cell and source.text:
-            yield Path(source.file).parent, f"Path({str(Path(source.file).parent)!r})"
+            yield Path(source.file).parent, beside, f"Path({str(Path(source.file).parent)!r})"
+    if script.called_in:
+        yield Path(script.called_in), f"in {script.called_in}", f"Path({script.called_in!r})"

@@ -114,6 +114,8 @@ class ScriptSpec(NamedTuple):
     """cloudpickle of a callable, an object or a class, for scripts that are not files."""
     sources: tuple[SourceText, ...] = ()
     """The code of such a script, for its tracebacks: agents may not see the caller's files."""
+    called_in: str = ""
+    """The working directory of the caller of such a script, who may name files from there."""
     linked: tuple[LinkedFile, ...] = ()
     """The files of the snapshot that are links, for nodes that see their originals."""
     any_second: bool = False

@@ -77,6 +77,8 @@ class CheckedScript:
     """The digest of what `pickled` holds."""
     sources: tuple[SourceText, ...] = ()
     """The code that `pickled` holds, as its author wrote it."""
+    called_in: str = ""
+    """The working directory of who has given an object."""
     packages: tuple[PackageFolder, ...] = ()
     """The folders where `pickled` finds packages by name."""
     original: Path | None = None
@@ -180,6 +182,7 @@ class CheckedScript:
             module=self.module,
             pickled=self.pickled,
             sources=self.sources,
+            called_in=self.called_in,
             any_second=self.any_second,
             packages=self.packages,
             cost=self.cost,
@@ -212,7 +215,7 @@ def check_script(
         return script
     root = None if source_directory is None else _folder(Path(source_directory))
     if isinstance(script, types.ModuleType):
-        script = script.__file__ or script.__name__
+        script = getattr(script, "__file__", None) or script.__name__
     if isinstance(script, (str, os.PathLike)):
         text = os.fspath(script)
         is_folder = Path(text).is_dir() and not Path(text, "__init__.py").exists()
@@ -340,7 +343,8 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
             "with a method run(mini_batch). Rename the __call__ of a class to run."
         )
         raise ScriptError(msg)
-    bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
+    method = inspect.getattr_static(script, "run", None) if inspect.isclass(script) else None
+    bound = method.__get__(object()) if isinstance(method, types.FunctionType) else run
     _check_run(name, yields=inspect.isasyncgenfunction(run), takes_one=takes_one(bound))
     own = OwnModules(script, root)
     pickled, digest, sources = _pickled(whole, name, own)
@@ -351,6 +355,7 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         pickled=pickled,
         digest=digest,
         sources=sources,
+        called_in=str(Path.cwd()),
         packages=own.packages,
         names=names,
         functions=_functions_of(script),

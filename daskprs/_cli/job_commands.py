@@ -271,15 +271,19 @@ def _show_joint(joint: JointFolder, given: str, *, watch: bool, as_json: bool) -
 @click.command("result", context_settings=CONTEXT, epilog=AFTER_RESULT)
 @click.argument("folder")
 @JSON
-def result(folder: str, *, as_json: bool) -> None:
+@click.pass_context
+def result(ctx: click.Context, /, folder: str, *, as_json: bool) -> None:
     """Show the result of the job in FOLDER, and end with its exit code."""
     with every_end():
         from daskprs._job.status import state_of
 
         state = state_of(job_at(folder))
         if state.result is None:
-            who = f", by {state.holder}" if state.holder else " before it recorded a result"
-            msg = f"the job in {JobFolder(folder)} has no result: it is {state.status}{who}."
+            why = f"it is {state.status}, by {state.holder}."
+            if state.holder is None:
+                way = way_on(JobFolder(folder), command_line(ctx), state.again)
+                why = f"its driver died before it recorded one. To go on: {way}"
+            msg = f"the job in {JobFolder(folder)} has no result: {why}"
             raise JobFolderError(msg)
         if as_json:
             show_json(json_value(state.result) | {"failed_file": state.result.failed_file})

@@ -279,22 +279,18 @@ class Job:
         call = self._call
         expected, before = call.source.count(), store.settled_before()
         limits = replace(limits_of(call), columns=store.columns_before)
-        listeners.tell(
-            JobStarted(
-                call.job_id,
-                call.script.name,
-                call.source.unit,
-                time.time(),
-                expected,
-                any(epoch < store.epoch for epoch in begun_epochs(call.folder)),
-                call.options.changed(),
-                limits,
-                self._input.sizes(expected, store),
-                before.succeeded,
-            )
+        started = JobStarted(
+            call.job_id,
+            call.script.name,
+            call.source.unit,
+            time.time(),
+            expected,
+            any(epoch < store.epoch for epoch in begun_epochs(call.folder)),
+            call.options.changed(),
+            limits,
+            self._input.sizes(expected, store),
+            before.succeeded,
         )
-        if (at_most := limits.at_most) is not None:
-            listeners.tell(MessageLogged("info", known_size_told(at_most)))
         within_s = limits.first_task_creation_timeout_s
         ledger = Ledger(
             with_first_item_deadline(self._input.plan(store), within_s, self._input.unmet_need),
@@ -309,6 +305,10 @@ class Job:
             before=before,
         )
         try:
+            with held_back():  # an end is told to those alone that know of a start
+                listeners.tell(started)
+            if (at_most := limits.at_most) is not None:
+                listeners.tell(MessageLogged("info", known_size_told(at_most)))
             ending = self._work(ledger, store, listeners)
         except KeyboardInterrupt as interrupt:
             status = status_by(interrupt)

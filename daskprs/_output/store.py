@@ -155,10 +155,18 @@ class ResultStore:
         self._is_new = True
         """Whether a commit is missing from the published file."""
         self._closing = ExitStack()
-        with ExitStack() as opening:
-            opening.callback(self._closing.close)
-            self._open(fingerprint, resumption, overwrite=overwrite)
-            opening.pop_all()
+        has_begun = False
+        try:
+            with ExitStack() as opening:
+                opening.callback(self._closing.close)
+                self._begin(fingerprint, resumption, overwrite=overwrite)
+                has_begun = True
+                self._drop_earlier_labels()
+                opening.pop_all()
+        except KeyboardInterrupt:
+            if not has_begun:  # else the job would count as one whose driver died
+                folder.journal(epoch).unlink(missing_ok=True)
+            raise
 
     def recovered(self, mini_batch: MiniBatch) -> CommittedMiniBatch | CarriedOverFailure | None:
         """Return the earlier result of a mini-batch that this run does not run again."""
@@ -357,7 +365,7 @@ class ResultStore:
 
     # ---- opening ----
 
-    def _open(
+    def _begin(
         self, fingerprint: dict[str, Any], resumption: Resumption | None, *, overwrite: bool
     ) -> None:
         target, replaces = self._target, overwrite
@@ -386,6 +394,8 @@ class ResultStore:
             self._journal.add("unlabelled", self._spec.unlabelled)
         self._syncer.sync()
         sync_folder(self._folder.path)
+
+    def _drop_earlier_labels(self) -> None:
         for epoch in epochs_of(self._folder, self._folder.labels):
             if epoch < self.epoch:
                 drop_labels(self._folder.labels(epoch))

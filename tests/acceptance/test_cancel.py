@@ -17,14 +17,18 @@ from click.testing import CliRunner
 
 import daskprs
 from daskprs._cli import main
+from daskprs._core.events import JobStarted
 from daskprs._folders.job_folder import JobFolder
 from daskprs._job.status import state_of
 from daskprs._output.journal.history import History
+from daskprs._report.listeners import Listeners
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from daskprs._core.events import Event
 
 CLI = [sys.executable, "-m", "daskprs"]
 MARK = "DASKPRS_TEST_MARK"
@@ -203,6 +207,24 @@ def test_an_interrupt_while_the_input_is_prepared_is_canceled_too(tmp_path: Path
     assert caught.value.result is not None
     assert caught.value.result.status == "Canceled"
     assert caught.value.result.mini_batches.total == 0
+
+
+def test_an_interrupt_as_the_job_starts_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the job would count as one whose driver died."""
+    tell = Listeners.tell
+
+    def interrupted(listeners: Listeners, event: Event) -> None:
+        tell(listeners, event)
+        if isinstance(event, JobStarted):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Listeners, "tell", interrupted)
+    one = {"job_dir": tmp_path / "job", "start_method": "inline", "progress": False}
+    with pytest.raises(daskprs.ParallelRunCanceled, match="it was interrupted"):
+        daskprs.parallel_run(pd.DataFrame({"n": [1]}), len, **one)
+    assert state_of(JobFolder(tmp_path / "job")).status == "Canceled"
 
 
 class Interrupter:

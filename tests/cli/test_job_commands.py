@@ -336,6 +336,9 @@ def test_the_status_is_what_the_folder_tells(work: Path) -> None:
     shown = call("status", "job").stdout
     assert "<daskprs job Died>" in shown
     assert "daskprs resume" in shown
+    none = call("result", "job")
+    assert none.exit_code == 2
+    assert f"died before it recorded one. To go on: daskprs resume {work / 'job'}" in none.stderr
 
 
 def test_the_status_of_a_running_job_has_what_runs_now(work: Path) -> None:

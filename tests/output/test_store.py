@@ -15,8 +15,10 @@ import pandas as pd
 import pytest
 
 from daskprs._folders.job_folder import JobFolder
+from daskprs._folders.job_lock import has_begun
 from daskprs._output.committed_rows import CommittedRows
 from daskprs._output.journal.changes import check_unchanged
+from daskprs._output.journal.history import History
 from daskprs._output.journal.recovery import Resumption
 from daskprs._output.publish import ordered_text
 from daskprs._output.read_rows import read_rows
@@ -361,6 +363,29 @@ def test_an_interrupt_while_files_are_closed_leaves_no_claim(
         monkeypatch.setattr("daskprs._output.journal.journal.Syncer.sync", interrupted)
     assert names_in(tmp_path / "out") == []
     assert driver.store.published is None
+
+
+def test_an_interrupt_while_the_store_is_opened_takes_the_begin_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told of a job that has begun; what an earlier driver has committed stays."""
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = JobFolder(tmp_path / "job")
+    for resume in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr("daskprs._output.journal.journal.Syncer.sync", interrupted)
+            with (
+                pytest.raises(KeyboardInterrupt),
+                driving(folder.path, target_of(tmp_path), resume=resume),
+            ):
+                pass
+        assert has_begun(folder) == resume
+        with driving(folder.path, target_of(tmp_path), resume=True) as driver:
+            driver.commit(int(resume), frame_of(0))
+    assert History(folder).commits.column("index").tolist() == [0, 1]
 
 
 # ---- going on ----

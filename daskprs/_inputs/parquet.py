@@ -227,7 +227,7 @@ class SchemaOfAll:
         def nulls(schema: pa.Schema) -> set[str]:
             return nulls_of(metadata, schema, known=self._with_nulls)
 
-        self.take(file, metadata.schema.to_arrow_schema(), nulls)
+        self.take(file, _with_uuids(metadata), nulls)
 
     def take(
         self, file: InputFile, schema: pa.Schema, nulls: Callable[[pa.Schema], set[str]]
@@ -309,6 +309,22 @@ def nulls_of(metadata: pq.FileMetaData, schema: pa.Schema, known: Collection[str
         if any(_may_have_nulls(group.column(place).statistics) for group in groups):
             found.add(field.name)
     return found
+
+
+def _with_uuids(metadata: pq.FileMetaData) -> pa.Schema:
+    """Return the schema of a file with the UUIDs that a row group has, whoever wrote the file.
+
+    Of a footer alone, Arrow sees them only where Arrow itself has noted its types.
+    """
+    schema = metadata.schema.to_arrow_schema()
+    stored = pa.uuid().storage_type
+    leaves = _leaves(schema) if stored in schema.types else {}
+    for place, field in enumerate(schema):
+        if field.type == stored:
+            leaf = metadata.schema.column(leaves[field.name])
+            if leaf.logical_type.type == "UUID":
+                schema = schema.set(place, field.with_type(pa.uuid()))
+    return schema
 
 
 def _may_have_nulls(statistics: pq.Statistics | None) -> bool:

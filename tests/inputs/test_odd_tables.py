@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,18 @@ def test_files_may_disagree_on_columns_that_nobody_wants(tmp_path: Path) -> None
     assert list(got["a"]) == [1, 4]
     with pytest.raises(InputError, match=r"1\.parquet lacks columns that .* has: b"):
         open_source(tmp_path, ReadOptions(columns=("b",)))
+
+
+def test_uuids_are_uuids_whoever_wrote_the_file(tmp_path: Path) -> None:
+    """Other writers note them in Parquet alone; sixteen bytes stay bytes."""
+    uuids = [uuid.UUID(int=1), None, uuid.UUID(int=2**127)]
+    stored = [one and one.bytes for one in uuids]
+    columns = {"s": [{"x": 1}] * 3, "u": pa.array(stored, pa.uuid())}
+    table = pa.table({**columns, "b": pa.array(stored, pa.binary(16))})
+    for number, store_schema in enumerate((False, True)):
+        pq.write_table(table, tmp_path / f"{number}.parquet", store_schema=store_schema)
+    got = together(open_source(tmp_path, ReadOptions()))
+    assert (list(got["u"]), list(got["b"])) == (uuids * 2, stored * 2)
 
 
 def test_a_file_with_another_type_is_named(tmp_path: Path) -> None:

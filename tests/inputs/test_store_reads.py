@@ -296,6 +296,7 @@ def test_s3_is_listed_at_once_and_no_folder_twice(s3: SlowStore, tmp_path: Path)
     for number in range(6):
         s3.objects[f"globbed/in/{number}/a.bin"] = s3.objects[f"globbed/in/{number}/b/c.bin"] = b"x"
     s3.objects["nested/in/a.bin"] = s3.objects["nested/in/deep/b.bin"] = b"x"
+    s3.objects["nested/in/"] = s3.objects["nested/in/deep/"] = b""  # as its console marks folders
     pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "x.parquet")
     for number in range(8):
         s3.objects[f"tables/p/{number}.parquet"] = (tmp_path / "x.parquet").read_bytes()

@@ -162,6 +162,18 @@ def test_a_data_set_is_uploaded_the_manifest_last(
     assert again.done
 
 
+def test_a_folder_that_a_store_has_marked_is_empty(tmp_path: Path) -> None:
+    """The console of S3 makes an object without bytes of the name of a folder."""
+    filesystem = fsspec.filesystem("memory")
+    try:
+        remote = RemoteParts("memory://marked", "rows")
+        filesystem.store["/marked/rows/"] = filesystem.open("/other", "wb")
+        assert "/marked/rows/" in filesystem.find("/marked/rows")
+        remote.check(tmp_path / "record", overwrite=False)
+    finally:
+        filesystem.store.clear()
+
+
 def test_a_data_set_is_not_done_while_files_of_the_one_it_replaces_stay(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

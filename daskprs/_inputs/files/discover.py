@@ -313,7 +313,7 @@ def _remote(given: InStore, requests: int) -> MatchedFiles:
     files = FileList()
     for name in sorted(found):
         info = found.pop(name)  # a kilobyte
-        if info["type"] == "file":
+        if info["type"] == "file" and not name.endswith("/"):  # the mark of a folder on S3
             path = _chained(filesystem.unstrip_protocol(name), url)
             relative = name.removeprefix(root).lstrip("/")
             files.add(InputFile(path, info["size"], version_of(info), relative))

@@ -274,7 +274,11 @@ class RemoteParts(RemoteOutput):
                 f"Use another {Option('append_row_file_name')}."
             )
             raise OutputError(msg)
-        return {path[len(self._place) + 1 :]: info["size"] for path, info in found.items()}
+        return {
+            path[len(self._place) + 1 :]: info["size"]
+            for path, info in found.items()
+            if not path.endswith("/")  # the mark of a folder on S3
+        }
 
     def _manifest(self, there: dict[str, int]) -> dict[str, Any]:
         if MANIFEST not in there:

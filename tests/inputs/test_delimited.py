@@ -451,6 +451,7 @@ OTHERWISE = {
     "half an archive": ("1.csv.zip", zipped(a=b"a\n")[:40], "cannot be read beyond byte 0"),
     "xz cut short": ("1.csv.xz", lzma.compress(b"a,b\n" * 9)[:40], "the xz stream ends early"),
     "UTF-16": ("1.csv", "a,b\n1,2\n".encode("utf-16"), "UTF-16. Say encoding='utf-16'"),
+    "UTF-32": ("1.csv", "a,b\n1,2\n".encode("utf-32"), "UTF-32. Say encoding=.utf-32"),
     "UTF-16 without a mark": ("1.csv", "a,b\n1,2\n".encode("utf-16-le"), "encoding='utf-16'"),
     "JSON in UTF-16": ("1.jsonl", '{"a": 1}\n'.encode("utf-16"), "encoding='utf-16'"),
 }

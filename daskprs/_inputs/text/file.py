@@ -228,7 +228,7 @@ def opened_to_sample(file: InputFile, encoding: str) -> Iterator[TextFile]:
 
 
 def _refuse_other_text(text: TextFile) -> None:
-    """Refuse bytes that are compressed, or text of two bytes for each character."""
+    """Refuse bytes that are compressed, or text of two or four bytes for each character."""
     if text.is_stream:
         return
     head = text.read(0, HEAD_BYTES)
@@ -237,8 +237,10 @@ def _refuse_other_text(text: TextFile) -> None:
         msg = f"{text.path}: it is {what}. Rename it so that its suffix says so: {own}."
         raise InputError(msg)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:4]:
-        msg = f"{text.path}: it looks like text in UTF-16. Say "
-        raise InputError(msg, Option("encoding", "utf-16"), ".")
+        is_wide = head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE))
+        wide = "utf-32" if is_wide else "utf-16"
+        msg = f"{text.path}: it looks like text in {wide.upper()}. Say "
+        raise InputError(msg, Option("encoding", wide), ".")
 
 
 class _Unpacked:

@@ -168,6 +168,19 @@ def test_no_file_of_the_input_stays_open(tmp_path: Path, row: str) -> None:
     assert not [path for path in opened if path.startswith(str(tmp_path))]
 
 
+def test_an_error_that_is_kept_keeps_no_descriptor(tmp_path: Path) -> None:
+    """A program may keep the errors of many jobs; their frames lead to the last agents."""
+
+    def fail(rows: pd.DataFrame) -> pd.DataFrame:
+        raise ValueError(rows)
+
+    with pytest.raises(ParallelRunFailed) as kept:
+        _inline(ROWS, fail, job_dir=tmp_path / "job", run_max_try=1)
+    opened = [os.path.realpath(fd) for fd in os.scandir("/proc/self/fd")]
+    assert not [path for path in opened if "memfd:daskprs-agent" in path]
+    assert kept.value.__traceback__ is not None
+
+
 def test_ctrl_c_cancels_the_job_and_charges_nothing(tmp_path: Path) -> None:
     """The mini-batch that it hits runs again at the resume, as its first attempt."""
     script = tmp_path / "interrupted.py"

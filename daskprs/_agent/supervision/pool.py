@@ -184,6 +184,8 @@ class AgentPool:
                 slot.close()
             for starter in starters.values():
                 starter.close()
+            for slot in list(self._slots.values()):
+                slot.let_go()
 
     def _living_starter(self, threads: int, *, is_of_stage: bool = False) -> AgentStarter:
         """Return the starter of agents; replace a dead zygote.

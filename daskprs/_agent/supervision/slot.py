@@ -160,6 +160,21 @@ class Slot:
             if agent is not None and lease_id in (None, self._lease_id):
                 agent.end()
 
+    def let_go(self) -> None:
+        """Close what is held of an agent that was killed at the end of the job.
+
+        A lease or a `stop` that still runs does so itself. An error of the job that the caller
+        keeps refers to the slot, and would hold the descriptors for as long.
+        """
+        if self._busy.acquire(blocking=False):
+            try:
+                with self._looking:
+                    if self._agent is not None and not self._is_stopped:
+                        self._agent.close()
+                        self._agent = None
+            finally:
+                self._busy.release()
+
     def recall(self, lease_id: int) -> None:
         """Let a lease hand back what its agent has not begun, at its next look."""
         run = self._run

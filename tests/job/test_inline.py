@@ -41,6 +41,7 @@ import beside
 
 def init():
     os.chdir("/")
+    os.umask(0o777)
     sys.argv.append("more")
     sys.path.insert(0, "/nowhere")
     os.environ["MADE_BY_SCRIPT"] = "1"
@@ -76,7 +77,10 @@ def _inline(data: Any, script: Any, **options: Any) -> Any:
 def _state() -> tuple[Any, ...]:
     names = ("", "entry_script")
     loggers = [(one.handlers[:], one.level) for one in map(logging.getLogger, names)]
+    umask = os.umask(0o077)
+    os.umask(umask)
     return (
+        umask,
         *(os.getcwd(), sys.argv[:], sys.path[:], dict(os.environ), loggers),  # noqa: PTH109
         *(sys.stdout, sys.stderr, sys.stdin, signal.getsignal(signal.SIGUSR1)),
         *(signal.getsignal(signal.SIGINT), EntryScript._only, sys.dont_write_bytecode),

@@ -141,6 +141,8 @@ class ProcessState:
         self._filters: list[Any] = [*warnings.filters]
         self._folder_of_classes = folder_of_classes()
         self._outside = outside = _State.now()
+        self._umask = os.umask(0o077)  # only so can it be read
+        os.umask(self._umask)
         folder.mkdir(parents=True, exist_ok=True)
         handlers = dict(outside.handlers)
         for number in INTERRUPTING:
@@ -172,9 +174,11 @@ class ProcessState:
         self._outside = _State.now()
         timer = _Timer()
         self._inside.restore()
+        umask = os.umask(self._umask)
         try:
             yield
         finally:
+            self._umask = os.umask(umask)
             self._inside = _State.now()
             self._outside.restore()
             timer.restore()

@@ -51,7 +51,7 @@ from daskprs._report.listeners import (
     listeners_of,
     report_preparation,
 )
-from daskprs._system.disk_space import is_full, no_room_to_begin
+from daskprs._system.disk_space import is_of_disk, no_disk_to_begin
 from daskprs._system.interrupts import (
     LateInterrupts,
     Terminated,
@@ -134,8 +134,8 @@ class Job:
             try:
                 end = self._prepare_and_run()
             except (OSError, RuntimeError) as error:
-                if isinstance(error, OSError) and is_full(error):
-                    raise OutputError(self._no_room(error)) from error
+                if isinstance(error, OSError) and is_of_disk(error):
+                    raise OutputError(self._no_disk(error)) from error
                 limit = explain(error)
                 if not limit:
                     raise
@@ -151,13 +151,13 @@ class Job:
         except ParallelRunFailed as error:
             raise error from self._errors.cause(self._headline)
 
-    def _no_room(self, error: OSError) -> str:
-        """Return the message for a disk that is full while the job is prepared."""
+    def _no_disk(self, error: OSError) -> str:
+        """Return the message for a disk that is full, or fails, while the job is prepared."""
         call = self._call
         next_step = "call the job again, with the same folder"
         if has_begun(call.folder):
             next_step = f"resume the job: {self._resume()}"
-        return no_room_to_begin(call.folder.path, error, call.source.needed_bytes, next_step)
+        return no_disk_to_begin(call.folder.path, error, call.source.needed_bytes, next_step)
 
     def _prepare_and_run(self) -> JobEnd:
         call = self._call

@@ -36,9 +36,13 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     try:
         with part.open("xb") as file:  # neither a link nor a FIFO that stands there is opened
             yield file
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
+            try:
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+            except OSError as error:
+                error.filename = str(path)  # such errors name no file
+                raise
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from daskprs._system.scarcity import largest_file
 from daskprs.errors import OutputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+BROKEN = (errno.EIO, errno.EROFS)
 BLOCK_BYTES = 512
 """The unit of ``st_blocks``, whatever the file system."""
 
@@ -61,12 +62,22 @@ def no_room(folder: Path, error: OSError | str) -> str:
     )
 
 
-def no_room_to_begin(folder: Path, error: OSError, needed_bytes: int, next_step: str) -> str:
-    """Return the message for a disk that is full before the first mini-batch.
+def is_of_disk(error: BaseException) -> bool:
+    """Return whether an error is that of a disk, and no fault of the call or of daskprs."""
+    return isinstance(error, OSError) and (error.errno in BROKEN or is_full(error))
+
+
+def no_disk_to_begin(folder: Path, error: OSError, needed_bytes: int, next_step: str) -> str:
+    """Return the message for a disk that is full, or fails, before the first mini-batch.
 
     The path of the error says which disk that is, where it has one: that of a worker may be
     another one. `needed_bytes` is what the input needs in the job folder; 0: unknown.
     """
+    if not is_full(error):
+        return (
+            f"the job has not begun, since a disk fails: {error}. Mend it, or use another folder, "
+            f"and {next_step}."
+        )
     full = [name for name in (error.filename2, error.filename) if isinstance(name, str)]
     place = full[0] if full else str(folder)
     free = ""

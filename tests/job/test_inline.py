@@ -25,7 +25,7 @@ import daskprs
 from daskprs import EntryScript
 from daskprs._agent.inline import inline_agent
 from daskprs._driver import dispatch
-from daskprs.errors import OptionError, ParallelRunCanceled, ParallelRunFailed
+from daskprs.errors import OptionError, OutputError, ParallelRunCanceled, ParallelRunFailed
 from tests.support.cases import mostly_long
 from tests.support.polling import poll_for
 
@@ -473,3 +473,24 @@ def test_a_delayed_retry_really_waits(tmp_path: Path) -> None:
     waits = [after - before for before, after in pairwise(times)]
     assert min(waits) >= 0.3
     assert min(waits) < 0.45, "a turn of the loop takes a quarter of a second"
+
+
+def test_a_job_whose_disk_fails_before_it_begins_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the file and the next step, in place of an error of Python; the next call does all."""
+
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    call: dict[str, Any] = {"start_method": "inline", "progress": False, "job_dir": tmp_path}
+    said = r"not begun, since a disk fails: .*Input/output error: '.*/salt'\. Mend it, .* call the"
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fails)
+        with pytest.raises(OutputError, match=said):
+            daskprs.parallel_run(ROWS, _values, **call)
+    assert daskprs.parallel_run(ROWS, _values, **call).status == "Completed"
+
+
+def _values(rows: pd.DataFrame) -> pd.Series[int]:
+    return rows["n"]

@@ -193,13 +193,18 @@ def class_name(kind: type) -> str:
 
 
 def how_to_convert(value: Any) -> str:
-    """Return the next step for a frame of another package or its groups; else nothing."""
+    """Return the next step for a frame of another package, groups or several frames; else ''."""
     if type(value).__name__ == "LazyFrame":
         return " Compute the frame by its collect()."
     if hasattr(value, "to_pandas"):
         return " Convert it by its to_pandas()."
     if "GroupBy" in type(value).__name__:
         return " Give the frame itself, and the columns to group by as partition_keys."
+    are_frames = isinstance(value, list) and bool(value) and hasattr(value[0], "columns")
+    if are_frames or type(value).__name__ == "generator":
+        return " Put frames together by pandas.concat."
+    if type(value).__name__ == "ndarray":
+        return " Make a frame of it by pandas.DataFrame."
     return ""
 
 

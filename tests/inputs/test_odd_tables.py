@@ -375,6 +375,19 @@ def test_groups_of_a_frame_name_the_option_for_keys() -> None:
         open_source(pd.DataFrame({"a": [1]}).groupby("a"), ReadOptions())
 
 
+@pytest.mark.parametrize(
+    ("data", "way"),
+    [
+        ([pd.DataFrame({"a": [1]})], "Put frames together by pandas.concat"),
+        ((frame for frame in []), "Put frames together by pandas.concat"),
+        (np.zeros((2, 2)), "Make a frame of it by pandas.DataFrame"),
+    ],
+)
+def test_what_may_become_a_frame_names_the_way(data: Any, way: str) -> None:
+    with pytest.raises(InputError, match=rf"cannot be cut into mini-batches\. .* {way}\."):
+        open_source(data, ReadOptions())
+
+
 def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:
     """Before the first mini-batch, by name."""
     frame = pd.DataFrame({7: [1, 2], "twice": [[1], [2]]})

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from daskprs import MiniBatchContext
+from daskprs._agent.child.throttling import Throttle, throttle_of
 from daskprs._agent.foreign.entry_script import CallTools
 from daskprs._openai import ask
 from daskprs._openai.batch_file import line_of_error
@@ -118,3 +119,22 @@ def test_each_call_has_a_client_of_its_own_for_its_time(monkeypatch: MonkeyPatch
         assert all(one.is_closed for one in opened)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [httpx.ConnectError, httpx.ConnectTimeout])
+def test_a_server_that_is_gone_costs_no_request_a_try(
+    monkeypatch: MonkeyPatch, kind: type[httpx.TransportError]
+) -> None:
+    """Else all that is left of a file would be errors, though the server is up again soon."""
+
+    def refused(request: httpx.Request) -> httpx.Response:
+        raise kind("All connection attempts failed", request=request)
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(refused), base_url="http://server")
+    monkeypatch.setattr(ask, "idle", [client])
+    rows = pd.DataFrame({"custom_id": ["a"], "url": ["/v1/x"], "body": [{}]})
+    told = r"nothing answers at http://server \(All connection attempts failed\)"
+    with pytest.raises(ConnectionError, match=told) as raised:
+        asyncio.run(ask.run(rows, MiniBatchContext(0)))
+    assert throttle_of(raised.value) == Throttle(None)
+    assert raised.value.__suppress_context__, "its traceback would have nothing but httpx in it"

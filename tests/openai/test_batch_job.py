@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 from daskprs._cli import main
 from daskprs._core.ending import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from daskprs._openai.batch_job import DEFAULTS, BatchJob
 from tests.support.api_server import CHAT, EMBEDDINGS, api_server
 from tests.support.polling import poll_for
 
@@ -153,43 +152,24 @@ def test_a_job_goes_on_at_another_address(tmp_path: Path) -> None:
     assert "--accept-changes input: only with --resume" in refused.output
 
 
-def test_a_server_that_is_gone_costs_no_request_its_answer(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
-    """The job pauses, and is Interrupted in the end, though each request has but one try.
+def test_a_job_without_any_answer_has_failed(tmp_path: Path) -> None:
+    """The first error says why, and there are no files that look like answers.
 
-    The first error says why, there are no files that look like answers, and the command that goes
-    on keeps the limits, which the job folder does not know.
+    The command that goes on keeps the limits, which the job folder does not know.
     """
-    with monkeypatch.context() as patched:
-        # As if it had gone since.
-        patched.setattr(BatchJob, "_refuse_silence", lambda *_: None)
-        patched.setitem(DEFAULTS, "progress_update_timeout", 1)
-        file = requests_in(tmp_path, 3)
-        limits = ("--rate-limit", "in_flight=2", "--usage-limit", "total_tokens=900")
-        done = called(file, "http://127.0.0.1:9", "--run-max-try", "1", *limits)
+    file = requests_in(tmp_path, 3)
+    limits = ("--rate-limit", "in_flight=2", "--usage-limit", "total_tokens=900")
+    with api_server(share_of_500=1) as server:
+        done = called(file, server.url, "--run-max-try", "1", *limits)
     (way,) = {line for line in done.output.splitlines() if "same script and input: " in line}
     assert way.endswith(" --resume")
     assert f" --job-dir {tmp_path / 'requests_job'} " in way
     assert " --run-max-try 1 " in way
     assert " --rate-limit in_flight=2 " in way
     assert " --usage-limit total_tokens=900 " in way
-    assert done.exit_code == EXIT_INTERRUPTED, done.output
-    assert "NoServerError: nothing answers at http://127.0.0.1:9 (All conn" in done.output
-    assert "httpx" not in done.output
-    assert "mended script" not in done.output
-    assert not list(tmp_path.glob("requests_*.jsonl"))
-    with api_server() as server:
-        done = called(file, server.url, "--resume")
-        assert "3 of 3 requests are answered" in done.output
-
-
-def test_a_job_without_any_answer_has_failed(tmp_path: Path) -> None:
-    """There are no files that look like answers."""
-    file = requests_in(tmp_path, 3)
-    with api_server(share_of_500=1) as server:
-        done = called(file, server.url, "--run-max-try", "1")
     assert done.exit_code == EXIT_FAILED, done.output
+    assert "HTTPStatusError: the server answers 500: " in done.output
+    assert "mended script" not in done.output
     assert "not one of 3 rows succeeded" in done.output
     assert not list(tmp_path.glob("requests_*.jsonl"))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from daskprs._core.actions import Submit, Withdraw
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Lease
-from daskprs._core.lease_sizes import UNKNOWN
+from daskprs._core.lease_sizes import LARGEST, UNKNOWN
 from daskprs._core.ledger_state import InFlightLease
 from daskprs._core.placement import ROUNDS, RetryPlacement
 
@@ -299,10 +299,12 @@ class Leasing:
         state = self._state
         of_job, left = self._retries.slots, self._left()
         size = state.sizes.next(of_job, left)
-        if state.limits.calls > 1:
+        if (calls := state.limits.calls) > 1:
             # Each call has work waiting; toward the end all slots have the same number of calls.
-            share = size if left is None else -(-left // max(1, of_job))
-            size = max(size, min(WAITING_CALLS * state.limits.calls, share))
+            # A plan of unknown length may be so short that other slots need what would wait here.
+            waits = left is not None or state.sizes.count > 0
+            share = LARGEST if left is None else -(-left // max(1, of_job))
+            size = max(size, min((WAITING_CALLS if waits else 1) * calls, share))
         if state.stages is None:
             return size
         slots = state.node_slots[slot.id.node]

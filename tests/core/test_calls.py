@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from daskprs._core.actions import SlotId
     from daskprs._core.lease import Lease
+    from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Outcome
 
 BOOM = Failure("ValueError", "boom")
@@ -114,3 +115,14 @@ def test_only_what_is_bad_is_given_up(
         assert sorted(they.it.given_up) == bad, seed
         assert charged <= {*bad}, seed
         assert sorted(they.it.committed) == [n for n, kind in enumerate(they.kinds) if not kind]
+
+
+def test_all_calls_begin_at_once_where_the_plan_is_as_long_as_it_proves(
+    desk: Any, a_mini_batch: Callable[..., MiniBatch], an_outcome: Callable[..., Outcome]
+) -> None:
+    """Calls that take half a minute would else be few for minutes: 1, then 4, 16 and so on."""
+    it = desk(map(a_mini_batch, range(100)), slots=2, calls=AT_ONCE)
+    assert [len(lease.work) for lease in it.leases.values()] == [AT_ONCE, AT_ONCE]
+    slot, lease = next(iter(it.leases.items()))
+    it.give(slot, *(an_outcome(one.mini_batch.index, elapsed_s=30.0) for one in lease.work))
+    assert len(it.leases[slot].work) == 2 * AT_ONCE

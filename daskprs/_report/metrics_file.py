@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import time
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +15,7 @@ from daskprs._core.events import JobEnded, JobStarted, MessageLogged, ProgressRe
 from daskprs._report.job_figures import figures_of, sample, samples
 from daskprs._report.log_files import SHARE_OF_TIME
 from daskprs._system.atomic_file import whole_file
+from daskprs._system.interrupts import Terminated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,9 +74,16 @@ class MetricsFile:
                 self._is_told = True
 
     def close(self) -> None:
-        """Write that the job failed, if it did before it had begun."""
-        if self._status == RUNNING:
-            self._end(JobStatus.FAILED.value)
+        """Write how the job ended, if it did before it had begun: what ends it is on its way."""
+        if self._status != RUNNING:
+            return
+        match sys.exception():
+            case Terminated():
+                self._end(JobStatus.INTERRUPTED.value)
+            case KeyboardInterrupt():
+                self._end(JobStatus.CANCELED.value)
+            case _:
+                self._end(JobStatus.FAILED.value)
 
     def _end(self, status: str) -> None:
         self._status, self._ended = status, time.time()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from daskprs._core.events import MessageLogged
 from daskprs._folders.job_folder import JobFolder
 from daskprs._report.job_figures import sample
 from daskprs._report.metrics_file import MetricsFile, open_metrics
+from daskprs._system.interrupts import Terminated
 from daskprs.errors import OptionError, ParallelRunFailed
 from tests.support.job_events import job_ended, job_started, stood
 
@@ -103,6 +105,21 @@ def test_a_job_that_ends_before_it_begins_has_failed(tmp_path: Path) -> None:
     """Its input cannot be read, say; else the file would say of the job before that all is well."""
     MetricsFile(JobFolder(tmp_path / "job"), str(tmp_path / "job.prom")).close()
     assert metrics(tmp_path / "job.prom")['status{status="Failed"}'] == 1
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "status"), [(KeyboardInterrupt, "Canceled"), (Terminated, "Interrupted")]
+)
+def test_a_job_that_is_interrupted_before_it_begins_has_not_failed(
+    tmp_path: Path, interrupt: type[KeyboardInterrupt], status: str
+) -> None:
+    """Nobody wants an alert of it."""
+    file = MetricsFile(JobFolder(tmp_path / "job"), str(tmp_path / "job.prom"))
+    with pytest.raises(interrupt), closing(file):
+        raise interrupt
+    found = metrics(tmp_path / "job.prom")
+    assert found[f'status{{status="{status}"}}'] == 1
+    assert found['status{status="Failed"}'] == 0
 
 
 def test_a_misspelt_folder_is_refused_before_anything_is_made(tmp_path: Path) -> None:

@@ -173,6 +173,8 @@ def test_what_ends_a_decoder_costs_its_mini_batch_and_no_process_of_run(
     failed = failed_attempts(tmp_path)
     assert len(failed) == 3
     assert all(failed["Process"].str.startswith("process000-0"))
+    # Three deaths in two places: the words of one process are not those of the next.
+    assert not any(failed["Error Message"].str.contains("stderr ends with"))
     words = {"raises": "a bad row", "hangs": "preprocess() exceeded 3 s"}
     assert all(
         failed["Error Message"].str.contains(words.get(what, "during preprocess"), regex=False)

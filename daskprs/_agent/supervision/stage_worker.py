@@ -168,6 +168,7 @@ class StageWorker:
                 # The places are those in the log of this process, not of the one that ran `run`.
                 return StageEnded(task, _of_one(results, outcome._replace(printed=None)))
             was_sound, is_over = self._is_sound, outcome.is_fatal or not self.slot.is_staffed
+            self._renewed += is_over  # the next one has logs of its own
             if not outcome.is_neutral:
                 self._is_sound = is_over
             if was_sound or outcome.is_neutral:

@@ -120,3 +120,20 @@ def test_what_no_process_can_send_is_named(value: Any, file: StageFile) -> None:
     """With the function that returned it."""
     with pytest.raises(ReturnTypeError, match=re.escape("postprocess() returned a ")):
         handed_on.write(handed([value]), file.path, "postprocess")
+
+
+class NoNumber:
+    """What can be pickled, and not made again."""
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("x",)
+
+
+def test_the_error_of_an_object_that_cannot_be_made_again_says_where_it_comes_from(
+    file: StageFile,
+) -> None:
+    """No frame of its traceback is the script's."""
+    handed_on.write(handed([NoNumber()]), file.path, "preprocess")
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        handed_on.read(file.path, 7)
+    assert "what the function before this one returned" in caught.value.__notes__[0]

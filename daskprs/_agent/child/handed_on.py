@@ -24,8 +24,10 @@ import numpy as np
 from daskprs.errors import AgentError, ReturnTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from _typeshed import ReadableBuffer
 
     from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._core.pieces import FailedItems
@@ -114,8 +116,7 @@ def _mapped(fd: int) -> HandedOn:
     (count,) = _COUNT.unpack_from(whole)
     sizes = [_COUNT.unpack_from(whole, _COUNT.size * at)[0] for at in range(1, count + 1)]
     pickled, *buffers = (whole[first : first + size] for first, size in _places(sizes))
-    handed_on: HandedOn = pickle.loads(pickled, buffers=buffers)
-    return handed_on
+    return _made_of(pickled, buffers)
 
 
 def _read_pinned(fd: int) -> HandedOn:
@@ -131,7 +132,18 @@ def _read_pinned(fd: int) -> HandedOn:
         pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
         _read_all(fd, memoryview(pinned), first)
         buffers.append(pinned)
-    handed_on: HandedOn = pickle.loads(pickled, buffers=buffers)
+    return _made_of(pickled, buffers)
+
+
+def _made_of(pickled: ReadableBuffer, buffers: Sequence[ReadableBuffer]) -> HandedOn:
+    try:
+        handed_on: HandedOn = pickle.loads(pickled, buffers=buffers)
+    except Exception as error:  # an object of the script's may raise anything
+        error.add_note(
+            "Raised by an object in what the function before this one returned, as it was unpickled"
+            " here. Return arrays, tensors, tables, or lists and dicts of them."
+        )
+        raise
     return handed_on
 
 

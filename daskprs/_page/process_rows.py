@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from daskprs._core.stages import PREPROCESS
 from daskprs._page.working_time import covered
 
 if TYPE_CHECKING:
@@ -62,12 +63,14 @@ def process_rows(lives: Sequence[Life], table: AttemptTable, work: WorkingTime) 
     by_name: dict[str, list[Life]] = defaultdict(list)
     for life in lives:
         by_name[life.name].append(life)
-    names = sorted(by_name, key=_order)
-    size = max(1, -(-len(names) // MOST_ROWS))
+    size = max(1, -(-len(by_name) // MOST_ROWS))
     numbers = {name: number for number, name in enumerate(table.processes)}
+    names = sorted(by_name, key=_order)
+    of_run, of_stages = ([one for one in names if _is_of_stages(one) == each] for each in (0, 1))
     return [
-        _row(names[at : at + size], by_name, numbers, table, work)
-        for at in range(0, len(names), size)
+        _row(group[at : at + size], by_name, numbers, table, work)
+        for group in (of_run, of_stages)
+        for at in range(0, len(group), size)
     ]
 
 
@@ -94,7 +97,11 @@ def begin_before_calls(lives: list[Life], table: AttemptTable, work: WorkingTime
 
 
 def shares_of(rows: Sequence[Row]) -> list[Share]:
-    """Return what all processes have spent their time with."""
+    """Return what all processes have spent their time with.
+
+    Those of `preprocess` are left out: an attempt is one of the process of `run`.
+    """
+    rows = [row for row in rows if not _is_of_stages(row.name)]
     if not rows:
         return []
     sums = [float(np.sum(each)) for each in zip(*(row.spent for row in rows), strict=True)]
@@ -131,6 +138,11 @@ def _row(
 def _covered(work: WorkingTime, starts: object, stops: object) -> np.ndarray:
     first, last = (work.at(np.asarray(each, float)) for each in (starts, stops))
     return covered(first, np.maximum(first, last), work.edges)
+
+
+def _is_of_stages(name: str) -> bool:
+    process = name.partition("/")[2]  # process000-03, or preprocess000 on a node without a GPU
+    return "-" in process or process.startswith(PREPROCESS)
 
 
 def _order(name: str) -> tuple[int, int, str]:

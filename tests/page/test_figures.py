@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from daskprs._page.attempt_table import AttemptTable
 from daskprs._page.chart import round_top, steps, time_ticks
 from daskprs._page.driver_record import DriverRecord
 from daskprs._page.process_lives import lives_of
-from daskprs._page.process_rows import begin_before_calls, process_rows
+from daskprs._page.process_rows import begin_before_calls, process_rows, shares_of
 from daskprs._page.working_time import BINS, WorkingTime, covered
 from daskprs._report.attempts import AttemptLogs
 from daskprs._report.log_files import LogFiles
@@ -177,6 +178,24 @@ def test_the_rows_of_processes_are_in_their_order(folder: JobFolder) -> None:
     work = WorkingTime.of([], np.empty(0), None)
     rows = process_rows(lives_of(folder), AttemptTable.of(folder), work)
     assert [one.name for one in rows] == ["0/process101", "0/process1000"]
+
+
+def test_what_processes_of_stages_do_is_in_no_share(folder: JobFolder) -> None:
+    """No attempt is theirs, and they are not idle."""
+    log = folder.node_log(0)
+    log.parent.mkdir(parents=True)
+    names = ("process000-00", "process000", "preprocess000", "process000-00-1")
+    log.write_text(
+        "".join(f"2026-01-01 00:00:02.000|{name} ready after 2.000 s\n" for name in names)
+        + "".join(f"2026-01-01 00:00:08.000|{name} exits with returncode 0\n" for name in names)
+    )
+    first = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    work = WorkingTime.of([(first, first + 8)], np.empty(0), None)
+    rows = process_rows(lives_of(folder), AttemptTable.of(folder), work)
+    assert [one.name for one in rows] == [f"0/{names[at]}" for at in (1, 2, 0, 3)]
+    shares = {one.name: one.seconds for one in shares_of(rows)}
+    assert shares["starting and init()"] == pytest.approx(2.0)
+    assert shares["nothing to do"] == pytest.approx(6.0)
 
 
 def test_attempts_without_a_process_are_of_none(folder: JobFolder) -> None:

@@ -53,13 +53,15 @@ def one_type(
     """
     nullable = _nullable_in_pandas(schema)
     objects = set()
-    for place, field in enumerate(schema):
+    fields = list(schema)  # `Schema.set` copies all of them
+    for place, field in enumerate(fields):
         if field.name not in with_nulls or field.name in nullable:
             continue
         if pa.types.is_integer(field.type):
-            schema = schema.set(place, pa.field(field.name, pa.float64()))
+            fields[place] = pa.field(field.name, pa.float64())
         elif pa.types.is_boolean(field.type):
             objects.add(field.name)
+    schema = pa.schema(fields, schema.metadata)
     return OneType(schema, frozenset(objects), frozenset(given))
 
 
@@ -323,10 +325,11 @@ def noted_by(schemas: Sequence[pa.Schema], unified: pa.Schema) -> pa.Schema:
     if pandas is None:
         return unified
     notes: dict[str, Any] = {}
+    names = set(unified.names)
     for schema in schemas:
         for column in column_notes(schema):
             name = column["field_name"]
-            if name in unified.names and schema.field(name).type == unified.field(name).type:
+            if name in names and schema.field(name).type == unified.field(name).type:
                 notes.setdefault(name, column)
     return with_notes(unified, pandas | {"columns": list(notes.values())})
 
@@ -374,7 +377,8 @@ def _noted(schema: pa.Schema, keeps: Callable[[dict[str, Any]], bool]) -> pa.Sch
     pandas = pandas_metadata(schema)
     if pandas is None:
         return schema.remove_metadata()
-    there = [column for column in pandas["columns"] if column["field_name"] in schema.names]
+    names = set(schema.names)  # which Arrow makes anew each time
+    there = [column for column in pandas["columns"] if column["field_name"] in names]
     kept = [column for column in there if keeps(column)]
     return with_notes(schema, pandas | {"index_columns": [], "columns": kept})
 

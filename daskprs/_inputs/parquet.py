@@ -281,7 +281,8 @@ class SchemaOfAll:
         wanted = self._columns or ()
         if not self._schemas:
             check_columns(wanted, schema.names, "columns")
-        missing = [name for name in wanted if name not in schema.names]
+        there = set(schema.names)
+        missing = [name for name in wanted if name not in there]
         if missing:
             msg = f"{file.path} lacks columns that {self._first} has: {', '.join(missing)}."
             raise InputError(msg)
@@ -319,8 +320,9 @@ def _with_uuids(metadata: pq.FileMetaData) -> pa.Schema:
     schema = metadata.schema.to_arrow_schema()
     stored = pa.uuid().storage_type
     leaves = _leaves(schema) if stored in schema.types else {}
-    for place, field in enumerate(schema):
-        if field.type == stored:
+    for place, type_ in enumerate(schema.types):
+        if type_ == stored:
+            field = schema.field(place)
             leaf = metadata.schema.column(leaves[field.name])
             if leaf.logical_type.type == "UUID":
                 schema = schema.set(place, field.with_type(pa.uuid()))
@@ -353,10 +355,8 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     Categories differ between row groups, so columns hold the values instead.
     """
     schema = without_index(schema)
-    for place, field in enumerate(schema):
-        type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        schema = schema.set(place, pa.field(field.name, type_))
-    return without_categories(schema)
+    types = [one.value_type if pa.types.is_dictionary(one) else one for one in schema.types]
+    return without_categories(pa.schema([*zip(schema.names, types, strict=True)], schema.metadata))
 
 
 def _refuse_doubles(path: str, names: Sequence[str]) -> None:

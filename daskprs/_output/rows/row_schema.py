@@ -125,8 +125,9 @@ class RowSchema:
 
     def _check_columns(self, schema: pa.Schema, where: str) -> None:
         known = self._fields or {}
-        missing = [name for name in known if name not in schema.names]
-        extra = [name for name in schema.names if name not in known]
+        there = dict.fromkeys(schema.names)
+        missing = [name for name in known if name not in there]
+        extra = [name for name in there if name not in known]
         if missing or extra:
             lacks = f" lacks the columns {missing}" if missing else ""
             has = f" has the columns {extra} besides" if extra else ""

@@ -77,6 +77,19 @@ def test_an_agent_has_a_session_a_folder_and_an_environment_of_its_own(
     agent.close()
 
 
+def test_the_end_of_a_log_is_that_of_its_own_process(zygote: Zygote, tmp_path: Path) -> None:
+    """An earlier process of the same name has written to the same file, as before a resume."""
+    log = tmp_path / "process000.stderr"
+    log.write_text("Fatal Python error: of another process\n")
+    agent = start(zygote, tmp_path)
+    assert agent.stderr_from() == ""
+    with log.open("a") as file:
+        file.write("its own\n")
+    assert agent.stderr_from() == "its own\n"
+    agent.kill()
+    agent.close()
+
+
 def test_an_agent_whose_supervisor_hangs_up_ends_by_itself(zygote: Zygote, tmp_path: Path) -> None:
     """It waits for a message that cannot come."""
     agent = start(zygote, tmp_path)

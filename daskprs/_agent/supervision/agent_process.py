@@ -51,6 +51,8 @@ class AgentProcess:
         self.sentinel = Connection(ended_reader, writable=False)
         """Readable once the process has ended."""
         self._stderr = Path(spec.stderr)
+        self._first_byte = self._stderr_bytes()
+        """Where the output of this process begins: an earlier one may have had its name."""
         self._order_kill = order_kill
         self._logs = logs
         self._returncode: int | None = None
@@ -120,11 +122,14 @@ class AgentProcess:
         return self.stderr_from(before)
 
     def stderr_from(self, offset: int = 0) -> str:
-        """Return the stderr log from an offset on, `STACKS_BYTES` from its end at most."""
+        """Return the stderr log from an offset on, `STACKS_BYTES` from its end at most.
+
+        What an earlier process of the same name has written is left out.
+        """
         try:
             with self._stderr.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(max(offset, size - STACKS_BYTES))
+                file.seek(max(offset, self._first_byte, size - STACKS_BYTES))
                 return file.read().decode("utf-8", "replace")
         except OSError:
             return ""

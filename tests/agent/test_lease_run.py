@@ -76,6 +76,15 @@ def test_a_death_after_everything_had_finished_suspects_the_last() -> None:
     assert blame.untouched == (100,)
 
 
+def test_all_that_is_lost_with_a_spoilt_process_may_have_spoilt_it() -> None:
+    """Our own code fails in it when it sends outcomes, or loads or runs the next mini-batch."""
+    spoilt = WHY._replace(fatal=True)
+    blame = blame_death(lease_of(4, received=1), at(Phase.RUNNING, 2, done=2), spoilt)
+    assert blame.death is not None
+    assert [suspect.index for suspect in blame.death.suspects] == [101, 102]
+    assert (blame.death.alone, blame.untouched) == ((), (103,))
+
+
 def test_a_death_before_the_lease_was_picked_up_blames_nobody() -> None:
     """The page still tells of the lease before."""
     other = at(Phase.RUNNING, 1)._replace(lease_id=6)

@@ -269,14 +269,17 @@ def blame_death(
 ) -> Blame:
     """Return the attempts that may have ended the agent.
 
-    They are the running one and the one loading, or all of several calls at the same time.
+    They are the running one and the one loading, or all of several calls at the same time. If our
+    own code has failed in the agent, those whose outcomes are lost may have spoilt the process.
     """
     if last.lease_id != run.order:
         return Blame((), None, run.left)
     if last.beside:
         return _blame_all(run, last, Status.PROCESS_DIED, failure)
     lost = list(range(run.received, min(last.done, run.kept + 1)))
-    suspects = _at_hand(run, last) or lost[-1:]
+    at_hand = _at_hand(run, last)
+    # A process can be spoilt by any mini-batch whose outcome it has not sent yet.
+    suspects = [*lost, *at_hand] if failure.fatal else at_hand or lost[-1:]
     alone = () if not lost or lost[-1] in suspects else run.indexes(lost[-1], lost[-1] + 1)
     if not suspects:
         return Blame((), None, run.left)

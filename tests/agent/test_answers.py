@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs import parallel_run
-from daskprs._agent.protocol.answers import NoAnswer, dumped, parsed
+from daskprs._agent.protocol.answers import NoAnswer, check_beginning, dumped, parsed
 from daskprs._agent.protocol.messages import InitDone, InitRaised, Outcomes, Started, Stopped
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Results
@@ -62,7 +62,9 @@ def outcomes(*some: Outcome, payload: bytes = b"", spool: str = "") -> Outcomes:
 )
 def test_answers_arrive_as_they_were_sent(answer: Any) -> None:
     """Also what travels on to the driver, which unpickles what the worker has made."""
-    there = parsed(dumped(answer))
+    body = dumped(answer)
+    check_beginning(body)
+    there = parsed(body)
     assert there == answer
     assert pickle.loads(pickle.dumps(there)) == answer
 

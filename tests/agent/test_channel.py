@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskprs._agent.protocol.answers import NoAnswer, check_beginning, parsed
 from daskprs._agent.supervision.channel import Channel
 
 if TYPE_CHECKING:
@@ -94,6 +95,19 @@ def test_what_is_no_message_raises(ends: tuple[Channel, Connection]) -> None:
     os.write(connection.fileno(), b"\x00\x00\x00\x05hello")
     with pytest.raises(Exception, match=r"."):
         channel.receive(1.0)
+
+
+def test_text_of_a_script_is_not_taken_for_the_length_of_a_message() -> None:
+    """Nobody would send the 1.7 GB that it announces, and the agent would be waited for."""
+    ours, theirs = socket.socketpair()
+    channel = Channel(Connection(ours.detach()), parsed, check_beginning)
+    try:
+        theirs.sendall(b"garbage of a script\n")
+        with pytest.raises(NoAnswer, match="no message begins with b'age of a script"):
+            channel.receive(1.0)
+    finally:
+        channel.close()
+        theirs.close()
 
 
 @given(

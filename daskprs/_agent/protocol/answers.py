@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Answer = Started | InitDone | InitRaised | Outcomes | Noted | Stopped
 
 _HEAD = struct.Struct("!I")
+_ARRAY_MASK, _ARRAY = 0xF0, 0x90
+"""The first byte of an array of msgpack, whose other bits are its length."""
 MOST = 2**63 - 1
 """The largest number in an answer: journals and tables hold 64 bits."""
 _CRC = 2**32 - 1
@@ -91,6 +93,13 @@ def parsed(body: bytes | bytearray) -> Answer:
     except Exception as error:  # the script may have written any bytes
         msg = f"{type(error).__name__}: {error}"
         raise NoAnswer(msg[:200]) from error
+
+
+def check_beginning(body: bytes | bytearray) -> None:
+    """Raise `NoAnswer` if no answer begins with these bytes, which may be few."""
+    if len(body) > _HEAD.size and body[_HEAD.size] & _ARRAY_MASK != _ARRAY:
+        msg = f"no message begins with {bytes(body[:20])!r}"
+        raise NoAnswer(msg)
 
 
 def _started(payload: bytes, pid: Any, protocol: Any) -> Started:

@@ -52,13 +52,19 @@ class Channel:
     """
 
     def __init__(
-        self, end: Connection, parse: Callable[[bytes | bytearray], Any] = pickle.loads
+        self,
+        end: Connection,
+        parse: Callable[[bytes | bytearray], Any] = pickle.loads,
+        check: Callable[[bytes | bytearray], None] = lambda _: None,
     ) -> None:
         self.closed = False
         """Whether the agent has closed its end; messages sent before can still be received."""
         self._end = end
         self._parse = parse
         """Makes a message of bytes; unpickles those of a process that runs no script."""
+        self._check = check
+        """Raises where no message begins with these bytes: text that a script writes to the socket
+        would be the length of a message of 500 MB or more, and nobody would send the rest."""
         self._fd = end.fileno()
         os.set_blocking(self._fd, False)
         self._unsent: deque[memoryview] = deque()
@@ -144,6 +150,7 @@ class Channel:
         while (length := self._length()) is not None:
             head, size = length
             if len(self._begun) < head + size:
+                self._check(self._begun[head:])
                 self._body = bytearray(size)
                 self._there = len(self._begun) - head
                 self._body[: self._there] = self._begun[head:]

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from daskprs._agent.protocol.answers import parsed
+from daskprs._agent.protocol.answers import check_beginning, parsed
 from daskprs._agent.protocol.shared_page import SharedPage, new_page
 from daskprs._agent.supervision.agent_process import AgentProcess
 from daskprs._agent.supervision.channel import Channel
@@ -109,7 +109,8 @@ class Zygote:
                 with self._fork_lock, ours, theirs:
                     fds = [theirs.fileno(), page_fd, *(log.writer for log in logs)]
                     pid = self._forked(spec, fds)
-                    channel = Channel(Connection(ours.detach()), parse)
+                    checks = (check_beginning,) if parse is parsed else ()
+                    channel = Channel(Connection(ours.detach()), parse, *checks)
                     return self._adopted(pid, spec, channel, page_fd, logs)
             finally:
                 for fd in (page_fd, *(log.writer for log in logs)):

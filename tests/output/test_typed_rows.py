@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
+import pickle
 import stat
 import sys
 import threading
+import weakref
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from cloudpickle import cloudpickle
 from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
@@ -19,6 +23,7 @@ from pandas.testing import assert_frame_equal
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.read_rows import one_frame, read_rows
 from daskprs._output.rows.format_result import format_result
+from daskprs._output.rows.own_classes import row_pickle
 from daskprs._output.rows.result_tables import column_of
 from daskprs._output.rows.typed_rows import decode
 from daskprs._system.seal import NO_KEY, Seal, SealKey
@@ -274,3 +279,31 @@ def test_a_job_that_kept_none_says_so(tmp_path: Path) -> None:
     with driving(tmp_path / "job", tmp_path / "rows.txt") as driver:
         driver.commit(0, ["a"])
     assert read_rows(JobFolder(tmp_path / "job")) is None
+
+
+MARK = """
+class Mark(enum.Enum):
+    GOOD = 1
+"""
+
+
+def mark_of_new_program(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return an enumeration of this program, as another process of it has defined it."""
+    known = "_DYNAMIC_CLASS_TRACKER_BY_ID"
+    monkeypatch.setattr(cloudpickle, known, weakref.WeakValueDictionary())
+    names: dict[str, Any] = {"__name__": "__main__", "enum": enum}
+    exec(MARK, names)  # noqa: S102 - the text above
+    monkeypatch.setattr(sys.modules["__main__"], "Mark", names["Mark"], raising=False)
+    return names["Mark"]
+
+
+def test_a_class_of_the_program_is_one_class_in_all_its_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A resume from another kernel adds rows to those of the first; the reader may be a third."""
+    bodies = [row_pickle(mark_of_new_program(monkeypatch).GOOD) for _ in range(2)]
+    mark = mark_of_new_program(monkeypatch)
+    assert all(pickle.loads(body) is mark.GOOD for body in bodies)
+    monkeypatch.delattr(sys.modules["__main__"], "Mark")
+    first, second = (pickle.loads(body) for body in bodies)
+    assert first is second

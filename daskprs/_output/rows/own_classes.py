@@ -157,6 +157,8 @@ def _is_of_script(value: Any) -> bool:
 
 
 def _is_own_module(name: str) -> bool:
+    if name == "__main__":  # of the program or the notebook, which has given the script
+        return True
     file = getattr(sys.modules.get(name), "__file__", None)
     return bool(file and _folders) and _is_in_folders(str(file))
 
@@ -253,15 +255,20 @@ def _digest_at(file: str, _time: int, _size: int) -> str:
     return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
 
 
+@lru_cache
 def _name_class(kind: type) -> None:
-    """Name a class as every agent of the script names it.
+    """Name a class as every agent of the script names it, also in a resume.
 
     cloudpickle makes one class of all definitions with one name, and names them at random: the
-    members of an enumeration from two agents would be unequal.
+    members of an enumeration from two agents would be unequal. It has named a class of the program
+    when that sent its script.
     """
     module, name = _module_and_name(kind)
+    of_program = module == "__main__"
     tracked = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS  # noqa: SLF001 - no public way
-    if kind not in tracked and _named(sys.modules[module], name) is kind:
-        words = module, name, _digest(str(sys.modules[module].__file__))
+    if (of_program or kind not in tracked) and _named(sys.modules[module], name) is kind:
+        own = digest_of(kind, _is_own_module) if of_program else ""
+        content = own or _digest(str(getattr(sys.modules[module], "__file__", "")))
+        words = module, name, content
         known = hashlib.blake2b(" ".join(words).encode(), digest_size=16).hexdigest()
         cloudpickle._lookup_class_or_track(known, kind)  # noqa: SLF001

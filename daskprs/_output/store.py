@@ -402,9 +402,11 @@ class ResultStore:
 
     def _tidy_up(self, target: Path) -> None:
         """Remove what earlier drivers have left beside an output."""
+        own = self._part_of(target)
+        tidy_up(own, target)  # of a driver whose job folder was removed
         for earlier in self._earlier_parts(target):
             tidy_up(earlier, target)
-            drop_unfinished(earlier, self._part_of(target))
+            drop_unfinished(earlier, own)
 
     def _sync_earlier(self) -> None:
         """Sync what earlier drivers have written: one that was killed has synced only some of it.

@@ -284,6 +284,20 @@ def test_an_output_that_another_program_has_made_meanwhile_is_refused_too(tmp_pa
     assert target_of(tmp_path).read_bytes() == serial(range(1))
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_an_output_that_was_to_be_replaced_comes_back(tmp_path: Path, epoch: int) -> None:
+    """A driver died between the two steps of that; its job folder may be gone."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".rows.txt.job.1.old").write_text("old")
+    if epoch == 2:
+        (tmp_path / "job").mkdir()
+        JobFolder(tmp_path / "job").epoch(1).touch()
+    with driving(tmp_path / "job", target_of(tmp_path), overwrite=True) as driver:
+        assert driver.store.epoch == epoch
+        assert target_of(tmp_path).read_text() == "old"
+    assert names_in(tmp_path / "out") == ["rows.txt"]
+
+
 def test_a_reader_of_the_old_output_reads_it_to_its_end(tmp_path: Path) -> None:
     """The new output is another file, which takes the place of the old one in one step."""
     finish(tmp_path)

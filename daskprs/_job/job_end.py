@@ -29,7 +29,7 @@ class JobEnd(NamedTuple):
     def early(cls, nothing: ParallelRunResult, why: str) -> JobEnd:
         """Return the end of a job that was interrupted while it was prepared."""
         why = why or "it was interrupted before the first mini-batch"
-        return cls(nothing, f"The job is {nothing.status}: {why}.")
+        return cls(nothing, f"The job is {nothing.status}: {why}.\nTo go on, call it again.")
 
     def told(self) -> ParallelRunResult:
         """Return the result of a completed job; raise that of any other job with its error."""

@@ -204,6 +204,7 @@ def test_an_interrupt_while_the_input_is_prepared_is_canceled_too(tmp_path: Path
     frame = pd.DataFrame({"thing": [Interrupter()]}, dtype=object)
     with pytest.raises(daskprs.ParallelRunCanceled, match="before the first mini-batch") as caught:
         daskprs.parallel_run(frame, len, job_dir=tmp_path / "job", progress=False)
+    assert "To go on, call it again." in str(caught.value)
     assert caught.value.result is not None
     assert caught.value.result.status == "Canceled"
     assert caught.value.result.mini_batches.total == 0

@@ -6,10 +6,12 @@ import enum
 import pickle
 import stat
 import sys
+import sysconfig
 import threading
 import weakref
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +25,7 @@ from pandas.testing import assert_frame_equal
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.read_rows import one_frame, read_rows
 from daskprs._output.rows.format_result import format_result
-from daskprs._output.rows.own_classes import row_pickle
+from daskprs._output.rows.own_classes import classes_come_from, row_pickle
 from daskprs._output.rows.result_tables import column_of
 from daskprs._output.rows.typed_rows import decode
 from daskprs._system.seal import NO_KEY, Seal, SealKey
@@ -33,9 +35,6 @@ from tests.support.canary import Canary
 from tests.support.frames_of_all_kinds import frames
 from tests.support.store_driver import BOTH, KEY, TYPED, driving
 from tests.support.versions import IS_PANDAS_2
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def kept(folder: Path, *results: Any) -> pd.DataFrame:
@@ -222,6 +221,17 @@ def test_objects_of_the_scripts_own_classes_need_the_script(
         assert read_rows(JobFolder(tmp_path / "job"))["result"][0].__class__ is module.Hit
     with pytest.raises(JournalError, match=r"score_of_this_test.*make it importable"):
         read_rows(JobFolder(tmp_path / "job"))
+
+
+def test_the_packages_of_an_environment_below_the_script_are_not_its_own() -> None:
+    """`.venv` beside the script, which an inline job imports where it lies."""
+    frame = pd.DataFrame({"n": [1], "none": [None]})
+    classes_come_from(str(Path(sysconfig.get_path("purelib")).parent))
+    try:
+        made = row_pickle(frame)
+    finally:
+        classes_come_from(None)
+    assert made == row_pickle(frame)
 
 
 def read(file: Path, seal: Seal) -> list[Any]:

@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import sys
-import sysconfig
 import threading
 import time
 import warnings
@@ -21,7 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._agent.foreign.entry_script import EntryScript
-from daskprs._output.rows.own_classes import classes_come_from, folder_of_classes
+from daskprs._output.rows.own_classes import (
+    INSTALLED,
+    classes_come_from,
+    folder_of_classes,
+)
 from daskprs._system import masks
 from daskprs._system.interrupts import INTERRUPTING
 from daskprs.errors import OURS, AgentError
@@ -34,12 +37,6 @@ SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD, signal.SIGPIPE),
 )
-INSTALLED = tuple(
-    f"{folder}{os.sep}"
-    for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
-    for folder in {place, str(Path(place).resolve())}
-)
-"""Folders whose modules are not the script's, though a home or a project may hold them."""
 LOGGERS = ("", "entry_script")
 """The loggers that an agent sets up."""
 LEAST_S = 0.05

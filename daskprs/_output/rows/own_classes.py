@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import sys
+import sysconfig
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 
 MOST_CLASS_BYTES = 1 << 20
 """Bytes of the largest class: a pickle of some rows has each of its classes once."""
+INSTALLED = tuple(
+    f"{folder}{os.sep}"
+    for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
+    for folder in {place, str(Path(place).resolve())}
+)
+"""Folders whose modules are not the script's, though a home or a project may hold them."""
 _PARTS_OF_DEFINITION = 6
 """The length of the tuple to which cloudpickle reduces a definition; that of a name has two."""
 _folders: list[Path] = []
@@ -165,7 +173,13 @@ def _is_own_module(name: str) -> bool:
 
 @lru_cache
 def _is_in_folders(file: str) -> bool:
-    return any(Path(file).resolve().is_relative_to(folder) for folder in _folders)
+    """Say whether the script has a file: its folder may be a project that holds its environment."""
+    place = str(Path(file).resolve())
+    for root in (f"{folder}{os.sep}" for folder in _folders):
+        below = tuple(one for one in INSTALLED if one.startswith(root) and one != root)
+        if place.startswith(root) and not place.startswith(below):
+            return True
+    return False
 
 
 @lru_cache

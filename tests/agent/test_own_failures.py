@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
@@ -124,3 +125,22 @@ def test_a_mini_batch_is_charged_for_a_spoilt_process_only_as_its_first_one(
     assert "while it was at work: daskprs failed in it" in error
     attempts = pd.read_parquet(result.failed_file)["attempts"][0]
     assert [one["charged"] for one in attempts] == [False, True]
+
+
+def test_a_spoilt_process_of_another_interpreter_is_told_as_well(tmp_path: Path) -> None:
+    """Its agent is whole, and ends as it has."""
+    script, file = tmp_path / "script.py", tmp_path / "a.txt"
+    script.write_text("import os\ndef run(paths):\n    os.closerange(3, 99)\n    return paths\n")
+    file.touch()
+    result = daskprs.parallel_run(
+        str(file),
+        script,
+        python=sys.executable,
+        input_type="files",
+        run_max_try=1,
+        allowed_failed_count=1,
+        job_dir=tmp_path / "job",
+        output_action="summary_only",
+        progress=False,
+    )
+    assert "daskprs failed in it (OSError: [Errno 9] Bad" in result.failed["error"][0]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-import traceback
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from daskprs._agent.foreign.raised import EXIT_BROKEN, broken_text
 from daskprs._agent.protocol.answers import MOST_CHARS, dumped
-from daskprs._agent.protocol.messages import FAILED_IN, Noted, Outcomes
+from daskprs._agent.protocol.messages import Noted, Outcomes
 from daskprs._core.calls import OF_CALLS_S
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Results
@@ -40,8 +40,6 @@ RESERVE_BYTES = 16 << 20
 """Suffices to send a group of outcomes. It is address space only: no page of it is touched."""
 NOTE = b"MemoryError: this agent process has no memory left. daskprs ends it.\n"
 EXIT_NO_MEMORY = 1
-EXIT_BROKEN = 70
-"""The code of an agent in which our own code has failed (``EX_SOFTWARE``)."""
 
 
 class MemoryReserve:
@@ -77,9 +75,7 @@ class MemoryReserve:
                 os.write(2, NOTE)
             else:
                 self._page.break_down()
-                text = f"{FAILED_IN}{type(error).__name__}: {error}\n"
-                os.write(2, text.encode(errors="replace"))
-                os.write(2, "".join(traceback.format_exception(error)).encode(errors="replace"))
+                os.write(2, broken_text(error))
         finally:
             os._exit(code)
 

@@ -38,7 +38,7 @@ from .entry_script import (
     do_nothing,
     import_script,
 )
-from .raised import record_of
+from .raised import EXIT_BROKEN, broken_text, record_of
 from .run_call import RunCall
 from .run_profile import RunProfile
 from .stand_ins import install, install_travelled
@@ -145,7 +145,13 @@ def main(reader: int, writer: int, parent: int, dump_signal: int) -> int:
     else:
         signal.signal(dump_signal, lambda *_: faulthandler.dump_traceback(2, all_threads=True))
     _keep_from_children(reader, writer)
-    return ScriptServer(MessagePipes(reader, writer)).serve()
+    try:
+        return ScriptServer(MessagePipes(reader, writer)).serve()
+    except BaseException as error:  # noqa: BLE001 - the script has spoilt this process
+        try:
+            os.write(2, broken_text(error))
+        finally:
+            os._exit(EXIT_BROKEN)
 
 
 def _keep_from_children(*fds: int) -> None:

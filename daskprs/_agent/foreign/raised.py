@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     Link = tuple[str, "int | None", str]
     """An exception or a cause, as plain values: the names of its classes, its errno, its text."""
 
+FAILED_IN = "daskprs failed in this process: "
+"""The beginning of the line in the stderr log that has the error of our own code."""
+EXIT_BROKEN = 70
+"""The code of a process of a script in which our own code has failed (``EX_SOFTWARE``)."""
 OF_IMPORTS = "<frozen importlib"
 """The beginning of the names of the files of Python's import."""
 _Group: Any = getattr(builtins, "BaseExceptionGroup", ())
@@ -62,6 +66,13 @@ def message_of(error: BaseException) -> str:
     except BaseException as second:  # noqa: BLE001 - a person's __str__ may raise anything
         text = f"<str() of the error raised {type(second).__name__}>"
     return text
+
+
+def broken_text(error: BaseException) -> bytes:
+    """Return what the stderr log gets of an error of our own code."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    text = "".join([f"{FAILED_IN}{type(error).__name__}: {error}\n", *lines])
+    return text.encode(errors="replace")
 
 
 def _parsed(error: BaseException) -> str:

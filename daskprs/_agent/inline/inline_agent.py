@@ -10,7 +10,6 @@ import os
 import pickle
 import sys
 import time
-import traceback
 from collections import deque
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.child.debugging import QUIT
 from daskprs._agent.child.main import steps
-from daskprs._agent.child.outbox import EXIT_BROKEN, MemoryReserve
+from daskprs._agent.child.outbox import MemoryReserve
+from daskprs._agent.foreign.raised import EXIT_BROKEN, broken_text
 from daskprs._agent.inline.process_state import ProcessState, one_script
 from daskprs._agent.inline.tee import Tee
 from daskprs._agent.protocol.answers import parsed
-from daskprs._agent.protocol.messages import FAILED_IN, InitRaised, Outcomes
+from daskprs._agent.protocol.messages import InitRaised, Outcomes
 from daskprs._agent.protocol.shared_page import SharedPage, new_page
 from daskprs._agent.supervision.agent_process import AgentProcess
 from daskprs._system.scarcity import explain
@@ -149,8 +149,7 @@ class InlineChannel:
         except Exception as error:  # noqa: BLE001 - our own code fails in what the script has spoilt
             self._page.break_down()
             with suppress(Exception):
-                sys.stderr.write(f"{FAILED_IN}{type(error).__name__}: {error}\n")
-                traceback.print_exception(error)
+                sys.stderr.write(broken_text(error).decode())
             return EXIT_BROKEN
         return None
 

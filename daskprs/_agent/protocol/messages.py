@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 PROTOCOL = 11
 INLINE = "inline"
 """The start method of an agent in the process and thread of the caller."""
-FAILED_IN = "daskprs failed in this process: "
-"""The beginning of the line in the stderr log that has the error of our own code in an agent."""
 THREADS_LEFT = "ThreadsLeft"
 """The kind of a failure in `Stopped`: threads of the script keep the process from its end."""
 

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from daskprs._agent.foreign.raised import EXIT_BROKEN, FAILED_IN
 from daskprs._agent.protocol.messages import (
-    FAILED_IN,
     PROTOCOL,
     THREADS_LEFT,
     InitDone,
@@ -392,8 +392,8 @@ class Supervisor:
             return Failure("PROCESS_DIED", message)
         if self.page.lacked_memory():
             return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
-        if self.page.broke_down():
-            _, found, error = self.process.stderr_from().rpartition(FAILED_IN)
+        _, found, error = self.process.stderr_from().rpartition(FAILED_IN)
+        if self.page.broke_down() or (found and returncode == EXIT_BROKEN):
             raised = f" ({error.splitlines()[0][:RAISED_CHARS]})" if found else ""
             message = f"{self.spec.name} ended {when}: daskprs failed in it{raised}. {SPOILT}"
             # Something may have been spoilt by an earlier mini-batch.

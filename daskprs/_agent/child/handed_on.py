@@ -184,16 +184,18 @@ def _read_all(fd: int, into: memoryview, at: int) -> None:
 class _StagePickler(pickle.Pickler):
     """Pickles tensors of PyTorch by their memory, from whichever device; torch copies it thrice.
 
-    They keep the order of their dimensions in memory, and so do parts of NumPy's arrays, since sums
-    and kernels round by this order. NumPy would change it, and copy a part into the pickle.
+    They keep the order of their dimensions in memory, and so do NumPy's arrays, since sums and
+    kernels round by this order. NumPy before 2.3 changes any but that of C and Fortran, and each
+    NumPy that of a part; it also copies such an array into the pickle.
     """
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray:
-            axes = sorted(range(value.ndim), key=value.strides.__getitem__, reverse=True)
-            if value.transpose(axes).flags.c_contiguous or value.dtype.hasobject:
+            if value.flags.forc or value.dtype.hasobject:
                 return NotImplemented
-            return value.copy(order="K").__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            axes = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
+            places = sorted(range(value.ndim), key=axes.__getitem__)
+            return np.transpose, (np.ascontiguousarray(value.transpose(axes)), places)
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not torch.Tensor:
             return NotImplemented

@@ -184,8 +184,9 @@ def _is_wide(array: pa.Array) -> bool:
     type_ = array.type
     if pa.types.is_struct(type_):
         return any(map(_is_wide, array.flatten()))
-    if pa.types.is_map(type_):
-        return _is_wide(array.keys) or _is_wide(array.items)
+    if pa.types.is_map(type_):  # `keys` and `items` of a slice are those of the whole array
+        first, last = (array.offsets[place].as_py() for place in (0, -1))
+        return any(_is_wide(part.slice(first, last - first)) for part in (array.keys, array.items))
     if is_nested(type_):
         return hasattr(array, "flatten") and _is_wide(array.flatten())
     if type_ not in {pa.int64(), pa.uint64()}:

@@ -144,3 +144,21 @@ def test_a_spoilt_process_of_another_interpreter_is_told_as_well(tmp_path: Path)
         progress=False,
     )
     assert "daskprs failed in it (OSError: [Errno 9] Bad" in result.failed["error"][0]
+
+
+def test_an_agent_in_this_process_says_that_memory_was_lacking(tmp_path: Path) -> None:
+    """The script has spoilt nothing then."""
+    script = tmp_path / "script.py"
+    script.write_text(SPOILS.replace("RuntimeError", "MemoryError"))
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": [3, 4]}),
+        script,
+        mini_batch_size="1 row",
+        start_method="inline",
+        run_max_try=1,
+        allowed_failed_count=1,
+        job_dir=tmp_path / "job",
+        progress=False,
+    )
+    (error,) = result.failed["error"]
+    assert "ran out of memory while it was at work" in error

@@ -65,16 +65,23 @@ class MemoryReserve:
         """Give the memory to whatever comes next."""
         self._held = None
 
+    def note(self, error: BaseException) -> int:
+        """Say in the page why this agent ends, and return its exit code."""
+        self._held = None
+        if isinstance(error, MemoryError):
+            self._page.lack_memory()
+            return EXIT_NO_MEMORY
+        self._page.break_down()
+        return EXIT_BROKEN
+
     def end(self, error: BaseException) -> NoReturn:
         """End this process at once, with the reason in the page and in the log."""
-        self._held, code = None, EXIT_BROKEN
+        code = EXIT_BROKEN
         try:
-            if isinstance(error, MemoryError):
-                code = EXIT_NO_MEMORY
-                self._page.lack_memory()
+            code = self.note(error)
+            if code == EXIT_NO_MEMORY:
                 os.write(2, NOTE)
             else:
-                self._page.break_down()
                 os.write(2, broken_text(error))
         finally:
             os._exit(code)

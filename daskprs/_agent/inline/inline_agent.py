@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs._agent.child.debugging import QUIT
 from daskprs._agent.child.main import steps
 from daskprs._agent.child.outbox import MemoryReserve
-from daskprs._agent.foreign.raised import EXIT_BROKEN, broken_text
+from daskprs._agent.foreign.raised import broken_text
 from daskprs._agent.inline.process_state import ProcessState, one_script
 from daskprs._agent.inline.tee import Tee
 from daskprs._agent.protocol.answers import parsed
@@ -90,7 +90,7 @@ class InlineChannel:
         raised: Raised,
     ) -> None:
         self.closed = False
-        self._page = page
+        self._reserve = MemoryReserve(page)
         self._connection = _AgentsEnd()
         root = job.script.source_directory
         with ExitStack() as undo:
@@ -108,7 +108,7 @@ class InlineChannel:
             undo.callback(self._state.close)
             connection: Any = self._connection
             streams = stdout.fd, stderr.fd
-            self._steps = steps(connection, page, MemoryReserve(page), streams, raised)
+            self._steps = steps(connection, page, self._reserve, streams, raised)
             undo.callback(self._steps.close)
             self._at_end = undo.pop_all()
         self._waits = next(self._steps)
@@ -147,10 +147,10 @@ class InlineChannel:
             code: int = ended.value
             return code
         except Exception as error:  # noqa: BLE001 - our own code fails in what the script has spoilt
-            self._page.break_down()
+            code = self._reserve.note(error)
             with suppress(Exception):
                 sys.stderr.write(broken_text(error).decode())
-            return EXIT_BROKEN
+            return code
         return None
 
     def _end(self, returncode: int) -> None:

@@ -394,7 +394,7 @@ class Supervisor:
             return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
         _, found, error = self.process.stderr_from().rpartition(FAILED_IN)
         if self.page.broke_down() or (found and returncode == EXIT_BROKEN):
-            raised = f" ({error.splitlines()[0][:RAISED_CHARS]})" if found else ""
+            raised = f" ({error[:RAISED_CHARS].partition(chr(10))[0]})" if found else ""
             message = f"{self.spec.name} ended {when}: daskprs failed in it{raised}. {SPOILT}"
             # Something may have been spoilt by an earlier mini-batch.
             return Failure("PROCESS_DIED", message, fatal=True)

@@ -112,6 +112,7 @@ def test_two_loads_of_one_text_are_the_same_definition(name: str) -> None:
         ('{"x", "y", 5}', '{"x", "z", 5}'),
         ("@staticmethod", "@classmethod"),
         ("class Best(Hit)", "class Best(Hit, Exception)"),
+        ("class Best(Hit):", "class Best(Hit):\n    'Say which is best.'"),
     ],
 )
 def test_a_change_of_what_a_class_uses_is_another_definition(was: str, now: str) -> None:

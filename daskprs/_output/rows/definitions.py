@@ -31,7 +31,7 @@ MOST_PARTS = 20_000
 """Most values that are looked at: a global may be a large table."""
 _MADE_BY_PYTHON = frozenset(
     {
-        *("__dict__", "__weakref__", "__module__", "__doc__", "__slotnames__", "_abc_impl"),
+        *("__dict__", "__weakref__", "__module__", "__slotnames__", "_abc_impl"),
         *("__static_attributes__", "__firstlineno__", "__annotations_cache__"),
         # An enumeration of flags keeps each combination that was ever made of its members.
         *("_value2member_map_", "_hashable_values_", "_unhashable_values_"),
@@ -120,7 +120,10 @@ class _Parts:
 
     def _class(self, value: type) -> None:
         self._all("bases", [type(value), *value.__bases__])
-        self._names("members", vars(value))
+        members = dict(vars(value))
+        if "__dataclass_fields__" in members:  # by the representation of defaults, such as of a set
+            members.pop("__doc__", None)
+        self._names("members", members)  # its docstring, too: it may be a prompt
 
     def _function(self, value: FunctionType) -> None:
         used = sorted(cloudpickle._extract_code_globals(value.__code__))  # noqa: SLF001 - no public way
@@ -145,7 +148,8 @@ class _Parts:
     def _note(self, *words: str | bytes) -> None:
         for word in words:
             body = word if isinstance(word, bytes) else word.encode("utf-8", "backslashreplace")
-            self.digest.update(len(body).to_bytes(8, "little") + body)
+            self.digest.update(len(body).to_bytes(8, "little"))
+            self.digest.update(body)
 
 
 def _has_name(value: Any) -> bool:

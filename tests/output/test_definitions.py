@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+import weakref
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import cloudpickle
 import pytest
 
 from daskprs._output.rows.definitions import MOST_PARTS, digest_of
@@ -144,6 +147,36 @@ def test_a_function_without_a_name_is_looked_into() -> None:
 
     assert digest_of(times(2), {}.__contains__) == digest_of(times(2), {}.__contains__) != ""
     assert digest_of(times(2), {}.__contains__) != digest_of(times(3), {}.__contains__)
+
+
+COPIED = """
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+@dataclass
+class Hit(Generic[T]):
+    n: T
+
+@dataclass
+class Best(Hit[int]):
+    rank: int = 1
+"""
+
+
+def test_a_class_that_cloudpickle_has_made_is_the_same_definition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Agents have such copies of the classes of a notebook, and write what the notebook reads."""
+    best = vars(loaded(COPIED))["Best"]
+    body = cloudpickle.dumps(best)
+    known = "_DYNAMIC_CLASS_TRACKER_BY_ID"
+    monkeypatch.setattr(cloudpickle.cloudpickle, known, weakref.WeakValueDictionary())
+    copy = pickle.loads(body)
+    assert copy is not best
+    first, second = (digest_of(one, "kinds_of_this_test".__eq__) for one in (best, copy))
+    assert first == second != ""
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from types import (
     MemberDescriptorType,
     ModuleType,
 )
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudpickle import cloudpickle
 
@@ -120,7 +120,8 @@ class _Parts:
 
     def _class(self, value: type) -> None:
         self._all("bases", [type(value), *value.__bases__])
-        members = dict(vars(value))
+        # As cloudpickle does, whose classes lack members that a base class has, too.
+        members = cloudpickle._extract_class_dict(value)  # noqa: SLF001 - no public way
         if "__dataclass_fields__" in members:  # by the representation of defaults, such as of a set
             members.pop("__doc__", None)
         self._names("members", members)  # its docstring, too: it may be a prompt
@@ -174,6 +175,8 @@ def _held(value: Any) -> list[Any]:
             held = [value.func]
         case CellType():
             held = [value.cell_contents] if value != CellType() else []
+        case TypeVar():  # that of a class which cloudpickle has made is one of cloudpickle's
+            held = [value.__name__, value.__bound__, value.__constraints__]
         case _:
             held = _reduced(value)
     return held

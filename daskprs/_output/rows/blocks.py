@@ -110,8 +110,10 @@ def roomy(schema: pa.Schema, frame: pd.DataFrame) -> pa.Schema:
 
     Arrow counts the digits of these rows, and those of other mini-batches may have more.
     """
-    for place, (field, dtype) in enumerate(zip(schema, frame.dtypes, strict=True)):
-        if pa.types.is_decimal(field.type) and isinstance(dtype, np.dtype):
+    decimals = [place for place, type_ in enumerate(schema.types) if pa.types.is_decimal(type_)]
+    for place in decimals:
+        field = schema.field(place)
+        if isinstance(frame.dtypes.iloc[place], np.dtype):
             type_, digits = LARGEST[field.type.bit_width]
             schema = schema.set(place, field.with_type(type_(digits, field.type.scale)))
     return schema

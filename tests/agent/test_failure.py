@@ -170,6 +170,7 @@ def test_a_module_that_is_loaded_before_one_beside_the_script_is_told(
     """One of the same name beside the script is never imported."""
     spec = ScriptSpec("a.py", file=str(tmp_path / "a.py"), source_directory=str(tmp_path))
     error = ImportError(message)
+    (tmp_path / "queue").mkdir()  # of data
     assert hint_at_name(error, spec) == ""
     (tmp_path / "queue.py").touch()
     for one in (error, RaisedElsewhere(*record_of(error, "ours"))):

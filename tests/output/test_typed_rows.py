@@ -234,6 +234,23 @@ def test_the_packages_of_an_environment_below_the_script_are_not_its_own() -> No
     assert made == row_pickle(frame)
 
 
+def test_a_script_in_the_root_folder_has_classes_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`/score.py` of an image, which an inline job imports where it lies."""
+    module = ModuleType("score_in_root")
+    module.__file__ = "/score_in_root.py"
+    module.Hit = type("Hit", (), {"__module__": module.__name__})
+    classes_come_from("/")
+    try:
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module.__name__, module)
+            made = row_pickle(module.Hit())
+    finally:
+        classes_come_from(None)
+    assert type(pickle.loads(made)).__name__ == "Hit"
+
+
 def read(file: Path, seal: Seal) -> list[Any]:
     """Return the pieces in a file."""
     with file.open("rb") as rows:

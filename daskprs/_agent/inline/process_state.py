@@ -27,7 +27,7 @@ from daskprs._output.rows.own_classes import (
 )
 from daskprs._system import masks
 from daskprs._system.interrupts import INTERRUPTING
-from daskprs.errors import OURS, AgentError
+from daskprs.errors import AgentError
 
 if TYPE_CHECKING:
     import types
@@ -229,14 +229,13 @@ def _modules_of_caller(
     modules: Mapping[str, types.ModuleType],
 ) -> Iterator[tuple[str, types.ModuleType, str]]:
     """Yield those that are not installed, with their names and files; without the program's own."""
-    not_own = (*INSTALLED, OURS)
     folders: dict[str, str] = {}
     for name, module in modules.items():
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or name == "__main__" or file.startswith(not_own):
+        if not isinstance(file, str) or name == "__main__" or file.startswith(INSTALLED):
             continue
         file = _without_links(file, folders)
-        if not file.startswith(not_own):  # a link may lead there
+        if not file.startswith(INSTALLED):  # a link may lead there
             yield name, module, file
 
 

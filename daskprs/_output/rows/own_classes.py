@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cloudpickle import cloudpickle
 
 from daskprs._output.rows.definitions import digest_of
-from daskprs.errors import ReturnTypeError
+from daskprs.errors import OURS, ReturnTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ MOST_CLASS_BYTES = 1 << 20
 """Bytes of the largest class: a pickle of some rows has each of its classes once."""
 INSTALLED = tuple(
     f"{folder}{os.sep}"
-    for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
+    for place in {sys.prefix, sys.base_prefix, str(Path(OURS)), *sysconfig.get_paths().values()}
     for folder in {place, str(Path(place).resolve())}
 )
 """Folders whose modules are not the script's, though a home or a project may hold them."""
@@ -176,10 +176,10 @@ def _is_own_module(name: str) -> bool:
 @lru_cache
 def _is_in_folders(file: str) -> bool:
     """Say whether the script has a file: its folder may be a project that holds its environment."""
-    place = str(Path(file).resolve())
-    for root in (f"{folder}{os.sep}" for folder in _folders):
-        below = tuple(one for one in INSTALLED if one.startswith(root) and one != root)
-        if place.startswith(root) and not place.startswith(below):
+    path = Path(file).resolve()
+    for folder in filter(path.is_relative_to, _folders):
+        below = (one for one in INSTALLED if Path(one) != folder and folder in Path(one).parents)
+        if not str(path).startswith(tuple(below)):
             return True
     return False
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs._agent.protocol.answers import NoAnswer, check_beginning, parsed
+from daskprs._agent.protocol.answers import NoAnswer, check_beginning, dumped, parsed
+from daskprs._agent.protocol.messages import Started
 from daskprs._agent.supervision.channel import Channel
 
 if TYPE_CHECKING:
@@ -97,13 +98,18 @@ def test_what_is_no_message_raises(ends: tuple[Channel, Connection]) -> None:
         channel.receive(1.0)
 
 
-def test_text_of_a_script_is_not_taken_for_the_length_of_a_message() -> None:
-    """Nobody would send the 1.7 GB that it announces, and the agent would be waited for."""
+@pytest.mark.parametrize("text", [b"garbage of a script\n", b"x", b"12345", b"\n\n\n\n"])
+def test_text_of_a_script_is_not_taken_for_the_length_of_a_message(text: bytes) -> None:
+    """Nobody would send the gigabytes that it announces, and the agent would be waited for."""
     ours, theirs = socket.socketpair()
     channel = Channel(Connection(ours.detach()), parsed, check_beginning)
     try:
-        theirs.sendall(b"garbage of a script\n")
-        with pytest.raises(NoAnswer, match="no message begins with b'age of a script"):
+        theirs.sendall(text)
+        if len(text) < 20:
+            assert channel.receive(0.01) == []
+        body = dumped(Started(1, 2))
+        theirs.sendall(len(body).to_bytes(4, "big") + body + bytes(20))
+        with pytest.raises(NoAnswer, match="no message begins with b"):
             channel.receive(1.0)
     finally:
         channel.close()

@@ -26,6 +26,8 @@ _SHORT = struct.Struct("!i")
 _LONG = struct.Struct("!Q")
 _LONGEST_SHORT = (1 << 31) - 1
 _AT_ONCE = 1 << 18
+_CHECKED = 20
+"""Bytes by which a message is known as one: a script may have written fewer, a message follows."""
 
 
 class Messages(Protocol):
@@ -149,6 +151,8 @@ class Channel:
         messages = []
         while (length := self._length()) is not None:
             head, size = length
+            if len(self._begun) < head + min(size, _CHECKED):
+                break
             if len(self._begun) < head + size:
                 self._check(self._begun[head:])
                 self._body = bytearray(size)

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct("!I")
 _ARRAY_MASK, _ARRAY = 0xF0, 0x90
-"""The first byte of an array of msgpack, whose other bits are its length."""
+_NAME_MASK, _NAME = 0xE0, 0xA0
+"""The first bytes of an array and of a short text of msgpack; their other bits are a length."""
 MOST = 2**63 - 1
 """The largest number in an answer: journals and tables hold 64 bits."""
 _CRC = 2**32 - 1
@@ -96,8 +97,9 @@ def parsed(body: bytes | bytearray) -> Answer:
 
 
 def check_beginning(body: bytes | bytearray) -> None:
-    """Raise `NoAnswer` if no answer begins with these bytes, which may be few."""
-    if len(body) > _HEAD.size and body[_HEAD.size] & _ARRAY_MASK != _ARRAY:
+    """Raise `NoAnswer` if no answer begins with these bytes, some six at least."""
+    array, name = body[_HEAD.size : _HEAD.size + 2]
+    if array & _ARRAY_MASK != _ARRAY or name & _NAME_MASK != _NAME:
         msg = f"no message begins with {bytes(body[:20])!r}"
         raise NoAnswer(msg)
 

@@ -12,6 +12,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dask
 import pandas as pd
 import pytest
 from distributed import Client, Event, LocalCluster
@@ -330,5 +331,6 @@ def test_the_cluster_that_another_user_has_named_is_not_asked(
         (keyed_digest(address, clusters_key()), "cannot be reached"),
     ):
         write_json(folder.detached, {**record, "seal": seal})
-        with pytest.raises(JobFolderError, match=why):
+        soon = dask.config.set({"distributed.comm.timeouts.connect": "0.1s"})
+        with soon, pytest.raises(JobFolderError, match=why):
             daskprs.attach(tmp_path)

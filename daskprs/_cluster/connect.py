@@ -308,8 +308,8 @@ def _in_process(threads: int) -> Iterator[Client]:
 def _choose_name() -> None:
     """Let Dask choose the host in the addresses of this process, which it keeps.
 
-    On a host without a route to the internet, such as a node of a batch system, it warns that it
-    has found none that others can reach: nobody else has to.
+    On a host without a route to the internet, such as a node of a batch system, Dask warns that
+    other hosts cannot reach the address. None of them has to.
     """
     with warnings.catch_warnings(), suppress(OSError):
         warnings.simplefilter("ignore", RuntimeWarning)

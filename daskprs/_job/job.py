@@ -305,7 +305,7 @@ class Job:
             before=before,
         )
         try:
-            with held_back():  # an end is told to those alone that know of a start
+            with held_back():  # who has not heard of the start hears no end
                 listeners.tell(started)
             if (at_most := limits.at_most) is not None:
                 listeners.tell(MessageLogged("info", known_size_told(at_most)))

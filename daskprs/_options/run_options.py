@@ -90,7 +90,7 @@ OF_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
 OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
 """Options that only text has, and those that only a data set has."""
 OF_CALL = ("client", "job_dir", "output_dir", "detach")
-"""Parameters of a call that are no options."""
+"""Parameters of `parallel_run` beside the options."""
 OF_ROWS = ("keep_rows", "include_columns", "schema")
 """Options of what `run` returns."""
 BESIDE_OUTPUT = (*OF_TEXT, "append_row_file_name", "output_format", "output_single_file")

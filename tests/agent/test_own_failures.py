@@ -19,7 +19,7 @@ from daskprs._core.outcomes import Outcome, Status
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from multiprocessing.connection import Connection
     from pathlib import Path
 
@@ -104,22 +104,27 @@ def test_an_agent_does_not_ignore_a_message_that_it_does_not_know(
     inbox.close()
 
 
-def test_a_mini_batch_is_charged_for_a_spoilt_process_only_as_its_first_one(
-    tmp_path: Path,
-) -> None:
-    """An earlier one may have spoilt it; the message does not blame `os._exit`."""
-    script = tmp_path / "script.py"
-    script.write_text(SPOILS)
-    result = daskprs.parallel_run(
-        pd.DataFrame({"n": range(6)}),
-        script,
+def in_this_process(folder: Path, script: str, numbers: Iterable[int]) -> daskprs.ParallelRunResult:
+    """Run a script inline over numbers, one for each mini-batch, of which one may fail."""
+    path = folder / "script.py"
+    path.write_text(script)
+    return daskprs.parallel_run(
+        pd.DataFrame({"n": numbers}),
+        path,
         mini_batch_size="1 row",
         start_method="inline",
         run_max_try=1,
         allowed_failed_count=1,
-        job_dir=tmp_path / "job",
+        job_dir=folder / "job",
         progress=False,
     )
+
+
+def test_a_mini_batch_is_charged_for_a_spoilt_process_only_as_its_first_one(
+    tmp_path: Path,
+) -> None:
+    """An earlier one may have spoilt it; the message does not blame `os._exit`."""
+    result = in_this_process(tmp_path, SPOILS, range(6))
     assert result.to_pandas()["n"].tolist() == [0, 1, 2, 4, 5]
     (error,) = result.failed["error"]
     assert "while it was at work: daskprs failed in it" in error
@@ -148,17 +153,6 @@ def test_a_spoilt_process_of_another_interpreter_is_told_as_well(tmp_path: Path)
 
 def test_an_agent_in_this_process_says_that_memory_was_lacking(tmp_path: Path) -> None:
     """The script has spoilt nothing then."""
-    script = tmp_path / "script.py"
-    script.write_text(SPOILS.replace("RuntimeError", "MemoryError"))
-    result = daskprs.parallel_run(
-        pd.DataFrame({"n": [3, 4]}),
-        script,
-        mini_batch_size="1 row",
-        start_method="inline",
-        run_max_try=1,
-        allowed_failed_count=1,
-        job_dir=tmp_path / "job",
-        progress=False,
-    )
+    result = in_this_process(tmp_path, SPOILS.replace("RuntimeError", "MemoryError"), [3, 4])
     (error,) = result.failed["error"]
     assert "ran out of memory while it was at work" in error

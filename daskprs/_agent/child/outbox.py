@@ -45,9 +45,9 @@ EXIT_NO_MEMORY = 1
 class MemoryReserve:
     """Releases memory to report a MemoryError, and ends an agent in which our own code fails.
 
-    Without an end, a thread that dies leaves an agent that waits for ever. Our code fails where
-    there is no memory left, and where the script has spoilt the process: it has closed descriptors
-    or replaced functions of Python. The supervisor finds the reason in the page.
+    Without an end, a thread that dies leaves an agent that waits for ever. Our code fails if there
+    is no memory left, or if the script has closed its descriptors or replaced functions of Python.
+    The supervisor finds the reason in the page.
     """
 
     def __init__(self, page: SharedPage) -> None:

@@ -317,7 +317,7 @@ class MiniBatchContext:
         Throttled
             Always; let it leave `run`.
         ValueError
-            For what is no finite number of seconds, such as a date.
+            If `after_s` is not a finite number of seconds. A date is none.
 
         """
         raise Throttled(after_s)

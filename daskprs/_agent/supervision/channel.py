@@ -65,8 +65,8 @@ class Channel:
         self._parse = parse
         """Makes a message of bytes; unpickles those of a process that runs no script."""
         self._check = check
-        """Raises where no message begins with these bytes: text that a script writes to the socket
-        would be the length of a message of 500 MB or more, and nobody would send the rest."""
+        """Raises unless a message may begin with these bytes. Text that a script writes to the
+        socket would announce a message of 500 MB or more, whose rest never comes."""
         self._fd = end.fileno()
         os.set_blocking(self._fd, False)
         self._unsent: deque[memoryview] = deque()

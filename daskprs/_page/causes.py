@@ -112,15 +112,16 @@ def causes_of_items(folder: JobFolder, unit: str) -> Causes:
             for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
                 position, index, number, status, kind, error, traceback = row
                 cause = causes.of(kind or status, error or "")
-                if cause is not None and not cause.attempts:
+                if cause is None:
+                    continue
+                if not cause.attempts:
                     cause.mini_batch, cause.item = index, number
                     cause.evidence = traceback or ""
                     cause.where = f"{unit} {number} of mini-batch {index}"
                     if position is not None:
                         cause.where = f"{unit} {position} of the input, in mini-batch {index}"
-                if cause is not None:
-                    cause.attempts += 1
-                    cause.given_up += 1
+                cause.attempts += 1
+                cause.given_up += 1
     return causes
 
 
@@ -146,13 +147,13 @@ def causes_of_starts(lives: list[Life]) -> Causes:
     for life in lives:
         kind, _, message = life.error.partition(": ")
         cause = causes.of(kind, message) if life.error else None
-        if cause is not None and not cause.attempts:
-            node, _, process = life.name.partition("/")
+        if cause is None:
+            continue
+        if not cause.attempts:
             cause.where, cause.log = (
                 f"import or init(), in {life.name}",
-                f"user/error/{node}/{process}.txt",
+                f"user/error/{life.name}.txt",
             )
-        if cause is not None:
-            cause.attempts += 1
-            cause.nodes.add(int(life.name.partition("/")[0]))
+        cause.attempts += 1
+        cause.nodes.add(int(life.name.partition("/")[0]))
     return causes

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING
 
-from daskprs._page import pictures
-from daskprs._page.tables import Table, figures_of, short, shown, tables_of
+from daskprs._page import pictures, tables
+from daskprs._page.tables import Table, figures_of, short, shown
 from daskprs._report.humanize import counted
 
 if TYPE_CHECKING:
@@ -77,20 +77,19 @@ def _parts(contents: Contents, name: str) -> Iterator[str]:
     if contents.headline is not None:
         yield from _headline(contents.headline)
     yield from _messages(contents)
-    tables, figures = tables_of(contents), contents.figures
-    yield from _table(tables.causes)
+    figures = contents.figures
+    yield from _table(tables.causes(contents))
     yield "<h2>Over time</h2>"
     yield pictures.throughput(figures, contents.standing.unit) + pictures.processes(figures)
-    yield from _table(tables.processes, is_open=False)
-    yield from _table(tables.nodes)
+    yield from _table(tables.processes(contents), is_open=False)
+    yield from _table(tables.nodes(contents))
     yield "<h2>Mini-batches</h2>"
     yield pictures.run_times(contents)
-    yield from _table(tables.slowest)
+    yield from _table(tables.slowest(contents))
     if loads := pictures.loads(figures):
         yield f"<h2>Machines</h2>{loads}"
-    yield from _table(tables.call)
-    if len(tables.runs.rows) > 1:
-        yield from _table(tables.runs)
+    yield from _table(tables.call(contents))
+    yield from _table(tables.runs(contents))
     made = datetime.now(UTC)
     yield (
         f"<p class='quiet path'>Made of {escape(str(contents.folder))} at {made:%Y-%m-%d %H:%M:%S} "

@@ -25,38 +25,15 @@ Value = str | int | float | None
 
 
 class Table(NamedTuple):
-    """A table: its values are texts and numbers, those of one column of one kind."""
+    """A table: its values are texts and numbers, those of one column of one kind.
+
+    A table without rows has nothing to say.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[Value, ...]]
     note: str = ""
-
-
-class Tables(NamedTuple):
-    """All tables of a report; one without rows has nothing to say."""
-
-    causes: Table
-    slowest: Table
-    processes: Table
-    nodes: Table
-    runs: Table
-    call: Table
-
-
-def tables_of(contents: Contents) -> Tables:
-    """Return the tables of a report."""
-    record = contents.figures.record
-    call = [(name, short(value)) for name, value in record.options.items()]
-    call += [("versions", record.versions)] if record.versions else []
-    return Tables(
-        causes(contents),
-        slowest(contents),
-        _processes(contents),
-        nodes(contents),
-        Table("Runs", ("run", "began (UTC)", "took"), [*_runs(contents)]),
-        Table("The call", ("option", "value"), [*call]),
-    )
 
 
 def figures_of(contents: Contents) -> Iterator[tuple[str, str]]:
@@ -134,7 +111,8 @@ def slowest(contents: Contents) -> Table:
     return Table("Slowest", columns, rows)
 
 
-def _processes(contents: Contents) -> Table:
+def processes(contents: Contents) -> Table:
+    """Return the seconds of each process, or of several together, by what they did."""
     rows: list[tuple[Value, ...]] = []
     for one in contents.figures.rows:
         seconds = (round(float(np.sum(each)), 3) for each in one.spent)
@@ -159,16 +137,29 @@ def nodes(contents: Contents) -> Table:
     return Table("Nodes", columns, rows, f"and {counted(left, 'node')} more" if left > 0 else "")
 
 
-def _runs(contents: Contents) -> Iterator[tuple[Value, ...]]:
-    work = contents.figures.work
-    first = max(0, len(work.begins) - MOST_ROWS)
-    for number in range(first, len(work.begins)):
+def runs(contents: Contents) -> Table:
+    """Return the last runs of the job, where there were several."""
+    work, rows = contents.figures.work, []
+    for number in range(max(0, len(work.begins) - MOST_ROWS), len(work.begins)):
         begun = datetime.fromtimestamp(float(work.begins[number]), UTC)
         took = duration(float(work.ends[number] - work.begins[number]))
-        yield number + 1, f"{begun:%Y-%m-%d %H:%M:%S}", took
+        rows.append((number + 1, f"{begun:%Y-%m-%d %H:%M:%S}", took))
+    return Table("Runs", ("run", "began (UTC)", "took"), rows if len(rows) > 1 else [])
+
+
+def call(contents: Contents) -> Table:
+    """Return the options of the last run, and the versions of its packages."""
+    record = contents.figures.record
+    rows = [(name, short(value)) for name, value in record.options.items()]
+    rows += [("versions", record.versions)] if record.versions else []
+    return Table("The call", ("option", "value"), rows)
 
 
 def short(text: str) -> str:
     """Return a text as one line, cut where it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= MOST_CHARS else f"{line[: MOST_CHARS - 1]}…"
+    return cut(" ".join(text.split()), MOST_CHARS)
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

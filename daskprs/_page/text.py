@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daskprs._page.process_rows import shares_of
-from daskprs._page.tables import causes, figures_of, nodes, short, shown, slowest
+from daskprs._page.tables import causes, cut, figures_of, nodes, short, shown, slowest
 from daskprs._report.humanize import without_escapes
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _messages(contents: Contents) -> Iterator[str]:
     if told:
         yield ""
         yield "Messages:"
-        yield from (f"  {one.level}: {_cut(one.text, 2 * WIDTH)}" for one in told)
+        yield from (f"  {one.level}: {cut(one.text, 2 * WIDTH)}" for one in told)
 
 
 def _table(table: Table, most: int) -> Iterator[str]:
@@ -91,13 +91,9 @@ def _table(table: Table, most: int) -> Iterator[str]:
     yield ""
     yield f"{table.title}:"
     for *row, last in cells:  # the last column may be a command, which is never cut
-        before = [_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=False)]
+        before = [cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=False)]
         yield f"  {'  '.join([*before, last])}".rstrip()
     if len(table.rows) > most:
         yield "  …"
     if table.note:
         yield f"  {table.note}"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

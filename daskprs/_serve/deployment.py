@@ -52,10 +52,10 @@ class ServedCall(NamedTuple):
     kinds: Mapping[str, str]
     """The kind of each place of data: ``UriFile``."""
     literals: Mapping[str, str | float | bool]
-    files: Mapping[str, Path]
-    """The files that the caller named for outputs, by output."""
-    folders: Mapping[str, Path]
-    """The folders of this sort."""
+    outputs: Mapping[str, Path]
+    """The places that the caller named for outputs, by output."""
+    is_file: Mapping[str, bool]
+    """Whether each of them is a file, and not a folder."""
     overrides: Mapping[str, Any]
     """Changes to the deployment's file, by its dotted keys."""
 
@@ -100,19 +100,19 @@ class ServedDeployment:
         if message:
             message = f"{self.name} is a deployment of a model: {message}."
             raise Refusal(400, "BadRequest", message, target="properties.InputData")
-        if len(call.files) + len(call.folders) > 1:
+        if len(call.outputs) > 1:
             message = f"{self.name} is a deployment of a model: it has one output."
             raise Refusal(400, "BadRequest", message, target="properties.OutputData")
 
     def planned(self, call: ServedCall, folder: Path) -> Planned:
         """Return what a job in a folder does for an invocation."""
         overrides, output_dir, places = dict(call.overrides), folder / "output", {}
-        for path in call.files.values():
-            overrides[OUTPUT_FILE_NAME], output_dir = path.name, path.parent
-        for path in call.folders.values():
+        for output, path in call.outputs.items():
             output_dir = path
+            if call.is_file[output]:
+                overrides[OUTPUT_FILE_NAME], output_dir = path.name, path.parent
         name = self.output_file_name and overrides.get(OUTPUT_FILE_NAME, self.output_file_name)
-        if call.files or call.folders:
+        if call.outputs:
             places[str(output_dir / (name or ""))] = name is not None
         words = self.words(call.data, folder / "job", output_dir, overrides)
         return Planned(words, output_dir, overrides, places)
@@ -180,11 +180,11 @@ class ServedPipeline(ServedDeployment):
             if wrong is not None:
                 problem = f"the input {name!r}: {wrong}"
                 raise self._refused(problem, f"InputData.{name}")
-        for name in (*call.files, *call.folders):
+        for name in call.outputs:
             if name not in self._outputs:
                 problem = f"it has no output {name!r}; {nearest_of(name, [*self._outputs])}"
                 raise self._refused(problem, f"OutputData.{name}")
-            if self._outputs[name] != (name in call.files):
+            if self._outputs[name] != call.is_file[name]:
                 right = "UriFile" if self._outputs[name] else "UriFolder"
                 problem = f"the output {name!r} is a {right}"
                 raise self._refused(problem, f"OutputData.{name}")
@@ -220,16 +220,16 @@ class ServedPipeline(ServedDeployment):
         """Return what a job in a folder does for an invocation."""
         job = PipelineFolder(folder / "job" / folder.name)  # beside it lie results of its steps
         inputs = {**call.data, **{name: _text(value) for name, value in call.literals.items()}}
-        named = {**call.files, **call.folders}
-        outputs = {name: named.get(name, folder / "output" / name) for name in self._outputs}
+        own = folder / "output"
+        outputs = {name: call.outputs.get(name, own / name) for name in self._outputs}
         words = [
             *("daskprs", "invoke", str(self._path), "--values-as-arguments"),
             *("--job-dir", str(job), *self._words),
             *(word for name, value in inputs.items() for word in ("--input", f"{name}={value}")),
             *(word for name, path in outputs.items() for word in ("--output", f"{name}={path}")),
         ]
-        places = {str(path): name in call.files for name, path in named.items()}
-        return Planned(words, folder / "output", {}, places)
+        places = {str(path): call.is_file[name] for name, path in call.outputs.items()}
+        return Planned(words, own, {}, places)
 
 
 def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a value

@@ -287,17 +287,13 @@ class Endpoint:
             name: web[name].place if name in web else self._input(name, one.Uri, one.JobInputType)
             for name, one in wanted.places()
         }
-        places = {
-            name: self._output(name, one.Uri, one.JobOutputType)
-            for name, one in wanted.OutputData.items()
-        }
-        is_file = {name: one.JobOutputType == "UriFile" for name, one in wanted.OutputData.items()}
+        outputs = wanted.OutputData.items()
         return ServedCall(
             data={name: str(place) for name, place in data.items()},
             kinds={name: one.JobInputType for name, one in wanted.places()},
             literals=wanted.literals(),
-            files={name: place for name, place in places.items() if is_file[name]},
-            folders={name: place for name, place in places.items() if not is_file[name]},
+            outputs={name: self._output(name, one.Uri, one.JobOutputType) for name, one in outputs},
+            is_file={name: one.JobOutputType == "UriFile" for name, one in outputs},
             overrides=wanted.overrides(),
         )
 
@@ -342,7 +338,7 @@ class Endpoint:
         if asked.deployment not in self._deployments.names:
             message = f"The deployment {asked.deployment!r} is no longer served."
             raise Refusal(409, "CannotResume", message, target="name")
-        for file in asked.web or ():  # the address among the inputs has no query
+        for file in asked.web:  # the address among the inputs has no query
             self._web_hosts.file(file.url, "", "UriFile", "properties.InputData")
         for name, one in asked.inputs.items():
             if not (uri := one.get("Uri", "https://")).startswith("https://"):
@@ -457,7 +453,7 @@ def _properties(asked: RequestedJob, status: ServedStatus) -> ListedProperties:
         OutputData=asked.outputs,
         overrides=asked.overrides,
         canResume=status.status in {FAILED, CANCELED, INTERRUPTED},
-        tags=asked.tags or {},
+        tags=asked.tags,
         **asked.labels,
     )
 
@@ -514,8 +510,7 @@ def _digest(asked: JobRequest, deployment: str | None) -> str:
 
 def _has_tag(asked: RequestedJob, tag: str) -> bool:
     name, equals, value = tag.partition("=")
-    tags = asked.tags or {}
-    return name in tags and (not equals or tags[name] == value)
+    return name in asked.tags and (not equals or asked.tags[name] == value)
 
 
 def _shown(values: dict[str, object]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -65,9 +66,6 @@ class Gate:
         self._strangers = CallerRate(STRANGERS_PER_S, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         is_open = scope["path"] in OPEN
         send = send if is_open else self._audited(scope, send)
         try:
@@ -75,7 +73,7 @@ class Gate:
                 self._admit(scope)
             body = await self._body(scope, receive, 0 if is_open else self._most_bytes)
         except Refusal as refusal:
-            await _refuse(refusal, scope, receive, send)
+            await _refuse(refusal, receive, send)
             return
         if body is not None:
             await self._app(scope, _again(body, receive), send)
@@ -141,28 +139,19 @@ def _too_large(most_bytes: int) -> Refusal:
     return Refusal(413, "RequestTooLarge", message)
 
 
-async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(refusal: Refusal, receive: Receive, send: Send) -> None:
     """Send the refusal, and drop the connection after the caller received it."""
     response = JSON(
         {"error": refusal.error}, refusal.status, {**refusal.headers, "Connection": "close"}
     )
-    held: list[Message] = []
-
-    async def send_all_but_the_end(message: Message) -> None:
-        if message["type"] == "http.response.body":
-            held.append({"type": "http.response.body", "body": b"", "more_body": False})
-            message = {**message, "more_body": True}
-        await send(message)
-
-    await response(scope, receive, send_all_but_the_end)
-    try:
+    headers, body = response.raw_headers, response.body
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
             while (await receive()).get("more_body", False):
                 pass
-    except TimeoutError:
-        pass
-    for message in held:
-        await send(message)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _role(scope: Scope) -> str:

@@ -53,7 +53,7 @@ def run(folder: str, turn: str, lock: str, user: str | None = None) -> int:
 
 def _fetched(job: ServedJob) -> bool:
     """Fetch the files of a job, and say whether all are there."""
-    for file in job.asked.web or ():
+    for file in job.asked.web:
         try:
             file.fetch()
         except (FetchError, OSError) as error:

@@ -180,12 +180,12 @@ class JobQueue:
             raise Refusal(409, "RequestIdInUse", message, target=REQUEST_ID)
         return job
 
-    def _refuse_shared(self, places: Mapping[str, bool] | None) -> None:
+    def _refuse_shared(self, places: Mapping[str, bool]) -> None:
         """Refuse output where a job that waits or runs has its own."""
         self._reap()
-        for place in map(Path, places or ()):
+        for place in map(Path, places):
             for job in (*self._queue, *self._running.values()):
-                for other in map(Path, job.asked.places or ()):
+                for other in map(Path, job.asked.places):
                     if place.is_relative_to(other) or other.is_relative_to(place):
                         message = f"The job {job.asked.name} writes to {str(other)!r}."
                         raise Refusal(409, "OutputInUse", message, target="properties.OutputData")
@@ -377,8 +377,8 @@ class JobQueue:
         return status is None or status.status not in LIVE
 
 
-def _refuse_existing(places: Mapping[str, bool] | None) -> None:
-    for place, is_file in (places or {}).items():
+def _refuse_existing(places: Mapping[str, bool]) -> None:
+    for place, is_file in places.items():
         if os.path.lexists(place) and (is_file or not Path(place).is_dir()):
             message = f"{place!r} exists already: name another place, or another outputFileName."
             raise Refusal(409, "OutputExists", message, target="properties.OutputData")

@@ -113,12 +113,12 @@ class RequestedJob(NamedTuple):
     output_dir: str
     labels: dict[str, str]
     """Labels for people, without effect on the job."""
-    tags: dict[str, str] | None = None
-    request: SentRequest | None = None
-    places: dict[str, bool] | None = None
+    tags: dict[str, str]
+    places: dict[str, bool]
     """The places that the caller named for output, and whether each is a file."""
-    web: list[WebFile] | None = None
+    web: list[WebFile]
     """The files that are fetched before the job starts."""
+    request: SentRequest | None = None
 
 
 _REQUEST = TypeAdapter(RequestedJob)
@@ -199,12 +199,12 @@ class ServedJob:
     @property
     def number(self) -> int:
         """The job's place in the queue."""
-        return int(self._ticket()[0])
+        return self._ticket()[0]
 
-    def _ticket(self) -> tuple[bytes, bytes]:
-        """Return the numbers in the ticket of this turn; the second is empty in an old one."""
-        number, _, said_bytes = read_regular(self._of_turn("ticket"), NUMBER_BYTES).partition(b" ")
-        return number, said_bytes
+    def _ticket(self) -> tuple[int, int]:
+        """Return the numbers in the ticket of this turn."""
+        number, said_bytes = read_regular(self._of_turn("ticket"), NUMBER_BYTES).split(b" ")
+        return int(number), int(said_bytes)
 
     @property
     def driver_output(self) -> Path:
@@ -380,7 +380,7 @@ class ServedJob:
     def last_words(self) -> str:
         """Return the end of the output of the job's process in this turn."""
         try:
-            begin = int(self._ticket()[1] or 0)
+            begin = self._ticket()[1]
             with open_unlinked(self.driver_output) as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - TOLD_BYTES, min(begin, size)))

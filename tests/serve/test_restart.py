@@ -132,7 +132,7 @@ def asked(name: str, created: str, folder: Path, data: str = os.devnull) -> Requ
     """Return what makes a light job."""
     words = ["light_job", data, str(folder / "output")]
     return RequestedJob(
-        name, "first", created, "ours", {}, {}, {}, words, str(folder / "output"), {}
+        name, "first", created, "ours", {}, {}, {}, words, str(folder / "output"), {}, {}, {}, []
     )
 
 

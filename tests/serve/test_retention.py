@@ -53,8 +53,9 @@ class Jobs:
         folder = self.folder / f"batchjob-{name}"
         number = len(list(self.folder.iterdir()))
         words = ["light_job", os.devnull, str(folder / "output")]
+        output = str(folder / "output")
         asked = RequestedJob(
-            folder.name, "first", f"{number}", "ours", {}, {}, {}, words, str(folder / "output"), {}
+            folder.name, "first", f"{number}", "ours", {}, {}, {}, words, output, {}, {}, {}, []
         )
         job = ServedJob.create(folder, asked, number + 1)
         turn_into(job)

@@ -53,7 +53,9 @@ def asked(name: str, created: str, folder: Path) -> RequestedJob:
     """Return a light job, whose output lies elsewhere."""
     output = str(ELSEWHERE / name)
     words = ["light_job", os.devnull, output]
-    return RequestedJob(folder.name, "first", created, "ours", {}, {}, {}, words, output, {})
+    return RequestedJob(
+        folder.name, "first", created, "ours", {}, {}, {}, words, output, {}, {}, {}, []
+    )
 
 
 def accepted(act: Callable[[], object]) -> bool:

@@ -156,43 +156,45 @@ def check_file_name(name: str, value: Any) -> Any:
     return value
 
 
-def names(name: str, value: Any) -> tuple[str, ...]:
-    """Return column names as a tuple; a single one may be given as text."""
+def _each_once(name: str, value: Any, rule: str, fits: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Return the values of a list as a tuple, each once; a single one may be given as text."""
     given = (value,) if isinstance(value, str) else value
-    fine = isinstance(given, Sequence) and all(isinstance(one, str) and one for one in given)
-    if not fine or not given or len(set(given)) != len(given):
-        raise refused(name, value, "one or more different column names")
-    return tuple(given)
-
-
-def modules(name: str, value: Any) -> tuple[str, ...]:
-    """Return names of modules as a tuple; a single one may be given as text."""
-    given = (value,) if isinstance(value, str) else value
-    rule = "names of installed packages, as import takes them"
-    if not isinstance(given, Sequence) or not all(map(_is_dotted, given)):
+    if not isinstance(given, Sequence) or not all(map(fits, given)):
         raise refused(name, value, rule)
     return tuple(dict.fromkeys(given))
 
 
-def _is_dotted(value: Any) -> bool:
-    parts = value.split(".") if isinstance(value, str) else [""]
-    return all(one.isidentifier() and not keyword.iskeyword(one) for one in parts)
-
-
 def labels(name: str, value: Any) -> tuple[str | int, ...]:
     """Return column names as a tuple; columns of a frame may have whole numbers as names."""
-    given = [value] if isinstance(value, str) else value
-    if not isinstance(given, Sequence) or not given or not all(map(_is_label, given)):
-        raise refused(name, value, "one or more different column names")
-    found = tuple(one if isinstance(one, str) else int(one) for one in given)
-    if len(set(found)) != len(found):
-        raise refused(name, value, "one or more different column names")
-    return found
+    rule = "one or more different column names"
+    found = _each_once(name, value, rule, _is_label)
+    if not found or (len(found) != len(value) and not isinstance(value, str)):
+        raise refused(name, value, rule)
+    return tuple(one if isinstance(one, str) else int(one) for one in found)
 
 
 def _is_label(value: Any) -> bool:
     is_number = isinstance(value, Integral) and not isinstance(value, bool)
     return is_number or (isinstance(value, str) and value != "")
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """Return column names, which are text, as a tuple."""
+    found = labels(name, value)
+    if not all(isinstance(one, str) for one in found):
+        raise refused(name, value, "one or more different column names")
+    return tuple(map(str, found))
+
+
+def modules(name: str, value: Any) -> tuple[str, ...]:
+    """Return names of modules as a tuple, each once."""
+    rule = "names of installed packages, as import takes them"
+    return _each_once(name, value, rule, _is_dotted)
+
+
+def _is_dotted(value: Any) -> bool:
+    parts = value.split(".") if isinstance(value, str) else [""]
+    return all(one.isidentifier() and not keyword.iskeyword(one) for one in parts)
 
 
 def folder_columns(name: str, value: Any) -> tuple[str, ...]:
@@ -402,14 +404,13 @@ def variables(name: str, value: Any) -> HiddenValues | None:
 
 
 def variable_names(name: str, value: Any) -> tuple[str, ...] | None:
-    """Return names of environment variables, each once; a single one may be text; None for none."""
-    given = (value,) if isinstance(value, str) else value
-    fine = isinstance(given, Sequence) and all(
-        isinstance(one, str) and one and "=" not in one and "\0" not in one for one in given
-    )
-    if not fine:
-        raise refused(name, value, "names of environment variables, without their values")
-    return tuple(dict.fromkeys(given)) or None
+    """Return names of environment variables, each once; None for none."""
+    rule = "names of environment variables, without their values"
+    return _each_once(name, value, rule, _is_variable) or None
+
+
+def _is_variable(name: Any) -> bool:
+    return isinstance(name, str) and name != "" and "=" not in name and "\0" not in name
 
 
 @working_directory()
@@ -453,11 +454,7 @@ def check_size(name: str, value: Any) -> Any:
 def check_mini_batch_size(name: str, value: Any) -> Any:
     """Return a number as a Python number, and text as it is: other options say what it counts."""
     del name
-    if isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    return float(value) if isinstance(value, Real) else value
+    return plain_number(value) if is_number(value) else value
 
 
 def check_cost(name: str, value: Any) -> Any:
@@ -482,8 +479,6 @@ def _amount(value: Any) -> float:
 
 
 def check_parts(name: str, value: Any) -> tuple[str, ...]:
-    """Return the parts of a job that may have changed as a tuple; a single one may be text."""
-    given = (value,) if isinstance(value, str) else value
-    if not isinstance(given, Sequence) or not all(one in PARTS for one in given):
-        raise refused(name, value, f"some of {', '.join(map(repr, PARTS))}")
-    return tuple(dict.fromkeys(given))
+    """Return the parts of a job that may have changed as a tuple, each once."""
+    rule = f"some of {', '.join(map(repr, PARTS))}"
+    return _each_once(name, value, rule, PARTS.__contains__)

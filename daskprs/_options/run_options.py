@@ -711,19 +711,8 @@ class RunOptions:
         self._take_output()
         self._check_size()
         if self.partition_keys and self.mini_batch_size is not None:
-            msg = (
-                f"{Option('mini_batch_size', self.mini_batch_size)}: not with "
-                f"{Option('partition_keys')}, which make one mini-batch for each combination of "
-                "values."
-            )
-            raise OptionError(msg)
-        for name in ("output", *OF_ROWS):
-            if self[name] and self.output_action == "summary_only":
-                msg = (
-                    f"{Option(name, self[name])}: not with "
-                    f"{Option('output_action', 'summary_only')}, which drops what run() returns."
-                )
-                raise OptionError(msg)
+            why = "which make one mini-batch for each combination of values"
+            raise self._not_with("mini_batch_size", Option("partition_keys"), why)
         self._check_output()
         self._check_on_error()
         self._check_stages()
@@ -737,6 +726,11 @@ class RunOptions:
             )
             raise OptionError(msg)
 
+    def _not_with(self, name: str, other: Option, why: str) -> OptionError:
+        """Return the error for an option that another one leaves without a meaning."""
+        value = name_of(self[name]) if callable(self[name]) else self[name]
+        return OptionError(f"{Option(name, value)}: not with {other}, {why}.")
+
     def _check_size(self) -> None:
         """Reject a size that has another unit than what mini-batches are cut by."""
         size, cost = self.mini_batch_size, self.mini_batch_cost
@@ -744,11 +738,11 @@ class RunOptions:
             if size is not None:
                 size_in_one_form(size)
             return
-        given = Option("mini_batch_cost", cost if isinstance(cost, str) else name_of(cost))
         if self.partition_keys:
-            msg = f"{given}: not with {Option('partition_keys')}, which cut by the values of keys."
-            raise OptionError(msg)
+            why = "which cut by the values of keys"
+            raise self._not_with("mini_batch_cost", Option("partition_keys"), why)
         if size is None:
+            given = Option("mini_batch_cost", cost if isinstance(cost, str) else name_of(cost))
             msg = (
                 f"{given}: the largest sum of costs is missing. Give it as a number by "
                 f"{Option('mini_batch_size')}."
@@ -756,29 +750,20 @@ class RunOptions:
             raise OptionError(msg)
         size_in_costs(size)
         if not isinstance(cost, str) and self.python is not None:
-            python = Option("python", str(self.python))
-            msg = f"{given}: not with {python}: a function runs in daskprs's interpreter."
-            raise OptionError(msg)
+            why = "since a function runs in daskprs's interpreter"
+            raise self._not_with("mini_batch_cost", Option("python", self.python), why)
 
     def _check_on_error(self) -> None:
         """Reject options that `on_error` leaves without effect, and searches without a meaning."""
         given = Option("on_error", self.on_error)
         if self.on_error == "drop" and "allowed_failed_count" in self.changed():
-            count = Option("allowed_failed_count", self.allowed_failed_count)
-            msg = f"{count}: not with {given}, which allows all. Say either."
-            raise OptionError(msg)
+            why = "which allows all. Say either"
+            raise self._not_with("allowed_failed_count", given, why)
         if self.on_error not in ("isolate", "null"):
             return
         if self.partition_keys:
-            msg = (
-                f"{given}: not with {Option('partition_keys')}: run() gets all rows of a key at "
-                "once, and no part of them."
-            )
-            raise OptionError(msg)
-        if self.output_action == "summary_only" and self.on_error == "null":
-            dropped = Option("output_action", "summary_only")
-            msg = f"{given}: not with {dropped}, which drops what run() returns."
-            raise OptionError(msg)
+            why = "since run() gets all rows of a key at once, and no part of them"
+            raise self._not_with("on_error", Option("partition_keys"), why)
         if self.on_error == "null" and self.schema:
             check_fit_for_nulls(self["schema"], self.include_columns or ())
         if self.output_action == "summary_only" and not self.independent_rows:
@@ -800,13 +785,11 @@ class RunOptions:
             )
             raise OptionError(msg)
         if stages and self.python is not None:
-            python = Option("python", str(self.python))
-            msg = f"{python}: not with {stages[0]}, whose functions run in daskprs's interpreter."
-            raise OptionError(msg)
+            why = "whose functions run in daskprs's interpreter"
+            raise self._not_with("python", stages[0], why)
         if self.rate_limit is not None and self.python is not None:
-            python = Option("python", str(self.python))
-            msg = f"{Option('rate_limit')}: not with {python}, whose processes get no permits."
-            raise OptionError(msg)
+            why = "whose processes get no permits"
+            raise self._not_with("rate_limit", Option("python", self.python), why)
 
     @property
     def limit_of_rate(self) -> RateLimit | None:
@@ -835,27 +818,23 @@ class RunOptions:
     def _check_output(self) -> None:
         """Reject options of the output that another one leaves without effect."""
         is_dataset = self.output_format != "text"
-        if is_dataset and self.output_action == "summary_only":
-            msg = (
-                f"{Option('output_format', self.output_format)}: not with "
-                f"{Option('output_action', 'summary_only')}, which drops what run() returns."
-            )
-            raise OptionError(msg)
         changed = self.changed()
+        of_rows = [name for name in ("output", *OF_ROWS) if self[name]]
+        of_rows += ["output_format"] if is_dataset else []
+        of_rows += ["on_error"] if self.on_error == "null" else []
+        if of_rows and self.output_action == "summary_only":
+            dropped = Option("output_action", "summary_only")
+            raise self._not_with(of_rows[0], dropped, "which drops what run() returns")
         output = None if self.output is None else Option("output", self.output)
         for name in OF_TEXT if is_dataset else OF_DATASETS:
             if name in changed:
                 why = "a data set has no such lines" if is_dataset else "text is one file of lines"
                 form = output or Option("output_format", self.output_format)
-                msg = f"{Option(name, self[name])}: not with {form}: {why}."
-                raise OptionError(msg)
+                raise self._not_with(name, form, f"since {why}")
         for name in ("output_file_size", "output_partition_by"):
             if self.output_single_file and name in changed:
                 one = output or Option("output_single_file", value=True)
-                msg = (
-                    f"{Option(name, self[name])}: not with {one}, which makes one file of all rows."
-                )
-                raise OptionError(msg)
+                raise self._not_with(name, one, "which makes one file of all rows")
 
     @property
     def imported_once(self) -> tuple[str, ...]:

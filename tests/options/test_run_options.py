@@ -323,7 +323,7 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
         ),
         ({"output_format": "jsonl", "output_action": "summary_only"}, "not with output_action"),
         ({"output": "a.csv", "output_action": "summary_only"}, "not with output_action"),
-        ({"output": "a.csv", "output_file_size": 1}, "not with output=.*: text is one file"),
+        ({"output": "a.csv", "output_file_size": 1}, "not with output=.*, since text is one file"),
         ({"output": "a.arrow", "output_file_size": 1}, "not with output=.*, which makes one file"),
         (
             {"output": "a", "append_row_file_name": "b", "output_format": "jsonl"},

@@ -33,6 +33,8 @@ FORM = "NAME=FOLDER"
 MOST_BODY_KB = 256
 MOST_INPUT_MB = 10_000
 SECRET_FILES = ("tokens", "key", "audit-log")
+OF_SERVER = ("drain_s", "host", "port", "certificate", "key", "requests_per_s")
+"""Options that the server has under the same names."""
 MOST_CONNECTIONS = 1000
 MOST_PER_ADDRESS = 500
 DRAIN_S = 20
@@ -188,6 +190,8 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
         _refuse_without_packages()
         from daskprs._serve.allowed_paths import Roots
         from daskprs._serve.deployment import Deployments
+        from daskprs._serve.endpoint import Endpoint
+        from daskprs._serve.job_queue import JobQueue
         from daskprs._serve.listening_socket import CallerLimits
         from daskprs._serve.own_files import startup_warnings
         from daskprs._serve.retention import Retention
@@ -206,28 +210,27 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
         _refuse_reachable(known, users, inputs, outputs, values)
         named = [one.endpoint_name for one in known if one.endpoint_name]
         deployments = Deployments(known, values["default"], _percentages(values["traffic"]))
+        name = values["name"] or (named or ["endpoint"])[0]
+        tokens = Tokens.given(values["tokens"], values["audience"])
+        hosts = WebHosts(values["input_hosts"], values["max_input_mb"] << 20)
+        address = _address(values["public_url"])
+        folder = Path(values["folder"]).absolute()
+        queue = JobQueue(
+            folder,
+            values["max_jobs"],
+            values["max_queued"],
+            users=users,
+            retention=Retention(values["keep_days"], values["keep_jobs"]),
+        )
         service = Service(
-            name=values["name"] or (named or ["endpoint"])[0],
-            deployments=deployments,
-            tokens=Tokens.given(values["tokens"], values["audience"]),
-            inputs=inputs,
-            outputs=outputs,
-            folder=Path(values["folder"]).absolute(),
-            max_jobs=values["max_jobs"],
-            max_queued=values["max_queued"],
+            endpoint=Endpoint(name, deployments, inputs, outputs, queue, hosts, address),
+            queue=queue,
+            folder=folder,
+            tokens=tokens,
             most_bytes=values["max_body_kb"] << 10,
-            host=values["host"],
-            port=values["port"],
-            certificate=values["certificate"],
-            key=values["key"],
             limits=CallerLimits(values["max_connections"], values["max_per_address"]),
             audit_log=Path(values["audit_log"]).absolute() if values["audit_log"] else None,
-            requests_per_s=values["requests_per_s"],
-            public_url=_address(values["public_url"]),
-            web_hosts=WebHosts(values["input_hosts"], values["max_input_mb"] << 20),
-            retention=Retention(values["keep_days"], values["keep_jobs"]),
-            drain_s=values["drain_s"],
-            users=users,
+            **{option: values[option] for option in OF_SERVER},
         )
         warnings = [*startup_warnings(users, values["key"]), deployments.warning]
         for warning in filter(None, warnings):

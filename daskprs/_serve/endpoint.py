@@ -53,7 +53,6 @@ from daskprs._serve.served_job import (
     RequestedJob,
     SentRequest,
 )
-from daskprs._serve.web_input import WebFile, WebHosts
 from daskprs._system.stores import plain_address
 from daskprs.azure._pipeline_folder import USER_LOGS
 
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from daskprs._serve.deployment import Deployments
     from daskprs._serve.job_queue import JobQueue
     from daskprs._serve.served_job import ServedJob, ServedStatus
+    from daskprs._serve.web_input import WebFile, WebHosts
 
 JOB_TYPE = "daskprs/batchEndpoint/jobs"
 MOST_SHOWN = 1000
@@ -121,9 +121,8 @@ register_url_convertor("file", AnyPath())
 class Endpoint:
     """Deployments behind one address.
 
-    Callers may read in the folders `inputs`, and write to `outputs`. Streams that follow a job stop
-    when the service `is_ending`. Callers reach the service at `public_url`, if it is given,
-    and may have files fetched from `web_hosts`.
+    Callers may read in the folders `inputs`, and write to `outputs`. They may have files fetched
+    from `web_hosts`, and reach the service at `public_url`, if it is given.
     """
 
     def __init__(
@@ -133,23 +132,21 @@ class Endpoint:
         inputs: Roots,
         outputs: Roots,
         queue: JobQueue,
-        is_ending: Callable[[], bool],
+        web_hosts: WebHosts,
         public_url: str | None = None,
-        web_hosts: WebHosts | None = None,
     ) -> None:
         self.name = name
         self._deployments = deployments
         self._inputs = inputs
         self._outputs = outputs
         self._queue = queue
-        self._is_ending = is_ending
         self._followers = Followers()
         self._listings = ThreadPoolExecutor(LISTING_THREADS, "daskprs-list")
         self._invocations = ThreadPoolExecutor(INVOKING_THREADS, "daskprs-invoke")
         """Threads of their own: an input folder may have any number of files, which are looked at
         for links. No other request waits for them."""
         self._public_url = public_url
-        self._web_hosts = web_hosts or WebHosts()
+        self._web_hosts = web_hosts
         self.router = APIRouter(dependencies=[Security(BEARER)])
         self._add("/", self.endpoint, [], EndpointAnswer)
         self._add("/jobs", self.jobs, [404], JobsAnswer)
@@ -393,7 +390,7 @@ class Endpoint:
         output = self._queue.get(name).driver_output
 
         def goes_on() -> bool:
-            return follow and not self._is_ending() and self._is_live(name)
+            return follow and not self._queue.is_draining and self._is_live(name)
 
         return StreamingResponse(self._followers.follow(output, goes_on), media_type="text/plain")
 

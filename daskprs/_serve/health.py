@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from daskprs._serve.job_queue import JobQueue
+
 PROBE_BYTES = 4096
 PROBE_S = 0.5
 """Seconds to wait for the disk."""
@@ -42,9 +44,9 @@ class Health:
     Neither waits for the threads that answer other requests, nor for a disk that hangs.
     """
 
-    def __init__(self, folder: Path, is_ending: Callable[[], bool]) -> None:
+    def __init__(self, folder: Path, queue: JobQueue) -> None:
         self._folder = folder
-        self._is_ending = is_ending
+        self._queue = queue
         self._thread = ThreadPoolExecutor(1, "daskprs-ready")
         self._probe: asyncio.Future[bool] | None = None
         self._probe_again_s = 0.0
@@ -70,7 +72,7 @@ class Health:
 
     async def ready(self) -> Response:
         """Say whether the service takes jobs: it can write to its folder, and is not ending."""
-        if self._is_ending() or not await self._can_write():
+        if self._queue.is_draining or not await self._can_write():
             message = "The service takes no jobs now."
             raise Refusal(503, "NotReady", message, headers={"Retry-After": "5"})
         return JSON(HealthAnswer(status="ready"))

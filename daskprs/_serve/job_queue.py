@@ -84,7 +84,8 @@ class JobQueue:
         self._running: dict[str, ServedJob] = {}
         self._processes: list[ChildProcess] = []
         self._number = 0
-        self._is_draining = False
+        self.is_draining = False
+        """Whether the service is about to end: no job is accepted or started."""
         self._woken, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="daskprs-serve", daemon=True)
         self._tidier = threading.Thread(target=self._tidy, name="daskprs-tidy", daemon=True)
@@ -121,8 +122,8 @@ class JobQueue:
         self._tidier.start()
 
     def drain(self) -> None:
-        """Accept and start no more jobs: the service is about to end."""
-        self._is_draining = True
+        """Accept and start no more jobs, and end what follows one."""
+        self.is_draining = True
 
     def close(self) -> None:
         """Stop working on the queue; running jobs continue by themselves."""
@@ -250,7 +251,7 @@ class JobQueue:
         self._woken.set()
 
     def _refuse_more(self) -> None:
-        if self._is_draining:
+        if self.is_draining:
             message = "This service is about to end. Send the request again later."
             headers = {"Retry-After": str(RETRY_AFTER_END_S)}
             raise Refusal(503, "ServiceEnding", message, headers=headers)
@@ -274,7 +275,7 @@ class JobQueue:
 
     def _start_next(self) -> None:
         """Start the next jobs; try later when the system has no room."""
-        while self._queue and len(self._running) < self._max_running and not self._is_draining:
+        while self._queue and len(self._running) < self._max_running and not self.is_draining:
             busy = {job.owner for job in self._running.values()} if self._users else ()
             free = [user for user in self._users if user.uid not in busy]
             if self._users and not free:

@@ -12,10 +12,8 @@ import uvicorn
 from daskprs._serve.app import application
 from daskprs._serve.audit_log import AuditLog
 from daskprs._serve.connection import MOST_HEAD_BYTES, Connection
-from daskprs._serve.endpoint import Endpoint
 from daskprs._serve.gate import Gate
 from daskprs._serve.health import Health
-from daskprs._serve.job_queue import JobQueue
 from daskprs._serve.listening_socket import CallerLimits, ListeningSocket
 from daskprs._serve.own_files import refuse_foreign
 from daskprs._system.file_lock import held
@@ -25,15 +23,12 @@ from daskprs.errors import OptionError
 if TYPE_CHECKING:
     import socket
     import types
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from daskprs._serve.allowed_paths import Roots
-    from daskprs._serve.deployment import Deployments
-    from daskprs._serve.job_user import JobUser
-    from daskprs._serve.retention import Retention
+    from daskprs._serve.endpoint import Endpoint
+    from daskprs._serve.job_queue import JobQueue
     from daskprs._serve.tokens import Tokens
-    from daskprs._serve.web_input import WebHosts
 
 GRACE_S = 2
 """Seconds for requests that came while the server drained."""
@@ -43,21 +38,16 @@ LOOPBACK = ("127.", "::1")
 
 
 class Service(NamedTuple):
-    """The settings of a service."""
+    """An endpoint with its queue of jobs, and the settings of its server."""
 
-    name: str
-    deployments: Deployments
-    tokens: Tokens
-    inputs: Roots
-    outputs: Roots
+    endpoint: Endpoint
+    queue: JobQueue
     folder: Path
     """The folder of all job folders."""
-    max_jobs: int
-    max_queued: int
+    tokens: Tokens
     most_bytes: int
     """Upper bound for the size of a request's body."""
     limits: CallerLimits
-    retention: Retention
     drain_s: float
     """Upper bound for the time of requests in flight after the signal that ends the service."""
     host: str = "127.0.0.1"
@@ -68,12 +58,6 @@ class Service(NamedTuple):
     """None: it lies in the folder of all job folders."""
     requests_per_s: float | None = None
     """The limit of a token that has no limit of its own."""
-    web_hosts: WebHosts | None = None
-    """The hosts from which callers may have files fetched."""
-    public_url: str | None = None
-    """The address by which callers reach the service; None where they reach it directly."""
-    users: Sequence[JobUser] = ()
-    """The users as whom jobs run, one job at a time as each."""
 
     def run(self, show: Callable[[str], None]) -> None:
         """Serve until a signal ends the service; jobs continue without it."""
@@ -82,37 +66,17 @@ class Service(NamedTuple):
         refuse_foreign(self.folder)
         alone = held(self.folder / "lock", f"the folder of a service, {self.folder}")
         with alone, ListeningSocket(self.host, self.port, self.limits) as listener:
-            queue = JobQueue(
-                self.folder,
-                self.max_jobs,
-                self.max_queued,
-                retention=self.retention,
-                users=self.users,
-            )
-            queue.open()
+            self.queue.open()
             try:
-                self._serve(queue, listener, show)
+                self._serve(listener, show)
             finally:
-                queue.close()
+                self.queue.close()
 
-    def _serve(
-        self, queue: JobQueue, listener: ListeningSocket, show: Callable[[str], None]
-    ) -> None:
-        endpoint = Endpoint(
-            self.name,
-            self.deployments,
-            self.inputs,
-            self.outputs,
-            queue,
-            lambda: server.should_exit,
-            self.public_url,
-            self.web_hosts,
-        )
-        health = Health(self.folder, lambda: server.should_exit)
+    def _serve(self, listener: ListeningSocket, show: Callable[[str], None]) -> None:
         audit = AuditLog(self.audit_log or self.folder / "audit.jsonl")
-        app = application(endpoint, health)
+        app = application(self.endpoint, Health(self.folder, self.queue))
         gate = Gate(app, self.tokens, self.most_bytes, audit, self.requests_per_s)
-        server = Server(self._config(gate), self.drain_s, queue.drain)
+        server = Server(self._config(gate), self.drain_s, self.queue.drain)
         host, port = listener.getsockname()[:2]
         if not self.certificate and not host.startswith(LOOPBACK):
             show(
@@ -121,7 +85,7 @@ class Service(NamedTuple):
             )
         kind = "https" if self.certificate else "http"
         shown = f"[{host}]" if ":" in host else host
-        show(f"{self.name} is served at {kind}://{shown}:{port}/jobs")
+        show(f"{self.endpoint.name} is served at {kind}://{shown}:{port}/jobs")
         with asyncio.Runner(loop_factory=partial(_Loop, self.limits)) as runner:
             runner.run(server.serve(sockets=[listener]))
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._serve.allowed_paths import Roots
 from daskprs._serve.deployment import Deployments, ServedCall, ServedDeployment
+from daskprs._serve.endpoint import Endpoint
+from daskprs._serve.job_queue import JobQueue
 from daskprs._serve.job_user import JobUser
 from daskprs._serve.listening_socket import CallerLimits
 from daskprs._serve.retention import Retention
@@ -47,22 +49,31 @@ MANY = {"connections": 2000, "connections_per_address": 2000, "head_s": 100}
 home, names, default, running, queued, more = sys.argv[1:]
 given = json.loads(more)
 users = [JobUser.named(one) for one in given.pop("run_as", [])]
+queue = JobQueue(
+    Path(home, "jobs"),
+    int(running),
+    int(queued),
+    users=users,
+    retention=Retention(**given.pop("retention", {})),
+)
+endpoint = Endpoint(
+    "light",
+    Deployments([Light(name) for name in names.split(",")], default or None),
+    Roots({"data": str(Path(home, "data"))}, assets=Assets({"known:1": f"{home}/known"})),
+    Roots({"results": str(Path(home, "results"))}),
+    queue,
+    WebHosts(tuple(given.pop("input_hosts", [])), 1 << 20),
+    given.pop("public_url", None),
+)
 service = Service(
-    name="light",
-    deployments=Deployments([Light(name) for name in names.split(",")], default or None),
+    endpoint,
+    queue,
+    Path(home, "jobs"),
     tokens=Tokens.given(str(Path(home, "tokens.yml")), "https://ml.azure.com"),
-    inputs=Roots({"data": str(Path(home, "data"))}, assets=Assets({"known:1": f"{home}/known"})),
-    outputs=Roots({"results": str(Path(home, "results"))}),
-    folder=Path(home, "jobs"),
-    max_jobs=int(running),
-    max_queued=int(queued),
     most_bytes=1 << 16,
     port=0,
     limits=CallerLimits(**MANY | given.pop("limits", {})),
-    retention=Retention(**given.pop("retention", {})),
     drain_s=given.pop("drain_s", 20),
-    users=users,
-    web_hosts=WebHosts(tuple(given.pop("input_hosts", [])), 1 << 20),
     **given,
 )
 service.run(lambda line: print(line, flush=True))

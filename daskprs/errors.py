@@ -337,6 +337,11 @@ class _WithResult(_ShownInNotebooks, Generic[Result]):
         """Return the message alone."""
         return str(self.args[0])
 
+    def worded(self, form: Callable[[Option], str]) -> str:
+        """Return the message alone: its options are in the form of the job's front end."""
+        del form
+        return str(self)
+
 
 class ParallelRunFailed(_WithResult[JobOutcome], DaskprsError):  # noqa: N818 - the public name reads as what happened
     """The job ended as Failed.
@@ -366,11 +371,6 @@ class ParallelRunInterrupted(_WithResult[Any], DaskprsError):  # noqa: N818 - as
         The same as data: a `JobOutcome`, or a `PipelineResult`.
 
     """
-
-    def worded(self, form: Callable[[Option], str]) -> str:
-        """Return the message alone: it names no options."""
-        del form
-        return str(self)
 
 
 class FramesCut:
@@ -405,11 +405,6 @@ class PipelineFailed(_WithResult[PipelineOutcome], DaskprsError):  # noqa: N818 
         A `PipelineResult`.
 
     """
-
-    def worded(self, form: Callable[[Option], str]) -> str:
-        """Return the message alone: it names no options."""
-        del form
-        return str(self)
 
 
 class ParallelRunCanceled(_WithResult[Any], KeyboardInterrupt):

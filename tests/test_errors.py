@@ -61,6 +61,6 @@ def test_a_failed_job_keeps_its_result_in_a_pickle(tmp_path: Path) -> None:
         "Failed", Counts(2, 1, 1), Counts(), None, tmp_path, tmp_path, tmp_path, 0.5
     )
     error = pickle.loads(pickle.dumps(ParallelRunFailed("no", result)))
-    assert (str(error), error.result) == ("no", result)
+    assert (str(error), error.worded(flagged), error.result) == ("no", "no", result)
     with pytest.raises(TypeError, match="result"):
         ParallelRunFailed("no")  # type: ignore[call-arg]

@@ -178,8 +178,8 @@ class Job:
                 keep_call(call.folder, call.kept)
             make_output_dir(call.output_dir)
             options = call.options
-            exporters = exporters_of(call.folder, self._mlflow_run, options.metrics_file)
-            heard: list[Listener] = [self._control, self._advisor, *exporters.listeners]
+            exporters, missing = exporters_of(call.folder, self._mlflow_run, options.metrics_file)
+            heard: list[Listener] = [self._control, self._advisor, *exporters]
             heard += listeners_of(
                 call.folder,
                 progress=options.progress,
@@ -198,8 +198,8 @@ class Job:
             listeners.tell(MessageLogged("info", f"versions: {versions_text()}"))
             if call.listed:
                 listeners.tell(MessageLogged("info", f"input: {call.listed}"))
-            for missing in exporters.missing:
-                listeners.tell(MessageLogged("info", missing))
+            for why in missing:
+                listeners.tell(MessageLogged("info", why))
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
             for half in call.folder.scratch.glob(".*.part"):  # of a driver that was killed
                 half.unlink(missing_ok=True)

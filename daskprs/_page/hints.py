@@ -43,7 +43,7 @@ def _of_time(figures: RecordedFigures, place: str) -> Iterator[str]:
     """Yield a hint where processes had more to do than the script."""
     if len(figures.table.attempts.started) < FEWEST_ATTEMPTS:
         return
-    shares = {one.name: one.share for one in shares_of(figures.rows)}
+    shares = shares_of(figures.rows)
     load, run, form = (shares.get(name, 0.0) for name in ("loading", "run()", "formatting"))
     if load > MOST:
         yield (

@@ -120,7 +120,7 @@ def processes(figures: RecordedFigures) -> str:
     names = [*zip(NAMES, COLORS, strict=False)]
     if any(one.deaths for one in figures.rows):
         names.append(("a process died", RED))
-    shares = ", ".join(f"{one.share:.0%} {one.name}" for one in shares_of(figures.rows))
+    shares = ", ".join(f"{share:.0%} {name}" for name, share in shares_of(figures.rows).items())
     parts += [axis([*time_ticks(figures.work.length_s)]), legend(names)]
     return figure("What the processes did", shares, parts)
 

@@ -50,14 +50,6 @@ class Row(NamedTuple):
     """When processes died, in seconds of work."""
 
 
-class Share(NamedTuple):
-    """A share of the time of all processes."""
-
-    name: str
-    seconds: float
-    share: float
-
-
 def process_rows(lives: Sequence[Life], table: AttemptTable, work: WorkingTime) -> list[Row]:
     """Return what each process did in each part of the time, or several processes together."""
     by_name: dict[str, list[Life]] = defaultdict(list)
@@ -96,19 +88,19 @@ def begin_before_calls(lives: list[Life], table: AttemptTable, work: WorkingTime
         ended[life.name] = life.heard if life.ended is None else life.ended
 
 
-def shares_of(rows: Sequence[Row]) -> list[Share]:
-    """Return what all processes have spent their time with.
+def shares_of(rows: Sequence[Row]) -> dict[str, float]:
+    """Return the shares of the time of all processes, by what they did.
 
     Those of `preprocess` are left out: an attempt is one of the process of `run`.
     """
     rows = [row for row in rows if not _is_of_stages(row.name)]
     if not rows:
-        return []
+        return {}
     sums = [float(np.sum(each)) for each in zip(*(row.spent for row in rows), strict=True)]
     *sums, alive = sums
     alive = max(alive, sum(sums)) or 1.0  # several calls at a time are more
     seconds = (*sums, alive - sum(sums))
-    return [Share(*each, each[1] / alive) for each in zip(NAMES, seconds, strict=True)]
+    return {name: one / alive for name, one in zip(NAMES, seconds, strict=True)}
 
 
 def _row(

@@ -44,9 +44,9 @@ def _lines(contents: Contents) -> Iterator[str]:
         yield from _table(table, MOST_CAUSES)
     yield ""
     yield ", ".join(f"{name}: {text}" for name, text in figures_of(contents))
-    shares = [f"{one.share:.0%} {one.name}" for one in shares_of(contents.figures.rows)]
-    if shares:
-        yield f"Time of the processes: {', '.join(shares)}"
+    if shares := shares_of(contents.figures.rows):
+        each = (f"{share:.0%} {name}" for name, share in shares.items())
+        yield f"Time of the processes: {', '.join(each)}"
     run_s = contents.run_seconds()
     if len(run_s):
         half, most, longest = np.quantile(run_s, [0.5, 0.95, 1.0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from daskprs._report.metrics_file import MetricsFile
 
@@ -18,41 +18,35 @@ SIGNALS = ("traces", "metrics")
 """The signals that a job sends to OpenTelemetry."""
 
 
-class Exporters(NamedTuple):
-    """The exporters of a job."""
-
-    listeners: list[Listener]
-    missing: list[str]
-    """For each that was asked for and cannot be had, a sentence that says why."""
-
-
 def exporters_of(
     folder: JobFolder, mlflow_run: str | None, metrics_file: str | PathLike[str] | None
-) -> Exporters:
+) -> tuple[list[Listener], list[str]]:
     """Return the exporters that the environment and the caller ask for.
 
     The caller names MLflow's run that was active there, and the file for a node exporter, if any.
+    For each exporter that cannot be had, there is a sentence that says why.
     """
-    found = Exporters([], [])
+    found: list[Listener] = []
+    missing: list[str] = []
     if metrics_file is not None:
-        found.listeners.append(MetricsFile(folder, metrics_file))
+        found.append(MetricsFile(folder, metrics_file))
     signals = [signal for signal in SIGNALS if _goes_to_otlp(signal)]
     if signals:
         try:
             from daskprs._report.telemetry import Telemetry
 
-            found.listeners.append(Telemetry(folder, signals))
+            found.append(Telemetry(folder, signals))
         except Exception as error:  # noqa: BLE001 - a job needs no receiver
             told = "the environment names a receiver of OpenTelemetry, which gets nothing"
-            found.missing.append(f"{told}: {error}. Install daskprs[otel].")
+            missing.append(f"{told}: {error}. Install daskprs[otel].")
     if mlflow_run is not None:
         try:
             from daskprs._report.mlflow_run import MlflowRun
 
-            found.listeners.append(MlflowRun(folder, mlflow_run))
+            found.append(MlflowRun(folder, mlflow_run))
         except Exception as error:  # noqa: BLE001 - a job needs no receiver
-            found.missing.append(f"MLflow's active run gets nothing of this job: {error}")
-    return found
+            missing.append(f"MLflow's active run gets nothing of this job: {error}")
+    return found, missing
 
 
 def _goes_to_otlp(signal: str) -> bool:

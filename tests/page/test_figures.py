@@ -193,9 +193,9 @@ def test_what_processes_of_stages_do_is_in_no_share(folder: JobFolder) -> None:
     work = WorkingTime.of([(first, first + 8)], np.empty(0), None)
     rows = process_rows(lives_of(folder), AttemptTable.of(folder), work)
     assert [one.name for one in rows] == [f"0/{names[at]}" for at in (1, 2, 0, 3)]
-    shares = {one.name: one.seconds for one in shares_of(rows)}
-    assert shares["starting and init()"] == pytest.approx(2.0)
-    assert shares["nothing to do"] == pytest.approx(6.0)
+    shares = shares_of(rows)
+    assert shares["starting and init()"] == pytest.approx(2 / 8)
+    assert shares["nothing to do"] == pytest.approx(6 / 8)
 
 
 def test_attempts_without_a_process_are_of_none(folder: JobFolder) -> None:

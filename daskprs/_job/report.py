@@ -17,7 +17,7 @@ from daskprs._page.figures import RecordedFigures
 from daskprs._page.html_page import page_of
 from daskprs._report.humanize import counted, duration
 from daskprs._report.progress_text import now_text
-from daskprs._system.atomic_file import whole_file
+from daskprs._system.atomic_file import write_text
 from daskprs._system.stores import plain_address
 from daskprs.errors import JobFolderError, Option
 
@@ -52,9 +52,7 @@ def write_report(folder: JobFolder, path: Path | None = None) -> Path:
 
 def write_page(contents: Contents, path: Path) -> None:
     """Write what there is to be said of a job as a page."""
-    page = page_of(contents)
-    with whole_file(path, durable=False) as file:
-        file.write(page.encode(errors="backslashreplace"))
+    write_text(path, page_of(contents), durable=False)
 
 
 def _standing(folder: JobFolder, state: JobState, figures: RecordedFigures) -> Standing:

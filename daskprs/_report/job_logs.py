@@ -24,7 +24,7 @@ from daskprs._report.evidence import lines_about
 from daskprs._report.humanize import Stamps, counted, duration, rough_range, used
 from daskprs._report.log_files import LogWriter
 from daskprs._report.progress_text import now_text
-from daskprs._system.atomic_file import whole_file
+from daskprs._system.atomic_file import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,9 +101,7 @@ class JobLogs(LogWriter):
                 for path in (self._folder.job_result, self._folder.report):
                     path.unlink(missing_ok=True)  # of the run that this one resumes
             case JobEnded():
-                with whole_file(self._folder.job_result) as file:
-                    text = f"{end_message(event, self._folder)}\n"
-                    file.write(text.encode(errors="backslashreplace"))
+                write_text(self._folder.job_result, f"{end_message(event, self._folder)}\n")
 
 
 class DriverLog(LogWriter):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import time
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs._core.events import JobEnded, ProgressReported
 from daskprs._system.regular_files import append_regular, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from daskprs._core.events import Event
@@ -79,6 +81,13 @@ class LogFile:
         names = (f"{self.path.stem}.{number}{self.path.suffix}" for number in count(1))
         places = map(self.path.with_name, names)
         self.path.rename(next(place for place in places if not place.exists()))
+
+
+def table_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 class LogWriter:

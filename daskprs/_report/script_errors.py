@@ -11,7 +11,7 @@ from daskprs._core.events import AgentChanged, AttemptFailed, JobEnded, JobStart
 from daskprs._core.lease import AgentExited, InitFailed
 from daskprs._report.evidence import NO_PROCESS, evidence
 from daskprs._report.humanize import Stamps
-from daskprs._system.atomic_file import whole_file
+from daskprs._system.atomic_file import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,5 +120,4 @@ class ScriptErrors:
         parts = [str(kind) for kind in sorted(self._kinds.values(), key=lambda kind: -kind.count)]
         if self._others:
             parts.append(f"{self._others:,} errors of more kinds: {self._folder.tracebacks_of_all}")
-        with whole_file(self._folder.job_error) as file:
-            file.write("\n".join(parts).encode(errors="backslashreplace"))
+        write_text(self._folder.job_error, "\n".join(parts))

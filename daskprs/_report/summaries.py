@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,12 +18,10 @@ from daskprs._core.lease import AgentExited, AgentReady
 from daskprs._core.spending import plain
 from daskprs._report.evidence import NO_PROCESS
 from daskprs._report.humanize import MB
-from daskprs._report.log_files import LogWriter
-from daskprs._system.atomic_file import whole_file
+from daskprs._report.log_files import LogWriter, table_text
+from daskprs._system.atomic_file import write_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from daskprs._core.events import Event, Place
     from daskprs._core.outcomes import Outcome
     from daskprs._core.spending import Amounts
@@ -133,12 +129,13 @@ class Summaries(LogWriter):
     def _write(self) -> None:
         processes = [self._processes[key] for key in sorted(self._processes)]
         rows = [process.cells() for process in processes]
-        _write_table(self._folder.process_summary, PROCESS_COLUMNS, rows)
+        self._folder.process_summary.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self._folder.process_summary, table_text([PROCESS_COLUMNS, *rows]))
         nodes: dict[int, list[_Process]] = {}
         for process in processes:
             nodes.setdefault(process.place.node, []).append(process)
         rows = [_node_cells(node, of_it) for node, of_it in nodes.items()]
-        _write_table(self._folder.node_summary, NODE_COLUMNS, rows)
+        write_text(self._folder.node_summary, table_text([NODE_COLUMNS, *rows]))
 
 
 def _node_cells(node: int, processes: list[_Process]) -> tuple[Any, ...]:
@@ -158,13 +155,3 @@ def _peak(size: int) -> str:
 def _work_cells(work: dict[str, float]) -> list[Any]:
     """Return the cells of the sums: seconds with six places, and counts."""
     return [f"{value:.6f}" if name.endswith("_s") else value for name, value in work.items()]
-
-
-def _write_table(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(columns)
-    table.writerows(rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
-        file.write(text.getvalue().encode(errors="backslashreplace"))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from daskprs._core.events import AgentChanged, UsageMeasured
 from daskprs._core.lease import AgentExited
 from daskprs._report.humanize import MB, Stamps
-from daskprs._report.log_files import LogWriter
-from daskprs._system.atomic_file import whole_file
+from daskprs._report.log_files import LogWriter, table_text
+from daskprs._system.atomic_file import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,7 +77,7 @@ class UsageLogs(LogWriter):
                 self._before.pop((place.node, process), None)
                 if samples:
                     rows = self._last_rows(samples)
-                    text = _table([LAST_MINUTES_COLUMNS, *rows])
+                    text = table_text([LAST_MINUTES_COLUMNS, *rows])
                     _write(self._folder.last_minutes(place.node, process), text)
 
     def _write_node(self, node: int, usage: NodeUsage) -> None:
@@ -123,9 +121,9 @@ class UsageLogs(LogWriter):
             before = now
 
     def _append(self, path: Path, columns: Row, rows: Iterable[Row]) -> None:
-        text = _table(rows)
+        text = table_text(rows)
         if text:
-            self._files.file(path, _table([columns])).write(text)
+            self._files.file(path, table_text([columns])).write(text)
 
 
 def _node_cells(usage: NodeUsage) -> Iterator[object]:
@@ -160,13 +158,6 @@ def _cells(*values: int | None) -> list[object]:
     return ["" if value is None else value for value in values]
 
 
-def _table(rows: Iterable[Row]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
-
-
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, durable=False) as file:
-        file.write(text.encode(errors="backslashreplace"))
+    write_text(path, text, durable=False)

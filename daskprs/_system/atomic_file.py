@@ -56,6 +56,12 @@ def write_json(path: Path, value: Any, *, indent: int | None = None, durable: bo
         file.write(json.dumps(value, indent=indent).encode())
 
 
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write text into a file that appears whole; what UTF-8 cannot encode is escaped."""
+    with whole_file(path, durable=durable) as file:
+        file.write(text.encode(errors="backslashreplace"))
+
+
 def sync_file(file: Path) -> None:
     """Make the bytes of a file durable; another process may have written them."""
     with open_regular(file) as opened:

@@ -105,7 +105,6 @@ class View(NamedTuple):
     def of(cls, record: dict[str, Any]) -> View:
         """Return the view of which `record` made these values."""
         counts, items, left_s = record["mini_batches"], record["items"], record["left_s"]
-        usage = record.get("usage", {})  # earlier versions have none
         planned, done, failed = counts["planned"], counts["succeeded"], counts["failed"]
         standing = Progress(
             Counts(done + failed if planned is None else planned, done, failed),
@@ -120,9 +119,9 @@ class View(NamedTuple):
             not_returned=items["not_returned"],
             delayed=counts["delayed"],
             retry_in_s=record["retry_in_s"],
-            spent=tuple(usage.get("spent", {}).items()),
-            useful=tuple(usage.get("useful", {}).items()),
-            throttled=record.get("throttled", 0),
+            spent=tuple(record["usage"]["spent"].items()),
+            useful=tuple(record["usage"]["useful"].items()),
+            throttled=record["throttled"],
         )
         return cls(
             standing,

@@ -7,16 +7,14 @@ read, since a job may have thousands.
 
 from __future__ import annotations
 
-import csv
 import heapq
-import json
 import re
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.outcomes import Status
-from daskprs._report.attempts import COLUMNS
+from daskprs._report.recorded_attempts import attempt_in
 from daskprs._system.log_cap import LIMIT_BYTES, gap_in
 from daskprs._system.regular_files import open_regular
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs._folders.job_folder import JobFolder
+    from daskprs._report.recorded_attempts import RecordedAttempt
 
 PIECE_BYTES = 64 << 10
 """Bytes of each log that are held at a time: a job may have thousands of logs."""
@@ -311,29 +310,26 @@ class AttemptSpans:
         """Read what the table has got since the last call."""
         changed = set()
         for _, line in self._table.lines(is_last=False):
-            (row,) = csv.reader([line.decode(errors="replace")])
-            if len(row) != len(COLUMNS) or not row[0].isdecimal():
-                continue  # the header
-            cells = dict(zip(COLUMNS, row, strict=True))
-            who = f"{cells['Node Id']}/{cells['Process']}"
-            started = cells["Process Start Time"].replace("T", " ").partition("+")[0]
+            one = attempt_in(line)
+            if one is None:
+                continue
+            who, detail = f"{one.node}/{one.process}", one.detail
+            started = one.started.replace("T", " ").partition("+")[0]
             self._begun[who] = min(started, self._begun.get(who, started))
-            detail = json.loads(cells["Mini-batch Detail"])
-            is_failed = cells["Status"] != Status.RUN_DONE
+            is_failed = one.status != Status.RUN_DONE
             # A job may have a million attempts: those that left nothing are of no use here.
-            if is_failed or "stdout" in detail or "stderr" in detail or self._has_logger(who):
+            if is_failed or "stdout" in detail or "stderr" in detail or self._has_logger(one):
                 # The table rounds both to milliseconds: a line of the last one would be left out.
-                ended = _later(started, float(cells["Elapsed Seconds"]) + 0.001)
+                ended = _later(started, one.elapsed_s + 0.001)
                 parts = _part(detail.get("stdout")), _part(detail.get("stderr"))
-                span = AttemptSpan(started, ended, int(row[0]), is_failed, *parts)
+                span = AttemptSpan(started, ended, one.mini_batch, is_failed, *parts)
                 self._of.setdefault(who, []).append(span)
                 changed.add(who)
         for who in changed:
             self._of[who].sort(key=lambda span: span.started)
 
-    def _has_logger(self, who: str) -> bool:
-        node, _, process = who.partition("/")
-        return self._folder.entry_script_log(int(node), process).exists()
+    def _has_logger(self, one: RecordedAttempt) -> bool:
+        return self._folder.entry_script_log(one.node, one.process).exists()
 
     def of(self, who: str) -> list[AttemptSpan]:
         """Return the attempts of a process, the earliest first."""

@@ -16,7 +16,6 @@ from daskprs._system.regular_files import open_regular
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from daskprs._folders.job_folder import JobFolder
@@ -27,6 +26,7 @@ Stream = Literal["stdout", "stderr"]
 class RecordedAttempt(NamedTuple):
     """A row of the table of attempts."""
 
+    mini_batch: int
     run: int
     attempt: int
     node: int
@@ -47,7 +47,35 @@ class RecordedAttempt(NamedTuple):
 
 def recorded_attempts(folder: JobFolder, index: int) -> list[RecordedAttempt]:
     """Return the attempts that have ended at the mini-batch with a number, of all runs."""
-    return [*map(_attempt, _whole_rows(folder.attempts, index))]
+    beginning = f"{index},".encode()
+    try:
+        with open_regular(folder.attempts) as file:
+            lines = [line for line in file if line.startswith(beginning)]
+    except FileNotFoundError:
+        return []
+    # Each row is one line, and the last may be torn by a crash.
+    return [one for line in lines if line.endswith(b'}"\n') and (one := attempt_in(line))]
+
+
+def attempt_in(line: bytes) -> RecordedAttempt | None:
+    """Return the attempt in a line of the table; None for the header."""
+    (row,) = csv.reader([line.decode(errors="replace")])
+    if len(row) != len(COLUMNS) or not row[0].isdecimal():
+        return None
+    cells = dict(zip(COLUMNS, row, strict=True))
+    detail = json.loads(cells["Mini-batch Detail"])
+    return RecordedAttempt(
+        int(cells["Mini-batch Id"]),
+        detail["run"],
+        int(cells["Picked Count"]),
+        int(cells["Node Id"]),
+        cells["Process"],
+        cells["Process Start Time"],
+        float(cells["Elapsed Seconds"]),
+        float(cells["Run Method Seconds"]),
+        cells["Status"],
+        detail,
+    )
 
 
 def process_of(folder: JobFolder, one: RecordedAttempt, index: int) -> tuple[str, int] | None:
@@ -64,33 +92,6 @@ def process_of(folder: JobFolder, one: RecordedAttempt, index: int) -> tuple[str
     except FileNotFoundError:
         pass
     return None
-
-
-def _attempt(row: list[str]) -> RecordedAttempt:
-    cells = dict(zip(COLUMNS, row, strict=True))
-    detail = json.loads(cells["Mini-batch Detail"])
-    return RecordedAttempt(
-        detail["run"],
-        int(cells["Picked Count"]),
-        int(cells["Node Id"]),
-        cells["Process"],
-        cells["Process Start Time"],
-        float(cells["Elapsed Seconds"]),
-        float(cells["Run Method Seconds"]),
-        cells["Status"],
-        detail,
-    )
-
-
-def _whole_rows(table: Path, index: int) -> Iterator[list[str]]:
-    """Yield the rows of a mini-batch; each is one line, and the last may be torn by a crash."""
-    beginning = f"{index},".encode()
-    try:
-        with open_regular(table) as file:
-            lines = [line.decode() for line in file if line.startswith(beginning)]
-    except FileNotFoundError:
-        return
-    yield from csv.reader(line for line in lines if line.endswith('}"\n'))
 
 
 # ---- printed text ----

@@ -119,11 +119,7 @@ class LiveLines:
 
     def say(self, text: str) -> None:
         """Write above the lines."""
-        self.output([self._who + text])
-
-    def output(self, lines: list[str]) -> None:
-        """Write lines of the script above the lines."""
-        self._screen.console.print("\n".join(lines), markup=False, soft_wrap=True)
+        self._screen.console.print(self._who + text, markup=False, soft_wrap=True)
 
     def end(self, view: View | None) -> None:
         """Replace the live lines by an ordinary line with the last state."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from daskprs._core.outcomes import Failure
     from daskprs._folders.job_folder import JobFolder
     from daskprs._report.job_view import JobWatch, View
+    from daskprs._report.live_line import LiveLines
 
 FIRST_DRAWN_S = 0.5
 """Seconds after which the live lines are imported and drawn; a shorter job does without."""
@@ -131,7 +132,7 @@ class Terminal:
     def __init__(self, stream: IO[str], name: str = "") -> None:
         self._stream = stream
         self._name = name
-        self._line: Display | None = None
+        self._line: LiveLines | None = None
 
     def show(self, watched: Watched) -> None:
         """Draw the live lines."""

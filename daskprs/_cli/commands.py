@@ -155,7 +155,7 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
         from daskprs._job.prestart import prestart
 
         found, places = _of_job(ctx, values)
-        early = RunOptions.from_names(**found)
+        early = RunOptions(**found)
         with prestart(early, places["client"], partial(options_of_call, found)) as final:
             from daskprs._job.job import Job
             from daskprs._job.request import check_call

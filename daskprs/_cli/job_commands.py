@@ -30,13 +30,7 @@ from daskprs._cli.options import (
     stacked,
 )
 from daskprs._cli.verification_text import verification_lines
-from daskprs._core.ending import (
-    EXIT_CANCELED,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    JobStatus,
-)
+from daskprs._core.ending import EXIT_CODES, EXIT_FAILED, EXIT_USAGE, JobStatus
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.joint_folder import joint_folder_at
 from daskprs._job.flags import flag_of
@@ -49,19 +43,13 @@ from daskprs._system.standard_streams import to_stderr
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from daskprs._folders.joint_folder import JointFolder, JointState
     from daskprs._job.request import CheckedCall
     from daskprs._job.status import JobState
     from daskprs._report.job_view import View
 
-EXIT_CODES = {
-    JobStatus.COMPLETED.value: 0,
-    JobStatus.FAILED.value: EXIT_FAILED,
-    JobStatus.CANCELED.value: EXIT_CANCELED,
-    JobStatus.INTERRUPTED.value: EXIT_INTERRUPTED,
-}
 OF_A_LATER_RUN = [name for name in OF_A_RUN if not TABLE[name].changes_results]
 """Options that may differ when a job is resumed: they change no result."""
 OF_THE_JOB = {f"--{flag_of(name)}" for name in OF_A_RUN if TABLE[name].changes_results}
@@ -225,24 +213,41 @@ def _serve_page(folder: JobFolder) -> None:
 
 def _watch(folder: JobFolder, *, as_json: bool) -> None:
     """Show what a job does, as its own terminal would, until no driver is at work on it."""
-    from daskprs._job.detached import LOOK_EVERY_S, Lookout
     from daskprs._job.status import state_of
     from daskprs._report.progress_bar import display_on
     from daskprs._report.progress_file import JobOfOthers
 
-    watched, lookout, display = JobOfOthers(folder), Lookout.of(folder), display_on(sys.stderr)
+    watched, display = JobOfOthers(folder), display_on(sys.stderr)
     try:
-        with suppress(JobFolderError):  # the driver has died, which the state shows
-            while lookout.look() is None:
-                begun_s = time.monotonic()
-                if watched.look() and as_json:
-                    echo(json.dumps(json_value(state_of(folder).record(folder))))
-                if not as_json:
-                    display.show(watched)
-                took_s = time.monotonic() - begun_s  # a long journal is not read all the time
-                time.sleep(max(LOOK_EVERY_S, PAUSE * took_s))
+        for is_over in looks(folder, PAUSE):
+            has_changed = watched.look()
+            if is_over:
+                break
+            if not as_json:
+                display.show(watched)
+            elif has_changed:
+                echo(json.dumps(json_value(state_of(folder).record(folder))))
     finally:
         display.end(None)
+
+
+def looks(folder: JobFolder, pause: float) -> Iterator[bool]:
+    """Yield now and then whether a job is over: no driver is at work on it, or is to come.
+
+    `pause` is the smallest ratio of the time between two looks to that of a look.
+    """
+    from daskprs._job.detached import LOOK_EVERY_S, Lookout
+
+    lookout, is_over = Lookout.of(folder), False
+    while not is_over:
+        begun_s = time.monotonic()
+        try:
+            is_over = lookout.look() is not None
+        except JobFolderError:  # the driver has died
+            is_over = True
+        yield is_over
+        if not is_over:
+            time.sleep(max(LOOK_EVERY_S, pause * (time.monotonic() - begun_s)))
 
 
 def _show_joint(joint: JointFolder, given: str, *, watch: bool, as_json: bool) -> None:
@@ -420,7 +425,7 @@ def _lines(state: JobState, folder: JobFolder, ctx: click.Context) -> list[str]:
 MOST_SLOTS = 8
 """Maximum number of slots that are listed, those longest in their phase first."""
 PAUSE = 20
-"""Smallest ratio of the time between two looks to that of a look."""
+"""Ratio for `looks`: a long journal is not read all the time."""
 
 
 def _lines_now(view: View) -> list[str]:

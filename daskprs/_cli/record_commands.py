@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,13 @@ import click
 
 from daskprs._cli.as_json import JSON, show_json
 from daskprs._cli.exit_codes import echo, echo_result, every_end
-from daskprs._cli.job_commands import job_at
+from daskprs._cli.job_commands import job_at, looks
 from daskprs._cli.options import CONTEXT
 from daskprs._job.status import refuse_no_job
 from daskprs._report.humanize import counted
 from daskprs._report.log_stream import DRIVER, LogStream, Wanted
 from daskprs._system.standard_streams import to_stderr
-from daskprs.errors import JobFolderError, Option, OptionError
+from daskprs.errors import Option, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +61,7 @@ Exit codes:
 MOST_PATHS = 5
 """Most files of a mini-batch, or processes, that are shown to people."""
 PAUSE = 2
-"""Smallest ratio of the time between two looks at the logs to that of a look."""
+"""Ratio for `looks`: many logs are not read all the time."""
 
 
 @click.command("origin", context_settings=CONTEXT, epilog=AFTER_ORIGIN)
@@ -197,20 +196,9 @@ def logs(
 
 
 def _entries(job: JobFolder, stream: LogStream) -> Iterator[LogEntry]:
-    """Yield the entries of a job until no driver is at work on it, or is to come."""
-    from daskprs._job.detached import LOOK_EVERY_S, Lookout
-
-    lookout, is_over = Lookout.of(job), False
-    while not is_over:
-        began_s = time.monotonic()
-        try:
-            is_over = lookout.look() is not None
-        except JobFolderError:  # the driver has died: its logs are all there is
-            is_over = True
+    """Yield the entries of a job until it is over."""
+    for is_over in looks(job, PAUSE):
         yield from stream.new(is_last=is_over)
-        took_s = time.monotonic() - began_s  # many logs are not looked at all the time
-        if not is_over:
-            time.sleep(max(LOOK_EVERY_S, PAUSE * took_s))
 
 
 def _entry_lines(entry: LogEntry) -> Iterator[str]:

@@ -18,7 +18,6 @@ INPUT_HAS_CHANGED = "a file of its input has changed since it began"
 """The reason of a job that failed because its input changed."""
 KINDS_NAMED = 5
 EXIT_USAGE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_CANCELED = 2, 42, 75, 130
-"""Exit codes of a driver's process; it ends with 0 when the job is Completed."""
 
 
 class JobStatus(StrEnum):
@@ -28,6 +27,15 @@ class JobStatus(StrEnum):
     FAILED = "Failed"
     CANCELED = "Canceled"
     INTERRUPTED = "Interrupted"
+
+
+EXIT_CODES: dict[str, int] = {
+    JobStatus.COMPLETED: 0,
+    JobStatus.FAILED: EXIT_FAILED,
+    JobStatus.CANCELED: EXIT_CANCELED,
+    JobStatus.INTERRUPTED: EXIT_INTERRUPTED,
+}
+"""The exit code of a driver's process, by the status of its job."""
 
 
 @dataclass(slots=True)

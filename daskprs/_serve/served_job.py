@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from daskprs._core.ending import EXIT_CANCELED, EXIT_INTERRUPTED
+from daskprs._core.ending import EXIT_CODES
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import has_begun, latest_epoch
 from daskprs._serve.web_input import WebFile  # noqa: TC001 - pydantic reads the types
@@ -83,7 +83,7 @@ QUEUED, RUNNING, CANCEL_REQUESTED = "Queued", "Running", "CancelRequested"
 COMPLETED, FAILED, CANCELED = "Completed", "Failed", "Canceled"
 INTERRUPTED = "Interrupted"
 LIVE = {QUEUED, RUNNING, CANCEL_REQUESTED}
-STATUS_OF_CODE = {0: COMPLETED, EXIT_INTERRUPTED: INTERRUPTED, EXIT_CANCELED: CANCELED}
+STATUS_OF_CODE = {code: str(status) for status, code in EXIT_CODES.items()}
 
 
 class SentRequest(NamedTuple):

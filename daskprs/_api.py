@@ -188,20 +188,26 @@ def parallel_run(
         )
         places: dict[str, Any] = {"client": client, "job_dir": job_dir, "output_dir": output_dir}
         if detach:
-            from daskprs._job.detached import submit
-            from daskprs._job.request import check_call
-
-            call = check_call(data, script, options_of_call(given), **places)
-            return submit(call, survive=survive)
+            return _submitted(data, script, given, places, survive=survive)
         from daskprs._job.prestart import prestart
 
-        early = RunOptions.from_names(**given)
+        early = RunOptions(**given)
         with prestart(early, client, partial(options_of_call, given)) as final:
             with held_back():
                 from daskprs._job.job import Job
                 from daskprs._job.request import check_call
 
             return Job(check_call(data, script, final, **places)).run()
+
+
+def _submitted(
+    data: Any, script: Any, given: dict[str, Any], places: dict[str, Any], *, survive: bool
+) -> ParallelRunResult:
+    """Hand a job to the cluster, and return its result as of now."""
+    from daskprs._job.detached import submit
+    from daskprs._job.request import check_call
+
+    return submit(check_call(data, script, options_of_call(given), **places), survive=survive)
 
 
 def _like(
@@ -258,15 +264,12 @@ def start(
     from daskprs._job.prestart import prestart
 
     if detach:
-        from daskprs._job.detached import submit
         from daskprs._job.parallel_run import ParallelRun
-        from daskprs._job.request import check_call
 
-        call = check_call(data, script, options_of_call(given), **places)
-        result = submit(call, survive=survive)
+        result = _submitted(data, script, given, places, survive=survive)
         return ParallelRun.of(result.job_dir)
     with ExitStack() as ahead:
-        early = RunOptions.from_names(**given)
+        early = RunOptions(**given)
         final = ahead.enter_context(prestart(early, client, partial(options_of_call, given)))
         with held_back():
             from daskprs._job.inline_call import refuse_inline

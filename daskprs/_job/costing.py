@@ -65,7 +65,7 @@ def costing_call(call: CheckedCall, source: CostSource, blocks: TableSource) -> 
     return replace(
         call,
         begun_s=time.monotonic(),
-        options=RunOptions.from_names(**kept, resume=resumes),
+        options=RunOptions(**kept, resume=resumes),
         script=replace(call.script, cost=source.cost),
         source=blocks,
         job_id=secrets.token_hex(4),

@@ -131,7 +131,7 @@ def for_one(options: RunOptions, scratch: Path) -> RunOptions:
     if options.output is not None:
         changes["output"] = str(scratch / "output" / split(str(options.output))[1])
     kept = {name: one for name, one in options.changed().items() if not TABLE[name].is_of_one_run}
-    return RunOptions.from_names(**{**kept, **changes, "progress": False})
+    return RunOptions(**{**kept, **changes, "progress": False})
 
 
 def call_of_one(
@@ -145,7 +145,7 @@ def call_of_one(
     given = {**call.options.changed(), **DEFAULTS, **ONE_ATTEMPT}
     return replace(
         call,
-        options=RunOptions.from_names(**given),
+        options=RunOptions(**given),
         client=None,
         source=cast("Source", OneMiniBatch(call.source, choose, items)),
         job_id=secrets.token_hex(4),

@@ -249,7 +249,7 @@ def plan(
         As `parallel_run` does.
 
     """
-    options = RunOptions.from_names(
+    options = RunOptions(
         input_type=input_type,
         mini_batch_size=mini_batch_size,
         mini_batch_cost=mini_batch_cost,

@@ -234,9 +234,7 @@ def replay(
             "and a debugger works in this one. Leave out "
         )
         raise OptionError(msg, Option("debug", value=True), ".")
-    options = for_one(
-        RunOptions.from_names(**{**saved, "environment_variables": variables}), scratch
-    )
+    options = for_one(RunOptions(**{**saved, "environment_variables": variables}), scratch)
     checked_script: Any = objects.script
     if script is not None:
         checked_script, root = script, call["source_directory"]

@@ -405,7 +405,7 @@ def check_kept_call(
     checked = check_call(
         call["data"],
         script or call["script"],
-        RunOptions.from_names(**options),
+        RunOptions(**options),
         client=(call["client"] if client is None else client) or None,
         job_dir=folder.path,
         output_dir=call["output_dir"],

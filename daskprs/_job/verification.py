@@ -276,7 +276,7 @@ def _changes(source: Source, recorded: Any) -> Iterator[Finding]:
 
 def _reopened(folder: JobFolder, call: dict[str, Any], scratch: Path) -> Source:
     """Return the input of a saved call, opened and prepared as the job did it."""
-    options = RunOptions.from_names(**call["options"])
+    options = RunOptions(**call["options"])
     aside = PATH in (options.include_columns or ())
     source = open_source(call["data"], replace(options.reading(), path_aside=aside))
     if isinstance(source, CostSource):

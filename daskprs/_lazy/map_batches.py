@@ -310,6 +310,6 @@ def _collection(parts: InputPartitions, call: Delayed, meta: pd.DataFrame | None
 
 def _in_processes(names: Mapping[str, Any]) -> RunOptions:
     """Return options; a script runs in a process of its own, not in the thread of a Dask task."""
-    options = RunOptions.from_names(**names)
+    options = RunOptions(**names)
     refuse_inline(options, "which the tasks of Dask share. Call parallel_run")
     return options

@@ -115,16 +115,11 @@ class BatchJob:
         """
         from daskprs._job.prestart import prestart
 
-        options = {
-            **self._given,
-            **A_ROW_EACH,
-            **OF_A_ROW,
-            **ENDS,
-        }
+        options = {**self._given, **A_ROW_EACH, **OF_A_ROW, **ENDS}
         options["arguments"] = ["--endpoint", self._endpoint]
         if KEY in os.environ:
             options["secrets"] = [KEY]
-        early = RunOptions.from_names(**options)
+        early = RunOptions(**options)
         self._refuse_silence(options["resume"])
         with prestart(early, self._client, partial(options_of_call, options)) as final:
             from daskprs._job.job import Job

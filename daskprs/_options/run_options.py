@@ -870,14 +870,9 @@ class RunOptions:
             return f"{name.removesuffix('.txt')}.{format_}"
         return name
 
-    @classmethod
-    def from_names(cls, **given: Any) -> RunOptions:
-        """Return options by name; an unknown name is an error with the nearest known one."""
-        return cls(**given)
-
     def replace(self, **changes: Any) -> RunOptions:
         """Return the same options with some of them changed."""
-        return self.from_names(**{**self, **changes})
+        return RunOptions(**{**self, **changes})
 
     def keys(self) -> Iterator[str]:
         """Return the names of the options that are not at their defaults."""

@@ -39,7 +39,7 @@ def options_of_call(given: Mapping[str, Any]) -> RunOptions:
     if given.get("on_error") == "drop":  # allows all, whatever a site says
         apart = *apart, "allowed_failed_count"
     defaults = {name: value for name, value in defaults.items() if name not in apart}
-    return RunOptions.from_names(**{**defaults, **given})
+    return RunOptions(**{**defaults, **given})
 
 
 def default_job_dir(name: str, job_id: str) -> Path:

@@ -134,7 +134,7 @@ class Task:
 
         if progress is not None:
             changes["progress"] = progress
-        early = _as_on_azure(RunOptions.from_names(**self._given(changes)))
+        early = _as_on_azure(RunOptions(**self._given(changes)))
         with prestart(early, self.client, lambda: self.run_options(**changes)):
             from daskprs._job.job import Job
 

@@ -343,7 +343,7 @@ def test_of_two_calls_that_were_checked_for_one_new_folder_the_second_is_refused
     tmp_path: Path,
 ) -> None:
     """It waited, or was slow: by now there is another one's job, which is not this one's result."""
-    options = RunOptions.from_names(process_count_per_node=1)
+    options = RunOptions(process_count_per_node=1)
     frame = pd.DataFrame({"n": [1]})
     first, second = (
         check_call(frame, lambda _, *, word=word: [word], options, job_dir=tmp_path / "job")

@@ -225,7 +225,7 @@ def test_values_of_a_detached_job_travel_with_its_task(home: Path) -> None:
 
 def test_the_key_of_a_user_does_not_travel(home: Path) -> None:
     """Workers of other users get keys of the job, of which no one can make the user's own."""
-    options = RunOptions.from_names(environment_variables={"PLAIN": PLAIN})
+    options = RunOptions(environment_variables={"PLAIN": PLAIN})
     call = check_call(home / "n.csv", home / "code" / "score.py", options, job_dir=home / "job")
     call.folder.create()
     make_salt(call.folder)

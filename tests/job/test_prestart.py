@@ -36,7 +36,7 @@ def children() -> set[int]:
 def test_the_pool_finds_what_was_started_for_it() -> None:
     """It asks by the environment, the agent's share of the cores among it."""
     before = children()
-    options = RunOptions.from_names(process_count_per_node=1, environment_variables={"A": "b"})
+    options = RunOptions(process_count_per_node=1, environment_variables={"A": "b"})
     with prestart(options, None):
         (started,) = children() - before
         threads = usable_cores()
@@ -117,7 +117,7 @@ print(interrupted, pressed, len(result.to_pandas()))
 def test_the_end_of_a_call_leaves_what_others_have_started() -> None:
     """Calls in several threads: one is refused while another one is checked."""
     before = children()
-    options = RunOptions.from_names(environment_variables={"A": "b"})
+    options = RunOptions(environment_variables={"A": "b"})
     with prestart(options, None):
         started = children() - before
         with prestart(RunOptions(), None):
@@ -128,7 +128,7 @@ def test_the_end_of_a_call_leaves_what_others_have_started() -> None:
 
 def test_what_cannot_be_started_is_told_by_the_job() -> None:
     """A variable that is longer than the kernel allows: the call goes on until it is needed."""
-    options = RunOptions.from_names(environment_variables={"A": "b" * (1 << 18)})
+    options = RunOptions(environment_variables={"A": "b" * (1 << 18)})
     with prestart(options, None), pytest.raises(AgentError, match="Argument list too long"):
         take_zygote({"A": "b" * (1 << 18)}, options.start_method)
 
@@ -148,7 +148,7 @@ def test_agents_elsewhere_need_no_process_here() -> None:
 def test_a_job_that_is_inline_by_its_site_starts_nothing() -> None:
     """The call does not say so: the zygote would be one for nothing, and its end another wait."""
     before = children()
-    inline = RunOptions.from_names(start_method="inline")
+    inline = RunOptions(start_method="inline")
     with prestart(RunOptions(), None, lambda: inline) as final:
         assert final is inline
         assert children() == before

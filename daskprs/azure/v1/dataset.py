@@ -244,7 +244,7 @@ class TabularDataset(AbstractDataset):
         """Return all rows, with the types that `run` gets."""
         from daskprs.azure._mltable.whole_table import whole_table  # it imports pandas
 
-        return whole_table(self.data, RunOptions.from_names(**self.reading).reading())
+        return whole_table(self.data, RunOptions(**self.reading).reading())
 
     def columns_of_files(self) -> list[str]:
         """Return the names of the columns that are in the files."""
@@ -330,7 +330,7 @@ def dataset_of_record(record: Any) -> Any:
 @contextmanager
 def _opened(dataset: AbstractDataset, **more: Any) -> Iterator[Source]:
     """Open a dataset for a block, with a temporary folder for its files."""
-    reading = RunOptions.from_names(**dataset.reading, **more).reading()
+    reading = RunOptions(**dataset.reading, **more).reading()
     source = open_source(dataset.data, reading)
     with tempfile.TemporaryDirectory(prefix="daskprs-dataset-") as folder:
         source.prepare(Path(folder))

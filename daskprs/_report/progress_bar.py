@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import IO, TYPE_CHECKING, ClassVar, Protocol
 from weakref import WeakSet
 
@@ -174,14 +175,18 @@ class PlainLines:
 
     _at_a_time: ClassVar[WeakSet[PlainLines]] = WeakSet()
     """The displays of jobs with names that have not ended."""
+    _counting: ClassVar[threading.Lock] = threading.Lock()
+    """Held by one that joins or leaves these: several threads may begin and end jobs."""
 
     def __init__(self, stream: IO[str] | None, name: str = "") -> None:
         self._stream = stream
         self._next_s = self._pause_s = FIRST_LINE_S
         self._name, self._who = name, "daskprs"
         if name:
-            self._at_a_time.add(self)
-            for one in self._at_a_time if len(self._at_a_time) > 1 else ():
+            with self._counting:
+                self._at_a_time.add(self)
+                at_a_time = [*self._at_a_time]
+            for one in at_a_time if len(at_a_time) > 1 else ():
                 one.tell_name()
 
     def show(self, watched: Watched) -> None:
@@ -208,7 +213,8 @@ class PlainLines:
 
     def end(self, view: View | None) -> None:
         """Write the last state."""
-        self._at_a_time.discard(self)
+        with self._counting:
+            self._at_a_time.discard(self)
         if view is not None:
             self.say(progress_text(view))
 

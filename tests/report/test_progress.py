@@ -131,6 +131,24 @@ def test_the_lines_of_two_jobs_of_a_program_have_their_names() -> None:
     assert names == ["daskprs", "daskprs first", "daskprs second", "daskprs"]
 
 
+def test_a_job_that_begins_meanwhile_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may begin one while the others are told to show their names."""
+    stream, plain, later = io.StringIO(), PlainLines.tell_name, ["third"]
+    jobs = [PlainLines(stream, "first")]
+
+    def tell(one: PlainLines) -> None:
+        plain(one)
+        if later:
+            jobs.append(PlainLines(stream, later.pop()))
+
+    monkeypatch.setattr(PlainLines, "tell_name", tell)
+    jobs.append(PlainLines(stream, "second"))
+    for one in jobs:
+        one.say("works")
+        one.end(None)
+    assert len(stream.getvalue().splitlines()) == 3
+
+
 def test_attempts_that_are_tried_again_are_counted(folder: JobFolder) -> None:
     """Not those that gave their mini-batch up: they are failed."""
     events = [attempt(1, BAD), attempt(1, BAD), attempt(1, BAD, final=True)]

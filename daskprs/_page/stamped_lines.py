@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from daskprs._report.log_stream import STAMP
-from daskprs._system.regular_files import open_regular
+from daskprs._report.log_stream import TimedLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,20 +18,12 @@ def stamped_lines(path: Path) -> Iterator[tuple[float, str]]:
     Lines without one go on with an entry, such as a traceback, and are left out; so is the last
     line of a driver that was killed as it wrote it. A log that is not there has none.
     """
-    try:
-        file = open_regular(path)
-    except FileNotFoundError:
-        return
-    with file:
-        for line in file:
-            found = STAMP.match(line)
-            if found is None or not line.endswith(b"\n"):
-                continue
-            try:
-                time_s = seconds_of(f"{found[1].decode()}.{found[2].decode()}")
-            except ValueError:  # a script has written it
-                continue
-            yield time_s, line[found.end() :].decode(errors="replace").rstrip()
+    for entry in TimedLog(path, "", "").new(is_last=False):
+        try:
+            time_s = seconds_of(entry.time)
+        except ValueError:  # a script has written it, or there is no time before it
+            continue
+        yield time_s, entry.text.partition("\n")[0].rstrip()
 
 
 def seconds_of(stamp: str) -> float:

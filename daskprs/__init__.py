@@ -33,27 +33,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Imported when they are asked for: `import daskprs` costs milliseconds, pandas most of a second.
-_HOMES = {
-    "DaskprsError": "daskprs.errors",
-    "EntryScript": "daskprs._agent.foreign.entry_script",
-    "MiniBatchContext": "daskprs._agent.foreign.entry_script",
-    "OptionError": "daskprs.errors",
-    "ParallelRun": "daskprs._job.parallel_run",
-    "ParallelRunCanceled": "daskprs.errors",
-    "ParallelRunFailed": "daskprs.errors",
-    "ParallelRunInterrupted": "daskprs.errors",
-    "ParallelRunResult": "daskprs._job.result",
-    "Plan": "daskprs._job.plan",
-    "RateLimit": "daskprs._core.rate_limit",
-    "RunOptions": "daskprs._options.run_options",
-    "RunProgress": "daskprs._job.parallel_run",
-    "UsageError": "daskprs.errors",
-    "attach": "daskprs._job.detached",
-    "cancel": "daskprs._job.detached",
-    "map_batches": "daskprs._lazy.map_batches",
-    "parallel_run": "daskprs._api",
-    "plan": "daskprs._job.plan",
-    "start": "daskprs._api",
+_NAMES = {
+    "._agent.foreign.entry_script": "EntryScript MiniBatchContext",
+    "._api": "parallel_run start",
+    "._core.rate_limit": "RateLimit",
+    "._job.detached": "attach cancel",
+    "._job.parallel_run": "ParallelRun RunProgress",
+    "._job.plan": "Plan plan",
+    "._job.result": "ParallelRunResult",
+    "._lazy.map_batches": "map_batches",
+    "._options.run_options": "RunOptions",
+    ".errors": """DaskprsError OptionError ParallelRunCanceled ParallelRunFailed
+        ParallelRunInterrupted UsageError""",
 }
 
 __all__ = [
@@ -79,4 +70,4 @@ __all__ = [
     "start",
 ]
 
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals())
+__getattr__, __dir__ = lazy_exports(__name__, _NAMES, globals())

@@ -11,19 +11,21 @@ if TYPE_CHECKING:
 
 def lazy_exports(
     package: str,
-    homes: Mapping[str, str],
+    names_by_module: Mapping[str, str],
     namespace: dict[str, Any],
     otherwise: Callable[[str], Any] = lambda _: None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package.
 
-    `homes` has the modules of its public names; imported names are added to `namespace`. For any
-    other name, `otherwise` refuses it, or returns its value; None: there is none.
+    `names_by_module` has its public names, with spaces between them, by their modules, which are
+    relative to the package; imported names are added to `namespace`. For any other name,
+    `otherwise` refuses it, or returns its value; None: there is none.
     """
+    homes = {name: home for home, names in names_by_module.items() for name in names.split()}
 
     def find(name: str) -> Any:
         home = homes.get(name)
-        value = getattr(importlib.import_module(home), name) if home else otherwise(name)
+        value = getattr(importlib.import_module(home, package), name) if home else otherwise(name)
         if home is None and value is None:
             msg = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(msg)

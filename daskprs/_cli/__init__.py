@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 # Drivers that are started as processes need none of the commands, so they are imported late.
-__getattr__, __dir__ = lazy_exports(__name__, {"main": "daskprs._cli.commands"}, globals())
+__getattr__, __dir__ = lazy_exports(__name__, {".commands": "main"}, globals())

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from daskprs.azure._pipelines.run.result import PipelineResult, StepResult
 
 # Imported on first use: forms need pydantic, whose import takes a fifth of a second.
-_HOMES = {
-    "BatchDeployment": "daskprs.azure._deployments.batch_deployment",
-    "PipelineResult": "daskprs.azure._pipelines.run.result",
-    "StepResult": "daskprs.azure._pipelines.run.result",
-    "run_pipeline": "daskprs.azure._pipelines.pipeline",
+_NAMES = {
+    "._deployments.batch_deployment": "BatchDeployment",
+    "._pipelines.pipeline": "run_pipeline",
+    "._pipelines.run.result": "PipelineResult StepResult",
 }
 
 __all__ = [
@@ -29,4 +28,4 @@ __all__ = [
     "run_pipeline",
 ]
 
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals())
+__getattr__, __dir__ = lazy_exports(__name__, _NAMES, globals())

@@ -76,30 +76,29 @@ VERSION = __version__
 
 # Imported when they are asked for: scripts in agents ask for one or two of them.
 _NAMES = {
-    "config": "ParallelRunConfig",
-    "dataset": "AbstractDataset DatasetConsumptionConfig FileDataset TabularDataset",
-    "dataset_factory": "Dataset DataType FileDatasetFactory TabularDatasetFactory",
-    "datastore": "DataPath Datastore",
-    "environment": """DEFAULT_CPU_IMAGE DEFAULT_GPU_IMAGE AmlCompute AzureMLException
+    ".config": "ParallelRunConfig",
+    ".dataset": "AbstractDataset DatasetConsumptionConfig FileDataset TabularDataset",
+    ".dataset_factory": "Dataset DataType FileDatasetFactory TabularDatasetFactory",
+    ".datastore": "DataPath Datastore",
+    ".environment": """DEFAULT_CPU_IMAGE DEFAULT_GPU_IMAGE AmlCompute AzureMLException
         ComputeInstance ComputeTarget ComputeTargetException CondaDependencies DockerConfiguration
         Environment ModelNotFoundException RunConfiguration UserErrorException
         WebserviceException""",
-    "inputs": "DataReference",
-    "model": "Model",
-    "outputs": "OutputFileDatasetConfig PipelineData",
-    "parallel_step": "ParallelRunStep",
-    "parameter": "PipelineParameter",
-    "pipeline": "Experiment Pipeline",
-    "pipeline_run": "ParallelRunStepDetails PipelineRun RunDetails StepRun",
-    "published": """AzureCliAuthentication InteractiveLoginAuthentication MsiAuthentication
+    ".inputs": "DataReference",
+    ".model": "Model",
+    ".outputs": "OutputFileDatasetConfig PipelineData",
+    ".parallel_step": "ParallelRunStep",
+    ".parameter": "PipelineParameter",
+    ".pipeline": "Experiment Pipeline",
+    ".pipeline_run": "ParallelRunStepDetails PipelineRun RunDetails StepRun",
+    ".published": """AzureCliAuthentication InteractiveLoginAuthentication MsiAuthentication
         PipelineEndpoint PublishedPipeline Schedule ScheduleRecurrence
         ServicePrincipalAuthentication set_diagnostics_collection""",
-    "run": "Run _OfflineRun",
-    "script_step": "PythonScriptStep ScriptRunConfig",
-    "step": "PipelineStep StepSequence",
-    "workspace": "Workspace",
+    ".run": "Run _OfflineRun",
+    ".script_step": "PythonScriptStep ScriptRunConfig",
+    ".step": "PipelineStep StepSequence",
+    ".workspace": "Workspace",
 }
-_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "DEFAULT_CPU_IMAGE",
@@ -157,4 +156,4 @@ __all__ = [
     "set_diagnostics_collection",
 ]
 
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals(), not_built)
+__getattr__, __dir__ = lazy_exports(__name__, _NAMES, globals(), not_built)

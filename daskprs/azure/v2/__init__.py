@@ -86,33 +86,31 @@ if TYPE_CHECKING:
 
 # Imported when they are asked for, as those of SDK v1.
 _NAMES = {
-    "asset": "Data Model load_data load_model",
-    "batch": """BatchDeployment BatchEndpoint ModelBatchDeployment ModelBatchDeploymentSettings
+    ".asset": "Data Model load_data load_model",
+    ".batch": """BatchDeployment BatchEndpoint ModelBatchDeployment ModelBatchDeploymentSettings
         PipelineComponentBatchDeployment load_batch_deployment load_batch_endpoint""",
-    "client": "MLClient",
-    "shell_command": "CommandComponent command",
-    "component": "Component load_component load_job",
-    "constants": "AssetTypes BatchDeploymentOutputAction InputOutputModes",
-    "credential": """AuthorizationCodeCredential AzureCliCredential
+    ".client": "MLClient",
+    ".shell_command": "CommandComponent command",
+    ".component": "Component load_component load_job",
+    ".constants": "AssetTypes BatchDeploymentOutputAction InputOutputModes",
+    ".credential": """AuthorizationCodeCredential AzureCliCredential
         AzureDeveloperCliCredential AzurePipelinesCredential AzurePowerShellCredential
         CertificateCredential ChainedTokenCredential ClientAssertionCredential
         ClientSecretCredential DefaultAzureCredential DeviceCodeCredential
         EnvironmentCredential InteractiveBrowserCredential ManagedIdentityCredential
         OnBehalfOfCredential SharedTokenCacheCredential UsernamePasswordCredential
         VisualStudioCodeCredential WorkloadIdentityCredential get_bearer_token_provider""",
-    "dsl": "pipeline",
-    "entities": """AmlCompute BatchRetrySettings BuildContext CodeConfiguration CommandJobLimits
+    ".dsl": "pipeline",
+    ".entities": """AmlCompute BatchRetrySettings BuildContext CodeConfiguration CommandJobLimits
         Environment JobResourceConfiguration JobService PipelineJobSettings ResourceConfiguration
         RetrySettings load_compute load_environment""",
-    "function_component": "command_component",
-    "parallel": "RunFunction parallel_run_function",
-    "pipeline_job": "PipelineJob",
-    "ports": "Input Output",
+    ".function_component": "command_component",
+    ".parallel": "RunFunction parallel_run_function",
+    ".pipeline_job": "PipelineJob",
+    ".ports": "Input Output",
+    ".._registry": """AzureError ClientAuthenticationError HttpResponseError ResourceExistsError
+        ResourceNotFoundError""",
 }
-_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
-_ERRORS = """AzureError ClientAuthenticationError HttpResponseError ResourceExistsError
-    ResourceNotFoundError"""
-_HOMES |= dict.fromkeys(_ERRORS.split(), "daskprs.azure._registry")
 
 __all__ = [
     "AmlCompute",
@@ -182,4 +180,4 @@ __all__ = [
     "pipeline",
 ]
 
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals(), partial(not_built, sdk="v2"))
+__getattr__, __dir__ = lazy_exports(__name__, _NAMES, globals(), partial(not_built, sdk="v2"))

@@ -129,14 +129,11 @@ def load_compute(source: str | os.PathLike[str]) -> AmlCompute:
 
 
 _NAMES = {
-    "asset": "Data Model",
-    "batch": """BatchDeployment BatchEndpoint ModelBatchDeployment ModelBatchDeploymentSettings
+    "..asset": "Data Model",
+    "..batch": """BatchDeployment BatchEndpoint ModelBatchDeployment ModelBatchDeploymentSettings
         PipelineComponentBatchDeployment""",
-    "component": "Component",
-    "pipeline_job": "PipelineJob",
-    "shell_command": "CommandComponent",
+    "..component": "Component",
+    "..pipeline_job": "PipelineJob",
+    "..shell_command": "CommandComponent",
 }
-_HOMES = {
-    name: f"daskprs.azure.v2.{home}" for home, names in _NAMES.items() for name in names.split()
-}
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals(), partial(not_built, sdk="v2"))
+__getattr__, __dir__ = lazy_exports(__name__, _NAMES, globals(), partial(not_built, sdk="v2"))

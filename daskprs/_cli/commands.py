@@ -13,7 +13,7 @@ from daskprs._cli.as_json import JSON, show_json
 from daskprs._cli.clean import clean
 from daskprs._cli.debug_commands import debug, replay
 from daskprs._cli.exit_codes import echo, every_end, show
-from daskprs._cli.job_commands import DETACHED_COMMANDS, FOLDER_COMMANDS
+from daskprs._cli.job_commands import FOLDER_COMMANDS
 from daskprs._cli.options import (
     CONTEXT,
     EXTEND,
@@ -227,7 +227,7 @@ def _of_job(ctx: click.Context, values: dict[str, Any]) -> tuple[dict[str, Any],
     return found, places
 
 
-for command in (clean, debug, replay, *FOLDER_COMMANDS, *RECORD_COMMANDS, *DETACHED_COMMANDS):
+for command in (clean, debug, replay, *FOLDER_COMMANDS, *RECORD_COMMANDS):
     main.add_command(command)
 
 

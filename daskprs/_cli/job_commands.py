@@ -329,9 +329,6 @@ def verify(ctx: click.Context, /, folder: str, *, rereads: bool, as_json: bool) 
         sys.exit(0 if found.is_proved else EXIT_FAILED)
 
 
-FOLDER_COMMANDS = (resume, retry_failed, status, result, verify)
-
-
 def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, Any]) -> None:  # noqa: FBT001 - an option
     found = given(values)
     is_quiet = found.pop("quiet")
@@ -469,7 +466,7 @@ def cancel(folder: str) -> None:
         echo_result(f"The job in {JobFolder(folder)} was asked to end.")
 
 
-DETACHED_COMMANDS = (attach, cancel)
+FOLDER_COMMANDS = (resume, retry_failed, status, result, verify, attach, cancel)
 
 
 class Tail:

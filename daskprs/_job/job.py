@@ -219,7 +219,7 @@ class Job:
                     self._control.check,
                 )
             except OutputError as error:
-                raise in_terms_of(call.options.named_output, error) from None
+                raise in_terms_of(call.options["output"], error) from None
             stack.callback(store.close)
             keep_call(call.folder, call.kept)
             return self._run(store, listeners)
@@ -319,7 +319,7 @@ class Job:
         except DaskprsError as error:
             told = error
             if isinstance(error, OutputError):
-                told = in_terms_of(call.options.named_output, error)
+                told = in_terms_of(call.options["output"], error)
             reason = call.mask.text(told.worded(self._surface.option))
             ending = _ended(ledger, reason)
         except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result

@@ -217,7 +217,7 @@ def check_call(
             output_folder, folder, options, form, data, unit=unit, lenient=lenient
         )
     except OutputError as error:
-        told = in_terms_of(options.named_output, error)
+        told = in_terms_of(options["output"], error)
         if not options.resume:
             refuse_a_driver(folder)
         refuse_an_old_folder(folder, options, told)

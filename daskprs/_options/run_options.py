@@ -812,7 +812,7 @@ class RunOptions:
         beside = [one for one in BESIDE_OUTPUT if self[one] != TABLE[one].default]
         if self.output is not None and beside:
             raise output_alone(self.output, *(Option(one, self[one]) for one in beside))
-        for name, value in meant_by(self.named_output).items():
+        for name, value in meant_by(self["output"]).items():
             object.__setattr__(self, name, value)
 
     def _check_output(self) -> None:
@@ -848,19 +848,14 @@ class RunOptions:
         return self.gpus_per_process is None and self.process_count_per_node is None
 
     @property
-    def named_output(self) -> str | None:
-        """The absolute path of `output`, or its URL; None without that option."""
-        return None if self.output is None else str(self.output)
-
-    @property
     def output_folder(self) -> str | None:
         """The folder of `output`, or its URL; None without that option."""
-        return None if self.named_output is None else split(self.named_output)[0]
+        return None if self.output is None else split(self["output"])[0]
 
     @property
     def is_tabular(self) -> bool:
         """Whether text is a table, with a header, whatever `run` returns."""
-        return self.named_output is not None and suffix_of(self.named_output) == TABULAR
+        return self.output is not None and suffix_of(self["output"]) == TABULAR
 
     @property
     def output_name(self) -> str:
@@ -884,7 +879,7 @@ class RunOptions:
 
     def changed(self) -> dict[str, Any]:
         """Return the options that are not at their defaults, without what `output` stands for."""
-        meant = meant_by(self.named_output)
+        meant = meant_by(self["output"])
         return {
             name: self[name]
             for name, row in TABLE.items()

@@ -15,14 +15,13 @@ from daskprs._report.humanize import MB
 if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
 
-LINE = re.compile(r"[A-Z]+\|(\d+)\|")
-BEGUN = re.compile(r"INFO\|\d+\|[^|]*\|job (\S+) (?:starts|resumes): (.*)")
-OPTION = re.compile(r"INFO\|\d+\|[^|]*\|option (\w+)=(.*)")
-WORKERS = re.compile(r"INFO\|\d+\|[^|]*\|[\d,]+ nodes?, ([\d,]+) slots?$")
-MESSAGE = re.compile(r"(NOTICE|WARNING|ERROR)\|\d+\|[^|]*\|(.*)")
-ENDED = re.compile(r"(?:INFO|ERROR)\|\d+\|[^|]*\|job [A-Z][a-z]+(?:$|: (.*))")
-RENEWED = re.compile(r"[A-Z]+\|\d+\|[^|]*\|\S+ on node \d+ is renewed: ")
-VERSIONS = re.compile(r"INFO\|\d+\|[^|]*\|versions: (.*)")
+LINE = re.compile(r"([A-Z]+)\|(\d+)\|[^|]*\|(.*)")
+BEGUN = re.compile(r"job \S+ (?:starts|resumes): (.*)")
+OPTION = re.compile(r"option (\w+)=(.*)")
+WORKERS = re.compile(r"[\d,]+ nodes?, ([\d,]+) slots?$")
+ENDED = re.compile(r"job [A-Z][a-z]+(?:$|: (.*))")
+RENEWED = re.compile(r"\S+ on node \d+ is renewed: ")
+VERSIONS = "versions: "
 MOST_MESSAGES = 40
 """Most messages that are kept: the first half, and the last half."""
 
@@ -81,39 +80,35 @@ class DriverRecord:
         return record
 
     def _take(self, time_s: float, line: str) -> None:
-        begin = LINE.match(line)
-        if begin is None:  # a line of a message, which begins with a time
+        found = LINE.match(line)
+        if found is None:  # a line of a message, which begins with a time
             return
-        pid = begin[1]
+        level, pid, said = found.groups()
+        begun = BEGUN.match(said) if level == "INFO" else None
         # A driver in another process begins with its first line, as it prepares its input. In one
         # process, lines after the end may be of this run as of the next one.
-        if pid != self._pid:
-            self._open(time_s, pid)
-        if found := BEGUN.match(line):
-            if self._is_over:
-                self._open(time_s, pid)
-            self.script, self.options, self.reason = found[2], {}, ""
+        if pid != self._pid or (begun is not None and self._is_over):
+            self.runs.append((time_s, time_s))
+            self._pid, self._is_over = pid, False
+        if begun is not None:
+            self.script, self.options, self.reason = begun[1], {}, ""
         if not self._is_over:
             self.runs[-1] = (self.runs[-1][0], time_s)
-        self._read(time_s, line)
+        self._read(time_s, level, said)
 
-    def _open(self, time_s: float, pid: str) -> None:
-        self.runs.append((time_s, time_s))
-        self._pid, self._is_over = pid, False
-
-    def _read(self, time_s: float, line: str) -> None:
-        if RENEWED.match(line):
+    def _read(self, time_s: float, level: str, said: str) -> None:
+        if RENEWED.match(said):
             self.renewed.append(time_s)
-        if found := OPTION.match(line):
-            self.options[found[1]] = found[2]
-        elif found := ENDED.match(line):
+        if level in ("INFO", "ERROR") and (found := ENDED.match(said)):
             self.reason, self._is_over = found[1] or "", True
-        elif found := VERSIONS.match(line):
-            self.versions = found[1]
-        elif found := WORKERS.match(line):
+        elif level in ("NOTICE", "WARNING", "ERROR"):
+            self._keep(Message(level.lower(), said))
+        elif found := OPTION.match(said):
+            self.options[found[1]] = found[2]
+        elif found := WORKERS.match(said):
             self.workers.append(Workers(time_s, int(found[1].replace(",", ""))))
-        elif found := MESSAGE.match(line):
-            self._keep(Message(found[1].lower(), found[2]))
+        elif said.startswith(VERSIONS):
+            self.versions = said.removeprefix(VERSIONS)
 
     def _keep(self, message: Message) -> None:
         if len(self.first) < MOST_MESSAGES // 2:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.protocol.shared_page import NOTHING
 from daskprs._agent.supervision import stage_run
+from daskprs._agent.supervision.stage_run import StageRun
 from daskprs._agent.supervision.stage_slot import StageSlot
 from daskprs._agent.supervision.stage_worker import StageEnded, StageFile, StagesNotReady
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentAssignment, Lease, Results
 from daskprs._core.mini_batch import Assigned, MiniBatch
-from daskprs._core.stages import Stages
+from daskprs._core.stages import RING, Stages
 from tests.support.odd_agent import WHY, OddAgent, outcome_by_chance, places_of
 
 if TYPE_CHECKING:
@@ -133,3 +134,22 @@ def test_each_mini_batch_is_in_exactly_one_place(monkeypatch: pytest.MonkeyPatch
             last = number
         slot.stop()
         del slot
+
+
+def test_what_the_driver_wants_back_is_given_back_at_once() -> None:
+    """Near a limit of usage, only what a process has begun is run."""
+    draw = Random(0)  # noqa: S311 - nothing is to be kept secret
+    workers: Any = Workers(draw)
+    work = ColumnBatch(Assigned(MiniBatch(one, None, ""), 1) for one in range(20))
+    run = StageRun(1, work, 1.0, Stages("a", None, None), workers)
+    agent: Any = OddAgent(draw)
+    run.turn(agent)
+    assert run.due_in_s() != 0.0
+    run.is_wanted = True
+    assert run.due_in_s() == 0.0
+    assert run.stuck
+    begun = workers.count + RING
+    assert run.give_back() == tuple(range(begun, 20))
+    assert not run.stuck
+    assert {*run.left} == {*range(begun)}
+    workers.stop()

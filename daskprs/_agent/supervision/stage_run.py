@@ -86,7 +86,7 @@ class StageRun(LeaseRun):
         """Give up what waits, and return the indexes."""
         given_back = tuple(one.mini_batch.index for one in self._waiting)
         self._waiting.clear()
-        self.recalled = True
+        self.recalled, self.is_wanted = True, False
         return given_back
 
     def close(self) -> None:
@@ -163,7 +163,8 @@ class StageRun(LeaseRun):
         now = time.monotonic()
         on_the_way = len(self._at_stage) + len(self._at_agent)
         is_short = not self._waiting and on_the_way <= self._workers.count
-        if self._results and (is_short or self._payload_bytes >= RETURN_BYTES):
+        has_enough = self._results and (is_short or self._payload_bytes >= RETURN_BYTES)
+        if has_enough or self.is_wanted:
             return 0.0
         if self._first_s is not None:
             return max(0.0, self._first_s + self.return_after_s - now)
@@ -173,6 +174,7 @@ class StageRun(LeaseRun):
 
     @property
     def stuck(self) -> bool:
-        """Whether mini-batches that others could run have waited for long."""
+        """Whether mini-batches are to be given back: wanted, or others could run them for long."""
         quiet_s = time.monotonic() - self._quiet_since_s
-        return bool(self._waiting) and not self.recalled and quiet_s >= HOLD_BACK_S
+        is_quiet = bool(self._waiting) and not self.recalled and quiet_s >= HOLD_BACK_S
+        return self.is_wanted or is_quiet

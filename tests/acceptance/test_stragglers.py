@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import daskprs
-from daskprs._agent.supervision import lease_run
+from daskprs._agent.supervision.lease_run import LeaseRun
 from daskprs._core import lease_sizes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def test_an_agent_that_gave_work_back_is_not_left_with_work_that_it_does_not_tak
 
     The same two agents do it all: one that was given more than it takes would be killed as idle.
     """
-    monkeypatch.setattr(lease_run, "HOLD_BACK_S", 0.6)  # the supervisors are in this process
+    monkeypatch.setattr(LeaseRun, "hold_back_s", 0.6)  # the supervisors are in this process
     monkeypatch.setattr(lease_sizes, "RETURN_AFTER_S", 0.1)
     data = tmp_path / "data"
     data.mkdir()

@@ -135,7 +135,7 @@ def test_a_timeout_stands_even_if_the_attempt_ended_before_the_kill() -> None:
         Outcome(100 + i, 1, Status.RUN_DONE, 5, 5, 0.0, 0.0, 0.0, 0.0, Extent(2, 0))
         for i in range(2)
     )
-    run.receive(Outcomes(7, Results(ColumnBatch(sent), b"aabb")), below=1)
+    run.receive(Outcomes(7, Results(ColumnBatch(sent), b"aabb")), but=1)
     blame = blame_timeout(run, at(Phase.RUNNING, 1, done=1), WHY)
     (outcome,) = blame.outcomes
     assert (outcome.index, blame.untouched) == (101, (102,))

@@ -8,7 +8,7 @@ from typing import Any
 
 from daskprs._agent.protocol.messages import Outcomes
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
-from daskprs._agent.supervision import lease_run
+from daskprs._agent.supervision.lease_run import LeaseRun
 from daskprs._agent.supervision.slot import Slot
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentAssignment, Lease, Results
@@ -44,7 +44,7 @@ def lease_of(number: int, work: range, continues: int | None, **more: Any) -> Le
 
 def test_each_mini_batch_is_in_exactly_one_place(monkeypatch: Any) -> None:
     """Whatever fails, dies, hangs or halts, in any order, and whoever looks between two leases."""
-    monkeypatch.setattr(lease_run, "HOLD_BACK_S", 0.0)
+    monkeypatch.setattr(LeaseRun, "hold_back_s", 0.0)
     ended_between = 0
     for seed in range(200):
         draw = Random(seed)  # noqa: S311 - nothing is to be kept secret

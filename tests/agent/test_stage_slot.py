@@ -113,7 +113,7 @@ class StandIn(StageSlot):
 def test_each_mini_batch_is_in_exactly_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever fails, dies, hangs, halts or is closed, in any order; and no file is left."""
     monkeypatch.setattr(stage_run, "StageFile", File)
-    monkeypatch.setattr(stage_run, "HOLD_BACK_S", 0.0)
+    monkeypatch.setattr(StageRun, "hold_back_s", 0.0)
     for seed in range(100):
         draw = Random(seed)  # noqa: S311 - nothing is to be kept secret
         names = draw.choice([("a", "b"), ("a", None), (None, "b")])

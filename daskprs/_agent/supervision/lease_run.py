@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from itertools import islice
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._agent.protocol.shared_page import Activity, Phase
@@ -17,15 +17,13 @@ from daskprs._core.outcomes import Failure, Outcome, Printed, Status
 from daskprs._core.pieces import PiecesEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from daskprs._agent.protocol.messages import Outcomes
     from daskprs._core.mini_batch import Assigned
 
 RETURN_BYTES = 8 << 20
 """Bytes of results that are handed back without waiting for more."""
-HOLD_BACK_S = 2.0
-"""Seconds without a result after which mini-batches not begun are given to other agents."""
 
 IN_RUN = (Phase.RUNNING, Phase.WAITING, Phase.CANCELING, Phase.RETURNING)
 """The phases in which a mini-batch has been given to `run`."""
@@ -34,9 +32,11 @@ IN_RUN = (Phase.RUNNING, Phase.WAITING, Phase.CANCELING, Phase.RETURNING)
 class LeaseRun:
     """The supervisor's record of an order: a lease and the leases that continue it.
 
-    Outcomes arrive in the order of the work, so two numbers suffice: positions below `received`
-    are done, and positions up to `kept` belong to the agent.
+    Outcomes arrive in the order of the work. Positions up to `kept` belong to the agent.
     """
+
+    hold_back_s = 2.0
+    """Seconds without a result after which mini-batches not begun are given to other agents."""
 
     def __init__(
         self, order: int, work: ColumnBatch[Assigned], return_after_s: float = 1.0
@@ -46,6 +46,7 @@ class LeaseRun:
         self.return_after_s = return_after_s
         """Seconds from the first finished mini-batch until the finished ones are handed back."""
         self.received = 0
+        """The first position without an outcome."""
         self.kept = -1
         self.halted: str | None = None
         """None while the agent works on the order. Else it has dropped the rest: a fatal error, or
@@ -58,8 +59,8 @@ class LeaseRun:
         self._work: deque[tuple[int, int, ColumnBatch[Assigned]]] = deque()
         """First position, position behind the last, and work of each lease. Done leases and
         work that was taken back are dropped."""
-        self._expected: deque[tuple[int, int]] = deque()
-        """Index and attempt of each mini-batch of the agent without an outcome, in order."""
+        self._left: dict[int, tuple[int, int]] = {}
+        """Index and attempt of each mini-batch of the agent without an outcome, by position."""
         self._quiet_since_s = time.monotonic()
         self._first_s: float | None = None
         self._results: list[Results] = []
@@ -69,7 +70,7 @@ class LeaseRun:
     @property
     def finished(self) -> bool:
         """Whether no mini-batch of the order is left."""
-        return self.received > self.kept
+        return not self._left
 
     def extend(self, work: ColumnBatch[Assigned]) -> None:
         """Append the work of a lease that continues the last one."""
@@ -80,30 +81,34 @@ class LeaseRun:
         self._work.append((first, self.kept + 1, work))
         # Once for each lease: an agent in the caller's process reports each mini-batch alone, and
         # to read the columns of the lease each time took nine tenths of the time.
-        self._expected.extend(work.columns("mini_batch.index", "attempt"))
+        self._left.update(enumerate(work.columns("mini_batch.index", "attempt"), first))
 
     def expects(self, message: Outcomes) -> bool:
-        """Say whether outcomes are those of the next mini-batches of the order."""
+        """Say whether outcomes are those of mini-batches whose turn it is, each once."""
         outcomes = message.results.outcomes
-        if self.received + len(outcomes) > self.kept + 1:
-            return False
-        return list(outcomes.columns("index", "attempt")) == list(
-            islice(self._expected, len(outcomes))
-        )
+        own = map(self._left.get, self._positions_of(outcomes))
+        return [*own] == [*outcomes.columns("index", "attempt")]
 
-    def receive(self, message: Outcomes, below: int | None = None) -> None:
-        """Record the agent's outcomes; with `below`, only those before that position."""
+    def _positions_of(self, outcomes: ColumnBatch[Outcome]) -> Sequence[int]:
+        """Return the positions that outcomes are to have."""
+        return range(self.received, self.received + len(outcomes))
+
+    def receive(self, message: Outcomes, but: int | None = None) -> None:
+        """Record the agent's outcomes; with `but`, not that of this position."""
         results = message.results
-        if below is not None:
-            results = results.only(range(min(len(results.outcomes), below - self.received)))
+        positions = self._positions_of(results.outcomes)
+        if but in positions:
+            kept = [place for place, position in enumerate(positions) if position != but]
+            results, positions = results.only(kept), [positions[place] for place in kept]
         self._quiet_since_s = time.monotonic()
         if results.outcomes:
             self._take(results)
             self.recalled = False
         self.halted = message.halted
-        self.received += len(results.outcomes)
-        for _ in range(len(results.outcomes)):
-            self._expected.popleft()
+        for position in positions:
+            del self._left[position]
+        while self.received <= self.kept and self.received not in self._left:
+            self.received += 1
         while self._work and self._work[0][1] <= self.received:
             self._work.popleft()
 
@@ -114,21 +119,35 @@ class LeaseRun:
 
     def due_in_s(self) -> float | None:
         """Return the seconds until results or work must be handed back; None without a deadline."""
-        now = time.monotonic()
-        last = self._results and self.received == self.kept
-        if last or self.is_wanted or self._payload_bytes >= RETURN_BYTES:
-            return 0.0  # more work may come while the last mini-batch runs
+        now_s = time.monotonic()
+        is_short = self._results and self._is_short
+        if is_short or self.is_wanted or self._payload_bytes >= RETURN_BYTES:
+            return 0.0
         if self._first_s is not None:
-            return max(0.0, self._first_s + self.return_after_s - now)
-        if not self.recalled and self.kept > self.received:
-            return max(0.0, self._quiet_since_s + HOLD_BACK_S - now)
+            return max(0.0, self._first_s + self._wait_s(now_s) - now_s)
+        if self._waits and not self.recalled:
+            return max(0.0, self._quiet_since_s + self.hold_back_s - now_s)
         return None
 
     @property
+    def _is_short(self) -> bool:
+        """Whether nothing waits: more work may come while the last mini-batch runs."""
+        return len(self._left) <= 1
+
+    @property
+    def _waits(self) -> bool:
+        """Whether there may be mini-batches that the agent has not begun."""
+        return len(self._left) > 1
+
+    def _wait_s(self, now_s: float) -> float:  # noqa: ARG002 - of several calls
+        """Return the seconds that the first result waits for others."""
+        return self.return_after_s
+
+    @property
     def stuck(self) -> bool:
-        """Whether a long mini-batch holds up others that could be taken back."""
+        """Whether work is to be taken back: it is wanted, or waits behind what takes long."""
         quiet_s = time.monotonic() - self._quiet_since_s
-        is_quiet = not self.recalled and self.kept > self.received and quiet_s >= HOLD_BACK_S
+        is_quiet = self._waits and not self.recalled and quiet_s >= self.hold_back_s
         return self.is_wanted or is_quiet
 
     def keep(self, last: int) -> tuple[int, ...]:
@@ -136,9 +155,9 @@ class LeaseRun:
         self.is_wanted = False
         last = min(self.kept, max(last, self.received - 1))
         given_back = self.indexes(last + 1, self.kept + 1)
+        for position in range(last + 1, self.kept + 1):
+            self._left.pop(position, None)
         self.kept = last
-        while len(self._expected) > last + 1 - self.received:
-            self._expected.pop()
         self._work = deque(
             (first, min(beyond, last + 1), work)
             for first, beyond, work in self._work
@@ -161,7 +180,7 @@ class LeaseRun:
 
     def has(self, position: int) -> bool:
         """Say whether a position of the agent has no outcome."""
-        return self.received <= position <= self.kept
+        return position in self._left
 
     def at(self, position: int) -> Assigned | None:
         """Return the mini-batch at a position; None if it is unknown, done or taken back."""
@@ -170,8 +189,8 @@ class LeaseRun:
 
     def index_at(self, position: int) -> int | None:
         """Return the index of the mini-batch at a position, without unpacking its lease."""
-        work, place = self._place(position)
-        return None if work is None else work.column("mini_batch.index")[place]
+        found = self._left.get(position)
+        return None if found is None else found[0]
 
     def timeout_at(self, position: int) -> float | None:
         """Return the timeout of `run` at a position, in seconds, if it has one of its own."""
@@ -189,27 +208,19 @@ class LeaseRun:
 
     def _place(self, position: int) -> tuple[ColumnBatch[Assigned] | None, int]:
         for first, beyond, work in tuple(self._work):  # progress looks from another thread
-            if first <= position < beyond:
+            if first <= position < beyond and position in self._left:
                 return work, position - first
         return None, 0
 
     def indexes(self, first: int, beyond: int) -> tuple[int, ...]:
         """Return the indexes of the mini-batches at these positions that are not done."""
-        columns = [
-            (start, min(beyond, end), work.column("mini_batch.index"))
-            for start, end, work in self._work
-            if start < beyond and first < end
-        ]
-        return tuple(
-            index
-            for start, end, column in columns
-            for index in column[max(0, first - start) : end - start]
-        )
+        found = map(self._left.get, range(first, beyond))
+        return tuple(one[0] for one in found if one is not None)
 
     @property
     def left(self) -> tuple[int, ...]:
         """Indexes of the agent's mini-batches without an outcome."""
-        return self.indexes(self.received, self.kept + 1)
+        return tuple(index for index, _ in self._left.values())
 
 
 class Blame(NamedTuple):
@@ -221,23 +232,13 @@ class Blame(NamedTuple):
     """The attempts that may have ended the agent or held it up."""
     untouched: tuple[int, ...]
 
-    def with_peak(self, peak_bytes: int) -> Blame:
-        """Return the same with the highest memory of the agent."""
-        death = self.death
-        return self._replace(
-            outcomes=tuple(one._replace(peak_bytes=peak_bytes) for one in self.outcomes),
-            death=death
-            and death._replace(
-                suspects=tuple(one._replace(peak_bytes=peak_bytes) for one in death.suspects)
-            ),
-        )
-
 
 def blame_timeout(
     run: LeaseRun,
     judged: Activity,
     failure: Failure,
     printed: Printed | None = None,
+    peak_bytes: int = 0,
     late: Iterable[Activity] = (),
 ) -> Blame:
     """Charge the attempt that exceeded its timeout, unless another may have held it up.
@@ -251,21 +252,25 @@ def blame_timeout(
     if judged.lease_id != run.order or not run.has(judged.position):
         return Blame((), None, run.left)
     if judged.is_mute:
-        return _blame_all(run, judged, Status.RUN_TIMEOUT, failure)
+        return _blame_all(run, judged, Status.RUN_TIMEOUT, failure, peak_bytes)
+    blamed = partial(_outcome, run, failure, peak_bytes)
     running = judged.phase in (Phase.RUNNING, Phase.CANCELING)
     status = Status.RUN_TIMEOUT if running else Status.LOAD_TIMEOUT
-    outcome = _outcome(run, judged, judged.position, status, failure, printed)
-    if judged.phase is not Phase.LOADING and judged.position < judged.loading <= run.kept:
-        ahead = _outcome(run, judged, judged.loading, Status.LOAD_TIMEOUT, failure)
+    outcome = blamed(judged, judged.position, status, printed)
+    is_ahead = judged.position < judged.loading and run.has(judged.loading)
+    if judged.phase is not Phase.LOADING and is_ahead:
+        ahead = blamed(judged, judged.loading, Status.LOAD_TIMEOUT)
         return Blame((), Death((outcome, ahead)), _others(run, outcome, ahead))
-    beside = [
-        _outcome(run, one, one.position, status, failure) for one in late if run.has(one.position)
-    ]
+    beside = [blamed(one, one.position, status) for one in late if run.has(one.position)]
     return Blame((outcome, *beside), None, _others(run, outcome, *beside))
 
 
 def blame_death(
-    run: LeaseRun, last: Activity, failure: Failure, printed: Printed | None = None
+    run: LeaseRun,
+    last: Activity,
+    failure: Failure,
+    printed: Printed | None = None,
+    peak_bytes: int = 0,
 ) -> Blame:
     """Return the attempts that may have ended the agent.
 
@@ -275,7 +280,7 @@ def blame_death(
     if last.lease_id != run.order:
         return Blame((), None, run.left)
     if last.beside:
-        return _blame_all(run, last, Status.PROCESS_DIED, failure)
+        return _blame_all(run, last, Status.PROCESS_DIED, failure, peak_bytes)
     lost = list(range(run.received, min(last.done, run.kept + 1)))
     at_hand = _at_hand(run, last)
     # A process can be spoilt by any mini-batch whose outcome it has not sent yet.
@@ -284,16 +289,18 @@ def blame_death(
     if not suspects:
         return Blame((), None, run.left)
     outcomes = tuple(
-        _outcome(run, last, position, Status.PROCESS_DIED, failure, printed)
+        _outcome(run, failure, peak_bytes, last, position, Status.PROCESS_DIED, printed)
         for position in suspects
     )
     return Blame((), Death(outcomes, alone), _others(run, *outcomes))
 
 
-def _blame_all(run: LeaseRun, last: Activity, status: Status, failure: Failure) -> Blame:
+def _blame_all(
+    run: LeaseRun, last: Activity, status: Status, failure: Failure, peak_bytes: int
+) -> Blame:
     """Return all calls at the same time as suspects."""
     positions = [one for one in (last.position, *last.beside) if run.has(one)]
-    outcomes = tuple(_outcome(run, last, one, status, failure) for one in positions)
+    outcomes = tuple(_outcome(run, failure, peak_bytes, last, one, status) for one in positions)
     return Blame((), Death(outcomes) if outcomes else None, _others(run, *outcomes))
 
 
@@ -314,10 +321,11 @@ def _at_hand(run: LeaseRun, last: Activity) -> list[int]:
 
 def _outcome(
     run: LeaseRun,
+    failure: Failure,
+    peak_bytes: int,
     last: Activity,
     position: int,
     status: Status,
-    failure: Failure,
     printed: Printed | None = None,
 ) -> Outcome:
     assigned = run.at(position)
@@ -342,5 +350,6 @@ def _outcome(
         load_s=seconds if at_hand and last.phase is Phase.LOADING else 0.0,
         failure=failure,
         printed=printed if at_hand else None,
+        peak_bytes=peak_bytes,
         pieces=end if pieces is not None and at_hand and is_running else None,
     )

@@ -369,7 +369,7 @@ class Slot:
         return None if too_big is None else self._died(lease, agent, run, too_big)
 
     def _receive(
-        self, agent: Supervisor, messages: list[object], run: LeaseRun, below: int | None = None
+        self, agent: Supervisor, messages: list[object], run: LeaseRun, but: int | None = None
     ) -> None:
         spool = agent.spec.spool
         for message in messages:
@@ -381,7 +381,7 @@ class Slot:
                     return agent.distrust("rows in the spool of another agent")
                 if not run.expects(message):
                     return agent.distrust("outcomes of mini-batches that are not its own")
-                run.receive(message, below)
+                run.receive(message, but)
         return None
 
     def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
@@ -417,8 +417,8 @@ class Slot:
         when = "while it was at work" if is_run else f"during {self.function}()"
         failure = why or agent.death(returncode, when)
         last = agent.page.look()
-        blame = blame_death(run, last, failure, agent.printed())
-        blame = blame.with_peak(agent.peak_bytes(last.age_s()))
+        peak_bytes = agent.peak_bytes(last.age_s())
+        blame = blame_death(run, last, failure, agent.printed(), peak_bytes)
         reason = failure.message
         # The end of the zygote takes all its agents along, so no mini-batch is to blame.
         if agent.process.orphaned:
@@ -434,11 +434,10 @@ class Slot:
         returncode = agent.end(dump=True)
         # The timeout stands once it is judged: an outcome that the agent has sent since does not
         # count.
-        self._receive(agent, agent.drain(), run, below=overdue.position)
-        seconds = overdue.age_s()
+        self._receive(agent, agent.drain(), run, but=overdue.position)
+        peak_bytes = agent.peak_bytes(overdue.age_s())
         failure = agent.timeout(overdue)
-        blame = blame_timeout(run, overdue, failure, agent.printed(), late)
-        blame = blame.with_peak(agent.peak_bytes(seconds))
+        blame = blame_timeout(run, overdue, failure, agent.printed(), peak_bytes, late)
         self._lose(agent, returncode, failure.message)
         return self._blamed(lease, run, blame)
 

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from daskprs._agent.protocol.messages import ExtendLease
-from daskprs._agent.supervision.lease_run import HOLD_BACK_S, RETURN_BYTES, LeaseRun
+from daskprs._agent.supervision.lease_run import LeaseRun
 from daskprs._agent.supervision.stage_worker import StageFile, StageTask
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.outcomes import Status
@@ -158,23 +158,13 @@ class StageRun(LeaseRun):
         waiting = [one.mini_batch.index for one in self._waiting]
         return (*self._at_agent, *self._at_stage, *waiting)
 
-    def due_in_s(self) -> float | None:
-        """Return the seconds until results or work must be handed back; None without a deadline."""
-        now = time.monotonic()
+    @property
+    def _is_short(self) -> bool:
+        """Whether processes may be without work before there is more."""
         on_the_way = len(self._at_stage) + len(self._at_agent)
-        is_short = not self._waiting and on_the_way <= self._workers.count
-        has_enough = self._results and (is_short or self._payload_bytes >= RETURN_BYTES)
-        if has_enough or self.is_wanted:
-            return 0.0
-        if self._first_s is not None:
-            return max(0.0, self._first_s + self.return_after_s - now)
-        if self._waiting and not self.recalled:
-            return max(0.0, self._quiet_since_s + HOLD_BACK_S - now)
-        return None
+        return not self._waiting and on_the_way <= self._workers.count
 
     @property
-    def stuck(self) -> bool:
-        """Whether mini-batches are to be given back: wanted, or others could run them for long."""
-        quiet_s = time.monotonic() - self._quiet_since_s
-        is_quiet = bool(self._waiting) and not self.recalled and quiet_s >= HOLD_BACK_S
-        return self.is_wanted or is_quiet
+    def _waits(self) -> bool:
+        """Whether there are mini-batches that no process has begun."""
+        return bool(self._waiting)

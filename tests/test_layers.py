@@ -395,7 +395,6 @@ UNPICKLED = {
     "_agent/foreign/values.py": "another interpreter; the classes that are looked up are listed",
     "_agent/inline/inline_agent.py": "this thread",
     "_agent/supervision/channel.py": "a helper, which runs no script; agents are parsed instead",
-    "_agent/supervision/helper_pool.py": "a helper, which runs no script",
     "_agent/supervision/zygote_main.py": WORKER,
     "_cluster/job_figures.py": DASK,
     "_cluster/part_writers.py": DASK,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs._agent.protocol.answers import NoAnswer, check_beginning, dumped, parsed
+from daskprs._agent.protocol.answers import NoAnswer, dumped
 from daskprs._agent.protocol.messages import Started
 from daskprs._agent.supervision.channel import Channel
 
@@ -26,7 +26,10 @@ LARGE = bytes(3 << 20)
 def ends() -> Iterator[tuple[Channel, Connection]]:
     """Yield both ends of a socket."""
     ours, theirs = socket.socketpair()
-    channel, connection = Channel(Connection(ours.detach())), Connection(theirs.detach())
+    channel, connection = (
+        Channel(Connection(ours.detach()), runs_script=False),
+        Connection(theirs.detach()),
+    )
     yield channel, connection
     channel.close()
     connection.close()
@@ -102,7 +105,7 @@ def test_what_is_no_message_raises(ends: tuple[Channel, Connection]) -> None:
 def test_text_of_a_script_is_not_taken_for_the_length_of_a_message(text: bytes) -> None:
     """Nobody would send the gigabytes that it announces, and the agent would be waited for."""
     ours, theirs = socket.socketpair()
-    channel = Channel(Connection(ours.detach()), parsed, check_beginning)
+    channel = Channel(Connection(ours.detach()), runs_script=True)
     try:
         theirs.sendall(text)
         if len(text) < 20:
@@ -126,7 +129,10 @@ def test_it_does_not_matter_where_the_bytes_are_cut(
     """A message may come in as many pieces as it likes."""
     recorder, reader = socket.socketpair()
     ours, theirs = socket.socketpair()
-    channel, connection = Channel(Connection(ours.detach())), Connection(recorder.detach())
+    channel, connection = (
+        Channel(Connection(ours.detach()), runs_script=False),
+        Connection(recorder.detach()),
+    )
     try:
         received: list[object] = []
         for message in messages:

@@ -183,7 +183,7 @@ UNKILLABLE = """
 import os, socket, time
 from daskprs._agent.supervision import zygote_main
 zygote_main.PURGE_LIMIT_S = 0.3
-nursery = zygote_main.Nursery(socket.socketpair()[0])
+nursery = zygote_main.Nursery(socket.socketpair()[0], "", {})
 child = os.fork()
 if not child:
     time.sleep(60)

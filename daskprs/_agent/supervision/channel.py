@@ -6,7 +6,7 @@ is stopped in the middle of a message must not block the thread that watches its
 
 The form is that of `Connection`: the length as four bytes, big-endian (or -1 and then the length
 as eight), and the message. Messages to an agent are pickles. What comes from it is parsed, since
-its script may have written it.
+its script may have written it; a process that runs none sends pickles, too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import select
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
+
+from daskprs._agent.protocol.answers import check_beginning, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,20 +55,12 @@ class Channel:
     an agent that was idle when its job failed is never dismissed, only killed.
     """
 
-    def __init__(
-        self,
-        end: Connection,
-        parse: Callable[[bytes | bytearray], Any] = pickle.loads,
-        check: Callable[[bytes | bytearray], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, end: Connection, *, runs_script: bool) -> None:
         self.closed = False
         """Whether the agent has closed its end; messages sent before can still be received."""
         self._end = end
-        self._parse = parse
-        """Makes a message of bytes; unpickles those of a process that runs no script."""
-        self._check = check
-        """Raises unless a message may begin with these bytes. Text that a script writes to the
-        socket would announce a message of 500 MB or more, whose rest never comes."""
+        self._runs_script = runs_script
+        self._parse: Callable[[bytes | bytearray], Any] = parsed if runs_script else pickle.loads
         self._fd = end.fileno()
         os.set_blocking(self._fd, False)
         self._unsent: deque[memoryview] = deque()
@@ -154,7 +148,10 @@ class Channel:
             if len(self._begun) < head + min(size, _CHECKED):
                 break
             if len(self._begun) < head + size:
-                self._check(self._begun[head:])
+                # Text that a script writes to the socket would announce a message of 500 MB or
+                # more, whose rest never comes.
+                if self._runs_script:
+                    check_beginning(self._begun[head:])
                 self._body = bytearray(size)
                 self._there = len(self._begun) - head
                 self._body[: self._there] = self._begun[head:]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import pickle
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -106,7 +105,7 @@ class HelperPool:
             helper.close()
         if zygote is not None:
             self._kept = zygote
-            keep_ahead(zygote, self._environment, self._start_method)
+            keep_ahead(zygote)
 
     def close(self) -> None:
         """Kill all helpers; calls that wait for one raise."""
@@ -170,6 +169,6 @@ class HelperPool:
         try:
             if self._closed:  # `close` may not have seen this zygote
                 raise AgentError(OVER)
-            return self._zygote.start_agent(spec, parse=pickle.loads)  # it runs no script
+            return self._zygote.start_agent(spec, runs_script=False)
         finally:
             self._starting = None

@@ -16,9 +16,8 @@ import subprocess
 import threading
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from daskprs._agent.protocol.answers import check_beginning, parsed
 from daskprs._agent.protocol.shared_page import SharedPage, new_page
 from daskprs._agent.supervision.agent_process import AgentProcess
 from daskprs._agent.supervision.channel import Channel
@@ -30,7 +29,7 @@ from daskprs._system.scarcity import explain
 from daskprs.errors import AgentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from daskprs._agent.protocol.messages import ProcessSpec
 
@@ -55,6 +54,8 @@ class Zygote:
     def __init__(
         self, environment: Mapping[str, str], start_method: str, preload: tuple[str, ...] = ()
     ) -> None:
+        self.kind = dict(environment), start_method, preload
+        """What tells zygotes apart: environment, start method, and what they import."""
         self.apart: dict[str, str] = {}
         """The packages of `preload` that each agent has to import, with the reasons; known once the
         first agent has started."""
@@ -81,7 +82,9 @@ class Zygote:
                 self._listener.start()
                 undo.pop_all()
         except (OSError, ValueError, RuntimeError) as error:
-            raise AgentError(_not_started(error)) from error
+            limit = explain(error) or f"{WHY}."
+            msg = f"the process that agents are forked from cannot be started: {error}. {limit}"
+            raise AgentError(msg) from error
 
     @property
     def alive(self) -> bool:
@@ -92,12 +95,10 @@ class Zygote:
         self,
         spec: ProcessSpec,
         mask: Mask | None = None,
-        parse: Callable[[bytes | bytearray], Any] = parsed,
+        *,
+        runs_script: bool = True,
     ) -> AgentProcess:
-        """Start an agent process, whose logs are masked, and return its handle.
-
-        `parse` makes a message of what the process sends.
-        """
+        """Start an agent process, whose logs are masked, and return its handle."""
         try:
             page_fd = new_page()
             logs: list[MaskedLog] = []
@@ -109,8 +110,7 @@ class Zygote:
                 with self._fork_lock, ours, theirs:
                     fds = [theirs.fileno(), page_fd, *(log.writer for log in logs)]
                     pid = self._forked(spec, fds)
-                    checks = (check_beginning,) if parse is parsed else ()
-                    channel = Channel(Connection(ours.detach()), parse, *checks)
+                    channel = Channel(Connection(ours.detach()), runs_script=runs_script)
                     return self._adopted(pid, spec, channel, page_fd, logs)
             finally:
                 for fd in (page_fd, *(log.writer for log in logs)):
@@ -252,57 +252,43 @@ def _started(
     )
 
 
-def _not_started(error: Exception) -> str:
-    limit = explain(error) or f"{WHY}."
-    return f"the process that agents are forked from cannot be started: {error}. {limit}"
-
-
-_Kind: TypeAlias = tuple[dict[str, str], str, tuple[str, ...]]
-"""What tells zygotes apart: environment, start method, and what they import."""
-_Ahead: TypeAlias = tuple[_Kind, Zygote]
 _lock = threading.Lock()
-_ahead: list[_Ahead] = []
-"""Unused zygotes of all calls of `started_ahead` in this process."""
+_ahead: list[Zygote] = []
+"""Unused zygotes that were started in this process."""
 
 
 @contextmanager
 def started_ahead(
-    environment: Mapping[str, str], start_method: str, preload: tuple[str, ...] = ()
+    environment: Mapping[str, str], start_method: str, preload: tuple[str, ...]
 ) -> Iterator[None]:
     """Start a zygote for a pool in this process; end it after the block if no pool took it.
 
     A failed start is ignored here: the pool tries again and reports the error in the job's result.
     """
-    entry: _Ahead | None = None
+    zygote: Zygote | None = None
     try:
         with suppress(AgentError), held_back():  # else a Ctrl-C could part it from its end
-            kind = (dict(environment), start_method, preload)
-            entry = (kind, Zygote(*kind))
-            with _lock:
-                _ahead.append(entry)
+            zygote = Zygote(environment, start_method, preload)
+            keep_ahead(zygote)
         yield
     finally:
-        with _lock:
-            left = entry if entry in _ahead else None
-            if left is not None:
-                _ahead.remove(left)
-        if left is not None:
-            left[-1].discard()
+        if zygote is not None:
+            discard_kept(zygote)
 
 
-def keep_ahead(zygote: Zygote, environment: Mapping[str, str], start_method: str) -> None:
+def keep_ahead(zygote: Zygote) -> None:
     """Keep a zygote without agents for a pool in this process."""
     with _lock:
-        _ahead.append(((dict(environment), start_method, ()), zygote))
+        _ahead.append(zygote)
 
 
 def discard_kept(zygote: Zygote) -> None:
     """End a zygote that was kept, unless a pool has taken it."""
     with _lock:
-        kept = [entry for entry in _ahead if entry[-1] is zygote]
-        for entry in kept:
-            _ahead.remove(entry)
-    if kept:
+        is_kept = zygote in _ahead
+        if is_kept:
+            _ahead.remove(zygote)
+    if is_kept:
         zygote.discard()
 
 
@@ -310,10 +296,9 @@ def take_zygote(
     environment: Mapping[str, str], start_method: str, preload: tuple[str, ...] = ()
 ) -> Zygote:
     """Return a zygote that was started ahead with this environment, or a new one."""
-    wanted = (dict(environment), start_method, preload)
     with _lock:
-        for entry in _ahead:
-            if entry[0] == wanted:
-                _ahead.remove(entry)
-                return entry[-1]
+        for zygote in _ahead:
+            if zygote.kind == (environment, start_method, preload):
+                _ahead.remove(zygote)
+                return zygote
     return Zygote(environment, start_method, preload)

@@ -42,7 +42,6 @@ from daskprs._system import linux
 from daskprs._system.scarcity import explain
 
 if TYPE_CHECKING:
-    import resource
     from collections.abc import Callable, Mapping, Sequence
 
     from daskprs._agent.protocol.messages import ProcessSpec
@@ -91,10 +90,12 @@ def boot_command(*words: str) -> list[str]:
 class Nursery:
     """The zygote's one loop."""
 
-    def __init__(self, control: socket.socket, refusal: str = "") -> None:
+    def __init__(self, control: socket.socket, refusal: str, apart: Mapping[str, str]) -> None:
         self._control = control
         self._refusal = refusal
         """Why no agents are started."""
+        if apart:
+            self._send(("apart", apart))
         self._parent = os.getppid()
         self._agents: set[int] = set()
         self._wake, wake = socket.socketpair()
@@ -128,13 +129,12 @@ class Nursery:
         match order:
             case ("fork", spec):
                 return self._fork(spec, fds)  # type: ignore[arg-type]
-            case ("kill", int(pid)):
-                self._kill(pid)
+            # Its descendants are killed when it is reaped. Not its group, which has its resource
+            # tracker.
+            case ("kill", int(pid)) if pid in self._agents:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         return None
-
-    def tell_apart(self, apart: dict[str, str]) -> None:
-        """Tell the owner which packages are imported by each agent, and why."""
-        self._send(("apart", apart))
 
     def _fork(self, spec: ProcessSpec, fds: list[int]) -> Inherited | None:
         try:
@@ -162,12 +162,6 @@ class Nursery:
         for end in (self._control, self._wake, self._wake_writer):
             end.close()
 
-    def _kill(self, pid: int) -> None:
-        """Kill an agent that still lives; its descendants are killed when it is reaped."""
-        if pid in self._agents:  # not its group, which has its resource tracker
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
     def _reap(self) -> None:
         """Report agents that have ended, after killing the processes they left behind."""
         ended = self._reaped()
@@ -176,13 +170,6 @@ class Nursery:
         # Not before the purge: what an agent has left behind must not write beside the next one.
         for end in ended:
             self._send(("exited", *end))
-
-    def _ended(self, pid: int, status: int, used: resource.struct_rusage) -> list[_End]:
-        """Return the end of an agent; nothing for any other process."""
-        if pid not in self._agents:
-            return []
-        self._agents.discard(pid)
-        return [(pid, os.waitstatus_to_exitcode(status), used.ru_maxrss << 10)]
 
     def _strangers(self) -> list[int]:
         return [pid for pid in linux.children(os.getpid()) if pid not in self._agents]
@@ -221,7 +208,9 @@ class Nursery:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     break
-                ended += self._ended(pid, status, used)
+                if pid in self._agents:
+                    self._agents.discard(pid)
+                    ended.append((pid, os.waitstatus_to_exitcode(status), used.ru_maxrss << 10))
         return ended
 
     def _send(self, message: tuple[object, ...]) -> None:
@@ -276,10 +265,7 @@ def main(control_fd: int, start_method: str, preload: Sequence[str], apart: dict
         gc.collect()
         gc.freeze()
     zygote = os.getpid()
-    nursery = Nursery(socket.socket(fileno=control_fd), refusal)
-    if apart:
-        nursery.tell_apart(apart)
-    inherited = nursery.serve()
+    inherited = Nursery(socket.socket(fileno=control_fd), refusal, apart).serve()
     if inherited is None:
         os._exit(0)  # unloading pandas would hold up the end of the job
     spec, fds = inherited

@@ -45,7 +45,14 @@ def check_interpreter(
     facts = _facts(place, script, options.environment_variables)
     package = needed_package(unit, options.batch_format)
     if package is not None and package not in facts.packages:
-        raise OptionError(given, *lacking_package(package, options.batch_format))
+        raise OptionError(
+            given,
+            f": it has no {package}, which rows need with ",
+            Option("batch_format", options.batch_format),
+            f". Install {package} there, or give the script the paths of files, by ",
+            Option("input_type", "files"),
+            ".",
+        )
 
 
 def _facts(
@@ -73,14 +80,3 @@ def _facts(
         msg = f"the entry script cannot be compiled by {place}.\n{facts.error.rstrip()}"
         raise ScriptError(msg)
     return facts
-
-
-def lacking_package(package: str, batch_format: str) -> tuple[object, ...]:
-    """Return the message for an interpreter that cannot hold the rows of a table."""
-    return (
-        f": it has no {package}, which rows need with ",
-        Option("batch_format", batch_format),
-        f". Install {package} there, or give the script the paths of files, by ",
-        Option("input_type", "files"),
-        ".",
-    )

@@ -14,7 +14,6 @@ import re
 import sys
 import traceback
 import types
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -300,9 +299,7 @@ def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:
             msg = f"the entry script {str(path)!r} does not exist.{nearest(path, '.py', root)}"
         raise ScriptError(msg)
     path = path.resolve()
-    _refuse_name_of_package(path)
-    _refuse_relative_imports(path)
-    source = _check_source(path, elsewhere)
+    source = _check_source(path, elsewhere, by_path=True)
     root = root or path.parent
     if not path.is_relative_to(root):
         outside = f"the entry script {path} does not lie in "
@@ -380,12 +377,10 @@ def _names_in(code: Any) -> frozenset[str]:
     return frozenset(code.co_names).union(*map(_names_in, code.co_consts))
 
 
-def _refuse_name_of_package(path: Path) -> None:
+def _refuse_name_of_package(path: Path, tree: ast.Module) -> None:
     """Refuse a script that agents, or it itself, would import in place of a package."""
-    name, imported = path.stem, set[str]()
-    with suppress(SyntaxError, ValueError, RecursionError, MemoryError, OSError):
-        imported = _imports(ast.parse(path.read_bytes()))
-    if name in OF_AGENTS or (name in imported and _is_elsewhere(name, path.parent)):
+    name = path.stem
+    if name in OF_AGENTS or (name in _imports(tree) and _is_elsewhere(name, path.parent)):
         msg = (
             f"the entry script {path} has the name of the package {name}, and `import {name}` "
             "would import the script: its folder is the first that is searched. Rename it."
@@ -393,12 +388,9 @@ def _refuse_name_of_package(path: Path) -> None:
         raise ScriptError(msg)
 
 
-def _refuse_relative_imports(path: Path) -> None:
+def _refuse_relative_imports(path: Path, tree: ast.Module) -> None:
     """Refuse a script by path that can only be imported as a part of its package."""
-    body: list[ast.stmt] = []
-    with suppress(SyntaxError, ValueError, RecursionError, MemoryError, OSError):
-        body = ast.parse(path.read_bytes()).body  # what stands in an `if` or a `try` may be meant
-    for node in body:
+    for node in tree.body:  # what stands in an `if` or a `try` may be meant
         if isinstance(node, ast.ImportFrom) and node.level:
             folder, name = path.parent.parent, f"{path.parent.name}.{path.stem}"
             while (folder / "__init__.py").exists():
@@ -429,20 +421,28 @@ def _is_elsewhere(name: str, folder: Path) -> bool:
     return name in sys.builtin_module_names or PathFinder.find_spec(name, others) is not None
 
 
-def _check_source(path: Path, elsewhere: bool) -> dict[str, Any]:  # noqa: FBT001
-    """Compile a script without running it, and look for its `run`; return what is in it."""
+def _check_source(path: Path, elsewhere: bool, *, by_path: bool = False) -> dict[str, Any]:  # noqa: FBT001
+    """Compile a script without running it, and look for its `run`; return what is in it.
+
+    A script `by_path` is imported by the name of its file, and is no part of a package.
+    """
+    tree, code = ast.Module([], []), None
     try:
         tree = ast.parse(path.read_bytes(), str(path))
         code = compile(tree, str(path), "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        if elsewhere and isinstance(error, SyntaxError):
-            return {}
-        shown = "".join(traceback.format_exception_only(error)).rstrip()
-        msg = f"the entry script cannot be compiled.\n{shown}"
-        raise ScriptError(msg) from None
+        if not (elsewhere and isinstance(error, SyntaxError)):
+            shown = "".join(traceback.format_exception_only(error)).rstrip()
+            msg = f"the entry script cannot be compiled.\n{shown}"
+            raise ScriptError(msg) from None
     except OSError as error:
         msg = f"the entry script cannot be read: {error}."
         raise ScriptError(msg) from error
+    if by_path:
+        _refuse_name_of_package(path, tree)
+        _refuse_relative_imports(path, tree)
+    if code is None:
+        return {}
     run = _find_run(tree)
     names = _names_in(code)
     if any(isinstance(node, ast.alias) and node.name == ANY_NAME for node in ast.walk(tree)):

@@ -45,7 +45,7 @@ def outcomes(*some: Outcome, payload: bytes = b"", spool: str = "") -> Outcomes:
 @pytest.mark.parametrize(
     "answer",
     [
-        Started(77, 6),
+        Started(6),
         InitDone(0.5),
         InitDone(4.5, 4.1, ("torch", "transformers")),
         InitRaised(FAILURE),
@@ -96,10 +96,10 @@ def columns(**wrong: Any) -> list[list[Any]]:
         b"\x00\x00\x00\x01\xc0",
         forged(),
         forged("Nothing", 1),
-        forged("Started", 1),
-        forged("Started", True, 6),
-        forged("Started", -1, 6),
-        forged("Started", 1, 6, payload=b"more"),
+        forged("Started", 1, 6),
+        forged("Started", True),
+        forged("Started", -1),
+        forged("Started", 6, payload=b"more"),
         forged("InitDone", float("nan"), 0.0, []),
         forged("InitDone", 1.0, 0.0, ["a package"]),
         forged("InitDone", 1.0, 0.0, ["a"] * 11),

@@ -71,7 +71,7 @@ def test_what_is_not_begun_is_given_back_behind_calls_that_take_long(run: CallsR
     assert run.keep(4) == (105, 106, 107, 108, 109)
     assert {*run.left} == {100, 102, 103, 104}
     run.extend(work(200, 1))
-    assert run.index_at(5) == 200
+    assert run.indexes(5, 6) == (200,)
 
 
 def test_what_the_driver_wants_back_is_given_back_at_once(run: CallsRun) -> None:

@@ -110,7 +110,7 @@ def test_text_of_a_script_is_not_taken_for_the_length_of_a_message(text: bytes) 
         theirs.sendall(text)
         if len(text) < 20:
             assert channel.receive(0.01) == []
-        body = dumped(Started(1, 2))
+        body = dumped(Started(2))
         theirs.sendall(len(body).to_bytes(4, "big") + body + bytes(20))
         with pytest.raises(NoAnswer, match="no message begins with b"):
             channel.receive(1.0)

@@ -223,6 +223,6 @@ def test_what_comes_after_a_recall_takes_the_place_of_what_was_taken_back() -> N
     order.add(more)
     assert run.left == (100, 101, 7, 8)
     for position, index in enumerate(run.left):
-        assert run.index_at(position) == index
+        assert run.indexes(position, position + 1) == (index,)
         assert order.work[position] == run.at(position)
     assert 4 not in order.work

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
     from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._agent.supervision.lease_run import LeaseRun
     from daskprs._core.lease import AgentAssignment
     from daskprs._core.mini_batch import Assigned, MiniBatch
     from daskprs._core.spending import Amounts
@@ -156,8 +157,7 @@ class Agent:
         self.process = SimpleNamespace(orphaned=False, apart=())
         self.usage = SimpleNamespace(samples=())
         self.page = self
-        self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
-        self.timeout_of: Callable[[Activity], float | None] = lambda _: None
+        self.run: LeaseRun | None = None
         self._job, self._limits = job, job.limits
         self.output = job.output
         self._worker = worker
@@ -560,7 +560,7 @@ class Agent:
             case Phase.INIT:
                 return limits.init_timeout_s - age_s
             case Phase.RUNNING:
-                return self.timeout_s(self.timeout_of(activity)) + self.grace_s - age_s
+                return self.timeout_of(activity) + self.grace_s - age_s
             case Phase.WAITING:
                 return NEVER_S
             case Phase.SHUTDOWN | Phase.CANCELING:
@@ -568,6 +568,10 @@ class Agent:
             case Phase.IDLE | Phase.STARTING:
                 age_s = min(age_s, now().now_s - self._asked_s)
         return limits.load_timeout_s - age_s
+
+    def timeout_of(self, call: Activity) -> float:
+        """Return the seconds that a call of `run` may take, as the supervisor knows it."""
+        return self.timeout_s(self.run and self.run.timeout_of(call))
 
     def timeout_s(self, own_s: float | None) -> float:
         """Return the seconds that a call of `run` may take; that for a piece may have fewer."""

@@ -201,4 +201,4 @@ class CallsAgent(Agent):
     def _own_s(self, call: Activity) -> float:
         if call.phase is Phase.CANCELING:
             return self._limits.shutdown_timeout_s
-        return self.timeout_s(self.timeout_of(call))
+        return self.timeout_of(call)

@@ -110,7 +110,7 @@ def steps(
     yield True
     with ExitStack() as at_end:  # it closes what the end of a process would close
         start, pid = connection.recv(), os.getpid()
-        connection.send_bytes(dumped(Started(pid, PROTOCOL)))
+        connection.send_bytes(dumped(Started(PROTOCOL)))
         page.enter(Phase.INIT)
         begun = time.perf_counter()
         try:

@@ -88,7 +88,11 @@ def parsed(body: bytes | bytearray) -> Answer:
         name, *values = msgpack.unpackb(
             view[_HEAD.size : _HEAD.size + size], use_list=False, unicode_errors="surrogatepass"
         )
-        return _FORMS[name](bytes(view[_HEAD.size + size :]), *values)
+        payload = bytes(view[_HEAD.size + size :])
+        if name == Outcomes.__name__:
+            return _outcomes(payload, *values)
+        _check(payload == b"", "bytes behind a message")
+        return _FORMS[name](*values)
     except NoAnswer:
         raise
     except Exception as error:  # the script may have written any bytes
@@ -104,13 +108,11 @@ def check_beginning(body: bytes | bytearray) -> None:
         raise NoAnswer(msg)
 
 
-def _started(payload: bytes, pid: Any, protocol: Any) -> Started:
-    _check(payload == b"", "bytes behind a message")
-    return Started(*_ints("pid and protocol", (pid, protocol)))
+def _started(protocol: Any) -> Started:
+    return Started(*_ints("protocol", (protocol,)))
 
 
-def _init_done(payload: bytes, elapsed_s: Any, import_s: Any, packages: Any) -> InitDone:
-    _check(payload == b"", "bytes behind a message")
+def _init_done(elapsed_s: Any, import_s: Any, packages: Any) -> InitDone:
     _check(type(packages) is tuple and len(packages) <= MOST_PACKAGES, "packages")
     _check(all(type(one) is str and one.isidentifier() for one in packages), "packages")
     _check(sum(map(len, packages)) <= MOST_CHARS, "packages")
@@ -118,18 +120,16 @@ def _init_done(payload: bytes, elapsed_s: Any, import_s: Any, packages: Any) -> 
     return InitDone(elapsed_s, import_s, packages)
 
 
-def _init_raised(payload: bytes, failure: Any) -> InitRaised:
-    _check(payload == b"", "bytes behind a message")
+def _init_raised(failure: Any) -> InitRaised:
     return InitRaised(_failure("failure", failure))
 
 
-def _stopped(payload: bytes, failure: Any) -> Stopped:
-    _check(payload == b"", "bytes behind a message")
+def _stopped(failure: Any) -> Stopped:
     return Stopped(None if failure is None else _failure("failure", failure))
 
 
-def _noted(payload: bytes, text: Any) -> Noted:
-    _check(payload == b"" and type(text) is str and len(text) <= MOST_CHARS, "text")
+def _noted(text: Any) -> Noted:
+    _check(type(text) is str and len(text) <= MOST_CHARS, "text")
     return Noted(text)
 
 
@@ -162,7 +162,6 @@ _FORMS: dict[str, Callable[..., Answer]] = {
     "Started": _started,
     "InitDone": _init_done,
     "InitRaised": _init_raised,
-    "Outcomes": _outcomes,
     "Noted": _noted,
     "Stopped": _stopped,
 }

@@ -229,7 +229,6 @@ class ProcessSpec(NamedTuple):
 class Start(NamedTuple):
     """The first message to an agent."""
 
-    protocol: int
     job: JobSpec
     process: ProcessSpec
 
@@ -265,7 +264,6 @@ class Stop(NamedTuple):
 class Started(NamedTuple):
     """The agent is alive."""
 
-    pid: int
     protocol: int
 
 

@@ -328,7 +328,7 @@ class SharedPage:
         """Show the agent the memory of its sub-processes: some end before it could look."""
         self._cells[_CHILDREN] = max(self._cells[_CHILDREN], peak_bytes)
 
-    def masks(self, stream: int, *, busy: bool, held_bytes: int = 0) -> None:
+    def masks(self, stream: int, *, busy: bool, held_bytes: int) -> None:
         """Say that something is read for a masked log, or that what was read is in it.
 
         `held_bytes` of it come later.

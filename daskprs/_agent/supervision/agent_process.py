@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 KILL_TIMEOUT_S = 10.0
 """Seconds to wait for the end of a killed process: milliseconds, unless it waits for a device."""
-DUMP_POLL_S = 0.02
+DUMP_S, DUMP_POLL_S = 0.5, 0.02
+"""Seconds to wait for stacks, at most, and between looks at the log."""
 STACKS_BYTES = 256 << 10
 """Bytes from the end of a stderr log that are searched for stacks."""
 
@@ -99,10 +100,10 @@ class AgentProcess:
             log.wait()
         return -signal.SIGKILL if returncode is None else returncode
 
-    def dump_stacks(self, wait_s: float = 0.5) -> str:
-        """Write the stacks of all threads to the stderr log, for `wait_s` seconds at most.
+    def dump_stacks(self) -> str:
+        """Write the stacks of all threads to the stderr log, and return what was written.
 
-        Return what was written. The handler is in C and needs no GIL; a stopped process cannot
+        The handler is in C and needs no GIL; a stopped process cannot
         run it.
         """
         if self._over.is_set():
@@ -110,7 +111,7 @@ class AgentProcess:
         before = self._stderr_bytes()
         with suppress(ProcessLookupError):
             os.kill(self.pid, DUMP_SIGNAL)
-        until = time.monotonic() + wait_s
+        until = time.monotonic() + DUMP_S
         seen = before
         while time.monotonic() < until:
             time.sleep(DUMP_POLL_S)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._agent.protocol.shared_page import Activity, Phase
 from daskprs._core.columnar import ColumnBatch
@@ -187,24 +187,27 @@ class LeaseRun:
         work, place = self._place(position)
         return None if work is None else work[place]
 
-    def index_at(self, position: int) -> int | None:
-        """Return the index of the mini-batch at a position, without unpacking its lease."""
-        found = self._left.get(position)
-        return None if found is None else found[0]
+    def index_of(self, activity: Activity) -> int | None:
+        """Return the index of the mini-batch that the agent turned to, if it is not done."""
+        index: int | None = self._value_of(activity, "mini_batch.index")
+        return index
 
-    def timeout_at(self, position: int) -> float | None:
-        """Return the timeout of `run` at a position, in seconds, if it has one of its own."""
-        work, place = self._place(position)
-        pieces = None if work is None else work.column("pieces")[place]
+    def timeout_of(self, activity: Activity) -> float | None:
+        """Return the timeout of `run` for that mini-batch, in seconds, if it has its own."""
+        pieces = self._value_of(activity, "pieces")
         return None if pieces is None else pieces.timeout_s
 
-    def size_at(self, position: int) -> int | None:
-        """Return the size of the mini-batch at a position, in the same way."""
-        work, place = self._place(position)
-        if work is None:
+    def size_of(self, activity: Activity) -> int | None:
+        """Return the size of that mini-batch: its bytes, or else its items."""
+        size: int | None = self._value_of(activity, "mini_batch.size_bytes")
+        return self._value_of(activity, "mini_batch.items") if size is None else size
+
+    def _value_of(self, activity: Activity, column: str) -> Any:
+        """Return a value of the mini-batch of an activity, without unpacking its lease."""
+        work, place = self._place(activity.position)
+        if work is None or activity.lease_id != self.order:
             return None
-        size: int | None = work.column("mini_batch.size_bytes")[place]
-        return work.column("mini_batch.items")[place] if size is None else size
+        return work.column(column)[place]
 
     def _place(self, position: int) -> tuple[ColumnBatch[Assigned] | None, int]:
         for first, beyond, work in tuple(self._work):  # progress looks from another thread

@@ -192,8 +192,8 @@ class Slot:
         except ValueError:  # the agent has ended and its page is closed
             return vacant
         place = Place(self._node, agent.spec.name, HOST, agent.pid)
-        at_hand = self._index_at_hand(activity)
-        size = None if run is None or at_hand is None else run.size_at(activity.position)
+        at_hand = None if run is None else run.index_of(activity)
+        size = None if run is None else run.size_of(activity)
         printed = agent.page.printed()
         phase = Phase.RUNNING if activity.phase is Phase.CANCELING else activity.phase
         age_s = activity.age_s()
@@ -236,20 +236,6 @@ class Slot:
         name, pid = agent.spec.name, agent.pid
         return [ProcessUsage(name, pid, sample, pss_bytes(pids), held_bytes, has_gpu)]
 
-    def _index_at_hand(self, activity: Activity) -> int | None:
-        """Return the mini-batch that the agent turned to."""
-        run = self._run
-        if run is None or activity.lease_id != run.order:
-            return None
-        return run.index_at(activity.position)
-
-    def _timeout_of(self, activity: Activity) -> float | None:
-        """Return the seconds that the call of `run` under way may take, if they are its own."""
-        run = self._run
-        if run is None or activity.lease_id != run.order:
-            return None
-        return run.timeout_at(activity.position)
-
     # ---- the agent ----
 
     def _ready_agent(self, assignment: AgentAssignment | None) -> Supervisor | None:
@@ -269,8 +255,6 @@ class Slot:
         """Return a new agent; None when `init` failed."""
         begun = time.monotonic()
         self._agent = agent = self._employ(self._node, assignment)
-        agent.index_at_hand = self._index_at_hand
-        agent.timeout_of = self._timeout_of
         name = agent.spec.name
         self._served = AgentStarted(name, agent.pid, agent.process.apart)
         self._events.append(self._served)
@@ -318,6 +302,7 @@ class Slot:
         self._run = self._run_of(lease)
         if agent is None:
             return self._returned(lease, untouched=self._run.left, vacant=lease.assignment is None)
+        agent.run = self._run
         work, most_in_a_row = self._work_at_once(lease), lease.most_in_a_row
         agent.send(RunLease(self._orders, work, lease.prefetch, most_in_a_row))
         # Some start has failed before. The job ends at once if all starts fail alike, so the driver

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import JobSpec, ProcessSpec
     from daskprs._agent.supervision.agent_process import AgentProcess
+    from daskprs._agent.supervision.lease_run import LeaseRun
     from daskprs._core.calls import Calls
     from daskprs._core.limits import Limits
     from daskprs._core.usage import UsageSample
@@ -146,10 +147,8 @@ class Supervisor:
         self.ready = InitDone(0.0)
         """What the agent has said of its import and `init`."""
         self.usage = UsageRing(self.pid, self.page)
-        self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
-        """Returns the mini-batch of an activity; the slot knows it."""
-        self.timeout_of: Callable[[Activity], float | None] = lambda _: None
-        """Returns the seconds that the running call may take, where they are its own."""
+        self.run: LeaseRun | None = None
+        """The record of its last order."""
         self.at_close: Callable[[], None] = lambda: None
         """Called while the page can be read for the last time."""
         self.function = "run"
@@ -157,7 +156,7 @@ class Supervisor:
         self.also_wakes: tuple[int, ...] = ()
         """Descriptors that end the wait for a message when they are readable."""
         self._init_watch: InitWatch | None = None
-        self.send(Start(PROTOCOL, job, process))
+        self.send(Start(job, process))
 
     # ---- start ----
 
@@ -225,7 +224,8 @@ class Supervisor:
     def sample(self) -> UsageSample:
         """Return the present usage of the agent and its sub-processes."""
         activity = self.page.look()
-        return self.usage.sample(activity, self.index_at_hand(activity))
+        index = None if self.run is None else self.run.index_of(activity)
+        return self.usage.sample(activity, index)
 
     def drain(self, within_s: float = 0.0) -> list[Any]:
         """Return the messages that are there, also those of a dead agent; wait for the first."""
@@ -319,8 +319,9 @@ class Supervisor:
         deadline = self._deadlines[activity.phase]
         if activity.phase is Phase.RUNNING and self.function != "run":
             return deadline._replace(what=f"{self.function}()")
-        if activity.phase is Phase.RUNNING and (seconds := self.timeout_of(activity)) is not None:
-            seconds, what = min(seconds, deadline.seconds), "run() for a piece of a mini-batch"
+        own_s = None if self.run is None else self.run.timeout_of(activity)
+        if activity.phase is Phase.RUNNING and own_s is not None:
+            seconds, what = min(own_s, deadline.seconds), "run() for a piece of a mini-batch"
             return _Deadline(seconds, what, "", grace_s=deadline.grace_s)
         return deadline
 

@@ -20,6 +20,7 @@ from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._core.stages import POSTPROCESS, PREPROCESS, StageHost
 from daskprs.errors import AgentError
+from tests.support.polling import poll_for
 
 
 class Process:
@@ -100,6 +101,17 @@ def test_the_end_does_not_wait_for_init(process: type[Process]) -> None:
     workers = workers_of(3)
     workers.stop()
     assert workers.taken_events() == ()
+
+
+@pytest.mark.usefixtures("process")
+def test_a_lease_that_ends_after_its_pool_keeps_no_process() -> None:
+    """It drops the tasks that wait, and no more than these."""
+    workers = workers_of(2)
+    workers.wait_until_ready()
+    with workers._change:  # no thread of a process sees the end before the lease
+        workers.close()
+        workers.drop()
+    assert poll_for(lambda: not any(thread.is_alive() for thread in workers._threads))
 
 
 class Works(Process):

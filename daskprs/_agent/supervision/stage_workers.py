@@ -66,7 +66,7 @@ class StageWorkers:
         """Number of processes of this node that come up."""
         self._far: dict[tuple[str, int, int], tuple[FarStageWorker, threading.Thread]] = {}
         """The places at other workers: by address, node, and a number."""
-        self._tasks: deque[StageTask | None] = deque()
+        self._tasks: deque[StageTask] = deque()
         self._change = threading.Condition()
         self._ended: SimpleQueue[StageEnded | BaseException] = SimpleQueue()
         self._is_known = threading.Event()
@@ -153,8 +153,7 @@ class StageWorkers:
         with self._change:
             tasks, self._tasks = self._tasks, deque()
         for task in tasks:
-            if task is not None:
-                task.close()
+            task.close()
 
     def kill(self) -> None:
         """End the processes at once; their tasks end with them."""
@@ -168,7 +167,6 @@ class StageWorkers:
         for far, _ in [*self._far.values()]:
             far.end()
         with self._change:
-            self._tasks += [None] * len(self._workers)
             self._change.notify_all()
 
     def stop(self) -> None:
@@ -251,7 +249,7 @@ class StageWorkers:
         with self._change:
             while not (far.is_over or self.is_closed):
                 for task in self._tasks:
-                    if task is not None and far.takes(task):
+                    if far.takes(task):
                         self._tasks.remove(task)
                         return task
                 self._change.wait()
@@ -260,10 +258,11 @@ class StageWorkers:
     def _next(self, worker: StageWorker) -> StageTask | None:
         with self._change:
             worker.is_at_work = False
-            self._change.wait_for(lambda: self._tasks)
-            task = self._tasks.popleft()
-            worker.is_at_work = task is not None
-            return task
+            self._change.wait_for(lambda: self._tasks or self.is_closed)
+            if self.is_closed:
+                return None
+            worker.is_at_work = True
+            return self._tasks.popleft()
 
     def _tell(self, ended: StageEnded | BaseException) -> None:
         self._ended.put(ended)

@@ -143,13 +143,13 @@ def test_what_the_driver_wants_back_is_given_back_at_once() -> None:
     work = ColumnBatch(Assigned(MiniBatch(one, None, ""), 1) for one in range(20))
     run = StageRun(1, work, 1.0, Stages("a", None, None), workers)
     agent: Any = OddAgent(draw)
-    run.turn(agent)
+    run.turn(agent.send)
     assert run.due_in_s() != 0.0
     run.is_wanted = True
     assert run.due_in_s() == 0.0
     assert run.stuck
     begun = workers.count + RING
-    assert run.give_back() == tuple(range(begun, 20))
+    assert run.take_back(agent.page, agent.send) == tuple(range(begun, 20))
     assert not run.stuck
     assert {*run.left} == {*range(begun)}
     workers.stop()

@@ -111,7 +111,7 @@ def test_a_lease_that_ends_after_its_pool_keeps_no_process() -> None:
     with workers._change:  # no thread of a process sees the end before the lease
         workers.close()
         workers.drop()
-    assert poll_for(lambda: not any(thread.is_alive() for thread in workers._threads))
+    assert poll_for(lambda: not any(thread.is_alive() for thread in workers._workers.values()))
 
 
 class Works(Process):

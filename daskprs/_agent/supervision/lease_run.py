@@ -10,6 +10,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs._agent.protocol.messages import TruncateLease
 from daskprs._agent.protocol.shared_page import Activity, Phase
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import Death, Results
@@ -17,9 +18,10 @@ from daskprs._core.outcomes import Failure, Outcome, Printed, Status
 from daskprs._core.pieces import PiecesEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from daskprs._agent.protocol.messages import Outcomes
+    from daskprs._agent.protocol.shared_page import SharedPage
     from daskprs._core.mini_batch import Assigned
 
 RETURN_BYTES = 8 << 20
@@ -82,6 +84,14 @@ class LeaseRun:
         # Once for each lease: an agent in the caller's process reports each mini-batch alone, and
         # to read the columns of the lease each time took nine tenths of the time.
         self._left.update(enumerate(work.columns("mini_batch.index", "attempt"), first))
+
+    def given(self, work: ColumnBatch[Assigned]) -> ColumnBatch[Assigned]:
+        """Return what the agent gets at once of the work of a lease."""
+        return work
+
+    def turn(self, send: Callable[[Any], None]) -> bool:  # noqa: ARG002 - of several stages
+        """Let go on what waits for the agent, and return whether the agent has work."""
+        return True
 
     def expects(self, message: Outcomes) -> bool:
         """Say whether outcomes are those of mini-batches whose turn it is, each once."""
@@ -150,6 +160,15 @@ class LeaseRun:
         is_quiet = self._waits and not self.recalled and quiet_s >= self.hold_back_s
         return self.is_wanted or is_quiet
 
+    def take_back(self, page: SharedPage, send: Callable[[Any], None]) -> tuple[int, ...]:
+        """Take back what the agent has not begun, and return the indexes."""
+        kept = page.claimed(self.order)
+        # A recall makes the agent wait for an answer, so there is none where all work is begun.
+        if kept < self.kept:
+            kept = page.recall(self.order)
+            send(TruncateLease(self.order, kept))
+        return self.keep(kept)
+
     def keep(self, last: int) -> tuple[int, ...]:
         """Give up the mini-batches beyond a position, and return their indexes."""
         self.is_wanted = False
@@ -165,6 +184,12 @@ class LeaseRun:
         )
         self.recalled = True
         return given_back
+
+    def finish_stages(self) -> None:
+        """Wait for what the agent has already passed on: it works no more."""
+
+    def close(self) -> None:
+        """Close what the mini-batches have needed: none is run any more."""
 
     def charge(self, outcomes: Iterable[Outcome]) -> None:
         """Add the outcomes of attempts that the supervisor has ended."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs._agent.node.gpu_use import gpu_use_of, holds_device
-from daskprs._agent.protocol.messages import ExtendLease, Noted, Outcomes, RunLease, TruncateLease
+from daskprs._agent.protocol.messages import ExtendLease, Noted, Outcomes, RunLease
 from daskprs._agent.protocol.shared_page import Phase
 from daskprs._agent.supervision.calls_run import CallsRun
 from daskprs._agent.supervision.lease_run import Blame, LeaseRun, blame_death, blame_timeout
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.shared_page import Activity
     from daskprs._agent.supervision.supervisor import Supervisor
-    from daskprs._core.columnar import ColumnBatch
     from daskprs._core.lease import Results
-    from daskprs._core.mini_batch import Assigned
     from daskprs._core.outcomes import Failure
     from daskprs._core.spending import Amounts
 
@@ -110,7 +108,7 @@ class Slot:
             if lease.work and self._run is not None and self._agent is not None:
                 self._run.extend(lease.work)
                 self._run.return_after_s = lease.return_after_s
-                if work := self._work_at_once(lease):
+                if work := self._run.given(lease.work):
                     self._agent.send(ExtendLease(self._run.order, work))
             return self._watch(lease)
 
@@ -298,17 +296,17 @@ class Slot:
     def _begin(self, lease: Lease) -> LeaseReturned:
         self._node = lease.node
         agent = self._ready_agent(lease.assignment)
-        self._orders += 1
-        self._run = self._run_of(lease)
         if agent is None:
-            return self._returned(lease, untouched=self._run.left, vacant=lease.assignment is None)
-        agent.run = self._run
-        work, most_in_a_row = self._work_at_once(lease), lease.most_in_a_row
+            self._run, untouched = None, tuple(lease.work.column("mini_batch.index"))
+            return self._returned(lease, untouched=untouched, vacant=lease.assignment is None)
+        self._orders += 1
+        self._run = agent.run = run = self._run_of(lease)
+        work, most_in_a_row = run.given(lease.work), lease.most_in_a_row
         agent.send(RunLease(self._orders, work, lease.prefetch, most_in_a_row))
         # Some start has failed before. The job ends at once if all starts fail alike, so the driver
         # has to hear which agents are up before their mini-batches are done.
         if lease.return_when_ready:
-            return self._returned(lease, running=self._run.left)
+            return self._returned(lease, running=run.left)
         return self._watch(lease)
 
     def _run_of(self, lease: Lease) -> LeaseRun:
@@ -317,20 +315,14 @@ class Slot:
             return CallsRun(self._orders, lease.work, lease.return_after_s, self._calls)
         return LeaseRun(self._orders, lease.work, lease.return_after_s)
 
-    def _work_at_once(self, lease: Lease) -> ColumnBatch[Assigned]:
-        """Return what the agent gets at once of the work of a lease."""
-        return lease.work
-
-    def _turn(self, agent: Supervisor, run: LeaseRun) -> None:
-        """Give the agent what it can work on now."""
-
     def _watch(self, lease: Lease) -> LeaseReturned:
         agent, run = self._agent, self._run
         if agent is None or run is None:
             return self._returned(lease)
         agent.function = self.function
         while True:
-            self._turn(agent, run)
+            if not run.turn(agent.send):
+                agent.excuse()
             # A look between two leases may have read the last message of the order.
             is_over = run.finished or run.halted is not None
             due_in_s = 0.0 if is_over else run.due_in_s()
@@ -342,8 +334,10 @@ class Slot:
                 return self._died(lease, agent, run)
             if (returned := self._judged(lease, agent, run)) is not None:
                 return returned
-            if run.due_in_s() == 0.0 and (returned := self._hand_back(lease, agent, run)):
-                return returned
+            if run.due_in_s() == 0.0:
+                untouched = run.take_back(agent.page, agent.send) if (is_stuck := run.stuck) else ()
+                if untouched or not is_stuck:
+                    return self._returned(lease, running=run.left, untouched=untouched)
 
     def _judged(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
         """End an agent that has exceeded a limit; return what the lease returns of it then."""
@@ -369,25 +363,12 @@ class Slot:
                 run.receive(message, but)
         return None
 
-    def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
-        """Hand back finished results; also the work behind a mini-batch that takes long."""
-        untouched: tuple[int, ...] = ()
-        if run.stuck:
-            kept = agent.page.claimed(run.order)
-            # A recall makes the agent wait for an answer, so there is none where all work is begun.
-            if kept < run.kept:
-                kept = agent.page.recall(run.order)
-                agent.send(TruncateLease(run.order, kept))
-            untouched = run.keep(kept)
-            if not untouched:
-                return None
-        return self._returned(lease, running=run.left, untouched=untouched)
-
     def _ended(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned:
         """Hand back a finished order, or what a halted agent has not begun.
 
         After a fatal error the agent is ended at once: `shutdown` could wait for its device.
         """
+        run.finish_stages()
         if run.halted:
             self._lose(agent, agent.end(), f"it can use its device no more: {run.halted}")
         return self._returned(lease, untouched=run.left)
@@ -427,9 +408,12 @@ class Slot:
         return self._blamed(lease, run, blame)
 
     def _blamed(self, lease: Lease, run: LeaseRun, blame: Blame) -> LeaseReturned:
+        run.finish_stages()
         if blame.outcomes:
             run.charge(blame.outcomes)
-        return self._returned(lease, untouched=blame.untouched, death=blame.death)
+        left = {*run.left}  # without those whose last stage has ended meanwhile
+        untouched = tuple(index for index in blame.untouched if index in left)
+        return self._returned(lease, untouched=untouched, death=blame.death)
 
     def _returned(
         self,
@@ -441,8 +425,10 @@ class Slot:
         death: Death | None = None,
     ) -> LeaseReturned:
         run = self._run
-        if not running:
-            self._end_run()
+        if not running:  # nothing of the lease runs any more
+            self._run = None
+            if run is not None:
+                run.close()
         results = () if run is None else run.share()
         # Only after a success: many scripts load their libraries in the first call of `run`.
         finds_gpu_use = lease.finds_gpu_use and self._agent is not None and has_run(results)
@@ -463,10 +449,6 @@ class Slot:
             agent_events=self._taken_events(),
             stage_events=self._taken_stage_events(),
         )
-
-    def _end_run(self) -> None:
-        """Forget the lease: nothing of it runs any more."""
-        self._run = None
 
     def _taken_stage_events(self) -> tuple[AgentEvent, ...]:
         """Return what stage processes have reported since the last lease; this slot has none."""

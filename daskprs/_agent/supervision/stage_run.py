@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.protocol.messages import ExtendLease
 from daskprs._agent.supervision.lease_run import LeaseRun
@@ -19,9 +19,10 @@ from daskprs._core.outcomes import Status
 from daskprs._core.stages import POSTPROCESS, PREPROCESS, RING, RUN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daskprs._agent.supervision.stage_worker import StageEnded
     from daskprs._agent.supervision.stage_workers import StageWorkers
-    from daskprs._agent.supervision.supervisor import Supervisor
     from daskprs._core.lease import Results
     from daskprs._core.mini_batch import Assigned
     from daskprs._core.stages import Stages
@@ -53,22 +54,28 @@ class StageRun(LeaseRun):
             self._quiet_since_s = time.monotonic()
         self._waiting += work
 
+    def given(self, work: ColumnBatch[Assigned]) -> ColumnBatch[Assigned]:  # noqa: ARG002
+        """Return nothing: the agent gets each mini-batch when its turn has come."""
+        return ColumnBatch()
+
     # ---- what goes on ----
 
-    def turn(self, agent: Supervisor) -> None:
-        """Let each mini-batch go on whose stage has ended, and begin others."""
+    def turn(self, send: Callable[[Any], None]) -> bool:
+        """Let each mini-batch go on whose stage has ended, and begin others.
+
+        Return whether the agent has work.
+        """
         for ended in self._workers.taken():
-            self._end_stage(ended, agent)
+            self._end_stage(ended, send)
         room = self._workers.count + RING - len(self._at_stage) - len(self._at_agent)
         while self._waiting and room > 0:
             assigned = self._waiting.popleft()
             if assigned.pieces is not None or self._stages.preprocess is None:
-                self._give_agent(assigned, None, agent)
+                self._give_agent(assigned, None, send)
             else:
                 self._give_stage(StageTask(assigned, PREPROCESS, None, StageFile()))
             room -= 1
-        if not self._at_agent:
-            agent.excuse()
+        return bool(self._at_agent)
 
     def finish_stages(self) -> None:
         """Wait for what `run` has already passed on; all else of the lease is untouched.
@@ -82,7 +89,7 @@ class StageRun(LeaseRun):
             for ended in self._workers.taken(within_s=1.0):
                 self._end_stage(ended, None)
 
-    def give_back(self) -> tuple[int, ...]:
+    def take_back(self, *_: Any) -> tuple[int, ...]:
         """Give up what waits, and return the indexes."""
         given_back = tuple(one.mini_batch.index for one in self._waiting)
         self._waiting.clear()
@@ -94,13 +101,16 @@ class StageRun(LeaseRun):
         for task in self._at_agent.values():
             task.close()
         self._at_agent.clear()
+        self._workers.drop()
 
     def _give_stage(self, task: StageTask) -> None:
         self._at_stage[task.assigned.mini_batch.index] = task
         # What is almost done comes first: it holds memory.
         self._workers.give(task, at_once=task.stage == POSTPROCESS)
 
-    def _give_agent(self, assigned: Assigned, source: StageFile | None, agent: Supervisor) -> None:
+    def _give_agent(
+        self, assigned: Assigned, source: StageFile | None, send: Callable[[Any], None]
+    ) -> None:
         # Pieces pass through all stages in the agent, one after the other: each is an attempt.
         is_whole = assigned.pieces is None
         target = StageFile() if is_whole and self._stages.postprocess is not None else None
@@ -108,9 +118,9 @@ class StageRun(LeaseRun):
         self._at_agent[assigned.mini_batch.index] = task
         work = ColumnBatch([task.with_work() if is_whole else assigned])
         super().extend(work)
-        agent.send(ExtendLease(self.order, work))
+        send(ExtendLease(self.order, work))
 
-    def _end_stage(self, ended: StageEnded, agent: Supervisor | None) -> None:
+    def _end_stage(self, ended: StageEnded, send: Callable[[Any], None] | None) -> None:
         """Take the end of a stage; without an agent, only rows and failures count."""
         task, outcome = ended.task, ended.outcome
         if self._at_stage.get(outcome.index) is not task:  # of a lease that is over
@@ -120,11 +130,11 @@ class StageRun(LeaseRun):
             task.close()
             super()._take(ended.results)
             self.recalled = False
-        elif agent is None:
+        elif send is None:
             task.close()
             self._waiting.appendleft(task.assigned)
         else:
-            self._give_agent(task.assigned, task.target, agent)
+            self._give_agent(task.assigned, task.target, send)
         del self._at_stage[outcome.index]
         self._quiet_since_s = time.monotonic()
 

@@ -9,17 +9,15 @@ from daskprs._agent.supervision.stage_run import StageRun
 from daskprs._agent.supervision.stage_worker import StagesNotReady
 from daskprs._agent.supervision.stage_workers import StageWorkers
 from daskprs._agent.supervision.supervisor import EXIT_GRACE_S
-from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentReady, InitFailed, LeaseReturned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daskprs._agent.supervision.far_stages import Ask
-    from daskprs._agent.supervision.lease_run import Blame, LeaseRun
+    from daskprs._agent.supervision.lease_run import LeaseRun
     from daskprs._agent.supervision.supervisor import Supervisor
     from daskprs._core.lease import AgentAssignment, AgentEvent, Lease
-    from daskprs._core.mini_batch import Assigned
     from daskprs._core.spending import Amounts
     from daskprs._core.stages import Stages
     from daskprs._core.usage import ProcessUsage
@@ -132,13 +130,10 @@ class StageSlot(Slot):
     # ---- the lease ----
 
     def _run_of(self, lease: Lease) -> LeaseRun:
-        if self._workers is None:  # the agent has not come up
+        if self._workers is None:  # a stop has ended them meanwhile
             return super()._run_of(lease)
         work, after_s = lease.work, lease.return_after_s
         return StageRun(self._orders, work, after_s, self._stages, self._workers)
-
-    def _work_at_once(self, lease: Lease) -> ColumnBatch[Assigned]:
-        return lease.work if self._workers is None else ColumnBatch()
 
     def _watch(self, lease: Lease) -> LeaseReturned:
         if self._workers is not None and self._ask is not None:
@@ -157,36 +152,6 @@ class StageSlot(Slot):
                 self._lose(self._agent, self._agent.end(), str(error))
             self._drop_workers()
             raise
-
-    def _turn(self, agent: Supervisor, run: LeaseRun) -> None:
-        if isinstance(run, StageRun):
-            run.turn(agent)
-
-    def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
-        if not isinstance(run, StageRun):
-            return super()._hand_back(lease, agent, run)
-        untouched = run.give_back() if run.stuck else ()
-        return self._returned(lease, running=run.left, untouched=untouched)
-
-    def _ended(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned:
-        if isinstance(run, StageRun):
-            run.finish_stages()
-        return super()._ended(lease, agent, run)
-
-    def _blamed(self, lease: Lease, run: LeaseRun, blame: Blame) -> LeaseReturned:
-        if isinstance(run, StageRun):
-            run.finish_stages()
-            left = {*run.left}
-            untouched = tuple(index for index in blame.untouched if index in left)
-            blame = blame._replace(untouched=untouched)
-        return super()._blamed(lease, run, blame)
-
-    def _end_run(self) -> None:
-        if isinstance(self._run, StageRun):
-            self._run.close()
-            if self._workers is not None:
-                self._workers.drop()
-        super()._end_run()
 
     def _taken_stage_events(self) -> tuple[AgentEvent, ...]:
         return () if self._workers is None else self._workers.taken_events()

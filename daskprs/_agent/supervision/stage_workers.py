@@ -58,11 +58,8 @@ class StageWorkers:
         # wait for the threads.
         self._wake = Connection(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         self._events: deque[AgentEvent] = deque()
-        self._workers = [
-            StageWorker(employ, node, f"{process}-{number:02d}", environment, self._events)
-            for number in range(count)
-        ]
-        self._left = count
+        self._workers: dict[StageWorker, threading.Thread] = {}
+        self._left = 0
         """Number of processes of this node that come up."""
         self._far: dict[tuple[str, int, int], tuple[FarStageWorker, threading.Thread]] = {}
         """The places at other workers: by address, node, and a number."""
@@ -72,14 +69,12 @@ class StageWorkers:
         self._is_known = threading.Event()
         """Set once a process is up, or all have failed."""
         self._not_ready: StagesNotReady | None = None
-        self._threads = [
-            threading.Thread(
-                target=self._serve, args=(one,), name=f"daskprs-{one.name}", daemon=True
-            )
-            for one in self._workers
-        ]
         with self._change:  # none counts itself as lost before all are counted
-            self._start_threads()
+            for number in range(count):
+                name = f"{process}-{number:02d}"
+                if not self._start(StageWorker(employ, node, name, environment, self._events)):
+                    break
+            self._left = len(self._workers)
 
     @property
     def count(self) -> int:
@@ -175,12 +170,12 @@ class StageWorkers:
         Nobody waits for what they do: those that are still at work, or in `init`, are killed.
         """
         self.close()
-        threads = [*zip(self._workers, self._threads, strict=True)]
+        threads = self._workers.items()
         while at_work := [one for one, thread in threads if one.is_at_work and thread.is_alive()]:
             for one in at_work:
                 one.slot.kill()
             time.sleep(KILL_AGAIN_S)
-        for thread in (*self._threads, *(thread for _, thread in self._far.values())):
+        for thread in (*self._workers.values(), *(thread for _, thread in self._far.values())):
             thread.join()
         with suppress(Exception):  # an error comes too late to matter
             for ended in self.taken():
@@ -192,19 +187,20 @@ class StageWorkers:
 
     # ---- the threads ----
 
-    def _start_threads(self) -> None:
-        """Start a thread for each process; where the system refuses more, there are fewer."""
-        started = 0
+    def _start(self, worker: StageWorker) -> bool:
+        """Start a process in a thread; return False where the system refuses one more."""
+        thread = threading.Thread(
+            target=self._serve, args=(worker,), name=f"daskprs-{worker.name}", daemon=True
+        )
         try:
-            for thread in self._threads:
-                thread.start()
-                started += 1
+            thread.start()
         except RuntimeError as error:
-            if not started:
-                msg = f"no thread for preprocess= and postprocess= can be started: {error}"
-                raise AgentError(msg) from error
-        del self._threads[started:], self._workers[started:]
-        self._left = started
+            if self._workers:
+                return False
+            msg = f"no thread for preprocess= and postprocess= can be started: {error}"
+            raise AgentError(msg) from error
+        self._workers[worker] = thread
+        return True
 
     def _serve(self, worker: StageWorker) -> None:
         task: StageTask | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import inspect
@@ -12,10 +11,8 @@ import os
 import platform
 import re
 import sys
-import traceback
 import types
 from dataclasses import dataclass, field
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +21,7 @@ import cloudpickle
 from daskprs._agent.child.entry_script import ScriptWithFunctions, returns_coroutines, takes_one
 from daskprs._agent.child.wrapped_functions import reduced
 from daskprs._agent.protocol.messages import ScriptSpec, SourceText
+from daskprs._agent.script.checked_source import THREAD_SAFE, check_run, check_source, names_in
 from daskprs._agent.script.own_modules import OwnModules
 from daskprs._agent.script.snapshot import (
     LARGEST_BYTES,
@@ -49,14 +47,8 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import LinkedFile, PackageFolder
 
-OF_AGENTS = {"cloudpickle", "dask", "daskprs", "distributed", "numpy", "pandas", "pyarrow"}
-"""Packages that agents import for themselves."""
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SHOWN = 5
-ANY_NAME = "*"
-"""Among the names of a script: it may have others, from a module that it imports whole."""
-THREAD_SAFE = "thread_safe"
-"""The name by which a script says that several threads may call its `run` at the same time."""
 NAMELESS = "<dynamic-code>"
 """The file name that cloudpickle writes since 3.1.3; tracebacks need the true name."""
 
@@ -299,7 +291,7 @@ def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:
             msg = f"the entry script {str(path)!r} does not exist.{nearest(path, '.py', root)}"
         raise ScriptError(msg)
     path = path.resolve()
-    source = _check_source(path, elsewhere, by_path=True)
+    source = check_source(path, elsewhere=elsewhere, by_path=True)
     root = root or path.parent
     if not path.is_relative_to(root):
         outside = f"the entry script {path} does not lie in "
@@ -312,7 +304,7 @@ def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript
     relative, folder = Path(*name.split(".")), root or Path.cwd()
     for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
         if (folder / candidate).is_file():
-            source = _check_source(folder / candidate, elsewhere)
+            source = check_source(folder / candidate, elsewhere=elsewhere)
             return CheckedScript(name, folder, file=str(candidate), module=name, **source)
     try:
         installed = importlib.util.find_spec(name)
@@ -323,7 +315,7 @@ def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript
         hint = nearest((root or Path()) / relative, ".py")
         more = " Give the path of the script, or where its module is by "
         raise ScriptError(missing, *((hint,) if hint else (more, Option("source_directory"), ".")))
-    source = _check_source(Path(installed.origin), elsewhere)
+    source = check_source(Path(installed.origin), elsewhere=elsewhere)
     return CheckedScript(name, module=name, **source)
 
 
@@ -343,10 +335,10 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         raise ScriptError(msg)
     method = inspect.getattr_static(script, "run", None) if inspect.isclass(script) else None
     bound = method.__get__(object()) if isinstance(method, types.FunctionType) else run
-    _check_run(name, yields=inspect.isasyncgenfunction(run), takes_one=takes_one(bound))
+    check_run(name, yields=inspect.isasyncgenfunction(run), takes_one=takes_one(bound))
     own = OwnModules(script, root)
     pickled, digest, sources = _pickled(whole, name, own)
-    names = _names_in(getattr(inspect.unwrap(bound), "__code__", None))
+    names = names_in(getattr(inspect.unwrap(bound), "__code__", None))
     return CheckedScript(
         name,
         root,
@@ -368,143 +360,6 @@ def _functions_of(script: Any) -> frozenset[str]:
         return frozenset()
     names = (name for name in dir(script) if not name.startswith("__"))
     return frozenset(name for name in names if callable(getattr(script, name, None)))
-
-
-def _names_in(code: Any) -> frozenset[str]:
-    """Return the names in code, and in that of the functions in it."""
-    if not isinstance(code, types.CodeType):
-        return frozenset()
-    return frozenset(code.co_names).union(*map(_names_in, code.co_consts))
-
-
-def _refuse_name_of_package(path: Path, tree: ast.Module) -> None:
-    """Refuse a script that agents, or it itself, would import in place of a package."""
-    name = path.stem
-    if name in OF_AGENTS or (name in _imports(tree) and _is_elsewhere(name, path.parent)):
-        msg = (
-            f"the entry script {path} has the name of the package {name}, and `import {name}` "
-            "would import the script: its folder is the first that is searched. Rename it."
-        )
-        raise ScriptError(msg)
-
-
-def _refuse_relative_imports(path: Path, tree: ast.Module) -> None:
-    """Refuse a script by path that can only be imported as a part of its package."""
-    for node in tree.body:  # what stands in an `if` or a `try` may be meant
-        if isinstance(node, ast.ImportFrom) and node.level:
-            folder, name = path.parent.parent, f"{path.parent.name}.{path.stem}"
-            while (folder / "__init__.py").exists():
-                folder, name = folder.parent, f"{folder.name}.{name}"
-            msg = (
-                f"line {node.lineno} of the entry script {path} has a relative import, and a "
-                "script by its path is no part of a package. Give the name of its module, "
-                f"{name!r}, with "
-            )
-            raise ScriptError(msg, Option("source_directory", str(folder)), ".")
-
-
-def _imports(tree: ast.Module) -> set[str]:
-    """Return the packages that a script imports by name."""
-    found = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names):
-                found |= {one.name.partition(".")[0] for one in names}
-            case ast.ImportFrom(module=str(module), level=0):
-                found.add(module.partition(".")[0])
-    return found
-
-
-def _is_elsewhere(name: str, folder: Path) -> bool:
-    """Say whether a module of this name is built in, or lies in another folder of the path."""
-    others = [one for one in sys.path if Path(one).resolve() != folder]
-    return name in sys.builtin_module_names or PathFinder.find_spec(name, others) is not None
-
-
-def _check_source(path: Path, elsewhere: bool, *, by_path: bool = False) -> dict[str, Any]:  # noqa: FBT001
-    """Compile a script without running it, and look for its `run`; return what is in it.
-
-    A script `by_path` is imported by the name of its file, and is no part of a package.
-    """
-    tree, code = ast.Module([], []), None
-    try:
-        tree = ast.parse(path.read_bytes(), str(path))
-        code = compile(tree, str(path), "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        if not (elsewhere and isinstance(error, SyntaxError)):
-            shown = "".join(traceback.format_exception_only(error)).rstrip()
-            msg = f"the entry script cannot be compiled.\n{shown}"
-            raise ScriptError(msg) from None
-    except OSError as error:
-        msg = f"the entry script cannot be read: {error}."
-        raise ScriptError(msg) from error
-    if by_path:
-        _refuse_name_of_package(path, tree)
-        _refuse_relative_imports(path, tree)
-    if code is None:
-        return {}
-    run = _find_run(tree)
-    names = _names_in(code)
-    if any(isinstance(node, ast.alias) and node.name == ANY_NAME for node in ast.walk(tree)):
-        names |= {ANY_NAME}
-    if run is None:
-        msg = f"the entry script {path} has no function run(mini_batch)."
-        raise ScriptError(msg)
-    is_async = isinstance(run, ast.AsyncFunctionDef)
-    if isinstance(run, ast.FunctionDef | ast.AsyncFunctionDef):
-        place = f"{path}, line {run.lineno}"
-        functions = [one for one in code.co_consts if isinstance(one, types.CodeType)]
-        own = [one for one in functions if one.co_name == "run"]
-        yields = bool(own) and bool(own[-1].co_flags & inspect.CO_ASYNC_GENERATOR)
-        _check_run(place, yields=yields, takes_one=_takes_one(run.args))
-    return {"names": names, "is_async": is_async, "is_thread_safe": _is_thread_safe(tree)}
-
-
-def _is_thread_safe(tree: ast.Module) -> bool:
-    """Say whether a script has the line ``thread_safe = True``."""
-    for node in tree.body:
-        match node:
-            case ast.Assign([ast.Name(id=name)], ast.Constant(value=True)) if name == THREAD_SAFE:
-                return True
-    return False
-
-
-def _check_run(place: str, *, yields: bool, takes_one: bool) -> None:
-    if yields:
-        msg = f"{place}: run() is an async generator. Let it return all rows at once."
-        raise ScriptError(msg)
-    if not takes_one:
-        msg = (
-            f"{place}: run() must take the mini-batch as its one positional argument, or the "
-            "mini-batch and its context. Give other values by functools.partial, by a class, or to "
-            "a script by the option arguments."
-        )
-        raise ScriptError(msg)
-
-
-def _find_run(tree: ast.Module) -> ast.AST | None:
-    """Return the node that binds `run`, or one that may, such as a star import; else None."""
-    found: ast.AST | None = None
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name="run") | ast.AsyncFunctionDef(name="run"):
-                if node in tree.body:
-                    return node
-            case (
-                ast.Name(id="run", ctx=ast.Store())
-                | ast.alias(name="*")
-                | ast.alias(asname="run")
-                | ast.alias(name="run", asname=None)
-            ):
-                found = node
-    return found
-
-
-def _takes_one(arguments: ast.arguments) -> bool:
-    positional = [*arguments.posonlyargs, *arguments.args]
-    required = len(positional) - len(arguments.defaults)
-    keywords = [default for default in arguments.kw_defaults if default is None]
-    return required <= 2 and (bool(positional) or arguments.vararg is not None) and not keywords  # noqa: PLR2004
 
 
 class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is not typed

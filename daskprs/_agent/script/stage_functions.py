@@ -8,7 +8,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.child.entry_script import ScriptWithFunctions, takes_one
-from daskprs._agent.script.checked_script import ANY_NAME, CheckedScript
+from daskprs._agent.script.checked_script import CheckedScript
+from daskprs._agent.script.checked_source import ANY_NAME
 from daskprs._core.stages import name_of
 from daskprs._suggest import did_you_mean
 from daskprs.errors import Option, ScriptError

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 from daskprs._agent.protocol.messages import Outcomes
-from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
+from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase, SharedPage, new_page
 from daskprs._agent.supervision.lease_run import LeaseRun
 from daskprs._agent.supervision.slot import Slot
 from daskprs._core.columnar import ColumnBatch
@@ -107,6 +108,25 @@ def test_what_ends_between_two_leases_is_handed_back_at_once() -> None:
     second = slot.run(lease_of(2, range(0), 1))
     assert waited == [0.0, 0.0]
     assert [one.index for made in second.results for one in made.outcomes] == [0, 1, 2]
+
+
+def test_an_agent_that_ends_while_its_page_is_read_has_no_state() -> None:
+    """Another thread closes the page."""
+    slot = StandIn(Random(1))  # noqa: S311
+    slot.run(lease_of(1, range(3), None, return_when_ready=True))
+    agent: Any = slot._agent
+    fd = new_page()
+    page = SharedPage(fd)
+    os.close(fd)
+
+    def look() -> Activity:
+        activity = page.look()
+        page.close()
+        return activity
+
+    agent.page.look, agent.page.printed = look, page.printed
+    state = slot.state()
+    assert (state.place.process, state.phase, state.index) == ("", "starting", None)
 
 
 def test_an_agent_that_shuts_down_is_left_alone() -> None:

@@ -182,30 +182,25 @@ class Slot:
     def state(self) -> SlotState:
         """Return the state of the slot; may be called by any thread."""
         agent, run = self._agent, self._run
-        vacant = SlotState(Place(self._node, "", HOST), "starting", 0.0, None)
-        if agent is None:
-            return vacant
-        try:
-            activity = agent.page.look()
-        except ValueError:  # the agent has ended and its page is closed
-            return vacant
-        place = Place(self._node, agent.spec.name, HOST, agent.pid)
-        at_hand = None if run is None else run.index_of(activity)
-        size = None if run is None else run.size_of(activity)
-        printed = agent.page.printed()
-        phase = Phase.RUNNING if activity.phase is Phase.CANCELING else activity.phase
-        age_s = activity.age_s()
-        name = phase.name.lower()
-        return SlotState(place, name, age_s, at_hand, printed, size, self.counted())
+        if agent is not None:
+            with suppress(ValueError):  # the agent has ended and its page is closed
+                activity, printed = agent.page.look(), agent.page.printed()
+                place = Place(self._node, agent.spec.name, HOST, agent.pid)
+                at_hand = None if run is None else run.index_of(activity)
+                size = None if run is None else run.size_of(activity)
+                phase = Phase.RUNNING if activity.phase is Phase.CANCELING else activity.phase
+                name, age_s = phase.name.lower(), activity.age_s()
+                return SlotState(place, name, age_s, at_hand, printed, size, self.counted())
+        return SlotState(Place(self._node, "", HOST), "starting", 0.0, None)
 
     def counted(self) -> tuple[tuple[str, Amounts], ...]:
         """Return what the script has counted in the processes of the slot; any thread may ask."""
         agent = self._agent
-        try:
-            counted = () if agent is None else agent.page.counted()
-        except ValueError:  # the agent has ended and its page is closed
-            counted = ()
-        return ((agent.spec.name, counted),) if agent is not None and counted else ()
+        if agent is not None:
+            with suppress(ValueError):  # the agent has ended and its page is closed
+                if counted := agent.page.counted():
+                    return ((agent.spec.name, counted),)
+        return ()
 
     @property
     def is_staffed(self) -> bool:

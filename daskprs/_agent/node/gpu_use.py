@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from daskprs._core.lease import GpuUse
@@ -52,15 +53,9 @@ def _library_of(pid: int) -> str:
 def holds_device(pid: int) -> bool:
     """Return whether a process holds a device open."""
     folder = f"/proc/{pid}/fd"
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - names, not paths
-    except OSError:
-        return False
-    return any(DEVICE.search(_target(f"{folder}/{name}")) for name in names)
-
-
-def _target(link: str) -> str:
-    try:
-        return os.readlink(link)  # noqa: PTH115 - a text, not a path
-    except OSError:  # it has been closed meanwhile
-        return ""
+    with suppress(OSError):  # the process has ended
+        for name in os.listdir(folder):  # noqa: PTH208 - names, not paths
+            with suppress(OSError):  # it has been closed meanwhile
+                if DEVICE.search(os.readlink(f"{folder}/{name}")):  # noqa: PTH115 - a text
+                    return True
+    return False

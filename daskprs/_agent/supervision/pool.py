@@ -153,17 +153,21 @@ class AgentPool:
         """
         events: list[AgentEvent] = []
         threads = []
+
+        def stop(slot: Slot) -> None:
+            events.extend(slot.stop())
+
         self.hosted.interrupt()
         slots = [*self.hosted.slots(), *self._slots.values()]
         for slot in slots[:-1]:
-            thread = threading.Thread(target=_stop, args=(slot, events), name="daskprs-stop")
+            thread = threading.Thread(target=stop, args=(slot,), name="daskprs-stop")
             try:
                 thread.start()
                 threads.append(thread)
             except RuntimeError:  # no more threads: this one waits for the agent
-                _stop(slot, events)
+                stop(slot)
         for slot in slots[-1:]:
-            _stop(slot, events)
+            stop(slot)
         for thread in threads:
             thread.join()
         return (*self.hosted.taken_events(), *events)
@@ -271,10 +275,6 @@ class AgentPool:
         if self.permits is not None:
             self.permits.admit(agent)
         return agent
-
-
-def _stop(slot: Slot, events: list[AgentEvent]) -> None:
-    events.extend(slot.stop())
 
 
 _living: weakref.WeakSet[AgentPool] = weakref.WeakSet()

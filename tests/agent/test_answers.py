@@ -116,6 +116,7 @@ def columns(**wrong: Any) -> list[list[Any]]:
         forged("Outcomes", 3, columns(usage=[["a", 1.0]] * 2), "", "", None, payload=b"abc"),
         forged("Outcomes", 3, columns(usage=[["a" * 65, 1.0]]), "", "", None, payload=b"abc"),
         forged("Outcomes", 3, columns(status=["RUN_DONE"]), "", "", None, payload=b"abc"),
+        forged("Outcomes", 3, columns(columns=""), "", "", None, payload=b"abc"),
         forged("Outcomes", 3, columns(index=-1), "", "", None, payload=b"abc"),
         forged("Outcomes", 3, columns(total=2**63), "", "", None, payload=b"abc"),
         forged("Outcomes", 3, columns(text=[-3, 9, None]), "", "", None),

@@ -256,10 +256,9 @@ def _end(name: str, values: Any) -> PiecesEnd:
     return end
 
 
-def _names(name: str, column: tuple[Any, ...]) -> tuple[tuple[str, ...] | None, ...]:
-    for one in column if any(column) else ():
-        _check(one is None or (type(one) is tuple and {*map(type, one)} <= {str}), name)
-    return column
+def _names(name: str, names: Any) -> tuple[str, ...]:
+    _check(type(names) is tuple and {*map(type, names)} <= {str}, name)
+    return tuple(names)
 
 
 def _failed_rows(name: str, values: Any) -> FailedRows:
@@ -295,15 +294,13 @@ def _counts(name: str, column: tuple[Any, ...]) -> tuple[int | None, ...]:
     return column
 
 
-def _amounts(name: str, column: tuple[Any, ...]) -> tuple[Any, ...]:
-    for one in column if column.count(None) < len(column) else ():
-        if one is not None:
-            _check(type(one) is tuple and 0 < len(one) <= MOST_COUNTED, name)
-            names, amounts = zip(*one, strict=True)
-            _check({*map(type, names)} == {str} and len({*names}) == len(names), name)
-            _check(max(map(len, names)) <= NAME_BYTES, name)
-            _check(min(_seconds(name, amounts)) >= 0, name)
-    return column
+def _amounts(name: str, counted: Any) -> tuple[Any, ...]:
+    _check(type(counted) is tuple and 0 < len(counted) <= MOST_COUNTED, name)
+    names, amounts = zip(*counted, strict=True)
+    _check({*map(type, names)} == {str} and len({*names}) == len(names), name)
+    _check(max(map(len, names)) <= NAME_BYTES, name)
+    _check(min(_seconds(name, amounts)) >= 0, name)
+    return tuple(counted)
 
 
 _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
@@ -319,8 +316,8 @@ _COLUMNS: dict[str, Callable[[str, tuple[Any, ...]], Sequence[Any]]] = {
     "pieces": _where_given(_end),
     "failed_rows": _where_given(_failed_rows),
     **dict.fromkeys(("stage_process", "stage_node"), _no_process),
-    "columns": _names,
+    "columns": _where_given(_names),
     "failed_before": _counts,
-    "usage": _amounts,
+    "usage": _where_given(_amounts),
     "wait_s": _waits,
 }

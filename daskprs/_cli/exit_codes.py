@@ -19,7 +19,12 @@ from daskprs._job.flags import flagged
 from daskprs._options.rules import removed_directory
 from daskprs._system.interrupts import Terminated, sigterm_handler
 from daskprs._system.scarcity import explain
-from daskprs._system.standard_streams import drop_stdout, drop_unwritten, to_stderr
+from daskprs._system.standard_streams import (
+    drop_stdout,
+    drop_unwritten,
+    to_stderr,
+    without_escapes,
+)
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,
@@ -56,7 +61,7 @@ def show(result: object) -> None:
 def echo(text: str) -> None:
     """Show on stdout what the command is for; the command ends where that cannot be written."""
     try:
-        click.echo(text)
+        click.echo(without_escapes(text))
     except BrokenPipeError:  # such as `| head`, which has read enough
         sys.exit(EXIT_NO_READER)
     except OSError as error:
@@ -66,7 +71,7 @@ def echo(text: str) -> None:
 def echo_result(text: str) -> None:
     """Show on stdout what has come of work that is done, whether or not that can be written."""
     try:
-        click.echo(text)
+        click.echo(without_escapes(text))
     except OSError as error:
         to_stderr(f"daskprs: stdout cannot be written: {error}. Nothing else has failed.")
         drop_stdout()  # the next lines would fail, too, and each would say so

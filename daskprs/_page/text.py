@@ -8,7 +8,7 @@ import numpy as np
 
 from daskprs._page.process_rows import shares_of
 from daskprs._page.tables import causes, cut, figures_of, nodes, short, shown, slowest
-from daskprs._report.humanize import without_escapes
+from daskprs._system.standard_streams import without_escapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,17 +12,11 @@ if TYPE_CHECKING:
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 KB, MB = 1 << 10, 1 << 20
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[^\[]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def used(amounts: Amounts) -> str:
     """Return amounts for people: ``12,345 tokens_in, 0.5 dollars``."""
     return ", ".join(f"{plain(round(amount, 6)):,} {name}" for name, amount in amounts)
-
-
-def without_escapes(text: str) -> str:
-    """Return text without what would move the cursor of a terminal, or change its colors."""
-    return _ESCAPES.sub("", text)
 
 
 def counted(count: int, noun: str) -> str:

@@ -25,6 +25,7 @@ from daskprs._report.humanize import Stamps, counted, duration, rough_range, use
 from daskprs._report.log_files import LogWriter
 from daskprs._report.progress_text import now_text
 from daskprs._system.atomic_file import write_text
+from daskprs._system.standard_streams import without_escapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -247,7 +248,7 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"What failed, why, and how to run it again: {ended.why_by}")
     if ending.status is not JobStatus.COMPLETED:
         lines += _next_steps(ended, folder)
-    return "\n".join(lines)
+    return without_escapes("\n".join(lines))  # names of files may have any characters
 
 
 def _bad_places(standing: Progress) -> Iterator[str]:

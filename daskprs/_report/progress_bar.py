@@ -22,7 +22,7 @@ from daskprs._core.tracebacks import deepest_line
 from daskprs._report.evidence import evidence
 from daskprs._report.notebook import NotebookDisplay, in_notebook
 from daskprs._report.progress_text import progress_text
-from daskprs._system.standard_streams import is_terminal
+from daskprs._system.standard_streams import is_terminal, without_escapes
 
 if TYPE_CHECKING:
     from daskprs._core.events import Event, Place
@@ -99,15 +99,19 @@ class ProgressBar:
             case AgentChanged(place, InitFailed(failure=failure)):
                 self._first_error(failure, "import or init()", place)
             case MessageLogged(level, message) if level in SHOWN_LEVELS:
-                self._display.say(message if level == "notice" else f"{level}: {message}")
+                self._say(message if level == "notice" else f"{level}: {message}")
             case AdviceGiven(text):
-                self._display.say(text)
+                self._say(text)
             case JobStarted(recovered=recovered) if recovered:
-                self._display.say("resumed: what an earlier run has committed is not run again")
+                self._say("resumed: what an earlier run has committed is not run again")
 
     def close(self) -> None:
         """Finish the display."""
         self._display.end(self._watch.view())
+
+    def _say(self, text: str) -> None:
+        """Show a permanent line; the names of files may have escapes, too."""
+        self._display.say(without_escapes(text))
 
     def _attempt_failed(self, event: AttemptFailed, failure: Failure) -> None:
         mini_batch, outcome = event.mini_batch, event.outcome
@@ -124,7 +128,7 @@ class ProgressBar:
         told = f"first error: {error}\n"
         if line and line not in str(error):
             told += f"  at {line}\n"
-        self._display.say(f"{told}  in {where}; {seen}")
+        self._say(f"{told}  in {where}; {seen}")
 
 
 class Terminal:

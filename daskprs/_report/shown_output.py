@@ -15,8 +15,8 @@ from daskprs._core.events import (
 from daskprs._core.lease import AgentExited, AgentReady
 from daskprs._core.outcomes import PRINTED_SOMEWHERE
 from daskprs._report.evidence import NO_PROCESS
-from daskprs._report.humanize import without_escapes
 from daskprs._system.log_cap import read_part
+from daskprs._system.standard_streams import without_escapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

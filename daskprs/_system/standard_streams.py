@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[^\[]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def without_escapes(text: str) -> str:
+    """Return text without what would move the cursor of a terminal, or change its colors."""
+    return _ESCAPES.sub("", text)
+
 
 def to_stderr(line: str) -> None:
     """Show a line; the work goes on where stderr is closed or cannot be written."""
     if sys.stderr is not None:  # Python's value for a stream that was closed before the start
         with suppress(OSError, ValueError):  # it was closed since, or cannot write a letter
-            sys.stderr.write(f"{line}\n")
+            sys.stderr.write(f"{without_escapes(line)}\n")
             sys.stderr.flush()
 
 

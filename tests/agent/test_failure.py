@@ -25,7 +25,13 @@ from daskprs._agent.child.file_at_hand import hint_at_file
 from daskprs._agent.child.forked_contexts import hint_at_spawn
 from daskprs._agent.child.missing_keys import hint_at_columns, hint_at_variable
 from daskprs._agent.child.pandas_changes import hint_at_pandas
-from daskprs._agent.foreign.raised import RaisedElsewhere, message_of, printed, record_of
+from daskprs._agent.foreign.raised import (
+    RaisedElsewhere,
+    links_of,
+    message_of,
+    printed,
+    record_of,
+)
 from daskprs._agent.protocol.messages import ScriptSpec, SourceText
 from tests.support.versions import of_pandas_3
 
@@ -53,6 +59,17 @@ def test_the_import_of_a_script_begins_with_a_line_of_it(tmp_path: Path) -> None
 def in_a_group(error: Exception) -> ExceptionGroup[Exception]:
     """Return an error as one of several."""
     return ExceptionGroup("two of them", [KeyError("a"), error])
+
+
+def test_a_long_message_is_cut_before_it_is_searched() -> None:
+    """Some fifty megabytes, searched for many words, took longer than the mini-batch."""
+    cause = ValueError("at first " + "a" * 1_000_000 + " at last")
+    error = KeyError("b")
+    error.__cause__ = cause
+    _, (_, _, text) = links_of(error)
+    assert len(text) < 10_100
+    assert text.startswith("at first")
+    assert text.endswith("at last")
 
 
 class AcceleratorError(RuntimeError):

@@ -103,6 +103,23 @@ def test_a_script_leaves_the_process_as_it_was(tmp_path: Path, fails: str) -> No
         assert sys.modules.get(name) is modules.get(name)
 
 
+def test_the_message_of_a_job_is_short_and_no_terminal_obeys_it(tmp_path: Path) -> None:
+    """The traceback below it does not have the whole message again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "def run(rows):\n    raise ValueError('\\x1b[31mred\\x1b[0m ' + 'many lines\\n' * 10_000)\n"
+    )
+    file = tmp_path / "\x1b[31mred.bin"
+    file.touch()
+    with pytest.raises(ParallelRunFailed) as caught:
+        _inline([file], script, mini_batch_size=1, run_max_try=1, job_dir=tmp_path / "job")
+    message = str(caught.value)
+    assert "red.bin" in message
+    assert "\x1b" not in message
+    assert "ValueError: red many lines" in message
+    assert len(message) < 15_000
+
+
 def test_each_job_imports_the_script_anew(tmp_path: Path) -> None:
     """A module of the caller's under the same name is neither used nor lost."""
     for one in (1, 2, 3):

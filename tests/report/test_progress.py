@@ -69,6 +69,15 @@ def test_the_first_error_is_told_at_once_and_only_the_first(folder: JobFolder) -
     assert second == f"  in mini-batch 3 (rows 3-4), attempt 1; full traceback: {log}"
 
 
+def test_a_terminal_obeys_nothing_that_is_told(folder: JobFolder) -> None:
+    """Names of files, which stand in errors and warnings, may have any characters."""
+    red = "\x1b[31mred\x1b[0m\x9b2J"
+    events = (attempt(3, BAD._replace(message=red)), MessageLogged("warning", red))
+    first, _, warning = lines_of(folder, *events)
+    assert first == "daskprs: first error: ValueError: red2J"
+    assert warning == "daskprs: warning: red2J"
+
+
 def test_a_death_has_no_traceback_but_what_the_process_said_last(folder: JobFolder) -> None:
     """An error that never came up is not looked for; one without words ends in no colon."""
     _, where, _ = lines_of(folder, attempt(3, Failure("PROCESS_DIED", "it did")), job_ended())

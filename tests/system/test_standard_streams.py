@@ -48,14 +48,15 @@ def test_stderr_drops_what_it_cannot_write_and_goes_on(monkeypatch: pytest.Monke
 
 
 def test_stderr_writes_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line at once; text that has no encoding is escaped."""
+    """Each line at once; text that has no encoding is escaped, and a terminal obeys none."""
     log = tmp_path / "log"
     with log.open("w", errors="backslashreplace", encoding="ascii") as file:
         monkeypatch.setattr(sys, "stderr", file)
         monkeypatch.setattr(sys, "__stderr__", file)
         provide_streams()
         to_stderr("größer")
-        assert log.read_text() == "gr\\xf6\\xdfer\n"
+        to_stderr("\x1b]0;title\x07\x1b[31mred\x1b[0m")
+        assert log.read_text() == "gr\\xf6\\xdfer\n0;titlered\n"
 
 
 def test_a_stream_of_another_program_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,19 @@ from daskprs._agent.child.forked_contexts import hint_at_spawn
 from daskprs._agent.child.missing_keys import hint_at_columns, hint_at_variable
 from daskprs._agent.child.package_folders import hint_at_packages
 from daskprs._agent.child.pandas_changes import hint_at_pandas
-from daskprs._agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
+from daskprs._agent.foreign.raised import (
+    MESSAGE_CHARS,
+    RaisedElsewhere,
+    links_of,
+    message_of,
+    printed,
+    shortened,
+)
 from daskprs._core.outcomes import Failure
 from daskprs._core.tracebacks import library_of
 from daskprs._system.masks import masked
 from daskprs._system.scarcity import explain
+from daskprs._system.standard_streams import without_escapes
 from daskprs.errors import OURS, AgentError, LoadError, ReturnTypeError
 
 if TYPE_CHECKING:
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import JobSpec
 
-MESSAGE_CHARS = 10_000
 TRACEBACK_CHARS = 100_000
 OF_ITEM_CHARS = 8_000
 """Length of a traceback where any item may have one of its own: a thousand of them go to the driver
@@ -66,14 +73,15 @@ def failure_of(
     """Return an exception as data; `files` are those of the mini-batch.
 
     Frames of daskprs above the script's own are cut away, and paths in the snapshot are shown as
-    the paths that it was taken from. Secrets are masked before a long text is cut.
+    the paths that it was taken from. Secrets are masked before a long text is cut, and what a
+    terminal would obey is left out.
     """
     mask = job.mask.text
     most = OF_ITEM_CHARS if job.limits.isolates else TRACEBACK_CHARS
     if isinstance(error, LoadError) and error.origin is not None:
         kind, message, text = error.origin
-        text = _shortened(mask(text), most)
-        return Failure(kind, _shortened(mask(message), MESSAGE_CHARS), text, retryable=False)
+        text = _shown(mask(text), most)
+        return Failure(kind, _shown(mask(message), MESSAGE_CHARS), text, retryable=False)
     if isinstance(error, RaisedElsewhere):
         kind, text = error.kind, error.text
     else:
@@ -88,16 +96,18 @@ def failure_of(
     here = _limit(error), hint_at_terminal(error, job, mini_batch)
     of_data = hint_at_columns(error), hint_at_file(error, files), hint_at_variable(error)
     hints = (*here, *of_data, hint_at_pandas(error), *of_script)
-    message = _shortened(mask(message_of(error)), MESSAGE_CHARS)
+    whole = mask(message_of(error))
+    message = _shown(whole, MESSAGE_CHARS)
+    # The driver shows a traceback without its message, which it has to recognize.
+    text = _shown(mask(text).replace(whole, message), most)
     for one in filter(None, hints):
         message += f"{'' if message.endswith('.') else '.'} {mask(one)}"
-    text = _shortened(mask(text), most)
     return Failure(kind, message, text, retryable, fatal=retryable and is_fatal(error))
 
 
 def reason_of(text: str) -> str:
     """Return what a script says of a failed item, as it is kept."""
-    return _shortened(masked(text), REASON_CHARS)
+    return _shown(masked(text), REASON_CHARS)
 
 
 def may_pass(error: BaseException) -> bool:
@@ -140,8 +150,5 @@ def _limit(error: BaseException) -> str:
         return ""
 
 
-def _shortened(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n… {len(text) - limit} characters left out …\n{text[-half:]}"
+def _shown(text: str, limit: int) -> str:
+    return without_escapes(shortened(text, limit))

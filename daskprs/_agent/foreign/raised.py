@@ -18,6 +18,8 @@ FAILED_IN = "daskprs failed in this process: "
 """The beginning of the line in the stderr log that has the error of our own code."""
 EXIT_BROKEN = 70
 """The code of a process of a script in which our own code has failed (``EX_SOFTWARE``)."""
+MESSAGE_CHARS = 10_000
+"""Length of a message that goes to the driver, or is searched for the cause of an error."""
 OF_IMPORTS = "<frozen importlib"
 """The beginning of the names of the files of Python's import."""
 _Group: Any = getattr(builtins, "BaseExceptionGroup", ())
@@ -66,6 +68,14 @@ def message_of(error: BaseException) -> str:
     except BaseException as second:  # noqa: BLE001 - a person's __str__ may raise anything
         text = f"<str() of the error raised {type(second).__name__}>"
     return text
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a text without its middle if it is longer than the limit."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… {len(text) - limit} characters left out …\n{text[-half:]}"
 
 
 def broken_text(error: BaseException) -> bytes:
@@ -133,7 +143,8 @@ def links_of(error: BaseException) -> Iterator[Link]:
         return
     for one in _with_causes(error):
         names = " ".join(cls.__qualname__ for cls in type(one).__mro__)
-        yield names, one.errno if isinstance(one, OSError) else None, message_of(one)
+        text = shortened(message_of(one), MESSAGE_CHARS)
+        yield names, one.errno if isinstance(one, OSError) else None, text
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

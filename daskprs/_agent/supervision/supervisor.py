@@ -35,6 +35,7 @@ from daskprs._core.outcomes import (
 from daskprs._core.tracebacks import deepest_line
 from daskprs._system.log_cap import punch
 from daskprs._system.memory import megabytes
+from daskprs._system.standard_streams import without_escapes
 from daskprs.errors import OURS, AgentError
 
 if TYPE_CHECKING:
@@ -412,7 +413,7 @@ class Supervisor:
         else:
             place = f" in {line}" if (line := deepest_line(stacks)) else ""
             failure = Failure("PROCESS_DIED", f"{exits} {when}: {meaning_of(returncode)}{place}.")
-        tail = log[-TAIL_CHARS:].strip()
+        tail = without_escapes(log[-TAIL_CHARS:]).strip()
         message = f"{failure.message} Its stderr ends with:\n{tail}" if tail else failure.message
         text = f"{stacks}{failure.kind}: {message}\n" if stacks else ""
         return failure._replace(message=message, traceback=text)

@@ -13,14 +13,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from daskprs import _plugins
-from daskprs._cli.exit_codes import every_end, show
+from daskprs._cli.exit_codes import CODES, every_end, show
 from daskprs._folders.job_folder import JobFolder
 from daskprs._job.flags import flagged
 from daskprs._job.frontend import Surface, command_to_resume
 from daskprs._system.linux import die_with_parent
 from daskprs._system.seal import SealKey
 from daskprs._system.standard_streams import provide_streams
-from daskprs.errors import JobFolderLocked
+from daskprs.errors import (
+    JobFolderLocked,
+    ParallelRunCanceled,
+    ParallelRunFailed,
+    ParallelRunInterrupted,
+)
 
 if TYPE_CHECKING:
     from daskprs._job.result import ParallelRunResult
@@ -62,4 +67,11 @@ if __name__ == "__main__":
     provide_streams()
     with every_end():
         drive = drive_detached if kind == "detached" else _plugins.own_part("drivers", kind)
-        show(drive(path, json.loads(sys.stdin.buffer.read() or b"{}")))
+        try:
+            result = drive(path, json.loads(sys.stdin.buffer.read() or b"{}"))
+        except (ParallelRunFailed, ParallelRunInterrupted, ParallelRunCanceled) as end:
+            if kind != "detached" or not JobFolder(path).job_result.exists():
+                raise
+            sys.exit(CODES[type(end)])
+        if kind != "detached":  # its end is in the folder, and `attach` shows it
+            show(result)

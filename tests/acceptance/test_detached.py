@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import dask
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from distributed import Client, Event, LocalCluster
 
 import daskprs
 from daskprs import OptionError, ParallelRunCanceled, ParallelRunFailed
+from daskprs._cli import main
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import locked
 from daskprs._folders.rows_seal import clusters_key
@@ -133,6 +135,7 @@ def test_the_death_of_the_worker_that_carries_the_driver_moves_it(home: Path, ad
     )
     assert attached.returncode == 0, attached.stderr
     assert "<daskprs job Completed>" in attached.stdout
+    assert "<daskprs job Completed>" not in attached.stderr
     assert "resumed" in attached.stderr
     assert (home / "out" / "parallel_run_step.txt").read_text() == WHOLE
     assert state_of(job).runs == 2
@@ -218,6 +221,9 @@ def test_a_failure_is_raised_where_it_is_waited_for(home: Path, address: str) ->
         daskprs.attach(result.job_dir, WAIT_S)
     assert caught.value.result is not None
     assert caught.value.result.status == "Failed"
+    attached = CliRunner().invoke(main, ["attach", str(result.job_dir)])
+    assert attached.exit_code == 42
+    assert attached.stderr.count(str(caught.value).rstrip()) == 1, attached.stderr
 
 
 @pytest.mark.long

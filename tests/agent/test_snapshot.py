@@ -12,6 +12,7 @@ import pytest
 
 from daskprs._agent.node.environment import agent_environment, system_arguments, usable_cores
 from daskprs._agent.script import snapshot
+from daskprs._agent.script.checked_script import check_script
 from daskprs._agent.script.snapshot import (
     IgnoreRules,
     content_hash,
@@ -168,6 +169,19 @@ def test_an_unreadable_file_beside_the_script_is_refused(tmp_path: Path, name: s
     unreadable.chmod(0o700)
     assert done.stdout.startswith(f"source_directory={str(tmp_path)!r}: {unreadable}"), done.stdout
     assert "cannot be read: Permission denied. Make it readable, or list it in a" in done.stdout
+
+
+def test_a_file_that_goes_before_it_is_copied_is_named(tmp_path: Path) -> None:
+    """Such as one that an editor writes beside the script."""
+    for name in ("score.py", "score.py.swp"):
+        (tmp_path / name).write_text("def run(mini_batch):\n    return []\n")
+    script = check_script(tmp_path / "score.py", None)
+    script.look(exclude=())
+    (tmp_path / "score.py.swp").unlink()
+    with pytest.raises(ScriptError, match=r"score.py.swp has gone while the folder was copied"):
+        script.travel(tmp_path / "snapshots")
+    with pytest.raises(ScriptError, match=r"score.py.swp has gone while the folder was copied"):
+        script.packed()
 
 
 def test_a_snapshot_is_named_by_its_content(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import platform
 import re
 import sys
 import types
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ from daskprs._suggest import nearest
 from daskprs.errors import Option, ScriptError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from daskprs._agent.protocol.messages import LinkedFile, PackageFolder
 
@@ -108,14 +109,27 @@ class CheckedScript:
         self._set_aside = {path for path in self.inputs if not _is_importable(path)} - around
         data |= self._set_aside
         try:
-            self._files = source_files(self.root, {*exclude, *data})
-            self._digests = digests_of(self.root, self._files)
-            self._linked = linked_files(self.root, self._files)
+            with self._without_change():
+                self._files = source_files(self.root, {*exclude, *data})
+                self._digests = digests_of(self.root, self._files)
+                self._linked = linked_files(self.root, self._files)
         except OSError as error:
             raise ScriptError(
                 Option("source_directory", str(self.root)),
                 f": {error.filename} cannot be read: {error.strerror}. Make it readable, or list "
                 "it in a .amlignore file.",
+            ) from error
+
+    @contextmanager
+    def _without_change(self) -> Iterator[None]:
+        """Refuse a source directory from which a file goes while it is read."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise ScriptError(
+                Option("source_directory", str(self.root)),
+                f": {error.filename} has gone while the folder was copied. Call again, or list "
+                "such files in a .amlignore file.",
             ) from error
 
     def fingerprint(self) -> dict[str, Any]:
@@ -140,7 +154,8 @@ class CheckedScript:
             return self.at(None)
         places = {file.path: f"{self._digests[file.path]} {file.place}" for file in self._linked}
         digest = content_hash(self._digests | places)
-        return self.at(copy_snapshot(self.root, self._files, folder, digest, self._linked))
+        with self._without_change():
+            return self.at(copy_snapshot(self.root, self._files, folder, digest, self._linked))
 
     def packed(self) -> bytes:
         """Return an archive of the source directory (after `look`); empty without one.
@@ -150,7 +165,8 @@ class CheckedScript:
         if self.root is None:
             return b""
         linked = {file.path for file in self._left_out()}
-        return archive_of(self.root, (path for path in self._files if path not in linked))
+        with self._without_change():
+            return archive_of(self.root, (path for path in self._files if path not in linked))
 
     def unpacked(self, archive: bytes, folder: Path) -> Path:
         """Return the source directory out of its archive, below a folder of this node.

@@ -194,8 +194,12 @@ def made_folder(target: Path, fill: Callable[[Path], None]) -> Path:
         return target
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     part.mkdir(parents=True)
-    fill(part)
-    keep_private(part)
+    try:
+        fill(part)
+        keep_private(part)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
     try:
         part.rename(target)
     except OSError:  # another driver was first

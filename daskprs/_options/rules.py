@@ -18,7 +18,7 @@ from daskprs._core.rate_limit import OF_RATE_LIMITS, RateLimit
 from daskprs._inputs.source.sizes import parse_bytes
 from daskprs._system.hidden_values import HiddenValues
 from daskprs._system.interpreter import NoInterpreter, interpreter_at
-from daskprs.errors import JobFolderError, Option, OptionError, UsageError
+from daskprs.errors import JobFolderError, Option, OptionError, UsageError, class_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -31,8 +31,11 @@ PARTS = ("script", "input", "options")
 
 
 def refused(name: str, value: Any, rule: str) -> OptionError:
-    """Return the error that names the option, the rule and the value."""
-    return OptionError(f"{Option(name, value)}: must be {rule}.")
+    """Return the error that names the option, the rule and the value; of a frame only its class."""
+    given = f"{Option(name, value)}"
+    if "\n" in given:
+        given = f"{Option(name)}, a {class_name(type(value))}"
+    return OptionError(f"{given}: must be {rule}.")
 
 
 def check_folder(name: str, folder: Any) -> None:

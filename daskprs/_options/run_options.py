@@ -308,9 +308,9 @@ class RunOptions:
         A function of the script, likewise: it gets what `run` returned, and returns the rows, in
         the processes of `preprocess`.
     preprocess_processes
-        The number of processes on each node for `preprocess` and `postprocess`. Default: the usable
-        cores, without one for each agent process; on a node without a GPU that runs `preprocess`
-        for others, the threads of its Dask workers.
+        The number of processes on each node for `preprocess` and `postprocess`: up to 1,000.
+        Default: the usable cores, without one for each agent process; on a node without a GPU that
+        runs `preprocess` for others, the threads of its Dask workers.
     concurrency_per_process
         The number of mini-batches that a process works on at the same time, where `run` is an
         ``async def``, or the script has the line ``thread_safe = True``: up to 1,000. It is for
@@ -579,7 +579,7 @@ class RunOptions:
         None, PROCESSES, check_function, is_site_default=False
     )
     preprocess_processes: int | None = option(
-        None, PROCESSES, check_number(1), changes_results=False, is_site_default=False
+        None, PROCESSES, check_number(1, 1000), changes_results=False, is_site_default=False
     )
     concurrency_per_process: int | None = option(
         None, PROCESSES, check_number(1, MOST_AT_ONCE), changes_results=False, is_site_default=False

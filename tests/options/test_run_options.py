@@ -57,6 +57,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("preprocess", "of images"),
     ("postprocess", 3),
     ("preprocess_processes", 0),
+    ("preprocess_processes", 1001),
     ("concurrency_per_process", 0),
     ("report", "sometimes"),
     ("concurrency_per_process", 1001),

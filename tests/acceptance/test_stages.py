@@ -311,6 +311,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        ({"preprocess": "os"}, "has no function of that name"),
         ({"preprocess": "decoed"}, "has no function of that name. Did you mean decode"),
         ({"preprocess": "not a name"}, "the name of a function of the script, or a function"),
         ({"preprocess": len}, "given as a function, and the script is a file"),

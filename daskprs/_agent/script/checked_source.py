@@ -44,7 +44,7 @@ def check_source(path: Path, *, elsewhere: bool, by_path: bool = False) -> dict[
     if code is None:
         return {}
     run = _find_run(tree)
-    names = names_in(code)
+    names = names_in(code) - _modules(tree)
     if any(isinstance(node, ast.alias) and node.name == ANY_NAME for node in ast.walk(tree)):
         names |= {ANY_NAME}
     if run is None:
@@ -58,6 +58,20 @@ def check_source(path: Path, *, elsewhere: bool, by_path: bool = False) -> dict[
         yields = bool(own) and bool(own[-1].co_flags & inspect.CO_ASYNC_GENERATOR)
         check_run(place, yields=yields, takes_one=_takes_one(run.args))
     return {"names": names, "is_async": is_async, "is_thread_safe": _is_thread_safe(tree)}
+
+
+def _modules(tree: ast.Module) -> set[str]:
+    """Return the names that a script gives to modules, and to nothing else."""
+    modules, others = set[str](), set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(aliases):
+                modules |= {one.asname or one.name.partition(".")[0] for one in aliases}
+            case ast.ImportFrom(names=aliases):
+                others |= {one.asname or one.name for one in aliases}
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(name, ast.Store()):
+                others.add(name)
+    return modules - others
 
 
 def _is_thread_safe(tree: ast.Module) -> bool:

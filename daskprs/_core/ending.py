@@ -94,6 +94,8 @@ class Ending(NamedTuple):
     errors: Errors | None = None
     again: OptionValues = ()
     """As `Interrupt.again`."""
+    has_rest: bool = False
+    """Whether the output is published, beside files of an earlier one."""
 
     @property
     def to_mend(self) -> str:

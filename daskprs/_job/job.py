@@ -330,6 +330,7 @@ class Job:
             ending = _ended(ledger, reason)
         if self._done:  # a second Ctrl-C does not undo the published output
             ending = Ending(JobStatus.COMPLETED)
+        ending = ending._replace(has_rest=call.remote is not None and call.remote.has_rest)
         return self._settle(ending, ledger, store, listeners)
 
     def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:

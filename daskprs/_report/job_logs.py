@@ -273,7 +273,8 @@ def _next_steps(ended: JobEnded, folder: JobFolder) -> Iterator[str]:
             f"{folder.attempts}. A resume keeps what they returned: raise error_threshold to "
             "accept it, or run a mended script in a new job folder."
         )
-    yield f"Nothing was published. {_to_go_on(ended.ending)}: {ended.go_on_by}"
+    nothing = "" if ended.ending.has_rest else "Nothing was published. "
+    yield f"{nothing}{_to_go_on(ended.ending)}: {ended.go_on_by}"
     if ended.go_on_mended_by:
         yield f"To go on with a mended {ended.ending.to_mend}: {ended.go_on_mended_by}"
 

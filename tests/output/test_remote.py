@@ -6,10 +6,12 @@ import json
 from typing import TYPE_CHECKING
 
 import fsspec
+import pandas as pd
 import pytest
 
+import daskprs
 from daskprs._output.publish.remote import RemoteOutput, RemoteParts
-from daskprs.errors import OutputError
+from daskprs.errors import OutputError, ParallelRunFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,6 +197,36 @@ def test_a_data_set_is_not_done_while_files_of_the_one_it_replaces_stay(
     assert not remote.done
     remote.publish(new, record, overwrite=False)
     assert (remote.done, contents(url)) == (True, [])
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_job_that_cannot_remove_the_earlier_data_set_has_published_its_own(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message does not say that nothing was published."""
+    (tmp_path / "same.py").write_text("def run(rows):\n    return rows\n")
+
+    def denies(*_: object) -> None:
+        raise PermissionError("Access Denied")
+
+    def job(name: str) -> None:
+        daskprs.parallel_run(
+            pd.DataFrame({"a": [1]}),
+            tmp_path / "same.py",
+            job_dir=tmp_path / name,
+            output_dir=url,
+            output_format="parquet",
+            overwrite=True,
+            progress=False,
+        )
+
+    job("first")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(fsspec.core.url_to_fs(url)[0]), "rm_file", denies)
+        with pytest.raises(ParallelRunFailed, match="the files of an earlier data set") as caught:
+            job("second")
+    assert "To go on, with the same script" in str(caught.value)
+    assert "Nothing was published" not in str(caught.value)
 
 
 def test_a_data_set_of_somebody_else_is_refused_until_it_may_be_replaced(

@@ -45,6 +45,8 @@ class RemoteOutput:
         """The URL of the output file."""
         self.done = name is None
         """Whether the file is in place."""
+        self.has_rest = False
+        """Whether the new data set is in place, beside files of an earlier one."""
         self.complaint = ""
         """The problem, if any, that did not keep the file from its place."""
         self.how_far = ""
@@ -229,8 +231,9 @@ class RemoteParts(RemoteOutput):
                 self.how_far = f"{done:,} of {len(missing):,} files"
                 self._put(made / name, name)
             self._put(made / MANIFEST, MANIFEST)
+        self.has_rest = True
         self._remove(there.keys() - sizes.keys() - {MANIFEST})
-        self.done = True
+        self.done, self.has_rest = True, False
         if self._uploads is not None:
             self.complaint = self._uploads.tidy_up(sizes) or self.complaint
 

@@ -12,7 +12,7 @@ from daskprs import __version__, _plugins
 from daskprs._cli.as_json import JSON, show_json
 from daskprs._cli.clean import clean
 from daskprs._cli.debug_commands import debug, replay
-from daskprs._cli.exit_codes import echo, every_end, show
+from daskprs._cli.exit_codes import echo, every_end, exit_unwritten, show
 from daskprs._cli.job_commands import FOLDER_COMMANDS
 from daskprs._cli.options import (
     CONTEXT,
@@ -80,6 +80,13 @@ class Commands(PluginCommands):
         """Begin the program, also that of ``dask prs``: even a mistake in its words is shown."""
         provide_streams()
         return super().make_context(*given, **more)
+
+    def main(self, *given: Any, **more: Any) -> Any:
+        """Run the program; where stdout cannot be written, `--help` ends as a command does."""
+        try:
+            return super().main(*given, **more)
+        except OSError as error:  # `every_end` catches those of a command
+            exit_unwritten(error)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the whole first sentence of each command, over several lines if need be."""

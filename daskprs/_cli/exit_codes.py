@@ -65,7 +65,13 @@ def echo(text: str) -> None:
     except BrokenPipeError:  # such as `| head`, which has read enough
         sys.exit(EXIT_NO_READER)
     except OSError as error:
-        _exit(EXIT_UNWRITTEN, f"daskprs: stdout cannot be written: {error}.")
+        exit_unwritten(error)
+
+
+def exit_unwritten(error: OSError) -> NoReturn:
+    """End a command that has no other end than what it writes to stdout."""
+    drop_unwritten()
+    _exit(EXIT_UNWRITTEN, f"daskprs: stdout cannot be written: {error}.")
 
 
 def echo_result(text: str) -> None:

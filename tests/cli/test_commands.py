@@ -95,6 +95,23 @@ def test_the_exit_code_of_a_job_does_not_depend_on_its_streams(
     assert done.returncode == code
 
 
+@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("--version",)])
+def test_help_that_nobody_can_read_ends_in_a_line(words: tuple[str, ...]) -> None:
+    """As a command whose product cannot be written."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "daskprs", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=150,
+        )
+    assert done.returncode == 74
+    said = "daskprs: stdout cannot be written: [Errno 28] No space left on device.\n"
+    assert done.stderr == said
+
+
 @pytest.mark.parametrize("start_method", mostly_long(["fork", "inline"], suite=["inline"]))
 def test_a_job_runs_without_streams(work: Path, start_method: str) -> None:
     """A caller may have closed all three."""

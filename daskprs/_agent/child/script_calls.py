@@ -33,7 +33,7 @@ from daskprs._output.rows.blocks import is_small, is_stream
 from daskprs._output.rows.format_result import RowWriter
 from daskprs._output.rows.result_tables import as_rows
 from daskprs._output.spool import AgentSpool, UnwritableError
-from daskprs.errors import InputChanged, LoadError
+from daskprs.errors import InputChanged, LoadError, ReturnTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -194,6 +194,9 @@ class ScriptCalls:
         self._raised(error)
         failure = failure_of(error, self._job, attempt.mini_batch.index, attempt.files)
         failure = self._peak.explained(failure)
+        if isinstance(error, ReturnTypeError) and attempt.stage != RUN:
+            of_stage = failure.message.replace("run() return", f"{attempt.stage}() return")
+            failure = failure._replace(message=of_stage)
         is_late = isinstance(error, CallTimeout)
         return failure, Status.RUN_TIMEOUT if is_late else Status.RUN_EXCEPTION
 

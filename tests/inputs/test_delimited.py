@@ -162,6 +162,7 @@ READ: dict[str, tuple[dict[str, bytes], dict[str, Any], dict[str, list[Any]]]] =
     ),
     "a header alone": ({"1.csv": b"a,b"}, {}, {"a": [], "b": []}),
     "nothing": ({"1.csv": b"", "2.csv": b"\n \n"}, {}, {}),
+    "padding of gzip": ({"1.csv.gz": GZIP + bytes(512)}, {}, {"a": [1, 2]}),
     "members of gzip": ({"1.csv.gz": GZIP + gzip.compress(b"3,z\n")}, {}, {"a": [1, 2, 3]}),
     "frames of zstd": ({"1.csv.zst": ZSTD + MORE_ZSTD}, {}, {"b": ["x", "y", "z"]}),
     "a row longer than a range": (

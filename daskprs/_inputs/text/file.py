@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import zlib
 from contextlib import contextmanager
+from gzip import GzipFile
 from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
 from typing import IO, TYPE_CHECKING, Any, cast
 from zipfile import BadZipFile, ZipFile
@@ -368,6 +369,7 @@ class _Decompressed:
         self._compression = compression
         self._at = 0
         self._error: Exception | None = None
+        self._is_over = False
         self._open()
 
     def _open(self) -> None:
@@ -379,13 +381,17 @@ class _Decompressed:
     def read(self, length: int) -> bytes:
         if self._error is not None:
             raise self._error
+        if self._is_over:
+            return b""
         length = min(length, SKIP_BYTES)
         try:
             piece: bytes = self._stream.read(length)
         except (OSError, pa.ArrowException) as error:
             self._error = error
             piece = self._decodable(length)
-            if not piece:
+            if self._compression == "gzip" and self._is_padded(self._at + len(piece)):
+                self._error, self._is_over = None, True
+            elif not piece:
                 raise self._error from None
         if length and not piece and not self._counted.read_bytes:
             self._error = self._ends_early()  # even the stream of an empty text has bytes
@@ -409,6 +415,17 @@ class _Decompressed:
                 self._error = self._ends_early()
             return bytes(piece)
         return b""  # the error does not come again, so these bytes stay unknown
+
+    def _is_padded(self, length: int) -> bool:
+        """Say whether zeros alone stand behind a text of this length, as tapes are padded."""
+        self._raw.seek(0)
+        try:
+            with GzipFile(fileobj=self._raw) as file:
+                while piece := file.read1(SKIP_BYTES):
+                    length -= len(piece)
+        except (OSError, EOFError, zlib.error):
+            return False
+        return length == 0
 
     def _ends_early(self) -> EndsEarly:
         msg = (

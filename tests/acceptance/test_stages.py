@@ -110,8 +110,14 @@ def failed_attempts(folder: Path) -> pd.DataFrame:
 
 @pytest.mark.processes
 def test_each_stage_has_processes_of_its_own(tmp_path: Path) -> None:
-    """The order of the rows is that of the input, and what was printed is in their logs."""
-    result = score(tmp_path, table(200), include_columns=["n"])
+    """The order of the rows is that of the input, and what was printed is in their logs.
+
+    The memory of a process is its own.
+    """
+    large = SCRIPT.replace(
+        "n *= TIMES", 'b"1" * (300 << 20 if batch["of"] == 0 else 1)\n    n *= TIMES'
+    )
+    result = score(tmp_path, table(200), large, include_columns=["n"])
     rows = result.to_pandas()
     assert list(rows["n"]) == list(range(200))
     assert list(rows["double"]) == [2 * n for n in range(200)]
@@ -122,6 +128,8 @@ def test_each_stage_has_processes_of_its_own(tmp_path: Path) -> None:
     assert logs.read_text() == f"init in {run}\n"
     stage = logs.with_name(logs.name.replace("000", "000-00"))
     assert stage.read_text().startswith("init_preprocess in ")
+    summary = pd.read_csv(JobFolder(tmp_path / "job").process_summary, index_col="Process")
+    assert summary.loc["process000", "Peak Memory (MB)"] > 300
 
 
 def test_without_processes_the_functions_run_one_after_the_other(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def handed(value: Any, index: int = 7) -> HandedOn:
     """Return a value with what belongs to its mini-batch."""
-    return HandedOn(value, index, 3, None, {}, 1.0, 0.5, 0.0, 0.0, 0.0, {})
+    return HandedOn(value, index, 3, None, {}, 1.0, 0.5, 0.0, 0.0, 0.0, 0, {})
 
 
 @pytest.fixture

@@ -172,6 +172,7 @@ class AttemptRun:
             self.run_clock.seconds + (0.0 if before is None else before.run_s),
             elapsed_s=now - self._begun if is_run else 0.0,
             load_s=(self._load_s or 0.0) if is_run else 0.0,
+            peak_bytes=self._peak.taken() if is_run else 0,
             usage=self.usage,
         )
 
@@ -234,6 +235,8 @@ class AttemptRun:
         cpu_s, run_s = outcome.cpu_s + before.cpu_s, outcome.run_s + before.run_s
         outcome = outcome._replace(started=before.started, cpu_s=cpu_s, run_s=run_s)
         if self.stage == POSTPROCESS:
-            # Others wait for the process of `run`, so that its seconds are those of the mini-batch.
-            return outcome._replace(elapsed_s=before.elapsed_s, load_s=before.load_s)
+            # Others wait for the process of `run`, which the records name: its seconds and its
+            # memory are those of the mini-batch.
+            outcome = outcome._replace(elapsed_s=before.elapsed_s, load_s=before.load_s)
+            return outcome._replace(peak_bytes=before.peak_bytes)
         return outcome

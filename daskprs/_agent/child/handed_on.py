@@ -60,6 +60,8 @@ class HandedOn(NamedTuple):
     """Seconds that the mini-batch occupied the process of `run`; 0 before it."""
     load_s: float
     """Those of them in which the process waited for the value of the stage before."""
+    peak_bytes: int
+    """The highest memory of the process of `run` meanwhile; 0 before it."""
     usage: dict[str, float]
     """What the stages so far have used by the script's own count."""
 

@@ -196,6 +196,18 @@ def test_rows_of_nulls_stand_in_their_place(form: str, bad: list[int], tmp_path:
     assert types.field("_error").type in (pa.string(), pa.large_string())
 
 
+def test_rows_of_nulls_have_the_categories_of_the_others(tmp_path: Path) -> None:
+    """Else pandas joins them as objects: those of frames of polars, and of Arrow."""
+
+    def run(rows: pd.DataFrame) -> Any:
+        if 5 in set(rows["n"]):
+            raise ValueError("bad")
+        return pa.table({"kind": pa.array(["x"] * len(rows)).dictionary_encode()})
+
+    result = score(tmp_path, table(16, {}), run, on_error="null", start_method="inline")
+    assert result.to_pandas()["kind"].dtype == "category"
+
+
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
 def test_a_data_set_and_lines_have_the_rows_of_nulls(name: str, tmp_path: Path) -> None:
     """In all forms of output, for each mini-batch the same columns."""

@@ -194,6 +194,16 @@ def _nulls(columns: Block, count: int, without: frozenset[str]) -> Block:
         kept_fields = (field for field in columns.schema if field.name not in without)
         fields = [field.with_nullable(True) for field in kept_fields]
         schema = pa.schema(fields, columns.schema.metadata)
-        return pa.table([pa.nulls(count, one.type) for one in fields], schema=schema)
+        arrays = [_null_array(columns.column(one.name), count) for one in fields]
+        return pa.table(arrays, schema=schema)
     kept = [place for place, name in enumerate(columns.columns) if name not in without]
     return columns.iloc[:0, kept].reset_index(drop=True).reindex(range(count))
+
+
+def _null_array(column: pa.ChunkedArray, count: int) -> pa.Array:
+    """Return nulls, with the categories of a column: pandas joins no others as categories."""
+    nulls = pa.nulls(count, column.type)
+    if not pa.types.is_dictionary(column.type) or not column.num_chunks:
+        return nulls
+    dictionary = column.chunk(0).dictionary
+    return pa.DictionaryArray.from_arrays(nulls.indices, dictionary, ordered=column.type.ordered)

@@ -154,11 +154,13 @@ def test_decimals_have_room_for_those_of_later_mini_batches(tmp_path: Path) -> N
     frames = [pd.DataFrame({"a": [Decimal(text), None]}) for text in ("0.50", "1234.00")]
     exact = pd.Series([Decimal("0.50"), None], dtype=pd.ArrowDtype(pa.decimal128(3, 2)))
     frames = [frame.assign(b=exact, c=[10**40 * Decimal(1), None]) for frame in frames]
+    frames = [frame.assign(d=[[{"e": frame["a"][0]}], None]) for frame in frames]
     table = publish(tmp_path, dict(enumerate([*frames, frames[1][:0]])))
     assert table is not None
     assert table["a"].to_pylist() == [Decimal("0.50"), None, Decimal("1234.00"), None]
     wide, wider = pa.decimal128(38, 2), pa.decimal256(76, 0)
-    assert table.schema.types == [wide, pa.decimal128(3, 2), wider]
+    lists = pa.list_(pa.struct([("e", wide)]))
+    assert table.schema.types == [wide, pa.decimal128(3, 2), wider, lists]
 
 
 @pytest.mark.parametrize("kind", [list, tuple])

@@ -110,13 +110,25 @@ def roomy(schema: pa.Schema, frame: pd.DataFrame) -> pa.Schema:
 
     Arrow counts the digits of these rows, and those of other mini-batches may have more.
     """
-    decimals = [place for place, type_ in enumerate(schema.types) if pa.types.is_decimal(type_)]
-    for place in decimals:
-        field = schema.field(place)
-        if isinstance(frame.dtypes.iloc[place], np.dtype):
-            type_, digits = LARGEST[field.type.bit_width]
-            schema = schema.set(place, field.with_type(type_(digits, field.type.scale)))
+    for place, type_ in enumerate(schema.types):
+        may_have = pa.types.is_decimal(type_) or pa.types.is_nested(type_)
+        if may_have and isinstance(frame.dtypes.iloc[place], np.dtype):
+            largest = _with_most_digits(type_)
+            if largest != type_:
+                schema = schema.set(place, schema.field(place).with_type(largest))
     return schema
+
+
+def _with_most_digits(type_: pa.DataType) -> pa.DataType:
+    """Return a type that Arrow has found for objects, with most digits for the decimals in it."""
+    if pa.types.is_decimal(type_):
+        largest, digits = LARGEST[type_.bit_width]
+        return largest(digits, type_.scale)
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_with_most_digits(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([one.with_type(_with_most_digits(one.type)) for one in type_])
+    return type_
 
 
 def is_block(kind: type) -> bool:

@@ -1,7 +1,7 @@
 """The accessor ``prs`` on frames: ``ddf.prs.map_batches(script, schema=…)``.
 
-``import daskprs.accessors`` adds it to frames of dask and pandas, and of polars where polars is
-installed.
+``import daskprs.accessors`` adds it to frames and Series of dask and pandas, and of polars where
+polars is installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["FrameAccessor"]
 
 
 class FrameAccessor:
-    """The methods that daskprs adds to a frame, under the frame's name ``prs``."""
+    """The methods that daskprs adds to a frame or a Series, under its name ``prs``."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -28,9 +28,11 @@ class FrameAccessor:
         return map_batches(self._frame, script, **options)
 
 
-dd.extensions.register_dataframe_accessor("prs")(FrameAccessor)
-pd.api.extensions.register_dataframe_accessor("prs")(FrameAccessor)
+for extensions in (dd.extensions, pd.api.extensions):
+    extensions.register_dataframe_accessor("prs")(FrameAccessor)
+    extensions.register_series_accessor("prs")(FrameAccessor)
 if find_spec("polars") is not None:
     import polars as pl
 
     pl.api.register_dataframe_namespace("prs")(FrameAccessor)
+    pl.api.register_series_namespace("prs")(FrameAccessor)

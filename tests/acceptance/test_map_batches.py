@@ -179,6 +179,12 @@ def test_frames_of_all_kinds_have_the_accessor() -> None:
         assert same_rows(lazy.compute(scheduler="threads"))
 
 
+def test_series_of_all_kinds_have_the_accessor() -> None:
+    """A Series is data, as a frame is."""
+    for data in (frame()["number"], FRAME["number"], pl.Series(FRAME["number"])):
+        assert isinstance(data.prs, daskprs.accessors.FrameAccessor)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("committed", mostly_long([True, False], suite=[False]))
 def test_columns_of_the_data_stand_beside_those_of_run(tmp_path: Path, committed: bool) -> None:  # noqa: FBT001 - a case
     """By row, also after a filter."""

@@ -43,7 +43,7 @@ def parallel_run(
     # Input
     mini_batch_size: float | str | None = None,
     partition_keys: Sequence[str | int] | str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str | int] | None = None,
     dtypes: Mapping[str, Any] | None = None,
     # Processes
     process_count_per_node: int | None = default(None),

@@ -204,7 +204,7 @@ def plan(
     mini_batch_cost: str | Callable[..., Any] | None = None,
     partition_keys: Sequence[str | int] | str | None = None,
     partition_format: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str | int] | None = None,
     dtypes: Mapping[str, Any] | None = None,
     meta: Mapping[str, Any] | Any | None = None,
     delimiter: str | None = None,

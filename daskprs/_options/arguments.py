@@ -138,7 +138,7 @@ class LazyOptions(_RareOptions, total=False):
     batch_format: BatchFormat
     mini_batch_size: float | str | None
     partition_keys: Sequence[str | int] | str | None
-    columns: Sequence[str] | None
+    columns: Sequence[str | int] | None
     dtypes: Mapping[str, Any] | None
     process_count_per_node: int | None
     gpus_per_process: float | None

@@ -538,7 +538,7 @@ class RunOptions:
     mini_batch_cost: str | Callable[..., Any] | None = option(None, INPUT, check_cost)
     partition_keys: Sequence[str | int] | str | None = option(None, INPUT, labels)
     partition_format: str | None = option(None, INPUT, check_text)
-    columns: Sequence[str] | None = option(None, INPUT, names)
+    columns: Sequence[str | int] | None = option(None, INPUT, labels)
     dtypes: Mapping[str, Any] | None = option(
         None, INPUT, types_of_columns, flag="dtype", is_of_task=True
     )

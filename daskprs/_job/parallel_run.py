@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 import time
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -356,7 +357,9 @@ class _OwnJob:
 
     def result(self) -> ParallelRunResult:
         if self._result is None:
-            raise self._error or AssertionError
+            error = self._error or AssertionError()
+            # Of a copy, the job does not keep the frames of who asks, and the files that they use.
+            raise copy(error) if hasattr(error, "result") else error
         return self._result
 
     def cancel(self) -> None:

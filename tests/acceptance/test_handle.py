@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import time
+import weakref
+from contextlib import suppress
 from functools import partial
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
@@ -154,6 +156,15 @@ def test_rows_behind_failures_come_until_the_job_fails(tmp_path: Path, allowed: 
         assert run.status == "Failed"
 
 
+def left_iteration(run: daskprs.ParallelRun) -> weakref.ref[Any]:
+    """Return an iteration that has a file open, and is left by an error of its job."""
+    batches = run.iter_batches()
+    next(batches)
+    with suppress(daskprs.ParallelRunCanceled):
+        run.result(LONGEST_S)
+    return weakref.ref(batches)
+
+
 def test_a_canceled_run_keeps_its_rows_and_is_resumed(tmp_path: Path, begin: Begin) -> None:
     """Within seconds, with the error of Ctrl-C; a second cancel does nothing."""
     run = begin()
@@ -166,6 +177,7 @@ def test_a_canceled_run_keeps_its_rows_and_is_resumed(tmp_path: Path, begin: Beg
     assert time.monotonic() - begun < LONGEST_S
     assert run.status == "Canceled"
     assert caught.value.result.mini_batches.succeeded >= HELD
+    assert left_iteration(run)() is None
     rows = []
     with pytest.raises(daskprs.ParallelRunCanceled):
         rows.extend(run.iter_batches())

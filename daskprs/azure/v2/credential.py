@@ -25,73 +25,12 @@ def get_bearer_token_provider(credential: Any, *scopes: str, **_: Any) -> Callab
     return lambda: str(credential.get_token(*scopes).token)
 
 
-class AuthorizationCodeCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class AzureCliCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class AzureDeveloperCliCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class AzurePipelinesCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class AzurePowerShellCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class CertificateCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class ChainedTokenCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class ClientAssertionCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class ClientSecretCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class DeviceCodeCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class EnvironmentCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class InteractiveBrowserCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class ManagedIdentityCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class OnBehalfOfCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class SharedTokenCacheCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class UsernamePasswordCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class VisualStudioCodeCredential(DefaultAzureCredential):
-    """The same."""
-
-
-class WorkloadIdentityCredential(DefaultAzureCredential):
-    """The same."""
+AuthorizationCodeCredential = AzureCliCredential = DefaultAzureCredential
+AzureDeveloperCliCredential = AzurePipelinesCredential = DefaultAzureCredential
+AzurePowerShellCredential = CertificateCredential = DefaultAzureCredential
+ChainedTokenCredential = ClientAssertionCredential = DefaultAzureCredential
+ClientSecretCredential = DeviceCodeCredential = EnvironmentCredential = DefaultAzureCredential
+InteractiveBrowserCredential = ManagedIdentityCredential = DefaultAzureCredential
+OnBehalfOfCredential = SharedTokenCacheCredential = DefaultAzureCredential
+UsernamePasswordCredential = VisualStudioCodeCredential = DefaultAzureCredential
+WorkloadIdentityCredential = DefaultAzureCredential

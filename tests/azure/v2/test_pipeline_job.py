@@ -643,7 +643,8 @@ def test_names_that_are_not_here_are_refused_with_what_to_do() -> None:
     token = sdk.get_bearer_token_provider(sdk.ClientSecretCredential("t", "c", "s"), "scope")
     assert token() == ""
     assert sdk.__all__ == sorted(sdk.__all__)
-    assert all(getattr(sdk, name).__name__ == name for name in sdk.__all__)
+    own = (name for name in sdk.__all__ if not name.endswith("Credential"))  # all of one class
+    assert all(getattr(sdk, name).__name__ == name for name in own)
     assert entities.Data is sdk.Data
 
 

@@ -20,7 +20,7 @@ from daskprs.azure._pipeline_folder import RECORD, PipelineFolder, read_record, 
 from daskprs.azure._reuse import ReusableResults
 from daskprs.azure.v1.absent import Known
 from daskprs.azure.v1.parameter import known_parameters
-from daskprs.azure.v1.pipeline_run import PipelineRun, StepRecord, StepRun
+from daskprs.azure.v1.pipeline_run import PipelineRun, StepRun, step_record
 from daskprs.azure.v1.published import refuse_publishing
 from daskprs.azure.v1.run import Run
 from daskprs.azure.v1.script_step import ScriptRunConfig
@@ -148,7 +148,7 @@ class Experiment(Known):
                         progress=progress,
                         **({"overwrite": True} if overwrite else {}),
                     )
-                    told.update(StepRecord.of(step, place, parent.path.name, result).values())
+                    told.update(step_record(step, place, parent.path.name, result))
         run = PipelineRun(self, parent.path.name, parent.path)
         return next(run.get_steps()) if isinstance(config, ScriptRunConfig) else run
 

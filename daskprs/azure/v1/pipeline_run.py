@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any
 
 from daskprs._core.ending import JobStatus
 from daskprs._job.result import ParallelRunResult
@@ -22,10 +22,9 @@ from daskprs.azure.v1.run import Run
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
-    from daskprs.azure.v1.outputs import Output
     from daskprs.azure.v1.pipeline import Experiment
     from daskprs.azure.v1.workspace import Workspace
 
@@ -51,11 +50,6 @@ class OutputData(Known):
         self.place = place
         self.path_on_datastore = path_on_datastore
 
-    @classmethod
-    def of(cls, output: Output, run_id: str) -> Self:
-        """Return what a step of a run has written."""
-        return cls(output.name, output.place, output.path_on_datastore(run_id))
-
     def download(
         self,
         local_path: str | PathLike[str],
@@ -74,40 +68,16 @@ class OutputData(Known):
         return sum(one.is_file() for one in target.rglob("*"))
 
 
-class StepRecord(NamedTuple):
-    """What the record of a pipeline's run keeps of a step that has run."""
-
-    outputs: list[OutputData]
-    result: ParallelRunResult | None = None
-    is_reused: bool = False
-
-    @classmethod
-    def of(cls, step: Any, folder: Path, run_id: str, result: ParallelRunResult | None) -> Self:
-        """Return the record of a step that has just run, with the result of a parallel step."""
-        outputs = [OutputData.of(one, run_id) for one in step.outputs]
-        return cls(outputs, result, result is not None and result.job_dir != folder)
-
-    def values(self) -> dict[str, Any]:
-        """Return the record as JSON values."""
-        return {
-            "outputs": [
-                [one.name, None if one.place is None else str(one.place), one.path_on_datastore]
-                for one in self.outputs
-            ],
-            "result": None if self.result is None else self.result.record(),
-            "is_reused": self.is_reused,
-        }
-
-    @classmethod
-    def of_values(cls, kept: dict[str, Any]) -> Self:
-        """Return a record from its JSON values; without them, the step has not ended well."""
-        outputs = [
-            OutputData(name, None if place is None else Path(place), below)
-            for name, place, below in kept.get("outputs", ())
-        ]
-        result = kept.get("result")
-        told = None if result is None else ParallelRunResult.of(result)
-        return cls(outputs, told, kept.get("is_reused", False))
+def step_record(
+    step: Any, folder: Path, run_id: str, result: ParallelRunResult | None
+) -> dict[str, Any]:
+    """Return what the record of a run keeps of a step that has just run, as JSON values."""
+    places = ((one, None if one.place is None else str(one.place)) for one in step.outputs)
+    return {
+        "outputs": [[one.name, place, one.path_on_datastore(run_id)] for one, place in places],
+        "result": None if result is None else result.record(),
+        "is_reused": result is not None and result.job_dir != folder,
+    }
 
 
 class _EndedRun(Known):
@@ -215,18 +185,22 @@ class StepRun(_EndedRun):
         name: str,
         folder: Path,
         run_id: str,
-        record: StepRecord,
-        status: str = JobStatus.COMPLETED,
-        workspace: Workspace | None = None,
+        kept: Mapping[str, Any],
+        workspace: Workspace | None,
     ) -> None:
-        self.name = name
+        # Where the step has not ended well, its record has no more than the status.
+        result = kept.get("result")
+        self.name = kept.get("name", name)
         self.id = run_id
         self.folder = folder
-        self.result = record.result
-        self.is_reused = record.is_reused
-        self._status = str(status)
+        self.result = None if result is None else ParallelRunResult.of(result)
+        self.is_reused = kept.get("is_reused", False)
+        self._status = kept["status"]
         self._workspace = workspace
-        self._outputs = {one.name: one for one in record.outputs}
+        self._outputs = {
+            name: OutputData(name, None if place is None else Path(place), below)
+            for name, place, below in kept.get("outputs", ())
+        }
         self._steps = [self]
 
     def __repr__(self) -> str:
@@ -312,14 +286,7 @@ class PipelineRun(_EndedRun):
         self._status = state.status
         self._workspace = experiment.workspace
         self._steps = [
-            StepRun(
-                kept.get("name", name),
-                place.step(name),
-                run_id,
-                StepRecord.of_values(kept),
-                kept["status"],
-                experiment.workspace,
-            )
+            StepRun(name, place.step(name), run_id, kept, experiment.workspace)
             for name, kept in steps.items()
         ]
 

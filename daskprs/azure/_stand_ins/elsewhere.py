@@ -186,7 +186,15 @@ class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if whole.partition(".")[0] == "azureml":
             module.__getattr__ = _found_in(whole)  # type: ignore[method-assign]
         if whole in BLOBS:
-            module.__getattr__ = names_by(_of_storage)  # type: ignore[method-assign]
+            module.__getattr__ = names_by(  # type: ignore[method-assign]
+                lambda name: getattr(_storage(), name)
+            )
+
+    def take_over(self, name: str) -> None:
+        """Turn a module loaded from a file into a stand-in, so that its submodules are found."""
+        module = sys.modules[name]
+        module.__spec__ = importlib.machinery.ModuleSpec(name, self, is_package=True)
+        self.exec_module(module)
 
 
 class AskedFirst(importlib.abc.MetaPathFinder):
@@ -272,14 +280,6 @@ def installed() -> ScriptModules:
     return finder
 
 
-def take_over(name: str) -> None:
-    """Turn a module loaded from a file into a stand-in, so that its submodules are found, too."""
-    finder = installed()
-    module = sys.modules[name]
-    module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
-    finder.exec_module(module)
-
-
 def stands_for(name: str) -> bool:
     """Say whether a module has a stand-in."""
     return name in (*MODULES, stand_ins.OWN) or name.startswith("azureml.")
@@ -306,10 +306,6 @@ def lacks(name: str) -> bool:
 
 def _storage() -> Any:
     return importlib.import_module(".blob_storage", __package__)  # few scripts need it
-
-
-def _of_storage(name: str) -> Any:
-    return getattr(_storage(), name)
 
 
 def _found_in(module: str) -> Callable[[str], Any]:

@@ -143,14 +143,7 @@ def installed() -> StandIns:
     return next((one for one in sys.meta_path if isinstance(one, StandIns)), None) or install()
 
 
-def take_over(name: str) -> None:
-    """Turn a module loaded from a file into a stand-in, so that its submodules are found, too."""
-    finder = installed()
-    module = sys.modules[name]
-    module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
-    finder.exec_module(module)
-
-
+TAKE_OVER = ".take_over(__name__)"
 HERE = """\
 from daskprs.azure._stand_ins import here as stand_ins
 """
@@ -175,7 +168,7 @@ sys.dont_write_bytecode = before
 
 def _instead(imports: str) -> str:
     """Return a module that stands for a package."""
-    return f"{imports}\nstand_ins.take_over(__name__)\n"
+    return f"{imports}\nstand_ins.installed(){TAKE_OVER}\n"
 
 
 def _before(imports: str, then: str) -> str:
@@ -188,7 +181,7 @@ def _before(imports: str, then: str) -> str:
         "__path__ = extend_path(__path__, __name__)\n"
         f"try:\n{indent(imports, '    ')}"
         "except Exception:  # a program has started another interpreter\n    pass\n"
-        f"else:\n    stand_ins.{then}\n"
+        f"else:\n    stand_ins.installed(){then}\n"
     )
 
 
@@ -201,7 +194,7 @@ def stand_in_folder(folder: Path, elsewhere: Collection[str] | None = None) -> P
     absent = lacking() if elsewhere is None else elsewhere
     texts = dict.fromkeys(absent, _instead(imports))
     for name in SHARED:  # also where it is absent: a program may start an interpreter that has it
-        texts[name] = _before(imports, "take_over(__name__)" if name in absent else "installed()")
+        texts[name] = _before(imports, TAKE_OVER if name in absent else "")
     for name, text in texts.items():
         file = folder / name / "__init__.py"
         if not file.exists():

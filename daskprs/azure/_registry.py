@@ -112,10 +112,6 @@ class Registry:
         """Return the copy of a version."""
         return next((self._of(kind, name, version) / FILES).iterdir())
 
-    def remove(self, kind: str, name: str, version: str) -> None:
-        """Remove a version."""
-        shutil.rmtree(self._of(kind, name, version))
-
     def turn(self) -> AbstractContextManager[None]:
         """Keep all other threads and processes from registering anything in a block."""
         return in_turn(self.folder / "registry.lock")

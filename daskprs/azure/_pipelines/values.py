@@ -181,9 +181,9 @@ class Values:
         self.folder = folder
         self.given = given
 
-    def wrong(self, problem: object, source: YamlSource, *way: str, of_key: bool = False) -> None:
+    def wrong(self, problem: object, source: YamlSource, *way: str) -> None:
         """Keep a mistake."""
-        self.mistakes.append(source.mistake(str(problem), *way, of_key=of_key))
+        self.mistakes.append(source.mistake(str(problem), *way))
 
     def path(
         self, text: str, kind: str | None, source: YamlSource, *way: str, made: bool = False

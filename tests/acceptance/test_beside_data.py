@@ -143,7 +143,6 @@ def test_a_lazy_collection_has_a_script_beside_a_large_file(
 
 WAITING = """
 from pathlib import Path
-from tests.support.cases import mostly_long
 
 def run(rows):
     if not Path({flag!r}).exists() and 2 in list(rows["n"]):

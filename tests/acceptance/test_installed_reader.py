@@ -28,7 +28,6 @@ def run(rows):
 FIXED_WIDTH = """
 import numpy as np, pyarrow as pa
 from daskprs.readers import Piece
-from tests.support.cases import mostly_long
 
 def schema(file):
     return pa.schema([pa.field("id", pa.int64(), nullable=NULLABLE), ("value", pa.float64())])

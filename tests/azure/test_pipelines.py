@@ -224,7 +224,6 @@ import os
 
 import pandas as pd
 from azureml_user.parallel_run import EntryScript
-from tests.support.cases import mostly_long
 
 
 def run(mini_batch, mini_batch_context):

@@ -187,8 +187,6 @@ def run(mini_batch):
 TELLING = """
 import sys
 from azureml.core import Run
-from tests.support.cases import mostly_long
-from tests.support.cases import mostly_long
 run = Run.get_context()
 words = run.input_datasets["words"].to_pandas_dataframe()
 with open(run.input_datasets["files"]) as file, run:

@@ -128,10 +128,10 @@ def test_mistakes_in_the_settings_file_are_told_in_one_go(task: Task, tmp_path: 
     with pytest.raises(YamlError) as caught:
         task.checked()
     told = str(caught.value)
-    assert "header: it has to be true or false, not 'yes'" in told
-    assert "sep: it has to be one character, not '||'" in told
-    assert "known are sep, header" in told
-    assert "index=True does not fit" in told
+    assert "header: input should be a valid boolean, not 'yes'" in told
+    assert "sep: string should have at most 1 character, not '||'" in told
+    assert "seperator: there is no key 'seperator'" in told
+    assert "index: input should be False, not True" in told
 
 
 def test_a_module_that_is_missing_is_named_before_the_start(task: Task, tmp_path: Path) -> None:

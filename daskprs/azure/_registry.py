@@ -121,10 +121,12 @@ class Registry:
         if version is None:
             numbers = [int(one) for one in self.versions(kind, name) if one.isdecimal()]
             return str(max(numbers, default=0) + 1)
-        if kind == MODELS and not str(version).isdecimal():
+        if kind != MODELS:
+            return str(version)
+        if not str(version).isdecimal():
             msg = f"the model {name!r}: a version is a whole number, not {version!r}."
             raise UsageError(msg)
-        return str(version)
+        return str(int(version))  # 007 is version 7
 
     def versions(self, kind: str, name: str) -> list[str]:
         """Return the versions of a name: models by number, others as they were kept."""

@@ -66,6 +66,11 @@ def test_scripts_find_and_register_models_in_the_workspace_of_their_step(
         Model.get_model_path("m", version=2)
     with pytest.raises(FileNotFoundError, match=r"called 'n' \(known: m, made\)"):
         Model.get_model_path("n")
+    seventh = Model.register(ws, "model.txt", "m", version="007")
+    for find in (Model.get_model_path, ModelPlaces.get_model_path):  # here and elsewhere
+        assert find("m", 7) == find("m") == str(seventh.path)
+    with pytest.raises(UsageError, match="has a version 7 already"):
+        Model.register(ws, "model.txt", "m", version=7)
 
 
 def test_a_script_finds_an_asset_by_its_bare_name(monkeypatch: pytest.MonkeyPatch) -> None:

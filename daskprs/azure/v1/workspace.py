@@ -148,14 +148,20 @@ class Workspace(Known):
         except (OSError, ValueError) as error:
             msg = f"{file} cannot be read: {error}"
             raise UsageError(msg) from error
-        if not isinstance(found, dict) or "root" not in found:
+        if not isinstance(found, dict) or found.get("root") is None:
             return None
         folder = file.absolute().parent
         if folder.name == OF_AZURE:
             folder = folder.parent  # the file belongs to the folder of the notebook
-        for named in ("datastores", "environments"):
-            found[named] = {name: folder / one for name, one in found.get(named, {}).items()}
-        return cls(root=folder / found.pop("root"), **found)
+        try:
+            for named in ("datastores", "environments"):
+                places = (found.get(named) or {}).items()
+                found[named] = {name: folder / one for name, one in places}
+            root = folder / found.pop("root")
+        except (AttributeError, TypeError) as error:
+            msg = f"{file}: root is a path, datastores and environments are paths by name: {error}"
+            raise UsageError(msg) from error
+        return cls(root=root, **found)
 
     @classmethod
     def of_run(cls, place: RunPlace | None) -> Workspace | None:

@@ -79,11 +79,14 @@ def test_the_ids_of_azure_are_enough_beside_a_config_file(tmp_path: Path) -> Non
     assert ws.environment("e").python == sys.executable
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "{}", '{"root": null}', '{"root": 3}', '{"root": "a", "datastores": ["b"]}'],
+)
 def test_a_config_file_without_a_folder_is_refused(text: str) -> None:
     """By the name of the file."""
     Path("config.json").write_text(text)
-    with pytest.raises(UsageError, match=r"config\.json (cannot|has no)"):
+    with pytest.raises(UsageError, match=r"config\.json( cannot| has no|: root is a path)"):
         Workspace.from_config()
 
 

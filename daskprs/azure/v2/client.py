@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure._assets import given_places
 from daskprs.azure._pipeline_folder import WORKSPACE
 from daskprs.azure._registry import Registry
+from daskprs.azure.v1.datastore import Datastore
 from daskprs.azure.v1.workspace import Workspace, config_file, undescribed
 from daskprs.azure.v2.asset import Data, Model
 from daskprs.azure.v2.asset_operations import (
@@ -78,18 +79,16 @@ class MLClient(KnownInV2):
         show_progress: bool | None = None,
     ) -> None:
         described = Workspace.described() if root is None else None
-        if described is None or datastores:
-            place = described.root if described else root or WORKSPACE
-            known = described.roots() if described else {}
-            described = Workspace(root=place, datastores={**known, **(datastores or {})})
-        self.workspace = described
-        self.workspace_name = workspace_name or described.name
+        self.workspace = described or Workspace(root=root or WORKSPACE)
+        for name, place in (datastores or {}).items():
+            self.workspace.datastores[name] = Datastore.local(name, place)
+        self.workspace_name = workspace_name or self.workspace.name
         self.subscription_id = subscription_id
         self.resource_group_name = resource_group_name
         self.client = client
         self._given = assets
         self._environments = environments
-        self.registry = Registry(described.root)
+        self.registry = Registry(self.workspace.root)
         self.jobs = JobOperations(self)
         self.data = DataOperations(self)
         self.models = ModelOperations(self)
@@ -138,7 +137,10 @@ class MLClient(KnownInV2):
         if described is None:
             raise undescribed("MLClient.from_config", "MLClient", path, file_name)
         stores = {**described.roots(), **(given.pop("datastores", None) or {})}
-        return cls(credential, root=described.root, datastores=stores, **given)
+        given.setdefault("workspace_name", described.name)
+        client = cls(credential, root=described.root, datastores=stores, **given)
+        client.workspace.interpreters = described.interpreters
+        return client
 
     def assets(self) -> Assets:
         """Return the places of all that is registered and of all that was given."""
@@ -148,6 +150,7 @@ class MLClient(KnownInV2):
             given,
             paths={**self.registry.places(), **given.paths},
             datastores={**roots, **given.datastores},
+            environments={**self.workspace.interpreters.environments, **given.environments},
         )
 
     def create_or_update(self, entity: Any, **given: Any) -> Any:

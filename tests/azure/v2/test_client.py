@@ -403,10 +403,12 @@ def test_a_workspace_is_the_folder_that_a_config_names(client: MLClient, tmp_pat
     )
     assert named.assets().environments == {"e": sys.executable}
     assert named.workspace.root == tmp_path / "ws"
-    Path("src/other.json").write_text(json.dumps({"root": "ws"}))
+    other = {"root": "ws", "workspace_name": "other", "environments": {"of": sys.executable}}
+    Path("src/other.json").write_text(json.dumps(other))
     for more in ({}, {"datastores": {"more": "src"}}):
         found = MLClient.from_config(path="src", file_name="other.json", **more)
         assert found.workspace.root == tmp_path / "src" / "ws"
+        assert (found.workspace_name, [*found.assets().environments]) == ("other", ["of"])
     assert MLClient.from_config(file_name="config.json").workspace.root == tmp_path / "ws"
     own = named.workspaces.get(named.workspace_name)
     assert (own.name, own.location) == (named.workspace_name, "local")

@@ -78,18 +78,18 @@ class ModelPlaces:
 
         Without a model of that name it is a FileNotFoundError.
         """
-        path = model_path(model_name, version, _registered)
+        path = model_path(model_name, version)
         if path is None:
             raise no_asset(model_name)
         return path
 
 
-def model_path(name: str, version: Any, registered: Callable[[str, Any], str | None]) -> str | None:
-    """Return the path of a model by its name; `registered` looks into the workspace of the step."""
+def model_path(name: str, version: Any) -> str | None:
+    """Return the path of a model of the job, or of the workspace of the step, by its name."""
     assets = _assets_of_process()
     path = _asset_of(assets, name, version)
     if path is None:
-        path = registered(name, version) or assets.get(name)
+        path = _registered(name, version) or assets.get(name)
     if path is not None and path == os.environ.get("AZUREML_MODEL_DIR"):
         return next(os.scandir(path)).path  # the folder contains only the model
     return path
@@ -128,12 +128,21 @@ def _way_of_asset(name: str) -> str:
 
 
 def _registered(name: str, version: Any) -> str | None:
-    """Return the path of a version (default: the last) of a model in the step's workspace."""
+    """Return the path of a version (default: the last) of a model in the step's workspace.
+
+    A version that such a model does not have is a FileNotFoundError.
+    """
     root = json.loads(os.environ.get("DASKPRS_RUN", "{}")).get("root")
     folder = Path(root or os.devnull, ".azureml", "models", quote(name, safe=""))
     versions = sorted(int(one.name) for one in folder.glob("[0-9]*"))
-    wanted = [one for one in versions if version is None or one == int(version)]
-    return str(next((folder / str(wanted[-1]) / "files").iterdir())) if wanted else None
+    if not versions:
+        return None
+    wanted = versions[-1] if version is None else int(version)
+    if wanted not in versions:
+        known = ", ".join(map(str, versions))
+        msg = f"the model {name!r} has no version {version} in its workspace (known: {known})."
+        raise FileNotFoundError(msg)
+    return str(next((folder / str(wanted) / "files").iterdir()))
 
 
 NAMES = {"Run": OwnRun, "Model": ModelPlaces}

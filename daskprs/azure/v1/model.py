@@ -166,11 +166,13 @@ class Model(Known):
             When no model has that name, or its workspace does not have that version.
 
         """
-        path = model_path(model_name, version, _place_of)
-        if path is None:
-            more = ", or register it in the workspace of the step" if _knows_workspace() else ""
-            raise no_asset(model_name, (one.name for one in _of_this_step()), more)
-        return path
+        path = model_path(model_name, version)
+        if path is not None:
+            return path
+        place = RunPlace.current() or RunPlace(Path())
+        known = [] if place.root is None else Registry(place.root).names(MODELS)
+        more = "" if place.may_be_unseen else ", or register it in the workspace of the step"
+        raise no_asset(model_name, known, more)
 
     def download(
         self,
@@ -229,29 +231,6 @@ def _is_of(run_id: str, model: Model) -> bool:
     folder = Path(model.registered_by or "")
     run = folder.parent.name
     return run_id in (folder.name, run, f"{run}-{folder.name}")
-
-
-def _knows_workspace() -> bool:
-    place = RunPlace.current()
-    return place is None or not place.may_be_unseen
-
-
-def _of_this_step(name: str | None = None) -> Iterator[Model]:
-    """Yield the models in the workspace of the step that this process is part of."""
-    place = RunPlace.current()
-    if place is not None and place.root is not None:
-        yield from _registered(place.root, name)
-
-
-def _place_of(name: str, version: int | str | None) -> str | None:
-    """Return the path of a version (default: the last) of a model; None if it is unknown."""
-    versions = {one.version: str(one.path) for one in _of_this_step(name)}
-    wanted = max(versions, default=0) if version is None else int(version)
-    if versions and wanted not in versions:
-        known = ", ".join(map(str, versions))
-        msg = f"the model {name!r} has no version {version} in its workspace (known: {known})."
-        raise FileNotFoundError(msg)
-    return versions.get(wanted)
 
 
 def _has(there: Mapping[str, Any], wanted: Iterable[Any] | None) -> bool:

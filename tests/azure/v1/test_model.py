@@ -61,13 +61,14 @@ def test_scripts_find_and_register_models_in_the_workspace_of_their_step(
     assert [one.name for one in Model.list(ws, run_id="job")] == []
     Model.register(ws, "model.txt", "made")
     assert [one.name for one in Model.list(ws, run_id="job")] == ["made"]
-    assert Model.get_model_path("m", version=1) == str(ws.models["m"].path)
-    with pytest.raises(FileNotFoundError, match=r"no version 2 in its workspace \(known: 1\)"):
-        Model.get_model_path("m", version=2)
+    for find in (Model.get_model_path, ModelPlaces.get_model_path):  # here and elsewhere
+        assert find("m", version=1) == str(ws.models["m"].path)
+        with pytest.raises(FileNotFoundError, match=r"no version 2 in its workspace \(known: 1\)"):
+            find("m", version=2)
     with pytest.raises(FileNotFoundError, match=r"called 'n' \(known: m, made\)"):
         Model.get_model_path("n")
     seventh = Model.register(ws, "model.txt", "m", version="007")
-    for find in (Model.get_model_path, ModelPlaces.get_model_path):  # here and elsewhere
+    for find in (Model.get_model_path, ModelPlaces.get_model_path):
         assert find("m", 7) == find("m") == str(seventh.path)
     with pytest.raises(UsageError, match="has a version 7 already"):
         Model.register(ws, "model.txt", "m", version=7)

@@ -206,9 +206,9 @@ def words(text: str, resolve: Resolve) -> list[str]:
 
     Quotes that do not close are a ValueError.
     """
-    values: list[tuple[Reference, str]] = []
     found = []
-    for word in shlex.split(marked(text, resolve, values)):
+    whole, values = marked(text, resolve)
+    for word in shlex.split(whole):
         pieces = enumerate(word.split(MARK))
         found.append("".join(values[int(piece)][1] if at % 2 else piece for at, piece in pieces))
     return found
@@ -219,9 +219,9 @@ def command_line(text: str, resolve: Resolve, is_path: Callable[[Reference], boo
 
     Other values stand as they are, so that one may hold several words.
     """
-    values: list[tuple[Reference, str]] = []
     line, quote = "", ""
-    for at, piece in enumerate(marked(text, resolve, values).split(MARK)):
+    whole, values = marked(text, resolve)
+    for at, piece in enumerate(whole.split(MARK)):
         if at % 2 == 0:
             quote = _quote_after(piece, quote)
             line += piece
@@ -231,8 +231,9 @@ def command_line(text: str, resolve: Resolve, is_path: Callable[[Reference], boo
     return line
 
 
-def marked(text: str, resolve: Resolve, values: list[tuple[Reference, str]]) -> str:
-    """Return a text with the number of each value between marks; append the values."""
+def marked(text: str, resolve: Resolve) -> tuple[str, list[tuple[Reference, str]]]:
+    """Return a text with the number of each value between marks, and the values."""
+    values: list[tuple[Reference, str]] = []
 
     def number(one: Reference) -> str | None:
         value = resolve(one)
@@ -241,7 +242,7 @@ def marked(text: str, resolve: Resolve, values: list[tuple[Reference, str]]) -> 
         values.append((one, value))
         return f"{MARK}{len(values) - 1}{MARK}"
 
-    return filled_in(parsed(text), number)
+    return filled_in(parsed(text), number), values
 
 
 def _quote_after(text: str, quote: str) -> str:

@@ -55,8 +55,7 @@ def served_command(
 
     An `ExpressionError` says which part of the command might be read as shell.
     """
-    values: list[tuple[Reference, str]] = []
-    whole = marked(text, resolve, values)
+    whole, values = marked(text, resolve)
     if OF_AZURE.search(text):
         msg = (
             "a served command names its inputs and outputs by ${{inputs.<name>}} and "

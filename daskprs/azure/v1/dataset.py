@@ -66,7 +66,7 @@ class DatasetConsumptionConfig(Known):
         name; with other modes, the path of its files.
     path_on_compute : str, optional
         The path at which a script expects the data. An absolute path of a side input is a link to
-        the data while the step runs, unless the path exists.
+        the data while the step runs; a path that exists is refused, unless it leads to the data.
 
     """
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BLOBS = ("azure.storage.blob", "azure.identity", "azure.core.exceptions")
 """Modules whose names are those of `blob_storage`."""
 AZURE = ("azure", "azure.storage", "azure.core", *BLOBS)
-MODULES = ("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", *AZURE)
+SCRIPT_MODULES = ("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", *AZURE)
 """Below ``azureml`` each module has all of it: where a name lies there does not matter."""
 PACKAGES = ("azureml_user", "entry_script", "azureml", "azure")
 """The packages among them that scripts of commands may import; theirs may be installed."""
@@ -163,7 +163,7 @@ def _lacking(name: str) -> AttributeError:
 
 
 class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and makes the modules of `MODULES`."""
+    """Finds and makes the modules of `SCRIPT_MODULES`."""
 
     def has(self, name: str) -> bool:
         """Say whether a module has a stand-in."""
@@ -291,7 +291,7 @@ def installed() -> ScriptModules:
 
 def stands_for(name: str) -> bool:
     """Say whether a module has a stand-in."""
-    return name in (*MODULES, stand_ins.OWN) or name.startswith("azureml.")
+    return name in (*SCRIPT_MODULES, stand_ins.OWN) or name.startswith("azureml.")
 
 
 def has(name: str, attribute: str) -> bool:
@@ -302,7 +302,7 @@ def has(name: str, attribute: str) -> bool:
         return hasattr(_storage(), attribute)
     if name == stand_ins.OWN:
         return attribute in stand_ins.NAMES
-    return attribute == "EntryScript" or f"{name}.{attribute}" in MODULES
+    return attribute == "EntryScript" or f"{name}.{attribute}" in SCRIPT_MODULES
 
 
 def lacks(name: str) -> bool:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs._agent.foreign.main import FOLDER
 from daskprs._system.atomic_file import whole_file
 from daskprs.azure._stand_ins.elsewhere import (
-    AZURE,
-    BLOBS,
+    SCRIPT_MODULES,
     SHARED,
     AskedFirst,
     ScriptModules,
@@ -25,23 +24,17 @@ from daskprs.azure._stand_ins.elsewhere import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
-MODULES = (
-    *("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "mltable"),
-    *AZURE,
-)
-"""Below ``azureml`` each module has all of it: where a name lies there does not matter."""
+MODULES = (*SCRIPT_MODULES, "mltable")
 SDK = "daskprs.azure.v1"
 """The module that stands in for ``azureml``; loaded only when a script imports from it."""
-STORAGE = "daskprs.azure._stand_ins.blob_storage"
-"""The module behind `BLOBS`."""
 CLIENTS = "_restclient"
 """The package of Azure's clients below ``azureml``: its names can be imported, but not used."""
 
 
-def _names_of(module: str) -> Callable[[str], Any]:
-    return names_by(lambda name: getattr(importlib.import_module(module), name))
+def _of_sdk(name: str) -> Any:
+    return getattr(importlib.import_module(SDK), name)
 
 
 class _Client:
@@ -83,20 +76,16 @@ class StandIns(ScriptModules):
         return stands_for(name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Give the module its names; ``azureml_user`` only contains another module."""
+        """Give the module its names."""
         match module.__name__.split("."):
             case ["azureml", clients, *_] if clients == CLIENTS:
                 module.__getattr__ = names_by(_Client)  # type: ignore[method-assign]
             case ["azureml", *_]:
-                module.__getattr__ = _names_of(SDK)  # type: ignore[method-assign]
-            case ["azure", *_] if module.__name__ in BLOBS:
-                module.__getattr__ = _names_of(STORAGE)  # type: ignore[method-assign]
+                module.__getattr__ = names_by(_of_sdk)  # type: ignore[method-assign]
             case ["mltable"]:
                 module.__getattr__ = _of_mltable  # type: ignore[method-assign]
-            case ["entry_script"] | ["azureml_user", "parallel_run"]:
-                from daskprs._agent.foreign.entry_script import EntryScript
-
-                module.EntryScript = EntryScript  # type: ignore[attr-defined]
+            case _:
+                super().exec_module(module)
 
 
 def stands_for(name: str) -> bool:
@@ -134,7 +123,7 @@ def install() -> StandIns:
     """Install the finder behind all others, and have the real package ask us first."""
     finder = StandIns()
     sys.meta_path.append(finder)
-    AskedFirst(_names_of(SDK)).install()
+    AskedFirst(_of_sdk).install()
     return finder
 
 

@@ -33,6 +33,8 @@ LONG = re.compile(
 )
 IN_REGISTRY = re.compile(r"azureml://registries/[^/]+/[^/]+/(?P<name>[^/]+)/?")
 """A reference to an asset in a registry, whatever its version."""
+DEFAULT_DATASTORE = "workspaceblobstore"
+"""The default datastore of a workspace, by the name that Azure gives it."""
 LONGEST_NAME_BYTES = 255
 """The limit of file systems for one name in a path."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from daskprs._inputs.files.marked_folder import mark_at, without_scheme
+from daskprs._inputs.files.marked_folder import without_scheme
 from daskprs._inputs.source.input_file import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
 NAME = "MLTable"
 
@@ -29,11 +29,6 @@ def located(place_of: Callable[[str], str | None]) -> Iterator[None]:
         yield
     finally:
         _PLACES.reset(before)
-
-
-def mltable_at(data: str | os.PathLike[str] | Sequence[Any]) -> str | None:
-    """Return the path of the file `MLTable` that is meant: itself, or in the folder named."""
-    return mark_at(data, NAME)
 
 
 def folder_of(path: str) -> str:

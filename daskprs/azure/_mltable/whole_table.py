@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from daskprs._inputs.files.marked_folder import mark_at
 from daskprs._inputs.files.path_columns import PATH
 from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.azure._mltable.content import read_mltable
 from daskprs.azure._mltable.form import Transformation
-from daskprs.azure._mltable.place import mltable_at
+from daskprs.azure._mltable.place import NAME
 from daskprs.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,20 +54,21 @@ class LoadedTable:
 
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, file: str) -> None:
         self.path = path
+        self._file = file
 
     @property
     def paths(self) -> list[dict[str, str]]:
         """The paths of its data, as they are written in its file."""
-        written = read_mltable(str(mltable_at(self.path))).document.content["paths"]
+        written = read_mltable(self._file).document.content["paths"]
         return [{str(kind): str(path) for kind, path in one.items()} for one in written]
 
     def __getattr__(self, name: str) -> Any:
         """Refuse what else the package has, with what to write."""
         if name.startswith("_"):
             raise AttributeError(name)
-        step = f"add - {name}: … to the transformations in {mltable_at(self.path)}, or "
+        step = f"add - {name}: … to the transformations in {self._file}, or "
         msg = (
             f"LoadedTable.{name}: the mltable package is not installed, and daskprs does not need "
             f"it to read a table: {step if name in STEPS else ''}change the rows in pandas, after "
@@ -86,10 +88,11 @@ class LoadedTable:
 def load(uri: str | os.PathLike[str], **_: Any) -> LoadedTable:
     """Return the MLTable in a folder; an InputError says that there is none."""
     path = os.fspath(uri)
-    if mltable_at(path) is None:
+    file = mark_at(path, NAME)
+    if file is None:
         msg = (
             f"mltable.load: there is no MLTable in {path!r}. Give the path of the folder that it "
             "lies in, such as a script gets for an input."
         )
         raise InputError(msg)
-    return LoadedTable(path)
+    return LoadedTable(path, file)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._inputs.source.input_file import is_url
 from daskprs._suggest import nearest_of
+from daskprs.azure._assets import DEFAULT_DATASTORE
 from daskprs.azure._expressions import (
     ExpressionError,
     Reference,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from daskprs.azure._pipelines.values import Values
     from daskprs.azure._yaml_files.document import Loc
 
-STORE = "workspaceblobstore"
-"""The default datastore of a workspace."""
 LEFT_ALONE = {
     *("inputs", "outputs", "component", "command", "input_data", "code", "append_row_to", "jobs"),
     "args",
@@ -117,7 +116,7 @@ class PipelinePorts:
             getattr(form, "is_deterministic", None) is False
         )
         run = values.folder.path.name
-        self.parent = Parent("", self.inputs, store_of(settings) or STORE, fresh, run)
+        self.parent = Parent("", self.inputs, store_of(settings) or DEFAULT_DATASTORE, fresh, run)
         self.outputs = {
             name: self._output(name, port, given.outputs.get(name))
             for name, port in (form.outputs or {}).items()

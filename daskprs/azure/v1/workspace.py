@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from daskprs._suggest import nearest_of
-from daskprs.azure._assets import given_places
+from daskprs.azure._assets import DEFAULT_DATASTORE, given_places
 from daskprs.azure._registry import REGISTRY, write_text
 from daskprs.azure._run_place import RunPlace
 from daskprs.azure.v1.absent import Known
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from daskprs.azure._assets import Assets, NamedEnvironment
     from daskprs.azure.v1.pipeline import Experiment
 
-DEFAULT_DATASTORE = "workspaceblobstore"
-OF_AZURE = ".azureml"
-CONFIG = ("config.json", f"{OF_AZURE}/config.json")
+CONFIG = ("config.json", f"{REGISTRY}/config.json")
 INSTEAD = (
     "Write {}(root='FOLDER'): that folder is its default datastore, and "
     "datastores={{'images': '/data/images'}} gives the others their folders. Or put the same into "
@@ -151,7 +149,7 @@ class Workspace(Known):
         if not isinstance(found, dict) or found.get("root") is None:
             return None
         folder = file.absolute().parent
-        if folder.name == OF_AZURE:
+        if folder.name == REGISTRY:
             folder = folder.parent  # the file belongs to the folder of the notebook
         try:
             for named in ("datastores", "environments"):
@@ -264,7 +262,7 @@ def config_file(
         return start
     if not start.exists():
         return None
-    names = CONFIG if name is None else (name, Path(OF_AZURE, name))
+    names = CONFIG if name is None else (name, Path(REGISTRY, name))
     start = start.absolute()
     files = (folder / one for folder in (start, *start.parents) for one in names)
     return next((file for file in files if file.is_file()), None)

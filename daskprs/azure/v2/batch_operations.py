@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs._folders.job_folder import JobFolder
 from daskprs._options.site_defaults import default_job_dir
 from daskprs._suggest import nearest_of
+from daskprs.azure._assets import DEFAULT_DATASTORE
 from daskprs.azure._deployments.batch_deployment import BatchDeployment as FileDeployment
 from daskprs.azure._deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure._file_kinds import is_of_pipeline
@@ -266,7 +267,7 @@ def place_of_output(given: Output | None, changes: dict[str, Any], assets: Asset
         changes.pop("output_dataset.path", None),
     )
     if store is not None or path is not None:
-        name = str(store or "workspaceblobstore").rstrip("/").rpartition("/")[2]
+        name = str(store or DEFAULT_DATASTORE).rstrip("/").rpartition("/")[2]
         below = str(path or "").strip("/")
         return str(assets.place(f"azureml://datastores/{name}/paths/{below}", Path.cwd()))
     text = None if given is None else _place_of(given, assets)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from daskprs._job.job_end import status_by
+from daskprs._job.result import RUNNING
 from daskprs._suggest import nearest_of
 from daskprs._system.file_lock import claimed, holder_of
 from daskprs.azure._pipelines.run.result import COMPLETED, FAILED
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from daskprs.azure._registry import Registry
 
-RUNNING = "Running"
 OUTPUTS, ARTIFACTS = "named-outputs", "artifacts"
 """The folders that a download makes."""
 REFUSALS = (UsageError, JobFolderError)

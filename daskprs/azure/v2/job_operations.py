@@ -6,6 +6,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs._job.result import RUNNING
 from daskprs._options.site_defaults import default_job_dir, job_root
 from daskprs._system.standard_streams import to_stderr
 from daskprs.azure._pipelines.pipeline import run_with
@@ -13,7 +14,7 @@ from daskprs.azure._pipelines.run.result import COMPLETED
 from daskprs.azure._registry import file_of_name
 from daskprs.azure._yaml_files.document import Document
 from daskprs.azure.v2.dsl import PipelineFunction
-from daskprs.azure.v2.job import RUNNING, Job, kept, read_job, read_jobs, time_before
+from daskprs.azure.v2.job import Job, kept, read_job, read_jobs, time_before
 from daskprs.azure.v2.node import PIPELINE, Node
 from daskprs.azure.v2.operations import Operations, Poller
 from daskprs.azure.v2.pipeline_job import PipelineJob

@@ -128,6 +128,15 @@ def test_a_file_without_packages_is_refused(text: str, problem: str) -> None:
         read_specification("e.yml")
 
 
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("channels", ["main", 3])
+def test_channels_without_effect_may_be_anything(channels: object) -> None:
+    """They are shown as they are written."""
+    Path("e.yml").write_text(f"channels: {channels}\ndependencies: [a]\n")
+    (ignored,) = read_specification("e.yml").ignored
+    assert ignored.startswith(f"channels {channels}: ")
+
+
 def test_the_file_of_an_mlflow_model_has_requirements_of_pip(home: Path) -> None:
     """In a list without `pip:`, beside the version of its Python."""
     text = "python: 3.8.15\nbuild_dependencies: [pip==21]\ndependencies: [-r requirements.txt]\n"

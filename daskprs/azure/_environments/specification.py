@@ -109,8 +109,8 @@ def _of_conda(document: Document, content: dict[str, Any], at: Loc, place: Path)
             problem = "it has to be a package, or a list of pip's own packages below pip:"
             mistakes.append(document.mistake(loc, problem))
     refuse(mistakes)
-    if content.get("channels"):
-        shown = ", ".join(map(str, content["channels"]))
+    if channels := content.get("channels"):
+        shown = ", ".join(map(str, channels)) if isinstance(channels, list) else channels
         found.ignored.append(f"channels {shown}: packages come from the index of pip")
     if content.get("variables"):
         found.ignored.append("variables: set them by environment_variables of the step")

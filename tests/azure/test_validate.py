@@ -103,6 +103,10 @@ model: {pth: model}
 code_configuration: {code: src, scoring_script: score.py}
 settings: {max_concurrency_per_instance: 0, retry_settings: {timeout: 0}}
 """
+OF_A_LIST = """
+code_configuration: {code: src, scoring_script: score.py}
+output_action: []
+"""
 MLTABLE = """
 type: mltable
 paths:
@@ -131,6 +135,7 @@ FILES = {
     "command.yml": COMMAND,
     "config.yml": CONFIG,
     "deployment.yml": DEPLOYMENT,
+    "of_a_list.yml": OF_A_LIST,
     "deployed.yml": OF_A_PIPELINE.format("good.yml"),
     "undeployed.yml": OF_A_PIPELINE.format("god.yml"),
     "table/MLTable": MLTABLE,
@@ -193,6 +198,7 @@ def validate(*words: str) -> Result:
                 "9:3: parallel_run_config.mini_batch",
             ],
         ),
+        ("of_a_list.yml", ["2:16: output_action"]),
         (
             "deployment.yml",
             [

@@ -29,7 +29,8 @@ LABEL = "a label"
 def _spelled(value: Any) -> Any:
     """Bring ``AppendRow``, as other clients write it, into the form of the files."""
     lower = lowered(value)
-    return {"appendrow": "append_row", "summaryonly": "summary_only"}.get(lower, lower)
+    known = {"appendrow": "append_row", "summaryonly": "summary_only"}
+    return known.get(lower, lower) if isinstance(lower, str) else lower
 
 
 OutputAction = Annotated[Literal["append_row", "summary_only"], BeforeValidator(_spelled)]

@@ -117,7 +117,9 @@ class Document:
                 msg = f"{path}: larger than {MOST_BYTES >> 20} MB, the limit of YAML files here."
                 raise YamlError(msg)
             return cls(body.decode("utf-8-sig"), str(path))
-        except (OSError, UnicodeDecodeError) as error:
+        except YamlError:
+            raise
+        except (OSError, ValueError) as error:  # no UTF-8, or a null character in the path
             near = nearest(path) if isinstance(error, FileNotFoundError) else ""
             msg = f"{path}: it cannot be read: {error}.{near}"
             raise YamlError(msg) from error

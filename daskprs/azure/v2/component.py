@@ -22,6 +22,7 @@ from daskprs.errors import OptionError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+MAPPINGS = ("inputs", "outputs", "tags")
 LABELS = ("name", "version", "display_name", "description", "tags")
 
 
@@ -157,6 +158,8 @@ class FileComponent(Component):
         content = document.content
         if not isinstance(content, dict):
             refuse([document.mistake((), "a component is a mapping of keys")])
+        wrong = [key for key in MAPPINGS if not isinstance(content.get(key) or {}, dict)]
+        refuse(document.mistake((key,), "it has to be a mapping") for key in wrong)
         super().__init__(kind_of_step(content, None), content)
         place = Place(path.absolute())
         vars(self).update(path=Path(place), id=reference or place, folder=document.folder)

@@ -137,7 +137,7 @@ class PipelineJob(Written):
                 owner = self.component.title
                 msg = f"the input {name!r} of {owner!r} has no value: give it as {name}=…"
                 raise OptionError(msg)
-            kind = {"type": declared.get("type")} if declared.get("type") in KINDS else {}
+            kind = {"type": declared.get("type")} if declared.get("type") in [*KINDS] else {}
             problem = wrong_value(InputForm(**kind), Binding(one.value))
             if problem is not None:
                 msg = f"the input {name!r} of {self.component.title!r}: {problem}"

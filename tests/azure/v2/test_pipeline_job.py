@@ -685,6 +685,12 @@ def test_objects_are_read_from_their_files(home: Path) -> None:
         "build": {"path": str(home / "env")},
         "conda_file": str(home / "env/c.yml"),
     }
+    for key in ("inputs", "outputs", "tags"):
+        Path("p.yml").write_text(f"type: pipeline\njobs: {{}}\n{key}: 1\n")
+        with pytest.raises(YamlError, match=rf"p\.yml:3:\d+: {key}: it has to be a mapping"):
+            load_job("p.yml")
+    Path("p.yml").write_text("type: pipeline\njobs: {}\ninputs: {a: {type: [], default: 1}}\n")
+    assert load_job("p.yml").document().content["inputs"] == {"a": {"type": [], "default": 1}}
     Path("m.yml").write_text("name: m\npth: x\n")
     with pytest.raises(YamlError, match=r"m\.yml:2:1: pth: an unknown key; did you mean 'path'"):
         load_model("m.yml")

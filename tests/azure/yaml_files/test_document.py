@@ -152,6 +152,12 @@ g: {"<<": 7}
     assert str(document.place(("c", "y"))) == "p.yml:1:17"
 
 
+def test_a_path_that_no_system_takes_is_refused() -> None:
+    """As one that does not exist."""
+    with pytest.raises(YamlError, match="it cannot be read: "):
+        Document.read("a\0.yml")
+
+
 def test_values_in_python_are_a_document_whose_messages_name_keys(tmp_path: Path) -> None:
     """Paths become text; what no file can have is refused with its key."""
     given = {"jobs": {"a": {"code": Path("src"), "keys": ("x", 1)}}}

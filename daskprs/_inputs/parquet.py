@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,7 @@ from daskprs._inputs.files.listing import current_listing
 from daskprs._inputs.files.path_columns import PathValues, TypedFilesReader, TypedFilesTable
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.input_file import files_fingerprint, is_url, of_each_file, open_binary
+from daskprs._inputs.source.source import TableSource
 from daskprs.errors import InputError, LoadError, Option
 
 if TYPE_CHECKING:
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from daskprs._inputs.costs import Cuts
     from daskprs._inputs.source.input_file import InputFile
     from daskprs._inputs.source.read_options import ReadOptions
-    from daskprs._inputs.source.source import TableSource
 
 MOST_ROWS_OF_GROUP = 1 << 40
 
@@ -56,24 +57,16 @@ class RowGroup(NamedTuple):
     size_bytes: int
 
 
-class NamedFile(NamedTuple):
-    """The identity and the name of a file."""
+class RowGroupTable(TableSource):
+    """A table in Parquet files, cut into slices of row groups; a mini-batch never crosses one.
 
-    identity: str
-    """Identity of the content, as far as it is known without reading the file."""
-    name: str
-    """For people."""
-
-
-class RowGroups:
-    """The row groups of an input, and how they are sliced; a mini-batch never crosses one.
-
-    The footers are those of the files, in their order.
+    A subclass knows the files, by the order of their footers.
     """
 
     def __init__(self, footers: Iterable[Any], reading: ReadOptions) -> None:
         self._size = reading.size
         self._cuts: Cuts | None = None
+        """The rows of the slices of each row group, if they are not cut by size."""
         groups = [one for at, footer in enumerate(footers) for one in _of_footer(at, footer)]
         if reading.partitions is not None:
             reading.partitions.check(len(groups))
@@ -81,29 +74,33 @@ class RowGroups:
             groups = [one for at, one in enumerate(groups) if at in wanted]
         self._groups = groups
 
-    def mini_batches(self, file: Callable[[int], NamedFile]) -> Iterator[MiniBatch]:
-        """Yield slices of row groups, in order; `file` names the file of a number."""
+    @abstractmethod
+    def _path(self, file: int) -> str:
+        """Return the path of a file."""
+
+    @abstractmethod
+    def _named(self, file: int) -> tuple[str, str]:
+        """Return the identity of a file's content, and the file's name for people."""
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield slices of row groups, in order."""
         index = first = 0
         for load_group, group in enumerate(self._groups):
-            named, start = file(group.file), 0
+            (identity, name), start = self._named(group.file), 0
             for count in self._counts(load_group, group):
                 yield MiniBatch(
                     index=index,
                     piece=(group.file, group.number, start, count),
-                    identity=f"{named.identity}|{group.number}|{start}-{start + count}",
+                    identity=f"{identity}|{group.number}|{start}-{start + count}",
                     items=count,
                     size_bytes=group.size_bytes * count // group.rows,
                     row_lower_bound=first,
-                    label=f"{named.name}, row group {group.number}, rows {start}-{start + count}",
+                    label=f"{name}, row group {group.number}, rows {start}-{start + count}",
                     load_group=load_group,
                 )
                 index += 1
                 first += count
                 start += count
-
-    def cut(self, cuts: Cuts) -> None:
-        """Cut row groups, by their numbers here, into slices of these rows."""
-        self._cuts = cuts
 
     def _counts(self, number: int, group: RowGroup) -> Iterable[int]:
         """Return the rows of each slice of a row group."""
@@ -126,6 +123,11 @@ class RowGroups:
     def _rows_of(self, group: RowGroup) -> int:
         return self._size.rows_of(group.rows, group.size_bytes)
 
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return the file, the row group, and which of its rows."""
+        file, group, start, count = mini_batch.piece
+        return Where(paths=(self._path(file),), row_group=group, rows=(start, start + count))
+
 
 def _of_footer(file: int, footer: Any) -> Iterator[RowGroup]:
     for number in range(footer.num_row_groups):
@@ -133,29 +135,26 @@ def _of_footer(file: int, footer: Any) -> Iterator[RowGroup]:
         yield RowGroup(file, number, group.num_rows, group.total_byte_size)
 
 
-class Decoder(Protocol):
-    """The operations that differ between plain files and those of a Delta table."""
+class RowGroupReader(ABC):
+    """Decodes a row group once, and slices it for the mini-batches that follow in it.
 
+    A subclass decodes row groups, and makes frames of their rows.
+    """
+
+    _decoded: tuple[int, int] | None = None
+    _table: pa.Table | None = None
+
+    @abstractmethod
+    def name(self, file: int) -> str:
+        """Return the name of a file, for people."""
+
+    @abstractmethod
     def decode(self, file: int, group: int) -> pa.Table:
         """Return a row group."""
-        ...
 
+    @abstractmethod
     def frame(self, file: int, rows: pa.Table) -> pd.DataFrame | pa.Table:
         """Return rows of a file, with an index from 0 if they are a frame."""
-        ...
-
-    def name(self, file: int) -> str:
-        """Return the name of a file."""
-        ...
-
-
-class RowGroupReader:
-    """Decodes a row group once, and slices it for the mini-batches that follow in it."""
-
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-        self._decoded: tuple[int, int] | None = None
-        self._table: pa.Table | None = None
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
         """Return the rows of a slice, with a new index."""
@@ -163,16 +162,17 @@ class RowGroupReader:
         # A row group is decoded as a whole. Mini-batches that are slices of one group share it.
         if self._table is None or self._decoded != (file, group):
             self._table = None  # never two row groups at a time
-            self._table = self._decoder.decode(file, group)
+            self._table = self.decode(file, group)
             self._decoded = (file, group)
-        return self._decoder.frame(file, self._table.slice(start, count))
+        return self.frame(file, self._table.slice(start, count))
 
     def close(self) -> None:
         """Let go of the row group."""
         self._table = None
 
     def keep_places(self) -> None:
-        """Do nothing: a slice says where its rows are."""
+        """Make ready for `offsets`."""
+        return  # a slice says where its rows are
 
     def offsets(self, mini_batch: MiniBatch) -> list[int]:
         """Return a number for each row of a mini-batch that no other row of its file has."""
@@ -182,7 +182,7 @@ class RowGroupReader:
     def place(self, mini_batch: MiniBatch, row: int) -> str:
         """Return the file, row group and row, for people."""
         file, group, start, _ = mini_batch.piece
-        return f"{self._decoder.name(file)}, row group {group}, row {start + row}"
+        return f"{self.name(file)}, row group {group}, row {start + row}"
 
 
 # ---- one schema for many files ----
@@ -379,33 +379,24 @@ def _compare_names(one: str, first: pa.Schema, other: str, second: pa.Schema) ->
 # ---- the source of files ----
 
 
-class ParquetSource(TypedFilesTable, CutTable):
-    """Cuts Parquet files into slices of row groups; a mini-batch never crosses a file."""
+class ParquetSource(RowGroupTable, TypedFilesTable, CutTable):
+    """Cuts Parquet files into slices of row groups."""
 
     numbers_rows = True
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
-        super().__init__(files, reading)
+        TypedFilesTable.__init__(self, files, reading)
         self._as_arrow = reading.as_arrow
         of_all = SchemaOfAll(self._paths.of_files, reading.dtypes, as_arrow=self._as_arrow)
-        self._groups = RowGroups(_met(files, of_all, reading.store_requests), reading)
+        RowGroupTable.__init__(self, _met(files, of_all, reading.store_requests), reading)
         self._types = of_all.result()
         self.columns = self._paths.names_with(self._types.schema.names)
 
-    def mini_batches(self) -> Iterator[MiniBatch]:
-        """Return slices of row groups, in order."""
-        return self._groups.mini_batches(self._named)
+    def _path(self, file: int) -> str:
+        return self._files[file].path
 
-    def _named(self, file: int) -> NamedFile:
-        return NamedFile(self._files[file].identity, self._files[file].name)
-
-    def count(self) -> int:
-        """Return how many mini-batches there are."""
-        return self._groups.count()
-
-    def usual_rows(self) -> float | None:
-        """Return how many rows the first slice has."""
-        return self._groups.usual_rows()
+    def _named(self, file: int) -> tuple[str, str]:
+        return self._files[file].identity, self._files[file].name
 
     def blocks(self, scratch: Path) -> TableSource:
         """Return the table as it is."""
@@ -419,9 +410,9 @@ class ParquetSource(TypedFilesTable, CutTable):
     def cut(self, cuts: Cuts, scratch: Path) -> None:
         """Cut the row groups."""
         del scratch
-        self._groups.cut(cuts)
+        self._cuts = cuts
 
-    def reader_of(self, column: str) -> RowGroupReader:
+    def reader_of(self, column: str) -> ParquetReader:
         """Return a reader that decodes one column, unless that comes from paths."""
         types = self._types
         if column not in types.schema.names:
@@ -439,20 +430,13 @@ class ParquetSource(TypedFilesTable, CutTable):
             "types of paths": self._paths.types(),
         }
 
-    def reader(self) -> RowGroupReader:
+    def reader(self) -> ParquetReader:
         """Return the reader for the agents."""
         values = [self._paths.of_file(file.path) for file in self._files]
         return self._reader_of(self._types, values)
 
-    def _reader_of(self, types: OneType, values: list[PathValues]) -> RowGroupReader:
-        decoder = ParquetFiles(list(self._files), values, types, as_arrow=self._as_arrow)
-        return RowGroupReader(decoder)
-
-    def where(self, mini_batch: MiniBatch) -> Where:
-        """Return the file, the row group, and which of its rows."""
-        place, group, start, count = mini_batch.piece
-        path = self._files[place].path
-        return Where(paths=(path,), row_group=group, rows=(start, start + count))
+    def _reader_of(self, types: OneType, values: list[PathValues]) -> ParquetReader:
+        return ParquetReader(list(self._files), values, types, as_arrow=self._as_arrow)
 
 
 def _met(
@@ -466,8 +450,8 @@ def _met(
             yield metadata
 
 
-class ParquetFiles(TypedFilesReader):
-    """Decodes row groups of files."""
+class ParquetReader(TypedFilesReader, RowGroupReader):
+    """Reads slices of row groups in an agent."""
 
     def name(self, file: int) -> str:
         """Return the path of a file."""

@@ -10,9 +10,7 @@ import pyarrow as pa
 from pyarrow.dataset import get_partition_keys
 
 from daskprs._arrow.arrow_pandas import OneType, ToPandas, cast, one_type
-from daskprs._core.mini_batch import Where
-from daskprs._inputs.parquet import NamedFile, RowGroupReader, RowGroups, nulls_of
-from daskprs._inputs.source.source import TableSource
+from daskprs._inputs.parquet import RowGroupReader, RowGroupTable, nulls_of
 from daskprs.azure._yaml_files.mistakes import refuse
 from daskprs.errors import InputError, LoadError
 
@@ -61,7 +59,7 @@ def open_delta(
         raise
 
 
-class DeltaSource(TableSource):
+class DeltaSource(RowGroupTable):
     """Cuts one version of a Delta table, whose files never change, into slices of row groups.
 
     `place` is the folder or URL of the table, `table` the `deltalake.DeltaTable` at its version.
@@ -76,22 +74,8 @@ class DeltaSource(TableSource):
         self._keys = list(table.metadata().partition_columns)
         self._plain = dataset.schema.remove_metadata()
         footers = [one.metadata for one in self._fragments]
-        self._groups = RowGroups(footers, reading)
+        super().__init__(footers, reading)
         self._types = one_type(self._plain, self._nulls(footers))
-
-    def mini_batches(self) -> Iterator[MiniBatch]:
-        """Return slices of row groups, by file, in order of path."""
-        names = [str(one.path) for one in self._fragments]
-        files = [NamedFile(f"{self._table_id}|{name}", name) for name in names]
-        return self._groups.mini_batches(files.__getitem__)
-
-    def count(self) -> int:
-        """Return how many mini-batches there are."""
-        return self._groups.count()
-
-    def usual_rows(self) -> float | None:
-        """Return how many rows the first slice has."""
-        return self._groups.usual_rows()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on: no file of a version ever changes."""
@@ -103,19 +87,9 @@ class DeltaSource(TableSource):
             "schema": str(self._types.schema),
         }
 
-    def reader(self) -> RowGroupReader:
+    def reader(self) -> DeltaReader:
         """Return the reader for the agents."""
-        return RowGroupReader(self._files)
-
-    @cached_property
-    def _files(self) -> DeltaFiles:
-        return DeltaFiles(self._fragments, self._plain, self._types)
-
-    def where(self, mini_batch: MiniBatch) -> Where:
-        """Return the file, the row group, and which of its rows."""
-        file, group, start, count = mini_batch.piece
-        path = self._path(file)
-        return Where(paths=(path,), row_group=group, rows=(start, start + count))
+        return DeltaReader(self._fragments, self._plain, self._types)
 
     def own_names(self) -> Iterator[tuple[str, str]]:
         """Yield the path of each file, and its name below the folder of the table."""
@@ -125,9 +99,13 @@ class DeltaSource(TableSource):
     def _path(self, file: int) -> str:
         return f"{self._place.rstrip('/')}/{self._fragments[file].path}"
 
+    def _named(self, file: int) -> tuple[str, str]:
+        name = str(self._fragments[file].path)
+        return f"{self._table_id}|{name}", name
+
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""
-        return self._files.to_pandas.meta()
+        return self.reader().to_pandas.meta()
 
     @property
     def path_names(self) -> list[str]:
@@ -152,8 +130,8 @@ class DeltaSource(TableSource):
         return found
 
 
-class DeltaFiles:
-    """Decodes row groups of the files of a version."""
+class DeltaReader(RowGroupReader):
+    """Reads slices of row groups in an agent."""
 
     def __init__(self, fragments: list[Any], schema: pa.Schema, types: OneType) -> None:
         self._fragments = fragments

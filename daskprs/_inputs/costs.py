@@ -45,7 +45,8 @@ class CutTable(TableSource, Protocol):
 
     def blocks(self, scratch: Path) -> TableSource:
         """Return the table in pieces that it has before it is cut, ready to be read."""
-        ...
+        del scratch
+        return self
 
     def part_of(self, block: MiniBatch) -> int:
         """Return the number of the part of the table that a block lies in."""
@@ -53,7 +54,8 @@ class CutTable(TableSource, Protocol):
 
     def reader_of(self, column: str) -> TableReader:
         """Return a reader of the blocks for a column; it may read others at the same price."""
-        ...
+        del column
+        return self.reader()
 
     def cut(self, cuts: Cuts, scratch: Path) -> None:
         """Cut the table, and prepare what `blocks` has not prepared."""
@@ -214,15 +216,6 @@ class CostSource(TableSource):
     def needed_bytes(self) -> int:  # type: ignore[override]
         """About how many bytes the table writes to the job folder."""
         return self.source.needed_bytes
-
-    @property
-    def path_names(self) -> list[str]:
-        """Columns that come from paths."""
-        return self.source.path_names
-
-    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
-        """Return the values that the path of a mini-batch's file carries."""
-        return self.source.path_values(mini_batch)
 
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""

@@ -398,11 +398,6 @@ class ParquetSource(RowGroupTable, TypedFilesTable, CutTable):
     def _named(self, file: int) -> tuple[str, str]:
         return self._files[file].identity, self._files[file].name
 
-    def blocks(self, scratch: Path) -> TableSource:
-        """Return the table as it is."""
-        del scratch
-        return self
-
     def part_of(self, block: MiniBatch) -> int:
         """Return the number of the row group."""
         return block.load_group or 0

@@ -104,11 +104,6 @@ class SlicedFrame(CutTable):
         del block
         return 0
 
-    def reader_of(self, column: str) -> TableReader:
-        """Return the reader: the columns of a mapped file cost nothing."""
-        del column
-        return self.reader()
-
     def cut(self, cuts: Cuts, scratch: Path) -> None:
         """Cut the frame, which is written, into slices of these rows."""
         rows = cuts.get(0, np.empty(0, np.int64))

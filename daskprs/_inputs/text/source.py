@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from daskprs._inputs.costs import Cuts
     from daskprs._inputs.source.input_file import InputFile
     from daskprs._inputs.source.read_options import ReadOptions
-    from daskprs._inputs.source.source import TableSource
     from daskprs._inputs.text.records import RowGoals
 
 
@@ -167,20 +166,10 @@ class TextSource(FilesTable, CutTable):
             return self._size.amount * rows / len(body) if rows else None
         return None
 
-    def blocks(self, scratch: Path) -> TableSource:
-        """Return the table in ranges of bytes."""
-        del scratch
-        return self
-
     def part_of(self, block: MiniBatch) -> int:
         """Return the number of the file."""
         place: int = block.piece.place
         return place
-
-    def reader_of(self, column: str) -> TextReader:
-        """Return the reader: who finds a column in text reads all of it."""
-        del column
-        return self.reader()
 
     def cut(self, cuts: Cuts, scratch: Path) -> None:
         """Cut each file after so many rows, whose ends are found by one more scan of its bytes."""

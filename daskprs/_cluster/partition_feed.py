@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dask._task_spec import Task, TaskRef
 from distributed import KilledWorker, get_worker
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from daskprs._inputs.collections.partition_graph import PartitionGraph
     from daskprs._inputs.collections.partition_table import PartitionCut
     from daskprs._inputs.collections.source import CollectionSource
-    from daskprs._inputs.collections.staging import PartitionDescription, StagedPartition
+    from daskprs._inputs.collections.staging import Labels, StagedPartition
     from daskprs._inputs.collections.staging_form import StagingForm
 
 AHEAD = 2
@@ -48,6 +48,8 @@ ANSWERS_WITHIN_S = 5.0
 """Seconds for the scheduler to say what the input waits for."""
 FETCHERS = 2
 """Threads that fetch descriptions, each of which costs a message to a worker and back."""
+Description: TypeAlias = "tuple[PartitionCut, Labels, str]"
+"""What the driver needs to know of a staged partition: its cut, its labels, and its worker."""
 
 
 def stage(value: Any, number: int, form: StagingForm) -> StagedPartition:
@@ -62,9 +64,9 @@ def itself(value: Any) -> Any:
     return value
 
 
-def describe(partition: StagedPartition) -> tuple[PartitionDescription, str]:
-    """Return what the driver needs to know of a staged partition, and its worker (a Dask task)."""
-    return partition.description, get_worker().address
+def describe(partition: StagedPartition) -> Description:
+    """Return the description of a staged partition (a Dask task)."""
+    return partition.cut, partition.labels, get_worker().address
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class Answer(NamedTuple):
 
     number: int
     described: Future
-    found: tuple[PartitionDescription, str] | BaseException | None
+    found: Description | BaseException | None
     """None: there was no thread to fetch it."""
 
 
@@ -491,17 +493,16 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             if not partition.is_numbered:  # else its leases find out
                 self._take_error(number, found)
             return
-        description, partition.worker = found
+        cut, labels, partition.worker = found
         if partition.is_numbered:
             return  # described again, after a reconnect
-        cut = description.cut
         before = self._source.table.cuts.get(number, cut)
         # Dask computes a lost partition again. With other rows, some mini-batches would have rows
         # of the first result and some of the second.
         if self._source.is_cut and not (before.failed or before.has_rows_of(cut)):
             raise InputChanged(_changed(number))
-        if description.labels is not None:
-            self._source.keep_labels(number, cut, description.labels)
+        if labels is not None:
+            self._source.keep_labels(number, cut, labels)
         self._arrived[number] = cut, partition.worker, None
 
     def _take_error(self, number: int, error: BaseException) -> None:

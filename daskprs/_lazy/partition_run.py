@@ -83,7 +83,7 @@ def _mini_batches(
     partition: StagedPartition, number: int, call: LazyCall, folder: Path
 ) -> Iterator[MiniBatch]:
     """Yield the mini-batches of a staged partition."""
-    cut = partition.description.cut
+    cut = partition.cut
     slices = list(cut.slices())
     for index, (start, stop) in enumerate(slices):
         rows = f", {call.unit}s {start}-{stop}" if len(slices) > 1 else ""

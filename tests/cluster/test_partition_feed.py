@@ -6,14 +6,13 @@ from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from dask._task_spec import Task
 from distributed.comm import CommClosedError
 
 from daskprs._cluster.partition_feed import PartitionFeed
 from daskprs._inputs.collections.partition_graph import PartitionGraph
+from daskprs._inputs.collections.partition_table import PartitionCut
 from daskprs._inputs.collections.source import CollectionSource
-from daskprs._inputs.collections.staging import PartitionDescription
 from daskprs._inputs.collections.staging_form import WHOLE, StagingForm
 from daskprs._inputs.source.sizes import Size
 from tests.support.polling import poll_for
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+    from daskprs._cluster.partition_feed import Description
 
 
 class Future:
@@ -86,10 +87,9 @@ def feeding(
         yield news
 
 
-def description(rows: int) -> tuple[PartitionDescription, str]:
+def description(rows: int) -> Description:
     """Return what a worker says of a partition that is cut into single rows."""
-    bounds = np.arange(rows + 1, dtype=np.int64)
-    return PartitionDescription(rows, bounds, np.diff(bounds), "a digest", None), "a worker"
+    return PartitionCut(rows, 1, rows, "a digest"), None, "a worker"
 
 
 def test_a_description_that_a_cut_connection_has_lost_is_fetched_again(

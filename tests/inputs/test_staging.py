@@ -81,21 +81,14 @@ def _assert_same(one: Any, other: Any) -> None:
 def _loaded(
     partition: StagedPartition, folder: Path, batch_format: BatchFormat = "pandas"
 ) -> Iterator[Any]:
-    description = partition.description
-    bounds = description.bounds.tolist()
-    assert len(description.sizes_bytes) == len(bounds) - 1
+    cut = partition.cut
     form = BatchForm(batch_format, {}, keeps_nan=True)
     with closing(pickle.loads(pickle.dumps(StagedReader()))) as reader:
-        pairs = zip(bounds[:-1], bounds[1:], description.sizes_bytes.tolist(), strict=True)
-        for index, (start, stop, size) in enumerate(pairs):
+        for index, (start, stop) in enumerate(cut.slices()):
             piece = pickle.loads(
-                pickle.dumps(
-                    partition.placed(
-                        PartitionSlice(0, start, stop, partition.description.digest), folder
-                    )
-                )
+                pickle.dumps(partition.placed(PartitionSlice(0, start, stop, cut.digest), folder))
             )
-            rows = reader.load(MiniBatch(index, piece, "", stop - start, size))
+            rows = reader.load(MiniBatch(index, piece, "", stop - start, cut.size_bytes))
             yield rows if batch_format == "pandas" else form.of(rows)
 
 
@@ -310,11 +303,11 @@ def test_labels_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
     """Those that cannot be pickled do not stop a job."""
     frame = pd.DataFrame({"a": [1, 2]}, index=pd.Index(["x", "y"], name="k"))
     form = form_of_frames(frame, ReadOptions(keep_labels=True))
-    labels = staged(frame, 0, form, tmp_path).description.labels
+    labels = staged(frame, 0, form, tmp_path).labels
     pd.testing.assert_index_equal(labels, frame.index)
     frame.index = pd.Index([threading.Lock(), 1])
-    assert "cannot pickle" in str(staged(frame, 0, form, tmp_path).description.labels)
-    assert staged(frame, 0, form_of_frames(frame, ReadOptions()), tmp_path).description[-1] is None
+    assert "cannot pickle" in str(staged(frame, 0, form, tmp_path).labels)
+    assert staged(frame, 0, form_of_frames(frame, ReadOptions()), tmp_path).labels is None
 
 
 # ---- arrays ----
@@ -420,7 +413,7 @@ def test_a_slice_of_a_table_does_not_hold_the_whole(tmp_path: Path) -> None:
     """Arrow's own pickles do."""
     table = pa.table({"a": range(100_000)})
     form = form_of_objects(ReadOptions(mini_batch_size=1_000), is_bag=False)
-    assert staged(table, 0, form, tmp_path).description.sizes_bytes.max() < 20_000
+    assert staged(table, 0, form, tmp_path).cut.size_bytes < 2_000_000
 
 
 def test_an_object_that_cannot_be_pickled_is_named(tmp_path: Path) -> None:
@@ -478,7 +471,7 @@ def digests(values: list[Any]) -> list[str]:
             form = form_of_objects(ReadOptions(), is_bag=False)
             if isinstance(value, pd.DataFrame):
                 form = form_of_frames(value.iloc[:0], ReadOptions())
-            found.append(staged(value, 0, form, Path(folder)).description.digest)
+            found.append(staged(value, 0, form, Path(folder)).cut.digest)
     return found
 
 
@@ -534,7 +527,7 @@ def test_a_partition_counts_for_what_it_holds_in_memory(tmp_path: Path) -> None:
     assert sys.getsizeof(partition) < 5_000
     moved = pickle.loads(pickle.dumps(partition))
     assert sys.getsizeof(moved) > 8_000_000
-    moved.placed(PartitionSlice(0, 0, 1, moved.description.digest), tmp_path)
+    moved.placed(PartitionSlice(0, 0, 1, moved.cut.digest), tmp_path)
     assert sys.getsizeof(moved) < 5_000
 
 
@@ -572,7 +565,7 @@ def test_rows_of_a_partition_that_is_another_now_are_refused(tmp_path: Path) -> 
     before, now = (
         staged(pd.DataFrame({"x": [one, one]}), 3, form, tmp_path / str(one)) for one in (1, 2)
     )
-    meant = before.description.digest
+    meant = before.cut.digest
     assert isinstance(before.placed(PartitionSlice(3, 1, 2, meant), tmp_path), StagedPiece)
     other = now.placed(PartitionSlice(3, 1, 2, meant), tmp_path)
     assert isinstance(other, Uncomputed)
@@ -590,7 +583,7 @@ def test_rows_have_one_digest_wherever_they_lie_in_memory(
     form = form_of_frames(whole[:0], ReadOptions(batch_format=batch_format))
     some = whole[7:12]
     copied = pickle.loads(pickle.dumps(some))
-    digests = {staged(one, 0, form, tmp_path).description.digest for one in (some, copied)}
+    digests = {staged(one, 0, form, tmp_path).cut.digest for one in (some, copied)}
     assert len(digests) == 1
 
 

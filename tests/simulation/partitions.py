@@ -5,13 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from dask._task_spec import Task
 
 from daskprs._inputs.collections.partition_graph import PartitionGraph
 from daskprs._inputs.collections.partition_table import PartitionCut
 from daskprs._inputs.collections.source import CollectionSource
-from daskprs._inputs.collections.staging import PartitionDescription
 from daskprs._inputs.collections.staging_form import WHOLE, StagingForm
 from daskprs._inputs.source.sizes import Size
 from tests.simulation.promises import demand
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from daskprs._cluster.partition_feed import Description
     from daskprs._inputs.source.pieces import PartitionSlice
     from tests.simulation.client import Client, Future
     from tests.simulation.scenario import Scenario
@@ -46,11 +45,9 @@ class Staged:
         self._step = step
 
     @property
-    def description(self) -> PartitionDescription:
-        """What the driver needs to know."""
-        begins = range(0, max(1, self._rows), self._step)
-        bounds = np.array([*begins, self._rows], np.int64)
-        return PartitionDescription(self._rows, bounds, np.diff(bounds), _digest(self.number), None)
+    def cut(self) -> PartitionCut:
+        """What the driver's table keeps."""
+        return PartitionCut(self._rows, self._step, self._rows, _digest(self.number))
 
     def placed(self, piece: PartitionSlice, folder: Path) -> Placed:
         """Return the piece for an agent of this worker."""
@@ -129,7 +126,6 @@ class Staging:
         return {key: staged, told: client.compute(_described, (), {0: key}, told, ())}
 
 
-def _described(needed: Mapping[int, Staged]) -> tuple[PartitionDescription, str]:
-    """Return what the driver needs to know of a partition, and its worker (a Dask task)."""
-    address = now().process.name
-    return needed[0].description, address
+def _described(needed: Mapping[int, Staged]) -> Description:
+    """Return the description of a partition (a Dask task)."""
+    return needed[0].cut, None, now().process.name

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import tempfile
 from contextlib import closing
 from dataclasses import replace
@@ -183,30 +182,28 @@ def _of_value(name: str, form: StagingForm, value: Any) -> list[str]:
         whole = staged(value, 0, form, Path(folder))
         (got,) = _read(whole, Path(folder))
         cut = staged(value, 0, replace(form, size=Size(1)), Path(folder))
-        pieces = len(cut.description.sizes_bytes)
+        pieces = len([*cut.cut.slices()])
         return [
             name,
             f"`{class_name(type(got))}`",
-            str(whole.description.rows),
+            str(whole.cut.rows),
             f"{pieces} mini-batches" if pieces > 1 else "not cut",
         ]
 
 
 def _read(partition: StagedPartition, folder: Path) -> list[Any]:
-    bounds = partition.description.bounds.tolist()
+    cut = partition.cut
     with closing(StagedReader()) as reader:
         return [
             reader.load(
                 MiniBatch(
                     0,
-                    partition.placed(
-                        PartitionSlice(0, start, stop, partition.description.digest), folder
-                    ),
+                    partition.placed(PartitionSlice(0, start, stop, cut.digest), folder),
                     "",
                     stop - start,
                 )
             )
-            for start, stop in itertools.pairwise(bounds)
+            for start, stop in cut.slices()
         ]
 
 

@@ -38,7 +38,11 @@ class PartitionCut(NamedTuple):
     size_bytes: int
     """Bytes of the staged partition."""
     digest: str
-    """Digest of the content; empty for a partition that could not be computed."""
+    """Digest of the content; empty for a partition that could not be computed.
+
+    It is equal for equal content, wherever and whenever the content was computed. A set of text is
+    an exception: each process orders it anew.
+    """
     first_label: int | None = None
     """The label of the first row of a frame, where those of the others go on from it by one; None
     for other labels, and without rows or labels."""

@@ -81,9 +81,9 @@ class CollectionSource(TableSource):
         for number in range(len(self.graph)):
             partition = staged(_computed(self.graph, number), number, self.form, scratch)
             self._staged.append(partition)
-            self.table.cuts[number] = cut = partition.description.cut
-            if partition.description.labels is not None:
-                self.keep_labels(number, cut, partition.description.labels)
+            self.table.cuts[number] = partition.cut
+            if partition.labels is not None:
+                self.keep_labels(number, partition.cut, partition.labels)
         if self.form.keep_labels:
             self.finish_labels()
 
@@ -325,7 +325,7 @@ class KeptCollection(CollectionSource):
         except Exception as error:  # noqa: BLE001 - whatever the user's tasks raise
             return mini_batch._replace(piece=Uncomputed.of(error, number)), ""
         self._again = partition  # its file goes with it
-        now = partition.description
+        now = partition.cut
         note = ""
         if not isinstance(piece, PartitionSlice):
             piece = PartitionSlice(number, 0, now.rows, now.digest)

@@ -131,16 +131,16 @@ class ArraySlices:
 class PickledSlices(NamedTuple):
     """Loads one pickle for each mini-batch."""
 
-    bounds: Numbers
-    """The first row of each pickle, and the end."""
+    step: int
+    """The rows of each pickle but the last."""
     offsets: Numbers
-    """Its first byte, and the end."""
+    """The first byte of each pickle, and the end."""
     checksums: list[bytes]
 
     def load(self, mini_batch: MiniBatch) -> Any:
         """Return rows, or items."""
         path, start, _, _ = mini_batch.piece
-        at = int(np.searchsorted(self.bounds[:-1], start))
+        at = -(-start // self.step)
         begin, end = map(int, self.offsets[at : at + 2])
         with open_regular(Path(path)) as file:
             return unpickled(pickle.loads, _checked(file, begin, end, self.checksums[at]))

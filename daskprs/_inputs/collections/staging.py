@@ -12,8 +12,7 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,6 @@ import pyarrow as pa
 from daskprs._arrow.exact_casts import Asked
 from daskprs._arrow.exact_frames import labelled_table
 from daskprs._arrow.sizes import size_bytes
-from daskprs._folders.row_labels import row_bounds
 from daskprs._inputs.collections.node_file import NodeFile, new_name
 from daskprs._inputs.collections.partition_table import PartitionCut
 from daskprs._inputs.collections.staged_reader import (
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from daskprs._folders.row_labels import Numbers
     from daskprs._inputs.collections.staging_form import StagingForm
     from daskprs._inputs.source.sizes import Size
 
@@ -75,48 +72,28 @@ PLAIN_KINDS = "biufcmMSUV"
 """Kinds of types whose values lie in the array itself."""
 
 
-class PartitionDescription(NamedTuple):
-    """A staged partition, as the driver knows it."""
-
-    rows: int
-    """Number of rows, or of items."""
-    bounds: Numbers
-    """The row at which each mini-batch begins, and the end; an empty partition has one of them."""
-    sizes_bytes: Numbers
-    """Size of each mini-batch."""
-    digest: str
-    """Equal for equal content, wherever and whenever the content was computed.
-
-    A set of text is an exception: each process orders it anew.
-    """
-    labels: pd.Index | str | None
-    """The index of a frame, or why it cannot be kept; None where no labels are kept."""
-    first_label: int | None = None
-    """`PartitionCut.first_label`."""
-
-    @property
-    def cut(self) -> PartitionCut:
-        """The partition as the driver's table keeps it."""
-        step = max(1, int(self.bounds[1]))
-        size_bytes = int(self.sizes_bytes.sum())
-        return PartitionCut(self.rows, step, size_bytes, self.digest, self.first_label)
+Labels = pd.Index | str | None
+"""The index of a frame, or why it cannot be kept; None where no labels are kept."""
+Written = tuple[Slices, PartitionCut]
+"""What reads the file of a partition, and how the partition is cut, without its first label."""
 
 
 class StagedPartition:
     """The file of a partition: the result of a Dask task, and a dependency of leases."""
 
-    def __init__(self, file: NodeFile, description: PartitionDescription, checksum: bytes) -> None:
+    def __init__(self, file: NodeFile, cut: PartitionCut, labels: Labels, checksum: bytes) -> None:
         self._file = file
         self._checksum = checksum
-        self.description = description
+        self.cut = cut
+        self.labels = labels
 
     def placed(self, piece: PartitionSlice, folder: Path) -> StagedPiece | Uncomputed:
         """Return the piece for an agent of this node; a file that has just arrived is written.
 
         A partition that Dask has computed again, with other rows, lacks the rows that were meant.
         """
-        is_whole = (piece.start, piece.stop) == (0, self.description.rows)
-        if piece.digest != self.description.digest and not is_whole:
+        is_whole = (piece.start, piece.stop) == (0, self.cut.rows)
+        if piece.digest != self.cut.digest and not is_whole:
             return Uncomputed.of(LoadError(_other_rows(piece.partition)), piece.partition)
         return StagedPiece(str(self._file.at(folder)), piece.start, piece.stop, self._checksum)
 
@@ -126,7 +103,7 @@ class StagedPartition:
 
     def __sizeof__(self) -> int:
         """Return the bytes in memory, which Dask counts."""
-        return sum(map(sys.getsizeof, (self._file, *self.description)))
+        return sum(map(sys.getsizeof, (self._file, *self.cut, self.labels)))
 
 
 def _other_rows(number: int) -> str:
@@ -146,8 +123,8 @@ def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPa
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / new_name()
     try:
-        written = _written(value, form, path)
-        checksum = append_reader(path, written.slices)
+        slices, cut = _written(value, form, path)
+        checksum = append_reader(path, slices)
     except InputError as error:
         path.unlink(missing_ok=True)
         msg = f"partition {number}: "
@@ -156,22 +133,11 @@ def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPa
         path.unlink(missing_ok=True)
         raise
     labels = _labels(value.index) if form.keep_labels else None
-    bounds, sizes = written.bounds, written.sizes_bytes
     first = _first_label(value.index) if form.kind == "frame" else None
-    description = PartitionDescription(
-        int(bounds[-1]), bounds, sizes, written.digest, labels, first
-    )
-    return StagedPartition(NodeFile(path), description, checksum)
+    return StagedPartition(NodeFile(path), cut._replace(first_label=first), labels, checksum)
 
 
-class _Written(NamedTuple):
-    slices: Slices
-    bounds: Numbers
-    sizes_bytes: Numbers
-    digest: str
-
-
-def _written(value: Any, form: StagingForm, path: Path) -> _Written:
+def _written(value: Any, form: StagingForm, path: Path) -> Written:
     match form.kind:
         case "frame":
             return _write_frame(_as_announced(value, form), form, path)
@@ -209,8 +175,8 @@ def _first_label(index: pd.Index) -> int | None:
     return first if index.equals(pd.RangeIndex(first, first + len(index))) else None
 
 
-def _bounds(rows: int, step: int) -> Numbers:
-    return row_bounds(rows, step) if rows else np.zeros(2, np.int64)
+def _cut(rows: int, step: int, size_bytes: int, digest: str) -> PartitionCut:
+    return PartitionCut(rows, max(1, min(step, rows)), size_bytes, digest)
 
 
 # ---- frames ----
@@ -254,7 +220,7 @@ def _check_categories(column: pd.Series, dtype: Any) -> None:
         raise ValueError(msg)
 
 
-def _write_frame(frame: pd.DataFrame, form: StagingForm, path: Path) -> _Written:
+def _write_frame(frame: pd.DataFrame, form: StagingForm, path: Path) -> Written:
     table = None if form.has_digest or form.batch_format != "pandas" else labelled_table(frame)
     if table is not None:
         return _write_labelled(table, form.size, path)
@@ -267,30 +233,24 @@ def _write_frame(frame: pd.DataFrame, form: StagingForm, path: Path) -> _Written
         return _write_pickles(frame, len(frame), step, path, _rows_from_0)
     if form.batch_format == "polars":
         check_polars_holds(source.schema)
-    return _write_arrow(source, path)
-
-
-def _write_arrow(source: FrameSource, path: Path) -> _Written:
     source.write(path)
-    sizes = [one.size_bytes or 0 for one in source.mini_batches()] or [0]
-    bounds = source.bounds if len(source.bounds) > 1 else np.zeros(2, np.int64)
     slices = ArrowSlices(source.form, path.stat().st_size)
-    return _Written(slices, bounds, np.array(sizes, np.int64), source.digest)
+    return slices, _cut(len(frame), source.usual_rows(), source.needed_bytes, source.digest)
 
 
-def _write_labelled(table: pa.Table, size: Size, path: Path) -> _Written:
+def _write_labelled(table: pa.Table, size: Size, path: Path) -> Written:
     """Write a table of a frame without a digest, in a tenth of the time of a small one."""
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
-    bounds = _bounds(len(table), size.rows_of(len(table), size_bytes(table)))
-    sizes = np.diff(bounds) * size_bytes(table) // len(table)
-    return _Written(ArrowSlices(LabelledFrames(), path.stat().st_size), bounds, sizes, "")
+    step = size.rows_of(len(table), size_bytes(table))
+    slices = ArrowSlices(LabelledFrames(), path.stat().st_size)
+    return slices, _cut(len(table), step, size_bytes(table), "")
 
 
 # ---- arrays ----
 
 
-def _write_array(value: Any, size: Size, path: Path) -> _Written:
+def _write_array(value: Any, size: Size, path: Path) -> Written:
     """Write a block of an array: NumPy's own, a masked or sparse one."""
     if isinstance(value, np.memmap):
         value = np.asarray(value)
@@ -315,7 +275,7 @@ def _is_plain(dtype: np.dtype[Any]) -> bool:
     return False
 
 
-def _write_plain_array(value: np.ndarray[Any, Any], step: int, path: Path) -> _Written:
+def _write_plain_array(value: np.ndarray[Any, Any], step: int, path: Path) -> Written:
     with (
         whole_file(path, durable=False) as file,
         ThreadPoolExecutor(DIGEST_THREADS, "digest") as threads,
@@ -331,9 +291,7 @@ def _write_plain_array(value: np.ndarray[Any, Any], step: int, path: Path) -> _W
         for start in range(0, len(body), DIGEST_BYTES):
             hashing.write(body[start : start + DIGEST_BYTES])
         digest = hashing.digest()[:24]
-    bounds = _bounds(len(value), step)
-    sizes = np.diff(bounds) * (value.nbytes // max(1, len(value)))
-    return _Written(ArraySlices(), bounds, sizes, digest)
+    return ArraySlices(), _cut(len(value), step, value.nbytes, digest)
 
 
 # ---- pickles ----
@@ -346,24 +304,6 @@ def _rows_of_size(value: Any, size: Size) -> int:
     count = min(value.shape[0], SAMPLE_ROWS)
     sample = _pickle(_slice(value, 0, count), 0)
     return size.rows_of(max(1, count), len(sample))
-
-
-def _write_pickles(
-    value: Any, rows: int, step: int, path: Path, cut: Callable[[Any, int, int], Any] | None = None
-) -> _Written:
-    bounds = _bounds(rows, step)
-    offsets = np.zeros(len(bounds), np.int64)
-    digest, checksums = hashlib.blake2b(), []
-    with whole_file(path, durable=False) as file:
-        for at, (start, stop) in enumerate(pairwise(bounds.tolist())):
-            piece = value if stop - start == rows else (cut or _slice)(value, start, stop)
-            body = _pickle(piece, start)
-            digest.update(_digest(piece, body))
-            file.write(body)
-            checksums.append(checksum_of(body))
-            offsets[at + 1] = file.tell()
-    slices = PickledSlices(bounds, offsets, checksums)
-    return _Written(slices, bounds, np.diff(offsets), digest.hexdigest()[:24])
 
 
 def _slice(value: Any, start: int, stop: int) -> Any:
@@ -379,6 +319,27 @@ def _slice(value: Any, start: int, stop: int) -> Any:
         is_batch = isinstance(value, pa.RecordBatch)
         return copied.combine_chunks().to_batches()[0] if is_batch else copied
     return value[start:stop]
+
+
+def _write_pickles(
+    value: Any,
+    rows: int,
+    step: int,
+    path: Path,
+    slice_of: Callable[[Any, int, int], Any] = _slice,
+) -> Written:
+    cut = _cut(rows, step, 0, "")
+    digest, offsets, checksums = hashlib.blake2b(), [0], []
+    with whole_file(path, durable=False) as file:
+        for start, stop in cut.slices():
+            piece = value if stop - start == rows else slice_of(value, start, stop)
+            body = _pickle(piece, start)
+            digest.update(_digest(piece, body))
+            file.write(body)
+            checksums.append(checksum_of(body))
+            offsets.append(file.tell())
+    slices = PickledSlices(cut.step, np.array(offsets, np.int64), checksums)
+    return slices, cut._replace(size_bytes=offsets[-1], digest=digest.hexdigest()[:24])
 
 
 def _rows_from_0(frame: pd.DataFrame, start: int, stop: int) -> pd.DataFrame:

@@ -151,7 +151,7 @@ class SlicedFrame(CutTable):
         """Return how many mini-batches there are."""
         return -(-self._total // self._rows) if self._cuts is None else len(self._cuts) - 1
 
-    def usual_rows(self) -> float | None:
+    def usual_rows(self) -> int:
         """Return how many rows a mini-batch has (after `prepare`)."""
         return min(self._rows, self._total)
 

@@ -14,7 +14,6 @@ from daskprs._inputs.files.file_versions import opened_unchanged
 from daskprs._inputs.files.listing import current_listing
 from daskprs._inputs.files.path_columns import TypedFilesReader, TypedFilesTable
 from daskprs._inputs.parquet import SchemaOfAll
-from daskprs._inputs.source.input_file import files_fingerprint
 from daskprs._inputs.source.read_options import BINARY, refuse_options
 from daskprs.errors import DaskprsError, InputError, LoadError, Option, OptionError
 from daskprs.readers import Piece
@@ -166,21 +165,15 @@ class InstalledFormatSource(TypedFilesTable):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""
-        return {
-            "kind": self._format.suffix,
-            "reader": self._format.dotted,
-            "files": files_fingerprint(self._files),
-            "schema": str(self._types.schema.remove_metadata()),
-            "types of paths": self._paths.types(),
-        }
+        schema = str(self._types.schema.remove_metadata())
+        return self._fingerprint(self._format.suffix, schema) | {"reader": self._format.dotted}
 
     def reader(self) -> InstalledFormatReader:
         """Return the reader for the agents."""
-        values = [self._paths.of_file(file.path) for file in self._files]
         return InstalledFormatReader(
             self._format,
             list(self._files),
-            values,
+            self._carried(),
             self._types,
             never_null=self._never_null,
             as_arrow=self._as_arrow,

@@ -24,7 +24,7 @@ from daskprs._inputs.files.file_versions import opened_unchanged
 from daskprs._inputs.files.listing import current_listing
 from daskprs._inputs.files.path_columns import PathValues, TypedFilesReader, TypedFilesTable
 from daskprs._inputs.source.columns import check_columns
-from daskprs._inputs.source.input_file import files_fingerprint, is_url, of_each_file, open_binary
+from daskprs._inputs.source.input_file import is_url, of_each_file, open_binary
 from daskprs._inputs.source.source import TableSource
 from daskprs.errors import InputError, LoadError, Option
 
@@ -417,18 +417,12 @@ class ParquetSource(RowGroupTable, TypedFilesTable, CutTable):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""
-        return {
-            "kind": "parquet",
-            "files": files_fingerprint(self._files),
-            "schema": str(self._types.schema.remove_metadata()),
-            "booleans with nulls": sorted(self._types.objects),
-            "types of paths": self._paths.types(),
-        }
+        plan = self._fingerprint("parquet", str(self._types.schema.remove_metadata()))
+        return plan | {"booleans with nulls": sorted(self._types.objects)}
 
     def reader(self) -> ParquetReader:
         """Return the reader for the agents."""
-        values = [self._paths.of_file(file.path) for file in self._files]
-        return self._reader_of(self._types, values)
+        return self._reader_of(self._types, self._carried())
 
     def _reader_of(self, types: OneType, values: list[PathValues]) -> ParquetReader:
         return ParquetReader(list(self._files), values, types, as_arrow=self._as_arrow)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from daskprs._arrow.arrow_pandas import OneType, ToPandas
 from daskprs._inputs.files.partition_format import PartitionFormat, Values, hive_values
 from daskprs._inputs.source.included import PATH_ASIDE
+from daskprs._inputs.source.input_file import files_fingerprint
 from daskprs._inputs.source.source import TableSource
 from daskprs.errors import InputError
 
@@ -157,6 +158,19 @@ class FilesTable(TableSource):
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
         """Return the values that the path of a mini-batch's file carries."""
         return self._paths.values(self._files[mini_batch.piece[0]].path)
+
+    def _carried(self) -> list[PathValues]:
+        """Return the columns that a reader puts onto the rows of each file."""
+        return [self._paths.of_file(file.path) for file in self._files]
+
+    def _fingerprint(self, kind: str, schema: Any) -> dict[str, Any]:
+        """Return the fingerprint of a plan, given the format of the files, and their columns."""
+        return {
+            "kind": kind,
+            "files": files_fingerprint(self._files),
+            "schema": schema,
+            "types of paths": self._paths.types(),
+        }
 
 
 class TypedFilesTable(FilesTable):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from daskprs._core.mini_batch import MiniBatch, Where
 from daskprs._inputs.costs import CutTable
 from daskprs._inputs.files.path_columns import FilesTable, PathValues
-from daskprs._inputs.source.input_file import files_fingerprint
 from daskprs._inputs.text.file import EndsEarly, TextFile, size_of
 from daskprs._inputs.text.records import (
     CHUNK_BYTES,
@@ -25,7 +25,7 @@ from daskprs._inputs.text.records import (
 from daskprs.errors import DaskprsError, LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -70,25 +70,6 @@ class TextPiece(NamedTuple):
     """Why the range cannot be read: the file is cut short behind `stop`."""
 
 
-class RowCuts:
-    """The ranges of a file, cut by rows, in few bytes: there may be millions."""
-
-    def __init__(self) -> None:
-        self._bounds = array("q")
-        self.rows = array("q")
-        """The rows of each range."""
-
-    def add(self, start: int, stop: int, rows: int) -> None:
-        """Add a range."""
-        self._bounds.extend((start, stop))
-        self.rows.append(rows)
-
-    def pieces(self, place: int) -> Iterator[tuple[TextPiece, int]]:
-        """Yield the ranges of the file of a number, and their rows."""
-        for start, stop, rows in zip(self._bounds[::2], self._bounds[1::2], self.rows, strict=True):
-            yield TextPiece(place, start, stop), rows
-
-
 class TextSource(FilesTable, CutTable):
     """Cuts text into byte ranges; a row belongs to the range that it starts in.
 
@@ -107,8 +88,11 @@ class TextSource(FilesTable, CutTable):
     ) -> None:
         self._size = reading.size
         self._blanks = blanks
-        self._cuts: dict[int, RowCuts] = {}
-        """The ranges of the files that have been scanned: a plan is asked for more than once."""
+        self._cuts: dict[int, array[int]] = {}
+        """The start, the stop and the rows of each range of the files that have been scanned.
+
+        A plan is asked for more than once, and may have millions of ranges.
+        """
         by_rows = self._size.unit == "rows"
         self._goals: dict[int, RowGoals] | None = None
         """The rows of the ranges of each file that has rows, if they are cut so."""
@@ -116,8 +100,9 @@ class TextSource(FilesTable, CutTable):
         self.numbers_rows = by_rows and not reading.drop_invalid_lines
         super().__init__(files, reading)
         self._encoding = reading.encoding
-        carried = [self._paths.of_file(file.path) for file in files]
-        self._text = TextFiles(list(files), begins, reading.encoding, new_scan, carried, by_rows)
+        self._text = TextFiles(
+            list(files), begins, reading.encoding, new_scan, self._carried(), by_rows
+        )
         self._partitions = reading.partitions
         self._firsts = self._number_partitions()
 
@@ -143,7 +128,7 @@ class TextSource(FilesTable, CutTable):
         """Return the number of ranges; None if a file would have to be read."""
         if self._text.by_rows:
             is_known = len(self._cuts) == len(self._files)
-            return sum(len(cuts.rows) for cuts in self._cuts.values()) if is_known else None
+            return sum(map(len, self._cuts.values())) // 3 if is_known else None
         total = 0
         for place in range(len(self._files)):
             wholes = self._wholes(place)
@@ -186,37 +171,20 @@ class TextSource(FilesTable, CutTable):
         """Return the table without rows."""
         return self.reader().meta()
 
-    def _fingerprint(self, kind: str, schema: dict[str, str]) -> dict[str, Any]:
-        return {
-            "kind": kind,
-            "files": files_fingerprint(self._files),
-            "schema": schema,
-            "types of paths": self._paths.types(),
-        }
-
     def _pieces(self, place: int) -> Iterator[tuple[TextPiece, int | None]]:
         """Yield the ranges of a file, and their rows; a file cut short gives the last a reason."""
         wholes, size = self._wholes(place), self._size.amount
         if self._text.by_rows:
             wanted = [(0, None)] if wholes is None or self._partitions is None else wholes
             yield from self._pieces_of_rows(place, wanted)
-            return
-        if wholes is not None:
+        elif wholes is None:
+            yield from self._scanned(
+                place, lambda records: ((*one, None) for one in records.cut(size))
+            )
+        else:
             for first, end in wholes:
                 for start in range(first, end, size):
                     yield TextPiece(place, start, min(start + size, end)), None
-            return
-        records = self._text.open(place)
-        behind = self._text.begins[place]
-        try:
-            with records.file.unchanged():
-                for start, stop in records.cut(size):
-                    yield TextPiece(place, start, stop), None
-                    behind = stop
-        except EndsEarly as short:
-            yield TextPiece(place, behind, short.end, str(short)), None
-        finally:
-            records.file.close()
 
     def _pieces_of_rows(
         self, place: int, wholes: Sequence[tuple[int, int | None]]
@@ -226,28 +194,35 @@ class TextSource(FilesTable, CutTable):
         The rows of a range that is cut short are not known.
         """
         if place in self._cuts:
-            yield from self._cuts[place].pieces(place)
+            known = self._cuts[place]
+            for start, stop, rows in zip(known[::3], known[1::3], known[2::3], strict=True):
+                yield TextPiece(place, start, stop), rows
             return
-        cuts = RowCuts()
-        goals: RowGoals | None = EvenGoals(self._size.amount)
-        if self._goals is not None:
-            goals = self._goals.get(place)
-        if goals is None:  # a file without rows
-            self._cuts[place] = cuts
-            return
+        by_size = EvenGoals(self._size.amount)
+        goals = by_size if self._goals is None else self._goals.get(place)
+        cuts = array("q")
+        if goals is not None:  # else it is a file without rows
+            whole_ranges = partial(_ranges_of_rows, goals, self._blanks, wholes)
+            for piece, counted in self._scanned(place, whole_ranges):
+                yield piece, counted
+                if counted is None:
+                    return
+                cuts.extend((piece.start, piece.stop, counted))
+        self._cuts[place] = cuts
+
+    def _scanned(
+        self, place: int, ranges: Callable[[TextRecords], Iterable[tuple[int, int, int | None]]]
+    ) -> Iterator[tuple[TextPiece, int | None]]:
+        """Yield the ranges of a file, and their rows, while the file is read."""
         records = self._text.open(place)
         behind = self._text.begins[place]
         try:
             with records.file.unchanged():
-                for first, end in wholes:
-                    for start, stop, rows in records.cut_rows(goals, self._blanks, first, end):
-                        cuts.add(start, stop, rows)
-                        yield TextPiece(place, start, stop), rows
-                        behind = stop
+                for start, stop, rows in ranges(records):
+                    yield TextPiece(place, start, stop), rows
+                    behind = stop
         except EndsEarly as short:
             yield TextPiece(place, behind, short.end, str(short)), None
-        else:
-            self._cuts[place] = cuts
         finally:
             records.file.close()
 
@@ -270,6 +245,16 @@ class TextSource(FilesTable, CutTable):
             count += self._partitions.count(size_of(file, self._encoding))
         self._partitions.check(count)
         return firsts
+
+
+def _ranges_of_rows(
+    goals: RowGoals,
+    blanks: bytes,
+    wholes: Sequence[tuple[int, int | None]],
+    records: TextRecords,
+) -> Iterator[tuple[int, int, int]]:
+    for first, end in wholes:
+        yield from records.cut_rows(goals, blanks, first, end)
 
 
 class TextReader(ABC):

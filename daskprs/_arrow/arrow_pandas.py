@@ -45,12 +45,19 @@ class OneType(NamedTuple):
 
 
 def one_type(
-    schema: pa.Schema, with_nulls: Collection[str], given: Collection[str] = ()
+    schema: pa.Schema,
+    with_nulls: Collection[str],
+    given: Collection[str] = (),
+    *,
+    as_arrow: bool = False,
 ) -> OneType:
     """Settle the types of a table by the names of the columns that hold a null somewhere.
 
-    Nullable types that pandas wrote stay as they are; `given` names the columns of `dtypes`.
+    Nullable types that pandas wrote stay as they are, and with `as_arrow`, all types do. `given`
+    names the columns of `dtypes`.
     """
+    if as_arrow:
+        return OneType(schema, frozenset(), frozenset(given))
     nullable = _nullable_in_pandas(schema)
     objects = set()
     fields = list(schema)  # `Schema.set` copies all of them

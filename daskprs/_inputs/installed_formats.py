@@ -125,12 +125,13 @@ class InstalledFormatSource(TypedFilesTable):
         self._format = format_
         self._size_bytes = _bytes_of(reading, format_)
         self._as_arrow = reading.as_arrow
-        of_all = SchemaOfAll(self._paths.of_files, reading.dtypes, as_arrow=self._as_arrow)
+        of_all = SchemaOfAll(self._paths.of_files, reading)
         nullable: set[str] = set()
         for file in current_listing().reading("the schemas of files", files):
             declared = format_.schema(file)
             nullable |= {field.name for field in declared if field.nullable}
-            _take(of_all, file, declared)
+            of_all.take(file, declared)
+            of_all.with_nulls |= _nulls_in(declared)
         self._types = of_all.result()
         self._never_null = [name for name in self._types.schema.names if name not in nullable]
         self._pieces: dict[int, list[Piece]] = {}
@@ -236,11 +237,10 @@ def _bytes_of(reading: ReadOptions, format_: InstalledFormat) -> int:
     return reading.size.amount
 
 
-def _take(of_all: SchemaOfAll, file: InputFile, declared: pa.Schema) -> None:
-    """Let a file be met. The schema that is compared no longer says what may be null."""
-    nulls = {
+def _nulls_in(schema: pa.Schema) -> set[str]:
+    """Return the integers and booleans that may be null."""
+    return {
         field.name
-        for field in declared
+        for field in schema
         if field.nullable and (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type))
     }
-    of_all.take(file, declared, lambda _: nulls)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs._arrow.arrow_pandas import (
-    OneType,
     cast,
     noted_by,
     one_type,
@@ -29,18 +28,12 @@ from daskprs._inputs.source.source import TableSource
 from daskprs.errors import InputError, LoadError, Option
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Collection,
-        Iterable,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
 
+    from daskprs._arrow.arrow_pandas import OneType
     from daskprs._inputs.costs import Cuts
     from daskprs._inputs.source.input_file import InputFile
     from daskprs._inputs.source.read_options import ReadOptions
@@ -202,39 +195,23 @@ class SchemaOfAll:
     """Puts the schemas of files together as they are met.
 
     Files may disagree on columns that are not wanted; `columns` are the wanted ones, if not all.
-    With `as_arrow` the types are those of the files, whatever pandas would make of nulls.
     """
 
-    def __init__(
-        self,
-        columns: Sequence[str] | None,
-        dtypes: Mapping[str, Any] | None = None,
-        *,
-        as_arrow: bool = False,
-    ) -> None:
-        self._as_arrow = as_arrow
+    def __init__(self, columns: Sequence[str] | None, reading: ReadOptions) -> None:
+        self._as_arrow = reading.as_arrow
         self._columns = columns
-        self._dtypes = dtypes or {}
+        self._dtypes = reading.dtypes
         self._first: str = ""
         self._schemas: list[pa.Schema] = []
         self._having: list[str] = []
         """The first file with each of the schemas."""
-        self._with_nulls: set[str] = set()
+        self.with_nulls = set[str]()
+        """Integers and booleans that may be null in some file."""
 
-    def meet(self, file: InputFile, metadata: pq.FileMetaData) -> None:
-        """Take a Parquet file."""
+    def take(self, file: InputFile, schema: pa.Schema) -> pa.Schema:
+        """Take a file, and return its wanted columns.
 
-        def nulls(schema: pa.Schema) -> set[str]:
-            return nulls_of(metadata, schema, known=self._with_nulls)
-
-        self.take(file, _with_uuids(metadata), nulls)
-
-    def take(
-        self, file: InputFile, schema: pa.Schema, nulls: Callable[[pa.Schema], set[str]]
-    ) -> None:
-        """Take a file; it must have the columns of earlier files, each once.
-
-        `nulls` returns the integers and booleans that may be null.
+        It must have the columns of earlier files, each once.
         """
         schema = _plain(schema)
         _refuse_doubles(file.path, schema.names)
@@ -249,13 +226,13 @@ class SchemaOfAll:
         if not any(schema.equals(known, check_metadata=True) for known in self._schemas):
             self._schemas.append(schema)
             self._having.append(file.path)
-        self._with_nulls |= nulls(schema)
+        return schema
 
     def result(self) -> OneType:
         """Return the one schema, in which integers that are null anywhere are floats.
 
-        Pandas does the same when it reads all files as one. Columns of the option `dtypes` have
-        the types that are given.
+        Pandas does the same when it reads all files as one. Where rows stay Arrow, integers do,
+        too. Columns of the option `dtypes` have the types that are given.
         """
         schema = self._schemas[0]
         for one, path in zip(self._schemas, self._having, strict=True):
@@ -272,10 +249,8 @@ class SchemaOfAll:
             # Its import of pandas takes a third of a second in the driver.
             from daskprs._inputs.source.given_types import with_dtypes
 
-            schema = with_dtypes(schema, self._dtypes, self._with_nulls)
-        if self._as_arrow:
-            return OneType(schema, frozenset(), frozenset(self._dtypes))
-        return one_type(schema, self._with_nulls, self._dtypes)
+            schema = with_dtypes(schema, self._dtypes, self.with_nulls)
+        return one_type(schema, self.with_nulls, self._dtypes, as_arrow=self._as_arrow)
 
     def _check_wanted(self, file: InputFile, schema: pa.Schema) -> None:
         wanted = self._columns or ()
@@ -387,7 +362,7 @@ class ParquetSource(RowGroupTable, TypedFilesTable, CutTable):
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         TypedFilesTable.__init__(self, files, reading)
         self._as_arrow = reading.as_arrow
-        of_all = SchemaOfAll(self._paths.of_files, reading.dtypes, as_arrow=self._as_arrow)
+        of_all = SchemaOfAll(self._paths.of_files, reading)
         RowGroupTable.__init__(self, _met(files, of_all, reading.store_requests), reading)
         self._types = of_all.result()
         self.columns = self._paths.names_with(self._types.schema.names)
@@ -435,7 +410,8 @@ def _met(
     listed = current_listing().reading("the footers of files", files)
     with closing(of_each_file(footer, files, requests)) as footers:
         for file, metadata in zip(listed, footers, strict=True):
-            of_all.meet(file, metadata)
+            columns = of_all.take(file, _with_uuids(metadata))
+            of_all.with_nulls |= nulls_of(metadata, columns, known=of_all.with_nulls)
             yield metadata
 
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from daskprs._arrow.arrow_pandas import (
     AsArrow,
-    OneType,
     TableForm,
     ToPandas,
     cast,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from daskprs._arrow.arrow_pandas import OneType
     from daskprs._inputs.source.read_options import ReadOptions
     from daskprs._inputs.source.sizes import Size
 
@@ -88,9 +88,9 @@ class StreamSource(SlicedFrame):
         given = self._reading.dtypes
         with_nulls = [name for name, count in self._nulls.items() if count]
         typed = with_dtypes(self.schema, given, with_nulls)
+        types = one_type(typed, with_nulls, given, as_arrow=self._reading.as_arrow)
         if self._reading.as_arrow:
-            return Fitted(OneType(typed, frozenset(), frozenset(given)), AsArrow(typed))
-        types = one_type(typed, with_nulls, given)
+            return Fitted(types, AsArrow(typed))
         return Fitted(types, ToPandas(types.schema.empty_table(), types.objects))
 
     def _counted(self) -> Iterator[pa.RecordBatch]:
@@ -128,8 +128,7 @@ class StreamSource(SlicedFrame):
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows (after `prepare`)."""
-        meta: pd.DataFrame = self._form.meta()
-        return meta
+        return self._form.meta()
 
 
 class Fitted(NamedTuple):

@@ -379,21 +379,22 @@ def arrow_source_of_frame(frame: pd.DataFrame, size: Size) -> FrameSource:
 def source_of_table(
     table: pa.Table,
     size: Size,
-    dtypes: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, Any],
     *,
-    as_arrow: bool = False,
+    as_arrow: bool,
 ) -> FrameSource:
     """Return the source of an Arrow table; its frames are those of `Table.to_pandas`.
 
     Columns of `dtypes` have the types that are given; values that do not fit, or that pandas
     cannot hold, are an `InputError`. With `as_arrow` the mini-batches are Arrow tables.
     """
-    check_different(list(dtypes or ()), table.column_names, "dtypes")
+    check_different(list(dtypes), table.column_names, "dtypes")
     schema = without_index(table.schema)
     table = table.select([place for place, field in enumerate(table.schema) if field in schema])
     if as_arrow:
-        types = OneType(_typed(table, schema, dtypes or {}), frozenset(), frozenset(dtypes or ()))
-        table = cast(table.unify_dictionaries(), types, "data", InputError)
+        table = table.unify_dictionaries()
+        types = _settled(table, schema, dtypes, as_arrow=True)
+        table = cast(table, types, "data", InputError)
         return FrameSource(table, size, AsArrow(types.schema))
     labels = None
     if len(set(schema.names)) < len(schema):
@@ -402,8 +403,7 @@ def source_of_table(
         schema = table.schema.remove_metadata()
     try:
         table = table.unify_dictionaries()
-        typed = _typed(table, schema, dtypes or {})
-        types = one_type(typed, _with_nulls(table), dtypes or ())
+        types = _settled(table, schema, dtypes)
         table = cast(table, types, "data", InputError)
         to_pandas = ToPandas(without_rows(table), types.objects, labels)
     except pa.ArrowException as error:
@@ -412,13 +412,13 @@ def source_of_table(
     return FrameSource(table, size, to_pandas)
 
 
-def _typed(table: pa.Table, schema: pa.Schema, dtypes: Mapping[str, Any]) -> pa.Schema:
-    return with_dtypes(schema, dtypes, _with_nulls(table))
-
-
-def _with_nulls(table: pa.Table) -> list[str]:
+def _settled(
+    table: pa.Table, schema: pa.Schema, dtypes: Mapping[str, Any], *, as_arrow: bool = False
+) -> OneType:
     columns = zip(table.column_names, table.columns, strict=True)
-    return [name for name, column in columns if column.null_count]
+    with_nulls = [name for name, column in columns if column.null_count]
+    typed = with_dtypes(schema, dtypes, with_nulls)
+    return one_type(typed, with_nulls, dtypes, as_arrow=as_arrow)
 
 
 # ---- as pickles ----

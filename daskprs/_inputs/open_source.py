@@ -37,8 +37,6 @@ from daskprs.errors import InputError, class_name, how_to_convert
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-
     from daskprs._inputs.costs import CutTable
     from daskprs._inputs.frames.caller_frame import FrameSource, ObjectFrameSource
     from daskprs._inputs.installed_formats import InstalledFormat
@@ -138,7 +136,7 @@ def _open_frame(frame: Any, reading: ReadOptions) -> Source:
     if reading.as_arrow:
         check_columns_fit(reading.batch_format, [str(label) for label in frame.columns])
         source = arrow_source_of_frame(frame, size)
-        _check_polars_holds(source.schema, reading)
+        check_polars_holds(source.schema, reading.batch_format)
     else:
         check_columns_fit(reading.batch_format, list(frame.columns))
         source = source_of_frame(frame, size) or ObjectFrameSource(frame, size)
@@ -160,7 +158,7 @@ def _open_arrow(table: Any, reading: ReadOptions) -> Source:
     check_columns_fit(reading.batch_format, table.column_names)
     size = reading.size
     source = source_of_table(table, size, reading.dtypes, as_arrow=reading.as_arrow)
-    _check_polars_holds(source.schema, reading)
+    check_polars_holds(source.schema, reading.batch_format)
     names = source.schema.names if reading.as_arrow else list(source.meta().columns)
     return _cut(source, names, reading)
 
@@ -172,13 +170,8 @@ def _open_stream(data: Any, reading: ReadOptions, *, is_lazy: bool = False) -> S
     size = reading.size
     source = (open_lazy if is_lazy else open_stream)(data, size, reading)
     check_columns_fit(reading.batch_format, source.schema.names)
-    _check_polars_holds(source.schema, reading)
+    check_polars_holds(source.schema, reading.batch_format)
     return _cut(source, source.schema.names, reading)
-
-
-def _check_polars_holds(schema: pa.Schema, reading: ReadOptions) -> None:
-    if reading.batch_format == "polars":
-        check_polars_holds(schema)
 
 
 def _open_series(series: Any, reading: ReadOptions) -> Source:
@@ -279,7 +272,7 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
     source = open_table(kind, files, reading)
     check_columns_fit(reading.batch_format, source.columns)
     if kind is TableKind.PARQUET and reading.batch_format == "polars":  # a schema imports pandas
-        _check_polars_holds(cast("ParquetSource", source).schema, reading)
+        check_polars_holds(cast("ParquetSource", source).schema, "polars")
     return _cut(source, source.columns, reading)
 
 
@@ -325,7 +318,7 @@ def _open_installed(format_: InstalledFormat, files: FileList, reading: ReadOpti
         raise InputError(mixed_kinds([next(iter(files.paths())), other]))
     source = InstalledFormatSource(format_, files, reading)
     check_columns_fit(reading.batch_format, source.columns)
-    _check_polars_holds(source.schema, reading)
+    check_polars_holds(source.schema, reading.batch_format)
     return _keyed(source, source.columns, reading)
 
 

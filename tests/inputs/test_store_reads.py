@@ -149,7 +149,7 @@ def test_a_mini_batch_is_loaded_ahead_only_where_it_fits_twice(
 @pytest.mark.usefixtures("far")
 def test_the_files_of_a_running_mini_batch_stay_while_others_come_and_go() -> None:
     """What was loaded ahead and never ran goes with the load after the next."""
-    source = FilesSource(discover([f"far://{name}" for name in NAMES]), 3)
+    source = FilesSource(discover([f"far://{name}" for name in NAMES]), 3, ReadOptions())
     reader, (first, dropped, running, ahead) = source.reader(), list(source.mini_batches())
     of_first, of_dropped = reader.load(first), reader.load(dropped)
     assert all(map(os.path.exists, of_first + of_dropped))
@@ -329,6 +329,6 @@ def test_a_mini_batch_of_a_large_file_reads_a_part_of_it(s3: SlowStore, tmp_path
 
 def test_a_node_without_the_job_folder_asks_the_same_of_a_reader_of_paths() -> None:
     """Else a file that changes while `run` reads it would not be noticed there."""
-    reader = FarReader(FilesReader())
+    reader = FarReader(FilesReader(1))
     assert isinstance(reader, PathsReader)
     assert reader.has_room(MiniBatch(0, ((), (), ()), "identity", 0))

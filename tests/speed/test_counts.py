@@ -32,6 +32,7 @@ from daskprs._inputs.files.file_list import FileList
 from daskprs._inputs.files.source import FilesSource
 from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.input_file import InputFile
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs._options.run_options import RunOptions
 from daskprs._output.spec import OutputSpec
 from daskprs._output.store import ResultStore
@@ -185,7 +186,7 @@ def test_a_mini_batch_that_is_done_leaves_little_in_the_driver(tmp_path: Path) -
 
     def peak(count: int) -> int:
         found = FileList(InputFile(f"/data/{n:05d}", 0, "1", "") for n in range(count))
-        source = FilesSource([found], count=1)
+        source = FilesSource([found], 1, ReadOptions())
         driver = Driver(tmp_path / f"{count}", source, typed)
         driver.elapsed_s = 0.02  # leases of a hundred: what one of them takes is soon taken
         try:

@@ -231,8 +231,7 @@ def _write_frame(frame: pd.DataFrame, form: StagingForm, path: Path) -> Written:
     if source is None:
         step = _rows_of_size(frame, form.size)
         return _write_pickles(frame, len(frame), step, path, _rows_from_0)
-    if form.batch_format == "polars":
-        check_polars_holds(source.schema)
+    check_polars_holds(source.schema, form.batch_format)
     source.write(path)
     slices = ArrowSlices(source.form, path.stat().st_size)
     return slices, _cut(len(frame), source.usual_rows(), source.needed_bytes, source.digest)

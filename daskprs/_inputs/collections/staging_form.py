@@ -63,7 +63,7 @@ def form_of_frames(meta: pd.DataFrame, reading: ReadOptions) -> StagingForm:
     unknown = dict.fromkeys(filter(lambda name: _is_unknown(meta[name].dtype), meta), object)
     meta = meta.astype(unknown | given)
     if reading.batch_format == "polars":
-        check_polars_holds(arrow_source_of_frame(meta, WHOLE).schema)
+        check_polars_holds(arrow_source_of_frame(meta, WHOLE).schema, "polars")
     size = reading.mini_batch_size
     return StagingForm(
         "frame",

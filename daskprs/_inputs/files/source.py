@@ -20,14 +20,15 @@ from daskprs._inputs.files.file_versions import (
 )
 from daskprs._inputs.files.partition_format import PartitionFormat, Values, check_keys
 from daskprs._inputs.source.input_file import InputFile, files_fingerprint, is_url
-from daskprs._inputs.source.read_options import ReadOptions
 from daskprs._inputs.source.source import Source
-from daskprs._system.store_calls import STORE_REQUESTS, at_once, takes_several
+from daskprs._system.store_calls import at_once, takes_several
 from daskprs._system.stores import open_store
 from daskprs.errors import LoadError, Option, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from daskprs._inputs.source.read_options import ReadOptions
 
 
 class Paths(NamedTuple):
@@ -36,9 +37,6 @@ class Paths(NamedTuple):
     paths: tuple[str, ...]
     sizes: tuple[int | None, ...]
     versions: tuple[str, ...]
-
-
-NO_OPTIONS = ReadOptions()
 
 
 class FilesSource(Source):
@@ -54,7 +52,7 @@ class FilesSource(Source):
         self,
         inputs: Sequence[Sequence[InputFile]],
         count: int,
-        reading: ReadOptions = NO_OPTIONS,
+        reading: ReadOptions,
     ) -> None:
         self._inputs = inputs
         self._count = count
@@ -151,7 +149,7 @@ class FilesReader:
     They are removed when the mini-batch is done.
     """
 
-    def __init__(self, requests: int = STORE_REQUESTS) -> None:
+    def __init__(self, requests: int) -> None:
         self._requests = requests
         self._folders: dict[int, tempfile.TemporaryDirectory[str]] = {}
         """By index, the folders of the mini-batches that were fetched: the one that runs, and the

@@ -154,8 +154,10 @@ NOT_IN_POLARS = pa.types.is_decimal256, pa.types.is_interval, _is_list_of_none
 """Types at which polars panics."""
 
 
-def check_polars_holds(schema: pa.Schema) -> None:
-    """Refuse columns of types that polars does not have."""
+def check_polars_holds(schema: pa.Schema, batch_format: BatchFormat) -> None:
+    """Refuse columns of types that polars does not have, where mini-batches are its frames."""
+    if batch_format != "polars":
+        return
     import polars as pl
 
     for field in schema:

@@ -28,7 +28,7 @@ from daskprs._inputs.source.given_types import beside_nulls, way_to_type
 from daskprs._inputs.text.records import CR, LF, RecordScan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from daskprs._inputs.delimited.schema import Schema, TextColumn
     from daskprs._inputs.text.records import Positions, Records
@@ -95,15 +95,20 @@ class DelimitedParser:
     matter.
     """
 
-    def __init__(self, dialect: Dialect, schema: Schema, selected: Collection[str]) -> None:
+    def __init__(self, dialect: Dialect, schema: Schema, selected: list[str]) -> None:
         self.dialect = dialect
         self.schema = schema
-        self.selected = frozenset(selected)
+        self.selected = selected
+        self._are_selected = frozenset(selected)
         delimiter = dialect.delimiter
         self._quoted = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
         self._unquoted = arrow_csv.ParseOptions(delimiter=delimiter, quote_char=False)
         is_utf8 = codecs.lookup(dialect.encoding).name == "utf-8"
         self._decode = None if is_utf8 else dialect.encoding
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without the options of Arrow: a copy of them calls a handler that is not there."""
+        return DelimitedParser, (self.dialect, self.schema, self.selected)
 
     def parse(self, body: bytes, names: Sequence[str], *, is_open: bool = False) -> pd.DataFrame:
         """Return a frame with the wanted columns among those that these records have.
@@ -115,7 +120,7 @@ class DelimitedParser:
             return pd.DataFrame()  # all files are blank
         if body.startswith(codecs.BOM_UTF8):
             body = b"\n" + body  # a mark has a meaning only at the beginning of a file
-        wanted = [self.schema[name] for name in names if name in self.selected]
+        wanted = [self.schema[name] for name in names if name in self._are_selected]
         frame = None if is_open else self.by_arrow(body, names, wanted)
         return self.by_pandas(body, names, wanted) if frame is None else frame
 

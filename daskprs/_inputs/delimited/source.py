@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from daskprs._inputs.delimited.header import headers_of
 from daskprs._inputs.delimited.null_words import null_words
 from daskprs._inputs.delimited.parser import REFUSALS, DelimitedParser, Dialect, find_bad_record
 from daskprs._inputs.delimited.sampling import Sampler
-from daskprs._inputs.delimited.schema import TEXT, Schema, kept_as_text, schema_of
+from daskprs._inputs.delimited.schema import TEXT, kept_as_text, schema_of
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.text.file import encoding_of_bytes
 from daskprs._inputs.text.records import RecordScan
@@ -51,10 +51,9 @@ class DelimitedSource(TextSource):
         check_columns(wanted or (), list(schema), "columns")
         own = reading.csv_options.get("na_values")
         check_columns(list(own) if isinstance(own, dict) else (), list(schema), "csv_options")
-        self._options = DelimitedRowOptions(
-            [header.names for header in headers], schema, list(wanted or schema), dialect
-        )
-        self.columns = self._paths.names_with(self._options.selected)
+        self._names = [header.names for header in headers]
+        self._parser = DelimitedParser(dialect, schema, list(wanted or schema))
+        self.columns = self._paths.names_with(self._parser.selected)
         self.object_types = self._paths.text_columns | {
             name: column.object_type
             for name, column in schema.items()
@@ -63,7 +62,7 @@ class DelimitedSource(TextSource):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""
-        schema, dialect = self._options.schema, self._options.dialect
+        schema, dialect = self._parser.schema, self._parser.dialect
         types = {name: schema[name].kind_and_format for name in schema}
         found = self._fingerprint("delimited", types)
         if not dialect.null_words.are_default:
@@ -74,7 +73,7 @@ class DelimitedSource(TextSource):
 
     def reader(self) -> DelimitedReader:
         """Return the reader for the agents."""
-        return DelimitedReader(self._text, self._options)
+        return DelimitedReader(self._text, self._names, self._parser)
 
 
 def _dialect(files: Sequence[InputFile], reading: ReadOptions) -> Dialect:
@@ -101,32 +100,23 @@ def _dtypes(names: Sequence[str], reading: ReadOptions) -> Mapping[str, Any]:
     return {**dict.fromkeys(kept, TEXT), **reading.dtypes}
 
 
-class DelimitedRowOptions(NamedTuple):
-    """The options by which records become rows."""
-
-    names: list[tuple[str, ...]]
-    """The columns of each file."""
-    schema: Schema
-    selected: list[str]
-    dialect: Dialect
-
-
 class DelimitedReader(TextReader):
-    """Parses the records of a range with the types of the whole input."""
+    """Parses the records of a range with the types of the whole input.
 
-    def __init__(self, text: TextFiles, options: DelimitedRowOptions) -> None:
+    The `names` are those of the columns of each file.
+    """
+
+    def __init__(
+        self, text: TextFiles, names: list[tuple[str, ...]], parser: DelimitedParser
+    ) -> None:
         super().__init__(text)
-        self._options = options
-        self._parser = DelimitedParser(options.dialect, options.schema, options.selected)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without the options of Arrow, which cannot be pickled."""
-        return DelimitedReader, (self._text, self._options)
+        self._names = names
+        self._parser = parser
 
     def _frame(self, records: Records) -> pd.DataFrame:
-        if not self._options.dialect.multi_line:
+        if not self._parser.dialect.multi_line:
             self._refuse_quoted_line_breaks(records)
-        names, selected = self._options.names[self._place], self._options.selected
+        names, selected = self._names[self._place], self._parser.selected
         try:
             frame = self._parser.parse(records.body, names, is_open=records.is_open)
         except REFUSALS:
@@ -135,15 +125,15 @@ class DelimitedReader(TextReader):
             raise LoadError(msg) from None
         for name in selected:
             if name not in frame.columns:  # other files have it
-                frame[name] = self._options.schema[name].nulls(len(frame)).set_axis(frame.index)
+                frame[name] = self._parser.schema[name].nulls(len(frame)).set_axis(frame.index)
         return frame if list(frame.columns) == selected else frame[selected]
 
     def _starts(self, records: Records) -> list[int]:
-        starts = self._options.dialect.starts_of_rows(records.body)
+        starts = self._parser.dialect.starts_of_rows(records.body)
         return [records.start + start for start in starts]
 
     def _refuse_quoted_line_breaks(self, records: Records) -> None:
-        scan = RecordScan(self._options.dialect.delimiter.encode()[0])
+        scan = RecordScan(self._parser.dialect.delimiter.encode()[0])
         offset = scan.first_quoted_break(records.body)
         if offset is not None or scan.is_quoted:
             offset = len(records.body) - 1 if offset is None else offset

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from daskprs._arrow.arrow_pandas import (
     AsArrow,
-    TableForm,
     ToPandas,
     cast,
     one_type,
@@ -17,7 +15,7 @@ from daskprs._arrow.arrow_pandas import (
 )
 from daskprs._arrow.arrow_polars import arrow_table
 from daskprs._arrow.sizes import size_bytes
-from daskprs._inputs.frames.caller_frame import FrameReader, SlicedFrame, write_arrow
+from daskprs._inputs.frames.caller_frame import MappedFrame, write_arrow
 from daskprs._inputs.source.batch_format import not_in_arrow
 from daskprs._inputs.source.columns import check_columns, check_different
 from daskprs._inputs.source.given_types import with_dtypes
@@ -37,7 +35,7 @@ ROWS_AT_ONCE = 8_192
 """Rows of a batch in the file: the same rows make the same file, however they have come."""
 
 
-class StreamSource(SlicedFrame):
+class StreamSource(MappedFrame):
     """Writes a stream to the file that agents map, a batch at a time, and cuts that.
 
     The stream is opened once. Dictionaries become their values, since each batch of a stream may
@@ -71,18 +69,17 @@ class StreamSource(SlicedFrame):
         self._reading = reading
         self._nulls = dict.fromkeys(kept, 0)
         self._bytes = 0
-        self._path = ""
-        self._form: TableForm = AsArrow(self.schema)
+        self.form = AsArrow(self.schema)
 
     def write(self, path: Path) -> None:
         """Consume the stream; an error in it is a `LoadError` that says how far it came."""
         self._total = self._bytes = 0
         written = write_arrow(path, self.schema, self._counted())
-        self._path = str(path)
-        self._rows = self._size.rows_of(max(1, self._total), self._bytes)
-        self._form = self._form_of_all()
-        told = "\n".join([*self._form.described(), written])
-        self.digest = hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:24]
+        self._path = path
+        rows = max(1, self._total)
+        self._rows, self._row_bytes = self._size.rows_of(rows, self._bytes), self._bytes / rows
+        self.form = self._form_of_all()
+        self.digest = self._digest_of(written)
 
     def _form_of_all(self) -> Fitted:
         given = self._reading.dtypes
@@ -117,18 +114,6 @@ class StreamSource(SlicedFrame):
                 f"{type(error).__name__}: {error}"
             )
             raise LoadError(msg) from error
-
-    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
-        del index
-        return (start, stop - start), (stop - start) * self._bytes // max(1, self._total)
-
-    def reader(self) -> FrameReader:
-        """Return the reader for the agents (after `prepare`)."""
-        return FrameReader(self._path, self._form)
-
-    def meta(self) -> pd.DataFrame:
-        """Return the frame without rows (after `prepare`)."""
-        return self._form.meta()
 
 
 class Fitted(NamedTuple):

@@ -99,11 +99,6 @@ class SlicedFrame(CutTable):
         self.write(scratch / self.file_name)
         return self
 
-    def part_of(self, block: MiniBatch) -> int:
-        """Return 0: a frame is one part."""
-        del block
-        return 0
-
     def cut(self, cuts: Cuts, scratch: Path) -> None:
         """Cut the frame, which is written, into slices of these rows."""
         rows = cuts.get(0, np.empty(0, np.int64))
@@ -166,23 +161,44 @@ class SlicedFrame(CutTable):
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return which rows of the frame."""
-        return rows_of(mini_batch)
-
-
-def rows_of(mini_batch: MiniBatch) -> Where:
-    """Return the frame rows that a mini-batch holds."""
-    first = mini_batch.row_lower_bound or 0
-    return Where(rows=(first, first + (mini_batch.items or 0)))
+        first = mini_batch.row_lower_bound or 0
+        return Where(rows=(first, first + (mini_batch.items or 0)))
 
 
 # ---- as Arrow ----
 
 
-class FrameSource(SlicedFrame):
-    """Cuts a frame by rows: size ÷ mean Arrow bytes of a row, whatever pandas' version.
+class MappedFrame(SlicedFrame):
+    """A frame that is written as an Arrow file, which agents map.
 
     `form` makes of the Arrow table what the caller gave, or leaves it as it is.
     """
+
+    form: TableForm
+    _path = Path()
+    _row_bytes = 1.0
+    """Mean size of a row."""
+
+    def _digest_of(self, written: str) -> str:
+        """Return the digest of rows and types, given that of the file."""
+        told = "\n".join([*self.form.described(), written])
+        return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:24]
+
+    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
+        del index
+        return (start, stop - start), int((stop - start) * self._row_bytes)
+
+    def reader(self) -> FrameReader:
+        """Return the reader for the agents (after `prepare`)."""
+        return FrameReader(str(self._path), self.form)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame without rows (of a stream, after `prepare`)."""
+        return self.form.meta()
+
+
+class FrameSource(MappedFrame):
+    """Cuts a frame by rows: size ÷ mean Arrow bytes of a row, whatever pandas' version."""
 
     kind = "frame"
     keeps_nan = True
@@ -193,35 +209,19 @@ class FrameSource(SlicedFrame):
         self._row_bytes = max(1.0, self.needed_bytes / rows)
         super().__init__(table.num_rows, size.rows_of(rows, max(rows, self.needed_bytes)))
         self._table = table.replace_schema_metadata(None)
-        self._path = ""
         self.form = form
 
     def write(self, path: Path) -> None:
         """Write the Arrow file and release the table."""
-        self._path = str(path)
+        self._path = path
         batches = self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH)
-        written = write_arrow(path, self._table.schema, batches)
-        columns = [*self.form.described(), written]
-        digest = hashlib.sha256("\n".join(columns).encode("utf-8", "replace"))
-        self.digest = digest.hexdigest()[:24]
+        self.digest = self._digest_of(write_arrow(path, self._table.schema, batches))
         self._table = self._table.schema.empty_table()
 
     @property
     def schema(self) -> pa.Schema:
         """The types of the columns in Arrow."""
         return self._table.schema
-
-    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
-        del index
-        return (start, stop - start), int((stop - start) * self._row_bytes)
-
-    def reader(self) -> FrameReader:
-        """Return the reader for the agents (after `prepare`)."""
-        return FrameReader(self._path, self.form)
-
-    def meta(self) -> pd.DataFrame:
-        """Return the frame without rows."""
-        return self.form.meta()
 
 
 def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> str:

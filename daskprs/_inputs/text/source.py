@@ -99,7 +99,6 @@ class TextSource(FilesTable, CutTable):
         # Lines that are left out show themselves only when they are parsed.
         self.numbers_rows = by_rows and not reading.drop_invalid_lines
         super().__init__(files, reading)
-        self._encoding = reading.encoding
         self._text = TextFiles(
             list(files), begins, reading.encoding, new_scan, self._carried(), by_rows
         )
@@ -228,7 +227,7 @@ class TextSource(FilesTable, CutTable):
 
     def _wholes(self, place: int) -> list[tuple[int, int]] | None:
         """Return the byte ranges to cut from a file; None for a wanted stream."""
-        size = size_of(self._files[place], self._encoding)
+        size = size_of(self._files[place], self._text.encoding)
         if self._partitions is None:
             return None if size is None else [(0, size)]
         if size is None:
@@ -242,7 +241,7 @@ class TextSource(FilesTable, CutTable):
         firsts, count = [], 0
         for file in self._files:
             firsts.append(count)
-            count += self._partitions.count(size_of(file, self._encoding))
+            count += self._partitions.count(size_of(file, self._text.encoding))
         self._partitions.check(count)
         return firsts
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 is_ = pa.types
 MOST_DIGITS = 76
 """Digits of the largest decimal of Arrow."""
+MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""Errors of Arrow, pandas and daskprs for values that a type does not hold."""
 INDEX_TYPE = pa.int32()
 """The type of the indices in every dictionary: one mini-batch may have more values than another."""
 

@@ -17,6 +17,7 @@ from daskprs._arrow.arrow_pandas import (
     with_notes,
     without_rows,
 )
+from daskprs._arrow.exact_casts import MISFITS
 from daskprs._arrow.sizes import size_bytes
 
 
@@ -101,7 +102,7 @@ CATEGORY = "category"
 """Stands for all categorical types: Arrow writes their categories with the rows."""
 RANGE = {b"labels": b"range"}
 """Metadata of a table whose names are the numbers from 0, as text."""
-NO_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
+NO_ARROW = (*MISFITS, NotImplementedError)
 """Errors for what Arrow would change; pandas does not implement the names of some types."""
 
 

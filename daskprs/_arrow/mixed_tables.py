@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from daskprs._arrow.exact_casts import MISFITS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-NO_ARROW = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
@@ -53,7 +53,7 @@ def _common(one: pa.Field, other: pa.Field) -> pa.Field:
         both = pa.unify_schemas(
             [pa.schema([one]), pa.schema([other])], promote_options="permissive"
         )
-    except NO_ARROW:
+    except MISFITS:
         return pa.field(one.name, pa.string())
     return both.field(0)
 

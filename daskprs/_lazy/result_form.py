@@ -13,7 +13,8 @@ from dask.dataframe.dispatch import make_meta
 from dask.dataframe.utils import clear_known_categories
 from pandas.api.types import union_categoricals
 
-from daskprs._inputs.source.given_types import UNCONVERTED, converted
+from daskprs._arrow.exact_casts import MISFITS
+from daskprs._inputs.source.given_types import converted
 from daskprs._options.rules import check_one_of
 from daskprs._output.read_rows import one_frame
 from daskprs._output.rows.given_schema import schema_of
@@ -133,7 +134,7 @@ def _typed(frame: pd.DataFrame | None, taken: pd.DataFrame, where: str) -> pd.Da
         column = frame[name]
         try:
             columns[name] = _converted(column, dtype)
-        except UNCONVERTED as error:
+        except MISFITS as error:
             msg = (
                 f"{where}: the column {name!r} is {dtype} in {Option('schema')}, which pandas "
                 f"cannot make of it: {error}. Give a type with a null, such as 'Int64' or "

@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import daskprs
-from daskprs._arrow.exact_casts import Asked, checked_cast
+from daskprs._arrow.exact_casts import MISFITS, Asked, checked_cast
 from daskprs._inputs.collections.staging import staged
 from daskprs._inputs.collections.staging_form import form_of_frames
 from daskprs._inputs.open_source import open_source
-from daskprs._inputs.source.given_types import UNCONVERTED, converted
+from daskprs._inputs.source.given_types import converted
 from daskprs._inputs.source.read_options import ReadOptions
 from daskprs._output.rows.given_schema import GivenSchema, schema_text
 from daskprs.errors import InputError, LoadError, OptionError, ReturnTypeError
@@ -177,7 +177,7 @@ def test_cells_of_a_frame_are_refused_as_another_type_or_are_equal(
     for to, asked in product(map(pd.api.types.pandas_dtype, DTYPES), [Asked.NOT, Asked.DTYPES]):
         try:
             made = converted(column, to, asked)
-        except UNCONVERTED:
+        except MISFITS:
             continue
         assert made.dtype == dtype_of(to)
         assert made.index.equals(column.index)
@@ -473,7 +473,7 @@ def test_a_column_of_nulls_alone_has_any_announced_type(nulls: list[Any], dtype:
 @pytest.mark.parametrize("dtype", ["int64", "bool"])
 def test_a_column_of_nulls_alone_is_refused_by_a_type_without_null(dtype: str) -> None:
     """It would be zeros."""
-    with pytest.raises(UNCONVERTED, match=f"2 of the values are null, which {dtype} does not hold"):
+    with pytest.raises(MISFITS, match=f"2 of the values are null, which {dtype} does not hold"):
         converted(pd.Series([math.nan, math.nan]), pd.api.types.pandas_dtype(dtype))
 
 

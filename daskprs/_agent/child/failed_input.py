@@ -9,7 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprs._arrow.mixed_tables import NO_ARROW, as_text, common_schema, in_schema, in_utf8
+from daskprs._arrow.exact_casts import MISFITS
+from daskprs._arrow.mixed_tables import as_text, common_schema, in_schema, in_utf8
 from daskprs._arrow.sizes import size_bytes
 from daskprs._inputs.source.batch_format import piece_of
 
@@ -60,7 +61,7 @@ def _column(column: Any) -> pa.Array:
         column = column.iloc[:, 0]
     try:
         return pa.array(column, from_pandas=True)
-    except NO_ARROW:
+    except MISFITS:
         return as_text(column)
 
 
@@ -70,6 +71,6 @@ def _for_parquet(table: pa.Table) -> pa.Table:
         column = table.column(number)
         try:
             pq.write_table(pa.table([column], pa.schema([field])), io.BytesIO())
-        except NO_ARROW:
+        except MISFITS:
             table = table.set_column(number, field.name, as_text(column.to_pylist()))
     return table

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs._arrow.exact_casts import Asked
+from daskprs._arrow.exact_casts import MISFITS, Asked
 from daskprs._arrow.exact_frames import labelled_table
 from daskprs._arrow.sizes import size_bytes
 from daskprs._inputs.collections.node_file import NodeFile, new_name
@@ -43,7 +43,7 @@ from daskprs._inputs.frames.caller_frame import (
     unpicklable_cell,
 )
 from daskprs._inputs.source.batch_format import check_polars_holds
-from daskprs._inputs.source.given_types import UNCONVERTED, converted
+from daskprs._inputs.source.given_types import converted
 from daskprs._inputs.source.pickled_rows import pickled
 from daskprs._inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs._system.atomic_file import whole_file
@@ -200,7 +200,7 @@ def _as_announced(frame: Any, form: StagingForm) -> pd.DataFrame:
             _check_categories(column, dtype)
             asked = Asked.DTYPES if name in form.given else Asked.NOT
             made[name] = converted(column, dtype, asked)
-        except UNCONVERTED as error:
+        except MISFITS as error:
             msg = (
                 f"column {name!r} is {column.dtype} where {dtype} was announced: {error}. Give the "
                 "collection the meta of its partitions, or the column its type: .astype(…)."

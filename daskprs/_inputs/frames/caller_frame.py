@@ -30,6 +30,7 @@ from daskprs._arrow.arrow_pandas import (
     without_index,
     without_rows,
 )
+from daskprs._arrow.exact_casts import MISFITS
 from daskprs._arrow.exact_frames import exact_table, exactly
 from daskprs._arrow.frame_block import FrameBlock
 from daskprs._arrow.sizes import size_bytes
@@ -366,11 +367,11 @@ def arrow_source_of_frame(frame: pd.DataFrame, size: Size) -> FrameSource:
     labels = [str(label) for label in frame.columns]
     try:
         table = exactly(frame).rename_columns(labels).unify_dictionaries()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+    except MISFITS:
         for place, label in enumerate(frame.columns):
             try:
                 pa.array(frame.iloc[:, place])
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            except MISFITS as error:
                 raise InputError("data: ", *no_arrow(label, error)) from error
         raise
     return FrameSource(table, size, AsArrow(table.schema))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprs._arrow.arrow_polars import contains, polars_frame
+from daskprs._arrow.exact_casts import MISFITS
 from daskprs._inputs.source.columns import check_different
 from daskprs.errors import InputError, LoadError, Option, OptionError
 
@@ -52,7 +53,7 @@ class BatchForm(NamedTuple):
             wanted = self.object_types.get(label) if column.dtype == object else None
             try:
                 columns.append(pa.array(column, wanted, from_pandas=nan_is_null))
-            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            except MISFITS as error:
                 raise LoadError(*no_arrow(label, error)) from error
         return pa.table(columns, names=[str(label) for label in frame.columns])
 

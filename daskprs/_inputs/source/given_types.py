@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprs._arrow.arrow_pandas import NO_NOTES, note, pandas_metadata, with_notes
-from daskprs._arrow.exact_casts import Asked, checked_cast, is_text, no_cast, settled_type
+from daskprs._arrow.exact_casts import MISFITS, Asked, checked_cast, is_text, no_cast, settled_type
 from daskprs._arrow.object_times import as_times
 from daskprs._inputs.source.columns import check_columns, check_different
 from daskprs.errors import InputError, Option, OptionError
@@ -156,7 +156,7 @@ def with_given_types(frame: pd.DataFrame, dtypes: Mapping[str, Any]) -> pd.DataF
         known = given_type(name, dtype, has_nulls=bool(column.isna().any()))
         try:
             typed[name] = converted(column, known, Asked.DTYPES)
-        except UNCONVERTED as error:
+        except MISFITS as error:
             msg = (
                 f"data: column {name!r} is {column.dtype} and cannot be read as {known}: {error}. "
                 f"Leave {name!r} out of dtypes, and convert the column in run()."
@@ -172,12 +172,10 @@ ISO_DATE = re.compile(
     re.ASCII,
 )
 """A moment without a zone, as ISO 8601 writes it, or its first parts."""
-UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""Errors for values that another type would change."""
 
 
 def converted(column: pd.Series, dtype: Any, asked: Asked = Asked.NOT) -> pd.Series:
-    """Return a column as another type; a value that would change is any of `UNCONVERTED`.
+    """Return a column as another type; a value that would change is any of `MISFITS`.
 
     The table of `daskprs._arrow.exact_casts` says what may be cast. Python objects hold any value.
     """
@@ -186,7 +184,7 @@ def converted(column: pd.Series, dtype: Any, asked: Asked = Asked.NOT) -> pd.Ser
     try:
         values = _as_arrow(column)
         wanted = any_arrow_type_of(dtype)
-    except UNCONVERTED:
+    except MISFITS:
         wanted = None
     if wanted is None:
         return _as_same_objects(column, dtype)

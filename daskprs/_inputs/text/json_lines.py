@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs._arrow.arrow_pandas import EXACT
-from daskprs._arrow.exact_casts import Asked, is_text
+from daskprs._arrow.exact_casts import MISFITS, Asked, is_text
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.given_types import (
     arrow_type_of,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from daskprs._inputs.source.read_options import ReadOptions
     from daskprs._inputs.text.records import Records
 
-MISFITS = (ValueError, TypeError, OverflowError, pa.ArrowException)
 PART_BYTES = 512 << 10
 FILES = 8
 SHOWN = 100

@@ -107,21 +107,14 @@ def _frame_of(data: Any, *, as_arrow: bool) -> pd.DataFrame | None:
     raise InputError(msg)
 
 
-class InputPlan(NamedTuple):
-    """The facts about the data of a job that are known before it runs."""
+def partition_count(data: Any, options: RunOptions) -> tuple[int, bool, str]:
+    """Return the number of partitions of the result of a job, after every check that costs little.
 
-    partition_count: int
-    """Number of partitions of the result."""
-    has_partitions: bool
-    """Whether these are partitions of the data."""
-    token: str
-
-
-def plan_of(data: Any, options: RunOptions) -> InputPlan:
-    """Return the known facts about the data of a job, after every check that costs little."""
+    Return also whether these are partitions of the data, and a token of the data.
+    """
     if _is_collection(data):
         parts = partitions_of(data, options.replace(partition_keys=None))
-        return InputPlan(len(parts.keys), has_partitions=True, token=parts.token)
+        return len(parts.keys), True, parts.token
     reading = replace(options.reading(), batch_format=options.batch_format)
     if _is_read_once(data):
         msg = (
@@ -133,7 +126,7 @@ def plan_of(data: Any, options: RunOptions) -> InputPlan:
     files = [file.identity for file in source.files()]
     count = min(MOST_PARTS, max(1, source.count() or MOST_PARTS))
     token = tokenize(type(source).__name__, files) if files else tokenize(data)
-    return InputPlan(count, has_partitions=False, token=token)
+    return count, False, token
 
 
 def _is_read_once(data: Any) -> bool:

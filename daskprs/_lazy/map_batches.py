@@ -25,7 +25,7 @@ from daskprs._job.request import absolute_paths
 from daskprs._lazy.committed_job import JobCall, read_part, run_job
 from daskprs._lazy.committed_parts import NAME, frame_of_parts
 from daskprs._lazy.lazy_call import LazyCall, OnError
-from daskprs._lazy.lazy_input import holds_delayed, partitions_of, plan_of
+from daskprs._lazy.lazy_input import holds_delayed, partition_count, partitions_of
 from daskprs._lazy.partition_run import run_numbered, run_partition
 from daskprs._lazy.result_form import ResultForm, schema_of_meta
 from daskprs._options.rules import check_job_dir, check_one_of
@@ -185,8 +185,8 @@ def _of_a_job(
     checked = _checked_script(data, script, options)
     data = absolute_paths(data) or data
     check_job_dir(job_dir)
-    plan = plan_of(data, options)
-    token = tokenize(checked.fingerprint(), options.of_results(), plan.token, result)
+    count, has_partitions, of_data = partition_count(data, options)
+    token = tokenize(checked.fingerprint(), options.of_results(), of_data, result)
     call_id = secrets.token_hex(8)
     folder = job_dir or default_job_dir(checked.name, call_id)
     call = JobCall(
@@ -197,15 +197,15 @@ def _of_a_job(
         checked.packed(),
         options,
         str(JobFolder(folder)),
-        plan.partition_count,
-        has_partitions=plan.has_partitions and not options.partition_keys,
+        count,
+        has_partitions=has_partitions and not options.partition_keys,
         key=variables_key_for(token) if options.environment_variables else None,
         rows_key=key_for(token),
     )
     # Each call has a key of its own: a token names data by its path, which may have other rows now.
     key = f"{NAME}-job-{call_id}"
     job = Delayed(key, {key: Task(key, run_job, call)})
-    return _parts(job, result, plan.partition_count)
+    return _parts(job, result, count)
 
 
 def _parts(job: Delayed, result: ResultForm, count: int) -> Any:

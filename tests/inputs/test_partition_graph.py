@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from daskprs._cluster.connect import IN_PROCESS
 from daskprs._inputs.collections.collection_graph import collection_graph
+from daskprs._inputs.collections.opening import open_collection
 from daskprs._inputs.collections.partition_graph import PartitionGraph
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -278,7 +280,7 @@ def test_columns_of_one_name_are_refused() -> None:
     """Rows could not be told apart by column."""
     twice = pd.concat([FRAME, FRAME], axis=1)
     with pytest.raises(OptionError, match="different names"):
-        collection_graph(dd.from_pandas(twice, npartitions=1))
+        open_collection(dd.from_pandas(twice, npartitions=1), ReadOptions())
 
 
 def test_what_a_cluster_has_is_used_in_place() -> None:

@@ -14,7 +14,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from daskprs._inputs.collections.partition_graph import PartitionGraph, is_future
 from daskprs._inputs.source.columns import check_columns
-from daskprs.errors import InputError, OptionError, class_name
+from daskprs.errors import InputError, class_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -113,9 +113,6 @@ def _frame_graph(data: Any, columns: Sequence[str] | None) -> CollectionGraph:
         if columns is not None:
             check_columns(columns, list(frame.columns), "columns")
             frame = frame[list(columns)]
-        if frame.columns.has_duplicates:
-            msg = "data: the columns of a dask DataFrame must have different names."
-            raise OptionError(msg)
         optimized = frame.optimize()
     tasks = optimized.__dask_graph__()
     meta = frame._meta  # noqa: SLF001 - Dask's name for it

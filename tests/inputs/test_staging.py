@@ -16,18 +16,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from dask import delayed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs._agent.child.failure import failure_of
 from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
+from daskprs._inputs.collections.collection_graph import collection_graph
+from daskprs._inputs.collections.partition_table import PartitionCut
+from daskprs._inputs.collections.source import CollectionSource
 from daskprs._inputs.collections.staged_reader import StagedReader, append_reader
 from daskprs._inputs.collections.staging import StagedPartition, staged
 from daskprs._inputs.collections.staging_form import (
@@ -603,3 +608,29 @@ def test_a_staged_partition_that_was_changed_is_not_loaded(tmp_path: Path, place
     with pytest.raises(JobFolderError, match="not those that a worker of this job has written"):
         list(_loaded(partition, tmp_path))
     assert not canary.exists()
+
+
+# ---- a replay ----
+
+
+def _items(place: str) -> list[str]:
+    return Path(place).read_text().split()
+
+
+@pytest.mark.parametrize("now", ["a b", "a b c d"])
+def test_a_partition_with_fewer_items_is_replayed(tmp_path: Path, now: str) -> None:
+    """The mini-batch has the last of them, where it has no items of its own any more."""
+    place = tmp_path / "items.txt"
+    place.write_text(now)
+    bag = db.from_delayed([delayed(_items, pure=True)(str(place))])
+    form = form_of_objects(ReadOptions(mini_batch_size=2), is_bag=True)
+    source = CollectionSource(collection_graph(bag), form, "item")
+    source.open_table(tmp_path)
+    source.table.cuts[0] = PartitionCut(5, 2, 13, "five items")
+    kept = source.kept_for({2})
+    kept.prepare(tmp_path)
+    *_, failed = kept.mini_batches()
+    again, note = kept.computed_again(failed)
+    assert "has other rows than in the job" in note
+    assert StagedReader().load(again) == now.split()[-2:]
+    assert again.items == 2

@@ -332,8 +332,9 @@ class KeptCollection(CollectionSource):
             note = f"partition {number} could not be computed in the job, and can be now"
         elif now.digest != piece.digest:
             note = f"partition {number} was computed again, and has other rows than in the job"
-            rows = min(piece.start, now.rows), min(piece.stop, now.rows)
-            piece = PartitionSlice(number, *rows, now.digest)
+            # Pickles are read as they are cut: the one with its first row, or else the last one.
+            start = min(piece.start, max(0, now.rows - 1)) // now.step * now.step
+            piece = PartitionSlice(number, start, min(start + now.step, now.rows), now.digest)
         placed = partition.placed(piece, self._scratch)
         items = piece.stop - piece.start
         return mini_batch._replace(piece=placed, items=items, worker=""), note

@@ -140,7 +140,7 @@ class PickledSlices(NamedTuple):
     def load(self, mini_batch: MiniBatch) -> Any:
         """Return rows, or items."""
         path, start, _, _ = mini_batch.piece
-        at = -(-start // self.step)
+        at = start // self.step
         begin, end = map(int, self.offsets[at : at + 2])
         with open_regular(Path(path)) as file:
             return unpickled(pickle.loads, _checked(file, begin, end, self.checksums[at]))

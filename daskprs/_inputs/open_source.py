@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from daskprs import _plugins
@@ -156,8 +157,7 @@ def _open_arrow(table: Any, reading: ReadOptions) -> Source:
         check_columns(reading.columns, table.column_names, "columns")
         table = table.select(list(reading.columns))
     check_columns_fit(reading.batch_format, table.column_names)
-    size = reading.size
-    source = source_of_table(table, size, reading.dtypes, as_arrow=reading.as_arrow)
+    source = source_of_table(table, reading)
     check_polars_holds(source.schema, reading.batch_format)
     names = source.schema.names if reading.as_arrow else list(source.meta().columns)
     return _cut(source, names, reading)
@@ -167,8 +167,7 @@ def _open_stream(data: Any, reading: ReadOptions, *, is_lazy: bool = False) -> S
     from daskprs._inputs.frames.arrow_stream import open_lazy, open_stream
 
     check_options(reading, "frame")
-    size = reading.size
-    source = (open_lazy if is_lazy else open_stream)(data, size, reading)
+    source = (open_lazy if is_lazy else open_stream)(data, reading)
     check_columns_fit(reading.batch_format, source.schema.names)
     check_polars_holds(source.schema, reading.batch_format)
     return _cut(source, source.schema.names, reading)
@@ -187,10 +186,6 @@ def _open_polars(frame: Any, reading: ReadOptions) -> Source:
     except TypeError as error:
         raise not_in_arrow(error) from error
     return _open_arrow(table, reading)
-
-
-def _open_lazy(frame: Any, reading: ReadOptions) -> Source:
-    return _open_stream(frame, reading, is_lazy=True)
 
 
 def _open_dask(data: Any, reading: ReadOptions) -> Source:
@@ -214,7 +209,7 @@ _OPENERS: dict[tuple[str, str], Callable[[Any, ReadOptions], Source]] = {
     ("pyarrow", "RecordBatch"): _open_arrow,
     ("polars", "DataFrame"): _open_polars,
     ("polars", "Series"): _open_series,
-    ("polars", "LazyFrame"): _open_lazy,
+    ("polars", "LazyFrame"): partial(_open_stream, is_lazy=True),
     ("dask", ANY): _open_dask,
     ("distributed", "Future"): _open_dask,
     ("dask_expr", ANY): _open_dask,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,7 @@ class NodeFile:
 
     def __init__(self, path: Path) -> None:
         self._content: bytes | None = None
+        """Until the file is written, where this object has just arrived; else None."""
         self._lock = threading.Lock()
         self._own(path)
 
@@ -49,22 +50,18 @@ class NodeFile:
         self._path = path
         weakref.finalize(self, path.unlink, missing_ok=True)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> bytes:
         """Return the content, from which another process makes a file of its own."""
         with self._lock:
-            content = self._path.read_bytes() if self._content is None else self._content
-        return _arrived, (content,)
+            return self._path.read_bytes() if self._content is None else self._content
+
+    def __setstate__(self, content: bytes) -> None:
+        self._content = content
+        self._lock = threading.Lock()
 
     def __sizeof__(self) -> int:
         """Return the bytes in memory, which Dask counts."""
         return object.__sizeof__(self) + len(self._content or b"")
-
-
-def _arrived(content: bytes) -> NodeFile:
-    file = NodeFile.__new__(NodeFile)
-    file._content = content  # noqa: SLF001 - a constructor
-    file._lock = threading.Lock()  # noqa: SLF001
-    return file
 
 
 def new_name() -> str:

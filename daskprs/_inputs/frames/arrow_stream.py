@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from daskprs._arrow.arrow_pandas import OneType
     from daskprs._inputs.source.read_options import ReadOptions
-    from daskprs._inputs.source.sizes import Size
 
 ROWS_AT_ONCE = 8_192
 """Rows of a batch in the file: the same rows make the same file, however they have come."""
@@ -48,7 +47,6 @@ class StreamSource(MappedFrame):
         self,
         schema: pa.Schema,
         open_batches: Callable[[], Iterable[pa.RecordBatch]],
-        size: Size,
         reading: ReadOptions,
     ) -> None:
         super().__init__(0, 1)
@@ -65,7 +63,6 @@ class StreamSource(MappedFrame):
         self.schema = pa.schema([pa.field(one.name, _value_type(one.type)) for one in fields])
         with_dtypes(self.schema, reading.dtypes, ())  # refuses a type that does not exist
         self._open = open_batches
-        self._size = size
         self._reading = reading
         self._nulls = dict.fromkeys(kept, 0)
         self._bytes = 0
@@ -77,7 +74,8 @@ class StreamSource(MappedFrame):
         written = write_arrow(path, self.schema, self._counted())
         self._path = path
         rows = max(1, self._total)
-        self._rows, self._row_bytes = self._size.rows_of(rows, self._bytes), self._bytes / rows
+        self._rows = self._reading.size.rows_of(rows, self._bytes)
+        self._row_bytes = self._bytes / rows
         self.form = self._form_of_all()
         self.digest = self._digest_of(written)
 
@@ -157,13 +155,13 @@ def _of_even_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
-def open_stream(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
+def open_stream(data: Any, reading: ReadOptions) -> StreamSource:
     """Return the source of an object that exports an Arrow stream, which is consumed once.
 
     Raise `InputError` when it gives no rows with columns.
     """
     if isinstance(data, pa.RecordBatchReader):
-        return StreamSource(data.schema, lambda: data, size, reading)
+        return StreamSource(data.schema, lambda: data, reading)
     try:
         stream = pa.RecordBatchReader.from_stream(data)
     except Exception as error:  # the same
@@ -172,10 +170,10 @@ def open_stream(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
             f"columns: {type(error).__name__}: {error}"
         )
         raise InputError(msg) from error
-    return StreamSource(stream.schema, lambda: stream, size, reading)
+    return StreamSource(stream.schema, lambda: stream, reading)
 
 
-def open_lazy(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
+def open_lazy(data: Any, reading: ReadOptions) -> StreamSource:
     """Return the source of a lazy frame of polars, which computes it batch by batch.
 
     Raise `InputError` when the plan of the frame is not valid.
@@ -189,7 +187,7 @@ def open_lazy(data: Any, size: Size, reading: ReadOptions) -> StreamSource:
         raise InputError(msg) from error
     except TypeError as error:
         raise not_in_arrow(error) from error
-    return StreamSource(schema, lambda: _computed(data), size, reading)
+    return StreamSource(schema, lambda: _computed(data), reading)
 
 
 def _computed(lazy: Any) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from daskprs._arrow.arrow_pandas import (
     AsArrow,
-    OneType,
     SliceForm,
     TableForm,
     ToPandas,
@@ -46,10 +45,11 @@ from daskprs._system.regular_files import keep_to_owner, owner_in
 from daskprs.errors import InputError, class_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from daskprs._folders.row_labels import Numbers
     from daskprs._inputs.costs import Cuts
+    from daskprs._inputs.source.read_options import ReadOptions
     from daskprs._inputs.source.sizes import Size
     from daskprs._inputs.source.source import TableReader, TableSource
 
@@ -377,49 +377,35 @@ def arrow_source_of_frame(frame: pd.DataFrame, size: Size) -> FrameSource:
     return FrameSource(table, size, AsArrow(table.schema))
 
 
-def source_of_table(
-    table: pa.Table,
-    size: Size,
-    dtypes: Mapping[str, Any],
-    *,
-    as_arrow: bool,
-) -> FrameSource:
+def source_of_table(table: pa.Table, reading: ReadOptions) -> FrameSource:
     """Return the source of an Arrow table; its frames are those of `Table.to_pandas`.
 
-    Columns of `dtypes` have the types that are given; values that do not fit, or that pandas
-    cannot hold, are an `InputError`. With `as_arrow` the mini-batches are Arrow tables.
+    Columns of the option `dtypes` have the types that are given; values that do not fit, or that
+    pandas cannot hold, are an `InputError`.
     """
+    dtypes, as_arrow = reading.dtypes, reading.as_arrow
     check_different(list(dtypes), table.column_names, "dtypes")
     schema = without_index(table.schema)
     table = table.select([place for place, field in enumerate(table.schema) if field in schema])
-    if as_arrow:
-        table = table.unify_dictionaries()
-        types = _settled(table, schema, dtypes, as_arrow=True)
-        table = cast(table, types, "data", InputError)
-        return FrameSource(table, size, AsArrow(types.schema))
     labels = None
-    if len(set(schema.names)) < len(schema):
+    if not as_arrow and len(set(schema.names)) < len(schema):
         labels = pd.Index(schema.names)
         table = table.rename_columns([str(place) for place in range(len(schema))])
         schema = table.schema.remove_metadata()
     try:
         table = table.unify_dictionaries()
-        types = _settled(table, schema, dtypes)
+        columns = zip(table.column_names, table.columns, strict=True)
+        with_nulls = [name for name, column in columns if column.null_count]
+        typed = with_dtypes(schema, dtypes, with_nulls)
+        types = one_type(typed, with_nulls, dtypes, as_arrow=as_arrow)
         table = cast(table, types, "data", InputError)
+        if as_arrow:
+            return FrameSource(table, reading.size, AsArrow(types.schema))
         to_pandas = ToPandas(without_rows(table), types.objects, labels)
     except pa.ArrowException as error:
-        msg = f"data: pandas cannot hold this table: {error}"
+        msg = f"data: {'Arrow' if as_arrow else 'pandas'} cannot hold this table: {error}"
         raise InputError(msg) from error
-    return FrameSource(table, size, to_pandas)
-
-
-def _settled(
-    table: pa.Table, schema: pa.Schema, dtypes: Mapping[str, Any], *, as_arrow: bool = False
-) -> OneType:
-    columns = zip(table.column_names, table.columns, strict=True)
-    with_nulls = [name for name, column in columns if column.null_count]
-    typed = with_dtypes(schema, dtypes, with_nulls)
-    return one_type(typed, with_nulls, dtypes, as_arrow=as_arrow)
+    return FrameSource(table, reading.size, to_pandas)
 
 
 # ---- as pickles ----

@@ -33,7 +33,7 @@ from daskprs._inputs.source.read_options import ReadOptions
 
 how, names = sys.argv[1], [f"s3://bucket/in/{number:03}.bin" for number in range(int(sys.argv[2]))]
 fsspec.filesystem("s3").exists("bucket/in/000.bin")  # opens the client
-source = FilesSource(discover("s3://bucket/in"), len(names), ReadOptions())
+source = FilesSource(discover("s3://bucket/in"), ReadOptions(mini_batch_size=len(names)))
 reader, mini_batch = source.reader(), next(source.mini_batches())
 with tempfile.TemporaryDirectory() as folder:
     begun = time.perf_counter()

@@ -30,7 +30,7 @@ from daskprs._inputs.source.batch_format import (
 )
 from daskprs._inputs.source.columns import check_columns, check_different
 from daskprs._inputs.source.read_options import check_options, refuse_options
-from daskprs._inputs.source.sizes import files_per_mini_batch, size_in_costs
+from daskprs._inputs.source.sizes import size_in_costs
 from daskprs._inputs.source.source import OpenedSource
 from daskprs._inputs.tables import open_table
 from daskprs.errors import InputError, class_name, how_to_convert
@@ -258,8 +258,7 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
     kind = _kind(inputs, reading)
     check_options(reading, "files" if kind is None else kind.value)
     if kind is None:
-        count = files_per_mini_batch(None if reading.partition_keys else reading.mini_batch_size)
-        return FilesSource(inputs, count, reading)
+        return FilesSource(inputs, reading)
     files = FileList(_visible(inputs))
     if not files:
         msg = f"{data!r}: no file in it is a table (hidden files are skipped)."

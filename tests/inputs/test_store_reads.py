@@ -55,7 +55,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[FarFiles]:
 def opened(requests: int = 32, names: list[str] = NAMES) -> tuple[FilesReader, MiniBatch]:
     """Return the reader of one mini-batch of files, and the mini-batch."""
     found = discover([f"far://{name}" for name in names], requests)
-    source = FilesSource(found, len(names), ReadOptions(store_requests=requests))
+    source = FilesSource(found, ReadOptions(mini_batch_size=len(names), store_requests=requests))
     FarFiles.most = 0
     return source.reader(), next(source.mini_batches())
 
@@ -149,7 +149,9 @@ def test_a_mini_batch_is_loaded_ahead_only_where_it_fits_twice(
 @pytest.mark.usefixtures("far")
 def test_the_files_of_a_running_mini_batch_stay_while_others_come_and_go() -> None:
     """What was loaded ahead and never ran goes with the load after the next."""
-    source = FilesSource(discover([f"far://{name}" for name in NAMES]), 3, ReadOptions())
+    source = FilesSource(
+        discover([f"far://{name}" for name in NAMES]), ReadOptions(mini_batch_size=3)
+    )
     reader, (first, dropped, running, ahead) = source.reader(), list(source.mini_batches())
     of_first, of_dropped = reader.load(first), reader.load(dropped)
     assert all(map(os.path.exists, of_first + of_dropped))

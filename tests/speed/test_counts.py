@@ -186,7 +186,7 @@ def test_a_mini_batch_that_is_done_leaves_little_in_the_driver(tmp_path: Path) -
 
     def peak(count: int) -> int:
         found = FileList(InputFile(f"/data/{n:05d}", 0, "1", "") for n in range(count))
-        source = FilesSource([found], 1, ReadOptions())
+        source = FilesSource([found], ReadOptions(mini_batch_size=1))
         driver = Driver(tmp_path / f"{count}", source, typed)
         driver.elapsed_s = 0.02  # leases of a hundred: what one of them takes is soon taken
         try:

@@ -22,7 +22,6 @@ from daskprs._inputs.files.source import FilesSource
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.given_types import pandas_type
 from daskprs._inputs.source.read_options import check_options
-from daskprs._inputs.source.sizes import files_per_mini_batch
 from daskprs.errors import InputError, Option, OptionError
 
 if TYPE_CHECKING:
@@ -94,10 +93,10 @@ def _open_paths(bag: Any, reading: ReadOptions) -> FilesSource:
         if partition
     ]
     if reading.mini_batch_size is None and not reading.partition_keys:
-        return FilesSource(inputs, max(map(len, inputs), default=1), reading)
-    files = FileList(file for partition in inputs for file in partition)
-    count = files_per_mini_batch(None if reading.partition_keys else reading.mini_batch_size)
-    return FilesSource([files], count, reading)
+        return FilesSource(
+            inputs, replace(reading, mini_batch_size=max(map(len, inputs), default=1))
+        )
+    return FilesSource([FileList(file for partition in inputs for file in partition)], reading)
 
 
 def _computed(partitions: list[Any], first: int = 0) -> tuple[Any, ...]:

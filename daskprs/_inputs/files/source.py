@@ -20,6 +20,7 @@ from daskprs._inputs.files.file_versions import (
 )
 from daskprs._inputs.files.partition_format import PartitionFormat, Values, check_keys
 from daskprs._inputs.source.input_file import InputFile, files_fingerprint, is_url
+from daskprs._inputs.source.sizes import count_per_mini_batch
 from daskprs._inputs.source.source import Source
 from daskprs._system.store_calls import at_once, takes_several
 from daskprs._system.stores import open_store
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from daskprs._inputs.source.read_options import ReadOptions
+
+
+DEFAULT_FILES = 10
+"""Files of a mini-batch, if no size is given."""
 
 
 class Paths(NamedTuple):
@@ -48,15 +53,11 @@ class FilesSource(Source):
 
     unit = "file"
 
-    def __init__(
-        self,
-        inputs: Sequence[Sequence[InputFile]],
-        count: int,
-        reading: ReadOptions,
-    ) -> None:
+    def __init__(self, inputs: Sequence[Sequence[InputFile]], reading: ReadOptions) -> None:
         self._inputs = inputs
-        self._count = count
         self._keys = tuple(reading.partition_keys)
+        size = None if self._keys else reading.mini_batch_size
+        self._count = DEFAULT_FILES if size is None else count_per_mini_batch(size, "files")
         self.numbers_rows = not self._keys
         self._requests = reading.store_requests
         written = reading.partition_format

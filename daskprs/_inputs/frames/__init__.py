@@ -1,1 +1,1 @@
-"""Frames in memory and Dask collections."""
+"""Frames in memory, and streams."""

@@ -207,16 +207,12 @@ class ShuffledKeySource(KeySource):
 class KeyPiece(NamedTuple):
     """The rows of a key, in the file of their part."""
 
-    part: int
+    partition: int
+    """The number of the part, by which a lease finds it where it stays with its worker."""
     offset: int
     length: int
     path: str = ""
     """The file, where its worker has it; empty: it is in the folder of the driver's data."""
-
-    @property
-    def partition(self) -> int:
-        """The number of the part, by which a lease finds it where it stays with its worker."""
-        return self.part
 
 
 class KeyReader(PickledReader):
@@ -237,5 +233,5 @@ class KeyReader(PickledReader):
         return super().pack(self._place(piece))
 
     def _place(self, piece: KeyPiece) -> Place:
-        name = piece.path or file_of(self._files, piece.part).name
+        name = piece.path or file_of(self._files, piece.partition).name
         return name, piece.offset, piece.length

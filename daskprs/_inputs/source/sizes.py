@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 from daskprs.errors import Option, OptionError
 
 UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
-DEFAULT_FILES = 10
 MOST = 1 << 62
 """No input has as many rows or files."""
 LEAST_BYTES = 1024
@@ -115,11 +114,6 @@ def bare_bytes(value: float | str | None) -> int:
     """Return a size without a unit that is so small that it may be meant as rows; else 0."""
     is_bare = value is not None and str(value).strip().isdigit()
     return int(value) if is_bare and value is not None and int(value) < LEAST_BYTES else 0
-
-
-def files_per_mini_batch(value: float | str | None) -> int:
-    """Return how many files make a mini-batch (default 10)."""
-    return DEFAULT_FILES if value is None else count_per_mini_batch(value, "files")
 
 
 def count_per_mini_batch(value: float | str, things: Literal["files", "items"]) -> int:

@@ -19,7 +19,6 @@ from daskprs._inputs.files.source import FilesSource
 from daskprs._inputs.files.suffixes import TableKind
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.source.read_options import Partitions, refuse_options
-from daskprs._inputs.source.sizes import files_per_mini_batch
 from daskprs._inputs.tables import open_table
 from daskprs.azure._mltable.building import Builder, as_written
 from daskprs.azure._mltable.content import MLTableContent, read_mltable
@@ -235,9 +234,7 @@ def _open_files(written: MLTableContent, reading: ReadOptions) -> FilesSource:
     if not any(inputs):
         msg = f"{own}: no file is left of what its paths name."
         raise InputError(msg)
-    size = None if reading.partition_keys else reading.mini_batch_size
-    per_mini_batch = files_per_mini_batch(size)
-    return FilesSource(inputs, per_mini_batch, replace(reading, partition_format=partition_format))
+    return FilesSource(inputs, replace(reading, partition_format=partition_format))
 
 
 def _kept(written: MLTableContent, files: FileList, reading: ReadOptions) -> list[int]:

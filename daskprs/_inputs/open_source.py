@@ -212,7 +212,6 @@ _OPENERS: dict[tuple[str, str], Callable[[Any, ReadOptions], Source]] = {
     ("polars", "LazyFrame"): partial(_open_stream, is_lazy=True),
     ("dask", ANY): _open_dask,
     ("distributed", "Future"): _open_dask,
-    ("dask_expr", ANY): _open_dask,
 }
 """Openers by package and class, so that no package is imported to compare classes."""
 

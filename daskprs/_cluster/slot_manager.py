@@ -31,7 +31,6 @@ from daskprs._cluster.worker_registry import WorkerRegistry
 from daskprs._core.actions import LeaseKept, LeaseWithdrawn, SlotAdded, SlotsLost, ThreadsCounted
 from daskprs._core.events import (
     AgentChanged,
-    MessageLogged,
     Place,
     SlotsChanged,
     UsageMeasured,
@@ -85,6 +84,7 @@ class SlotManager:
         self._client = client
         self._job = job
         self._listeners = listeners
+        self._say = listeners.say
         self._tell = tell
         self._wake = wake
         self._prepares = prepares
@@ -188,9 +188,6 @@ class SlotManager:
             self._far.close()
         with lost_cluster_ignored("to take the job off the cluster"):
             self._session.close(self._worker_registry.silent)
-
-    def _say(self, level: str, told: str) -> None:
-        self._listeners.tell(MessageLogged(level, told))
 
     def hide_gpus(self) -> None:
         """Offer as many slots as workers have threads: the script uses no GPU."""

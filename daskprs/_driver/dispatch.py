@@ -31,7 +31,6 @@ from daskprs._core.events import (
     NOWHERE,
     AgentChanged,
     AttemptFailed,
-    MessageLogged,
     MiniBatchesDone,
     Place,
     ProgressReported,
@@ -206,7 +205,7 @@ class Dispatcher:
         told = f"a lease could not be worked on: {failure}"
         first = (worker, failure.kind) not in self._lease_failures
         self._lease_failures.add((worker, failure.kind))
-        self._listeners.tell(MessageLogged("warning" if first else "debug", told))
+        self._listeners.say("warning" if first else "debug", told)
 
     # ---- actions ----
 
@@ -257,7 +256,7 @@ class Dispatcher:
             case KeepSize(at_most):
                 self._files.note_size(at_most)
             case Remark(level, message):
-                self._listeners.tell(MessageLogged(level, message))
+                self._listeners.say(level, message)
             case Abort(reason, failure):
                 self._ending = Ending(JobStatus.FAILED, reason, failure, self._ledger.errors)
             case Interrupt(reason, again):

@@ -6,12 +6,13 @@ import time
 import traceback
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.node.environment import usable_cores
 from daskprs._agent.protocol.messages import INLINE, JobSpec
 from daskprs._core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
-from daskprs._core.events import Counts, JobEnded, JobStarted, MessageLogged
+from daskprs._core.events import Counts, JobEnded, JobStarted
 from daskprs._core.ledger import Ledger
 from daskprs._core.outcomes import input_changed
 from daskprs._core.pieces import Pieces
@@ -192,14 +193,14 @@ class Job:
             is_told = call.script.cost  # by the job that needs the costs
             inline = "" if is_told else inline_warning(call.options, call.client)
             for warning in filter(None, (closed, call.warning, inline)):
-                listeners.tell(MessageLogged("warning", worded(warning, self._surface.option)))
+                self._say(listeners, "warning", warning)
             for notice in self._notices(is_new=is_new):
-                listeners.tell(MessageLogged("notice", worded(notice, self._surface.option)))
-            listeners.tell(MessageLogged("info", f"versions: {versions_text()}"))
+                self._say(listeners, "notice", notice)
+            listeners.say("info", f"versions: {versions_text()}")
             if call.listed:
-                listeners.tell(MessageLogged("info", f"input: {call.listed}"))
+                listeners.say("info", f"input: {call.listed}")
             for why in missing:
-                listeners.tell(MessageLogged("info", why))
+                listeners.say("info", why)
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
             for half in call.folder.scratch.glob(".*.part"):  # of a driver that was killed
                 half.unlink(missing_ok=True)
@@ -208,7 +209,7 @@ class Job:
             with report, self._control.prepares():
                 call.source.begin(self._input)
             for note in self._input.notes():
-                listeners.tell(MessageLogged("notice", worded(note, self._surface.option)))
+                self._say(listeners, "notice", note)
             try:
                 self._store = store = open_store(
                     call,
@@ -223,6 +224,10 @@ class Job:
             stack.callback(store.close)
             keep_call(call.folder, call.kept)
             return self._run(store, listeners)
+
+    def _say(self, listeners: Listeners, level: str, message: str) -> None:
+        """Send a message for people, with options as the front end of the job writes them."""
+        listeners.say(level, worded(message, self._surface.option))
 
     # ---- before ----
 
@@ -308,7 +313,7 @@ class Job:
             with held_back():  # who has not heard of the start hears no end
                 listeners.tell(started)
             if (at_most := limits.at_most) is not None:
-                listeners.tell(MessageLogged("info", known_size_told(at_most)))
+                listeners.say("info", known_size_told(at_most))
             ending = self._work(ledger, store, listeners)
         except KeyboardInterrupt as interrupt:
             status = status_by(interrupt)
@@ -326,7 +331,7 @@ class Job:
             limit = explain(error)
             reason = call.mask.text(f"{type(error).__name__}: {error}")
             reason = f"{reason.rstrip('.')}. {limit}" if limit else reason
-            listeners.tell(MessageLogged("debug", call.mask.text(traceback.format_exc())))
+            listeners.say("debug", call.mask.text(traceback.format_exc()))
             ending = _ended(ledger, reason)
         if self._done:  # a second Ctrl-C does not undo the published output
             ending = Ending(JobStatus.COMPLETED)
@@ -383,14 +388,11 @@ class Job:
             return
         from daskprs._cluster.part_writers import PartWriters
 
-        def say(level: str, told: str) -> None:
-            listeners.tell(MessageLogged(level, told))
-
         with ExitStack() as writers:
 
             def new_writers(attempts: Path) -> Executor:
                 timeout_s = limits_of(self._call).load_timeout_s
-                made = PartWriters(client, self._call.folder, attempts, timeout_s, say)
+                made = PartWriters(client, self._call.folder, attempts, timeout_s, listeners.say)
                 return writers.enter_context(made)
 
             self._new_writers = new_writers
@@ -449,21 +451,15 @@ class Job:
             store.end(result.record() | why)
             keep_size(self._call)
         if self._interrupts.taken:
-            listeners.tell(
-                MessageLogged("warning", "An interrupt came too late: all is published.")
-            )
+            listeners.say("warning", "An interrupt came too late: all is published.")
         if result.advice and ending.status is JobStatus.COMPLETED:
             self._advisor.tell_new()
         listeners.tell(ended)
         if complaint := store.drop_output():
-            listeners.tell(MessageLogged("warning", complaint))
+            listeners.say("warning", complaint)
         retain = self._call.options.retain
         if ending.status is JobStatus.COMPLETED and not store.failed and retain != "all":
-
-            def tell(level: str, told: str) -> None:
-                listeners.tell(MessageLogged(level, worded(told, self._surface.option)))
-
-            drop_and_tell(self._call.folder, tell)
+            drop_and_tell(self._call.folder, partial(self._say, listeners))
         return end
 
     def _keep_for_replay(self, ending: Ending, store: ResultStore, listeners: Listeners) -> None:
@@ -478,7 +474,7 @@ class Job:
             why = str(error)
         if why:
             told = f"the objects of the call are not kept for a replay: {call.mask.text(why)}"
-            listeners.tell(MessageLogged("info", told))
+            listeners.say("info", told)
 
     def _output_file(self, store: ResultStore) -> Path | str | None:
         """Return the path of the output; None until it exists."""

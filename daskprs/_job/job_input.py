@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from daskprs._agent.child.missing_keys import delimiter_in
 from daskprs._agent.protocol.messages import INLINE
-from daskprs._core.events import MessageLogged
 from daskprs._inputs.source.sizes import bare_bytes
 from daskprs._output.journal.recovery import RUNS
 from daskprs._report.humanize import counted
@@ -103,7 +102,7 @@ class JobInput:
         self._growing = source
         self.failed_before = source.failed_before
         if not source.has_token:
-            self._listeners.tell(MessageLogged("info", TOKENLESS))
+            self._listeners.say("info", TOKENLESS)
         options = self._call.options
         if not options.resume:
             return
@@ -113,7 +112,7 @@ class JobInput:
                     f"{len(unknown)} partitions are computed to compare them with those of before"
                 )
                 why = "other tasks than before make them" if source.has_token else TOKENLESS
-                self._listeners.tell(MessageLogged("warning", f"{what}: {why}"))
+                self._listeners.say("warning", f"{what}: {why}")
             with self._cluster.connected() as client:
                 from daskprs._cluster.partition_feed import PartitionFeed
 

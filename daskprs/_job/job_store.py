@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from daskprs._agent.script.side_inputs import side_inputs_of
-from daskprs._core.events import MessageLogged
 from daskprs._folders.row_labels import prepared_labels
 from daskprs._output.journal.recovery import RUNS, Resumption
 from daskprs._output.store import ResultStore
@@ -54,7 +54,7 @@ def open_store(
         new_executor=new_writers,
         check=check,
         uploads=None if remote is None else remote.open_uploads(records, timeout_s),
-        warn=lambda told: listeners.tell(MessageLogged("warning", told)),
+        warn=partial(listeners.say, "warning"),
     )
 
 

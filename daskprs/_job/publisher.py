@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs._core.events import MessageLogged, OutputPublished
+from daskprs._core.events import OutputPublished
 from daskprs._inputs.files.file_versions import refuse_changed_files
 from daskprs._output.journal.journal import reported
 from daskprs._report.listeners import report_doing
@@ -57,7 +57,7 @@ class Publisher:
             listeners.tell(OutputPublished(remote.file, store.published_bytes))
         for complaint in (store.complaint, "" if remote is None else remote.complaint):
             if complaint:
-                listeners.tell(MessageLogged("warning", complaint))
+                listeners.say("warning", complaint)
         return ""
 
     def _reported(
@@ -77,4 +77,4 @@ class Publisher:
             self._store.write_failed()
         except OSError as error:
             told = f"the tables of what failed cannot be written: {error}"
-            self._listeners.tell(MessageLogged("warning", told))
+            self._listeners.say("warning", told)

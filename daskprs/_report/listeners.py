@@ -76,6 +76,10 @@ class Listeners:
             if stopped:
                 self._drop(stopped)
 
+    def say(self, level: str, message: str) -> None:
+        """Send a message for people, as `MessageLogged` has it."""
+        self.tell(MessageLogged(level, message))
+
     def close(self) -> None:
         """Close all listeners, each once."""
         listeners, self._listeners = self._listeners, ()
@@ -91,7 +95,7 @@ class Listeners:
         for listener, error in stopped:
             with suppress(Exception):  # it has failed already, and its first error is written down
                 listener.close()  # restores the cursor of the terminal, and keeps the text
-            self.tell(MessageLogged("warning", self._write_down(listener, error)))
+            self.say("warning", self._write_down(listener, error))
 
     def _write_down(self, listener: Listener, error: Exception) -> str:
         """Write an error to the log folder, and return a sentence about it."""
@@ -180,9 +184,7 @@ def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iter
     of this function sends events to the listeners.
     """
     notice = _notices("preparing", how_far)
-    with _telling(
-        lambda: listeners.tell(MessageLogged("notice", notice())), FIRST_AFTER_S, LONGEST_S
-    ):
+    with _telling(lambda: listeners.say("notice", notice()), FIRST_AFTER_S, LONGEST_S):
         yield
 
 

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from daskprs._core.pieces import Range
 
 
-class Recovered(Protocol):
+class Recovered(NamedTuple):
     """The commit of an earlier run of the job for a mini-batch."""
 
-    @property
-    def total(self) -> int:
-        """Number of items in the mini-batch."""
-
-    @property
-    def succeeded(self) -> int:
-        """Number of items that succeeded."""
-
-    @property
-    def empty(self) -> bool:
-        """True for a range in which no row starts."""
-
-    @property
-    def alone(self) -> int:
-        """Number of items that failed by themselves."""
-
-    @property
-    def gaps(self) -> tuple[Range, ...]:
-        """The ranges of these items if just they are to be run again."""
-
-    @property
-    def returned(self) -> int:
-        """Number of rows that `run` returned for all others then."""
+    total: int
+    """Number of items in the mini-batch."""
+    succeeded: int
+    """Number of items that succeeded."""
+    empty: bool = False
+    """True for a range in which no row starts."""
+    alone: int = 0
+    """Number of items that failed by themselves."""
+    gaps: tuple[Range, ...] = ()
+    """The ranges of these items if just they are to be run again."""
+    returned: int = 0
+    """Number of rows that `run` returned for all others then."""
 
 
 class CarriedOverFailure(NamedTuple):

@@ -345,9 +345,6 @@ class Region(NamedTuple):
     checksum: int
 
 
-NO_REGION = Region(0, 0, 0)
-
-
 class Regions(NamedTuple):
     """Regions as columns."""
 

@@ -17,7 +17,7 @@ import numpy as np
 from daskprs._core.accounts import Settled
 from daskprs._core.events import NOWHERE
 from daskprs._core.mini_batch import Where
-from daskprs._core.recovered import CarriedOverFailure
+from daskprs._core.recovered import CarriedOverFailure, Recovered
 from daskprs._folders.job_lock import epochs_of, latest_epoch
 from daskprs._folders.row_labels import adopt_labels, drop_labels
 from daskprs._output.failures.failed_rows import FailedRowsLog
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from daskprs._core.outcomes import Outcome
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.dataset.ordered_parts import OrderedParts
-    from daskprs._output.journal.commits import CommittedMiniBatch
     from daskprs._output.journal.history import Publication, PublishedPart
     from daskprs._output.journal.recovery import Found, Resumption
     from daskprs._output.publish.open_uploads import OpenUploads
@@ -168,7 +167,7 @@ class ResultStore:
                 folder.journal(epoch).unlink(missing_ok=True)
             raise
 
-    def recovered(self, mini_batch: MiniBatch) -> CommittedMiniBatch | CarriedOverFailure | None:
+    def recovered(self, mini_batch: MiniBatch) -> Recovered | CarriedOverFailure | None:
         """Return the earlier result of a mini-batch that this run does not run again."""
         index = mini_batch.index
         done = self._commits.find(index, mini_batch.identity)

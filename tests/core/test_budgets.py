@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from daskprs._core.outcomes import Failure, Status
 from daskprs._core.pieces import PiecesEnd
+from daskprs._core.recovered import Recovered
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 4])
@@ -152,7 +152,7 @@ def test_empty_ranges_do_not_dilute_the_percentage(desk: Any) -> None:
 
 def test_failed_items_of_recovered_mini_batches_count(desk: Any) -> None:
     """What an earlier run left undone is undone."""
-    done = SimpleNamespace(total=5, succeeded=2, empty=False, alone=0, gaps=(), returned=0)
+    done = Recovered(total=5, succeeded=2)
     it = desk(2, error_threshold=2, recovered=lambda _: done)
     assert "3 items" in it.abort.reason
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +14,7 @@ from daskprs._core.lease import AgentExited, AgentStarted, Death
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._core.pieces import FailedRows, PiecesEnd
+from daskprs._core.recovered import Recovered
 
 if TYPE_CHECKING:
     from daskprs._core.lease import Lease
@@ -256,7 +256,7 @@ def test_a_mini_batch_in_which_all_is_bad_waits_for_a_success(desk: Any, size: i
 
 def test_what_an_earlier_run_has_committed_is_a_success(desk: Any) -> None:
     """Also where it is found only once nothing else is left to do."""
-    done = SimpleNamespace(total=2, succeeded=2, empty=False, alone=0, gaps=(), returned=0)
+    done = Recovered(total=2, succeeded=2)
     bad = {(0, 0): RAISES, (0, 1): RAISES}
     recovered = {"recovered": lambda one: done if one.index else None}
     agents = begun(desk, [2, 2], bad, run_max_try=1, allowed_failed_count=0, **recovered)
@@ -311,13 +311,11 @@ def test_a_mini_batch_that_only_runs_out_of_time_fails_the_job_that_wants_it(
     assert "ran out of time in its attempt" in it.abort.reason
 
 
-def has_failed(*items: int, total: int = 32) -> SimpleNamespace:
+def has_failed(*items: int, total: int = 32) -> Recovered:
     """Return the commit of a mini-batch without some items, which run again."""
     gaps = tuple((item, item + 1) for item in items)
     done, alone = total - len(items), len(items)
-    return SimpleNamespace(
-        total=total, succeeded=done, empty=False, alone=alone, gaps=gaps, returned=done
-    )
+    return Recovered(total, done, alone=alone, gaps=gaps, returned=done)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

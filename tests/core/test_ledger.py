@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from daskprs._core.actions import Abort, Commit, SlotAdded, SlotId, SlotsLost, S
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.outcomes import Failure, Status
 from daskprs._core.placement import ELSEWHERE_S
+from daskprs._core.recovered import Recovered
 from daskprs.errors import InputError
 from tests.support.returns import returned
 
@@ -401,7 +401,7 @@ def test_a_slot_that_is_announced_twice_is_one_slot(desk: Any) -> None:
 
 def test_recovered_mini_batches_are_counted_and_not_run(desk: Any) -> None:
     """A resume settles at once what an earlier run has committed."""
-    done = SimpleNamespace(total=5, succeeded=4, empty=False, alone=0, gaps=(), returned=0)
+    done = Recovered(total=5, succeeded=4)
     it = desk(10, recovered=lambda one: done if one.index % 2 else None)
     it.do_all()
     standing = it.ledger.standing()
@@ -414,7 +414,7 @@ def test_recovered_mini_batches_are_counted_and_not_run(desk: Any) -> None:
 
 def test_a_job_that_was_done_already_finishes_without_a_worker(desk: Any) -> None:
     """Where everything is recovered, no slot is waited for."""
-    done = SimpleNamespace(total=1, succeeded=1, empty=False, alone=0, gaps=(), returned=0)
+    done = Recovered(total=1, succeeded=1)
     it = desk(3, slots=0, recovered=lambda _: done)
     it.tick(0)
     assert it.finished

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
@@ -47,6 +46,7 @@ from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._core.placement import ELSEWHERE_S
+from daskprs._core.recovered import Recovered
 from tests.support.returns import returned
 
 if TYPE_CHECKING:
@@ -612,7 +612,7 @@ def is_fatal(outcome: Outcome) -> bool:
     return outcome.failure is not None and outcome.failure.fatal
 
 
-OLD = SimpleNamespace(total=2, succeeded=2, empty=False, alone=0, gaps=(), returned=0)
+OLD = Recovered(total=2, succeeded=2)
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(

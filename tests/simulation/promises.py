@@ -103,6 +103,9 @@ class Listener:
         self._epoch = epoch
         self._record = record
 
+    def say(self, level: str, message: str) -> None:
+        """Drop a message for people."""
+
     def tell(self, event: Any) -> None:
         """Note commits, unless another driver has taken over since."""
         books = self._books

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daskprs._output.spool import NO_REGION, Region, Regions
+from daskprs._core.recovered import Recovered
+from daskprs._output.spool import Region, Regions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,30 +19,10 @@ if TYPE_CHECKING:
     from daskprs._core.columnar import ColumnBatch
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Outcome
-    from daskprs._core.pieces import Range
     from daskprs._core.spending import Amounts
 Numbers = np.ndarray[Any, Any]
 BLOCK = 10_000
 NOTHING = (None, None, None)
-
-
-class CommittedMiniBatch(NamedTuple):
-    """The result of the one attempt that counts for a mini-batch."""
-
-    index: int  # type: ignore[assignment] # tuple.index is of no use here
-    total: int
-    succeeded: int
-    empty: bool
-    text: Region = NO_REGION
-    typed: Region = NO_REGION
-    header: str | None = None
-    """The header line of its frames, if it has rows that are lines of text."""
-    alone: int = 0
-    """Number of its items that have failed by themselves."""
-    gaps: tuple[Range, ...] = ()
-    """The ranges of these items if just they are to be run again."""
-    returned: int = 0
-    """Number of rows that `run` returned for all others then."""
 
 
 class Commits(NamedTuple):
@@ -187,10 +168,13 @@ class CommitTable:
         """Return what the commits of these rows have used."""
         return {name: float(column.copy()[rows].sum()) for name, column in self._usage.items()}
 
-    def find(self, index: int, identity: str) -> CommittedMiniBatch | None:
+    def find(self, index: int, identity: str) -> Recovered | None:
         """Return the commit of a mini-batch, among those present at the first call."""
         row = self.row_of(index, identity)
-        return None if row is None else self._commit(row)
+        if row is None:
+            return None
+        value = self.values(row)
+        return Recovered(value["total"], value["succeeded"], bool(value["empty"]))
 
     def row_of(self, index: int, identity: str) -> int | None:
         """Return the row of the commit of a mini-batch, among those present at the first call.
@@ -256,18 +240,6 @@ class CommitTable:
     def header(self, number: int) -> str:
         """Return a header by its number in the column ``header``; 0 means no header."""
         return list(self._headers)[number] or ""
-
-    def _commit(self, row: int) -> CommittedMiniBatch:
-        value = self.values(row)
-        return CommittedMiniBatch(
-            value["index"],
-            value["total"],
-            value["succeeded"],
-            bool(value["empty"]),
-            region_of(value, "text"),
-            region_of(value, "typed"),
-            self.header(value["header"]) or None,
-        )
 
 
 class IntColumn:

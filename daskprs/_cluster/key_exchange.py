@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import wait
 from distributed.comm import get_address_host
-from distributed.protocol.pickle import dumps
 
-from daskprs._agent.node.site import ProbeFile
+from daskprs._agent.node.site import probe_at
 from daskprs._cluster.key_worker import (
     Dealing,
     ExchangePlugin,
@@ -27,12 +26,11 @@ from daskprs._cluster.key_worker import (
     index_of,
     rest,
 )
-from daskprs._cluster.lost_cluster import lost_cluster_ignored
 from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.partition_feed import PartitionFeed
-from daskprs._cluster.scheduler_plugin import JobPlugin, leave
+from daskprs._cluster.scheduler_plugin import joined
 from daskprs._cluster.staged_work import HeldPartition, StagedWork
-from daskprs._cluster.topics import deaf, forget
+from daskprs._cluster.topics import deaf
 from daskprs._cluster.worker_answers import answers_of
 from daskprs._cluster.worker_timer import WorkerTimer
 from daskprs._inputs.collections.source import CollectionSource
@@ -107,7 +105,6 @@ class KeyExchange:
         self._per_node = per_node
         self._connection = client.scheduler_comm
         self._name = f"daskprs-keys-{secrets.token_hex(4)}"
-        self._topic = f"{self._name}-news"
         self._dealt: list[Future] = []
         self._parts: list[Future] = []
         """The gathered parts; one that is lost is gathered again by Dask."""
@@ -302,13 +299,9 @@ class KeyExchange:
 
         A cluster without workers may get some that do not.
         """
-        probe = ProbeFile(str(folder / ".seen"), secrets.token_hex(16))
-        (folder / ".seen").write_text(probe.token)
-        try:
+        with probe_at(folder / ".seen") as probe:
             sees = self._answers(probe.is_seen)
-            return bool(sees) and all(sees)
-        finally:
-            (folder / ".seen").unlink()
+        return bool(sees) and all(sees)
 
     def _reads(self, source: TableSource) -> bool:
         """Return whether the workers see the files of the input: the first one, and a last one."""
@@ -331,12 +324,8 @@ class KeyExchange:
 
     def _open(self, dealing: Dealing) -> None:
         plugin = ExchangePlugin(dealing, self._environment, self._agents())
-        self._client.subscribe_topic(self._topic, deaf)
-        self._closing.callback(forget, self._client, self._topic)
-        self._closing.callback(self._end)
-        self._client.register_plugin(
-            JobPlugin(self._name, (self._topic,), self._client.id, dumps(plugin))
-        )
+        topic = f"{self._name}-news"
+        self._closing.enter_context(joined(self._client, self._name, topic, deaf, plugin))
 
     def _agents(self) -> dict[str, int]:
         """Return how many agents each host will have."""
@@ -353,12 +342,6 @@ class KeyExchange:
         """Return whether the scheduler is the one that knows the exchange."""
         connected: bool = self._client.scheduler_comm is self._connection
         return connected
-
-    def _end(self) -> None:
-        if not self._is_connected:  # to ask takes as long as Dask tries to connect
-            return
-        with lost_cluster_ignored("to take the exchange of rows off the cluster"):
-            leave(self._client, self._name, (self._topic,))
 
     # ---- tasks ----
 

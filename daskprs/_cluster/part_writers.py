@@ -21,16 +21,14 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from distributed.comm import get_address_host
-from distributed.protocol.pickle import dumps
 
-from daskprs._agent.node.site import ProbeFile
+from daskprs._agent.node.site import probe_at
 from daskprs._cluster.lease import fetched
 from daskprs._cluster.lost_cluster import lost_cluster_ignored
 from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.part_worker import PartsPlugin, write_on_worker
 from daskprs._cluster.remote.nodes import LARGE_LEASES
-from daskprs._cluster.scheduler_plugin import JobPlugin, leave
-from daskprs._cluster.topics import forget
+from daskprs._cluster.scheduler_plugin import joined
 from daskprs._cluster.worker_events import WorkerLost, WorkerRefused, WorkersFound
 from daskprs._core.watchdog import Watchdog
 from daskprs._output.dataset.ordered_parts import THREADS
@@ -213,23 +211,15 @@ class PartWriters(Executor):
 
     def _open(self, stack: ExitStack) -> None:
         """Bring the plugin to all workers, later ones included; each reports when it has it."""
-        self._connection = self._client.scheduler_comm
         self._attempts.mkdir(exist_ok=True)
         stack.enter_context(LARGE_LEASES.held())  # so is the plan of a part, at times
-        probes = []
-        for place in (self._job.seen(self._name), self._attempts / "seen"):
-            probes.append(ProbeFile(str(place), secrets.token_hex(16)))
-            place.write_text(probes[-1].token)
-            stack.callback(place.unlink, missing_ok=True)
+        places = self._job.seen(self._name), self._attempts / "seen"
+        probes = tuple(stack.enter_context(probe_at(place)) for place in places)
         topic = f"{self._name}-reports"
-        plugin = PartsPlugin(self._name, topic, tuple(probes), self._timeout_s)
-        self._workers = WritingWorkers()
-        self._client.subscribe_topic(topic, self._workers.hear)
-        stack.callback(forget, self._client, topic)
-        stack.callback(self._leave, topic)
-        self._client.register_plugin(
-            JobPlugin(self._name, (topic,), self._client.id, dumps(plugin))
-        )
+        plugin = PartsPlugin(self._name, topic, probes, self._timeout_s)
+        self._workers = workers = WritingWorkers()
+        news = topic, workers.hear, plugin, lambda: workers.hanging
+        stack.enter_context(joined(self._client, self._name, *news))
 
     def submit(  # type: ignore[override] # it calls one function
         self,
@@ -252,11 +242,6 @@ class PartWriters(Executor):
         self._threads.shutdown(wait=wait, cancel_futures=True)
         self._closing.close()
         self._tell()
-
-    def _leave(self, topic: str) -> None:
-        if self._client.scheduler_comm is self._connection:  # else it takes as long as to connect
-            with lost_cluster_ignored("to take the writers of parts off the cluster"):
-                leave(self._client, self._name, (topic,), self._workers.hanging)
 
     def _tell(self) -> None:
         with suppress(Empty):

@@ -8,13 +8,16 @@ has vanished, it removes everything.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from distributed import SchedulerPlugin
+from distributed.protocol.pickle import dumps
 
 from daskprs._cluster.governors import governors_of, leave_governor
 from daskprs._cluster.job_figures import FIGURES, show_figures
+from daskprs._cluster.lost_cluster import lost_cluster_ignored
+from daskprs._cluster.topics import forget
 from daskprs._cluster.worker_events import (
     Heartbeat,
     WorkerLeaving,
@@ -26,7 +29,7 @@ from daskprs._cluster.worker_events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Iterable
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 
     from distributed import Client, Scheduler
     from distributed.scheduler import TaskState
@@ -201,6 +204,33 @@ def _needed(wanted: Iterable[TaskState]) -> set[TaskState]:
         needed |= found
         found = {one for task in found for one in task.dependencies} - needed
     return needed
+
+
+@contextmanager
+def joined(
+    client: Client,
+    name: str,
+    topic: str,
+    heard: Callable[[tuple[float, Any]], object],
+    worker_plugin: object,
+    hanging: Callable[[], Collection[str]] = tuple,
+) -> Iterator[None]:
+    """Have a plugin on all workers within the block, later ones included.
+
+    Dask's loop calls `heard` with what the workers report on the topic. At the end, nothing waits
+    for the workers that are `hanging` by then.
+    """
+    connection = client.scheduler_comm
+    client.subscribe_topic(topic, heard)
+    try:
+        client.register_plugin(JobPlugin(name, (topic,), client.id, dumps(worker_plugin)))
+        yield
+    finally:
+        # With another connection, to ask takes as long as Dask tries to connect.
+        if client.scheduler_comm is connection:
+            with lost_cluster_ignored(f"to take {name} off the cluster"):
+                leave(client, name, (topic,), hanging())
+        forget(client, topic)
 
 
 def leave(

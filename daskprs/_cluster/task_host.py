@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-import secrets
 import tempfile
 import threading
 import warnings
@@ -18,7 +17,7 @@ import dask
 from distributed import WorkerPlugin, get_client, get_worker
 
 from daskprs._agent.node.environment import usable_cores
-from daskprs._agent.node.site import ProbeFile
+from daskprs._agent.node.site import probe_at
 from daskprs._cluster.aside import call_aside, called_aside
 from daskprs._cluster.worker_answers import answers_of
 
@@ -77,7 +76,7 @@ def warn_caller(message: str) -> None:
     worker.log_event("warn", told)
 
 
-def blind_workers(probe: Path) -> list[str]:
+def blind_workers(place: Path) -> list[str]:
     """Return the workers of the task's cluster that do not see a file where it can be written.
 
     The file is made for that, and removed.
@@ -85,12 +84,8 @@ def blind_workers(probe: Path) -> list[str]:
     client = client_of_task()
     if client is None:
         return []
-    file = ProbeFile(str(probe), secrets.token_hex(8))
-    probe.write_text(file.token)
-    try:
-        seen, _ = answers_of(client, file.is_seen)  # what has gone writes nothing
-    finally:
-        probe.unlink(missing_ok=True)
+    with probe_at(place) as probe:
+        seen, _ = answers_of(client, probe.is_seen)  # what has gone writes nothing
     return [worker for worker, sees in seen.items() if not sees]
 
 

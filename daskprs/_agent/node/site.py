@@ -14,7 +14,7 @@ import secrets
 import shutil
 import socket
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,6 +63,17 @@ class ProbeFile(NamedTuple):
         except (OSError, ValueError):
             return False
         return True
+
+
+@contextmanager
+def probe_at(place: Path) -> Iterator[ProbeFile]:
+    """Yield a new probe file; it is removed after the block."""
+    probe = ProbeFile(str(place), secrets.token_hex(16))
+    try:
+        place.write_text(probe.token)
+        yield probe
+    finally:
+        place.unlink(missing_ok=True)
 
 
 class DriverInfo(NamedTuple):

@@ -9,7 +9,6 @@ leases carry the data that only the driver has. Its logs and large results are f
 from __future__ import annotations
 
 import pickle
-import secrets
 import threading
 from concurrent.futures import Future as Promise
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -18,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs._agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile, snapshot_key
+from daskprs._agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile, probe_at, snapshot_key
 from daskprs._agent.script.snapshot import refuse_too_large
 from daskprs._cluster.connect import DaskSettings
 from daskprs._cluster.lease import fetched
@@ -102,23 +101,18 @@ class FarNodes:
                 key = snapshot_key(job.script, is_whole=is_whole)
                 self._parcels[key] = (job.script.source_directory, ".")
         self.origin = self.origin._replace(
-            job_folder=self._mark(folder.seen(job.job_id)),
+            job_folder=self._closing.enter_context(probe_at(folder.seen(job.job_id))),
             reader=pickle.dumps(FarReader(self._reader)),
         )
         if not (job.output.text or job.output.typed or is_url(job.output_dir)):
-            self._output = self._mark(Path(job.output_dir, f".daskprs-seen.{job.job_id}"))
+            place = Path(job.output_dir, f".daskprs-seen.{job.job_id}")
+            self._output = self._closing.enter_context(probe_at(place))
         self._closing.enter_context(LARGE_LEASES.held())
         self._threads = ThreadPoolExecutor(THREADS, "daskprs-far")
         self._copier = threading.Thread(target=self._copy_logs, name="daskprs-logs", daemon=True)
         topic = logs_topic(job.job_id)
         self._client.subscribe_topic(topic, self._last_news)
         self._closing.callback(forget, self._client, topic)
-
-    def _mark(self, place: Path) -> ProbeFile:
-        token = secrets.token_hex(16)
-        place.write_text(token)
-        self._closing.callback(place.unlink, missing_ok=True)
-        return ProbeFile(str(place), token)
 
     # ---- workers ----
 

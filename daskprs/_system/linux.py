@@ -81,12 +81,16 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def number_after(label: bytes, file: Path) -> int | None:
+    """Return the number behind a label in a file of the kernel; None: there is none."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(file.read_bytes().partition(label)[2].split(maxsplit=1)[0])
+    return None
+
+
 def peak_bytes(pid: int) -> int:
     """Return the highest resident memory of a process since the last `reset_peak`; 0: gone."""
-    with suppress(OSError, IndexError):
-        status = Path(f"/proc/{pid}/status").read_bytes()
-        return int(status.partition(b"VmHWM:")[2].split(maxsplit=1)[0]) << 10
-    return 0
+    return (number_after(b"VmHWM:", Path(f"/proc/{pid}/status")) or 0) << 10
 
 
 def reset_peak(pid: int | str) -> bool:

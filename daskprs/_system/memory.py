@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from daskprs._system.linux import number_after
+
 MEMINFO = Path("/proc/meminfo")
 CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
@@ -27,10 +29,7 @@ def megabytes(size: int) -> str:
 
 def available_bytes(meminfo: Path = MEMINFO) -> int:
     """Return the memory that the machine has left; 0: unknown."""
-    with suppress(OSError, ValueError, IndexError):
-        line = meminfo.read_bytes().partition(b"MemAvailable:")[2]
-        return int(line.split(maxsplit=1)[0]) << 10
-    return 0
+    return (number_after(b"MemAvailable:", meminfo) or 0) << 10
 
 
 class MemoryGroup:
@@ -69,11 +68,8 @@ class MemoryGroup:
 
         Where the group does not tell, those of the whole machine count; None: unknown.
         """
-        for file in (self._kills, self._vmstat):
-            with suppress(OSError, ValueError, IndexError):
-                text = file.read_bytes().partition(b"oom_kill ")[2]
-                return int(text.split(maxsplit=1)[0])
-        return None
+        found = number_after(b"oom_kill ", self._kills)
+        return number_after(b"oom_kill ", self._vmstat) if found is None else found
 
 
 class _GroupForm(NamedTuple):

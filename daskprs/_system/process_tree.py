@@ -51,12 +51,10 @@ def pss_bytes(pids: tuple[int, ...]) -> int | None:
 
     The kernel walks through all pages of a process for it, so this is for now and then.
     """
-    found = []
-    for pid in pids:
-        with suppress(OSError, ValueError, IndexError):
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_bytes().partition(b"\nPss:")[2]
-            found.append(int(rollup.split(maxsplit=1)[0]) << 10)
-    return sum(found) if found else None
+    rollups = (Path(f"/proc/{pid}/smaps_rollup") for pid in pids)
+    found = [linux.number_after(b"\nPss:", one) for one in rollups]
+    known = [one for one in found if one is not None]
+    return sum(known) << 10 if known else None
 
 
 class TreeWork(NamedTuple):

@@ -134,12 +134,12 @@ class Tally(Settled):
         self.items += total
         self.items_succeeded += succeeded
 
-    def take_back(self, total: int, succeeded: int, *, empty: bool) -> None:
+    def take_back(self, total: int, succeeded: int, *, empty: bool, alone: int = 0) -> None:
         """Undo the count of a successful attempt whose output could not be kept."""
         if empty:
             self.planned += 1
         else:
-            self.succeed(total, succeeded, sign=-1)
+            self.succeed(total, succeeded, alone, sign=-1)
 
     def recover(self, total: int, succeeded: int, *, empty: bool, alone: int = 0) -> int:
         """Count a mini-batch that an earlier run has committed; return its failed items."""

@@ -236,9 +236,10 @@ class Settling:
     def take_back(self, commits: Iterable[Commit]) -> None:
         """Undo the counts of commits that could not be written; the job ends then."""
         for commit in commits:
-            outcomes = commit.made.outcomes
-            for total, succeeded, empty in outcomes.columns("total", "succeeded", "empty"):
-                self._state.tally.take_back(total, succeeded, empty=empty)
+            names = "total", "succeeded", "empty", "failed_rows"
+            for total, succeeded, empty, rows in commit.made.outcomes.columns(*names):
+                alone = 0 if rows is None else rows.count
+                self._state.tally.take_back(total, succeeded, empty=empty, alone=alone)
 
     # ---- failed attempts ----
 

@@ -195,6 +195,17 @@ def test_just_the_bad_items_are_left_out(desk: Any, job: dict[str, Any]) -> None
     assert standing.not_returned == 0
 
 
+def test_items_of_a_commit_that_could_not_be_written_count_nowhere(desk: Any) -> None:
+    """A full disk: those that had failed by themselves are neither failed nor lost by `run`."""
+    agents = begun(desk, [40, 10], {(1, 3): RAISES})
+    agents.work()
+    last = next(one for one in reversed(agents.it.said) if isinstance(one, Commit))
+    assert [one.count for one in last.made.outcomes.column("failed_rows")] == [1]
+    agents.it.ledger.take_back([last])
+    standing = agents.it.ledger.standing()
+    assert (standing.items.failed, standing.not_returned) == (0, 0)
+
+
 def test_rows_that_raise_need_no_new_process(desk: Any) -> None:
     """A trial of the other half shows that the process is whole."""
     bad = {(index, 3 * index): RAISES for index in range(0, 30, 3)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._core.actions import EndSet
 from daskprs._options.time_rules import NEVER
-from daskprs._system.batch_system import batch_end
+from daskprs._system.batch_system import SLURM, batch_end
 
 if TYPE_CHECKING:
     from daskprs._options.run_options import RunOptions
@@ -56,11 +56,10 @@ def _planned(deadline: str | None) -> EndSet:
         why = f"nothing more fits before its deadline, {moment:%Y-%m-%d %H:%M:%S}"
         # The same moment would be over for a resume.
         return _at(moment.timestamp(), why)._replace(again=(("deadline", None),))
-    batch = batch_end(os.environ)
-    if batch is None:
+    end = batch_end(os.environ, time.time())
+    if end is None:
         return EndSet(None)
-    why = f"nothing more fits before the end of its batch job, as {batch.variable} has it"
-    return _at(batch.at, why)
+    return _at(end, f"nothing more fits before the end of its batch job, as {SLURM} has it")
 
 
 def _at(moment: float, why: str) -> EndSet:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,23 +15,14 @@ BEFORE_S = 60.0
 later it kills. Agents have to end until then, and the job has to say how to go on."""
 
 
-class BatchEnd(NamedTuple):
-    """The time at which the work in a batch job has to be over."""
+def batch_end(environment: Mapping[str, str], now: float) -> float | None:
+    """Return the time at which the work in a batch job has to be over; None where it is not known.
 
-    variable: str
-    """The environment variable that has the end of the batch job."""
-    at: float
-    """Wall clock, seconds since 1970."""
-
-
-def batch_end(environment: Mapping[str, str], now: float | None = None) -> BatchEnd | None:
-    """Return the end of the batch job; None outside of one, or where it is not known.
-
-    A time in the past does not count: the limit of a running job may have been raised, which its
-    environment does not show.
+    Times are those of the wall clock, in seconds since 1970. A time in the past does not count: the
+    limit of a running job may have been raised, which its environment does not show.
     """
     text = environment.get(SLURM, "").strip()
     if not (text.isascii() and text.isdigit()):
         return None
     at = int(text)
-    return BatchEnd(SLURM, at - BEFORE_S) if at > (time.time() if now is None else now) else None
+    return at - BEFORE_S if at > now else None

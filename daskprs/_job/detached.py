@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs._core.ending import JobStatus
-from daskprs._core.events import Counts
 from daskprs._folders.job_folder import JobFolder, for_other_users
 from daskprs._folders.job_lock import has_begun, holder, latest_epoch
 from daskprs._folders.rows_seal import clusters_key, make_salt, rows_key, variables_key
 from daskprs._job.inline_call import refuse_inline
-from daskprs._job.job_end import ERRORS
+from daskprs._job.job_end import JobEnd, result_of
 from daskprs._job.request import keep_call
-from daskprs._job.result import RUNNING, ParallelRunResult
+from daskprs._job.result import RUNNING
 from daskprs._job.status import state_of
 from daskprs._options.run_options import TABLE
 from daskprs._report.humanize import counted
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs._job.request import CheckedCall
+    from daskprs._job.result import ParallelRunResult
 
 
 class Detachment(NamedTuple):
@@ -117,7 +118,7 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
             write_json(call.folder.detached, detachment._asdict())
             _check_seen(client, call.folder, survive=survive)
             submit_driver(client, call.folder, detachment.task, _unwritten(call))
-    return _running(call)
+    return result_of(call, RUNNING)
 
 
 def _refuse_another(client: Client, folder: JobFolder) -> None:
@@ -148,7 +149,7 @@ def _unwritten(call: CheckedCall) -> HiddenValues:
 def attach(
     job_dir: str | PathLike[str],
     timeout_s: float | None = None,
-    meanwhile: Callable[[], None] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> ParallelRunResult:
     """Wait for the end of a detached job, and return its result or raise it.
 
@@ -173,15 +174,9 @@ def attach(
     """
     folder = JobFolder(job_dir)
     lookout = Lookout(folder, Detachment.read(folder))
-    until = None if timeout_s is None else time.monotonic() + timeout_s
-    while (result := lookout.look()) is None:
-        if until is not None and time.monotonic() > until:
-            raise still_running(folder, timeout_s)
-        if meanwhile is not None:
-            meanwhile()
-        time.sleep(LOOK_EVERY_S)
-    if meanwhile is not None:
-        meanwhile()
+    result = lookout.wait(timeout_s, meanwhile)
+    if result is None:
+        raise still_running(folder, timeout_s)
     with FramesCut():
         return told(result, folder)
 
@@ -245,6 +240,20 @@ class Lookout:
             elif now > self._seen_s + GAP_S:
                 _check_carried(self._folder, self._detachment)
                 self._seen_s = now
+        return result
+
+    def wait(
+        self, timeout_s: float | None, meanwhile: Callable[[], None] = lambda: None
+    ) -> ParallelRunResult | None:
+        """Return the recorded result; None if the seconds are over before.
+
+        `meanwhile` is called several times a second, and once at the end.
+        """
+        until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while (result := self.look()) is None and (left_s := until_s - time.monotonic()) > 0:
+            meanwhile()
+            time.sleep(min(LOOK_EVERY_S, left_s))
+        meanwhile()
         return result
 
     def _result_of_process(self) -> ParallelRunResult | None:
@@ -346,21 +355,6 @@ def _why_no_driver(folder: JobFolder, detachment: Detachment) -> str:
 
 def told(result: ParallelRunResult, folder: JobFolder) -> ParallelRunResult:
     """Return the result of a Completed job, and raise that of another one."""
-    if result.status == JobStatus.COMPLETED:
-        return result
-    message = read_regular(folder.job_result).decode(errors="replace")
-    raise ERRORS[JobStatus(result.status)](message, result)
-
-
-def _running(call: CheckedCall) -> ParallelRunResult:
-    return ParallelRunResult(
-        status=RUNNING,
-        mini_batches=Counts(),
-        items=Counts(),
-        output_file=None,
-        output_dir=call.named_output_dir,
-        logs_dir=call.folder.logs,
-        job_dir=call.folder.path,
-        elapsed_s=time.monotonic() - call.begun_s,
-        unit=call.source.unit,
-    )
+    is_complete = result.status == JobStatus.COMPLETED
+    message = "" if is_complete else read_regular(folder.job_result).decode(errors="replace")
+    return JobEnd(result, message).told()

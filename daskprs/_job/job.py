@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs._agent.node.environment import usable_cores
 from daskprs._agent.protocol.messages import INLINE, JobSpec
 from daskprs._core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
-from daskprs._core.events import Counts, JobEnded, JobStarted
+from daskprs._core.events import JobEnded, JobStarted
 from daskprs._core.ledger import Ledger
 from daskprs._core.outcomes import input_changed
 from daskprs._core.pieces import Pieces
@@ -28,7 +28,7 @@ from daskprs._job.fitting_size import keep_size, known_size_told
 from daskprs._job.frontend import Surface
 from daskprs._job.inline_call import ErrorsHere, inline_warning
 from daskprs._job.job_cluster import JobCluster
-from daskprs._job.job_end import JobEnd, status_by
+from daskprs._job.job_end import JobEnd, result_of, status_by
 from daskprs._job.job_input import JobInput
 from daskprs._job.job_spec import job_spec, limits_of
 from daskprs._job.job_store import open_store
@@ -39,7 +39,6 @@ from daskprs._job.prestart import agent_count
 from daskprs._job.publisher import Publisher
 from daskprs._job.report_process import start_report
 from daskprs._job.request import files_of_variables, keep_call, refuse_an_old_folder
-from daskprs._job.result import ParallelRunResult
 from daskprs._job.usage import Usage
 from daskprs._options.output_path import in_terms_of
 from daskprs._output.publish.output_file import make_output_dir
@@ -89,6 +88,7 @@ if TYPE_CHECKING:
     from daskprs._inputs.costs import Costs, CostSource
     from daskprs._inputs.source.source import TableSource
     from daskprs._job.request import CheckedCall
+    from daskprs._job.result import ParallelRunResult
     from daskprs._output.store import ResultStore
     from daskprs._report.progress_bar import Display
 
@@ -143,9 +143,8 @@ class Job:
                 msg = f"the job could not be started: {error}. {limit}"
                 raise AgentError(msg) from error
             except KeyboardInterrupt as interrupt:
-                end = self._end or JobEnd.early(
-                    self._result(status_by(interrupt), Counts(), Counts(), None), str(interrupt)
-                )
+                nothing = result_of(call, status_by(interrupt).value)
+                end = self._end or JobEnd.early(nothing, str(interrupt))
         start_report(call.folder, call.options.report, end.result)
         try:
             return end.told()
@@ -427,7 +426,7 @@ class Job:
             standing = ledger.standing()
             done, items = standing.of_plan, standing.items
             output = self._output_file(store)
-            result = self._result(ending.status, done, items, output)
+            result = result_of(self._call, ending.status.value, done, items, output)
             result = replace(
                 result,
                 left_out=standing.left_out,
@@ -482,23 +481,6 @@ class Job:
         if remote is None:
             return store.published
         return remote.file if remote.done else None
-
-    def _result(
-        self, status: JobStatus, done: Counts, items: Counts, output: Path | str | None
-    ) -> ParallelRunResult:
-        call = self._call
-        return ParallelRunResult(
-            status=status.value,
-            mini_batches=done,
-            items=items,
-            output_file=output,
-            output_dir=call.named_output_dir,
-            logs_dir=call.folder.logs,
-            job_dir=call.folder.path,
-            elapsed_s=time.monotonic() - call.begun_s,
-            unit=call.source.unit,
-            is_trusted=call.options.trust,
-        )
 
 
 def _ended(ledger: Ledger, reason: str, status: JobStatus = JobStatus.FAILED) -> Ending:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._core.ending import JobStatus
+from daskprs._core.events import Counts
+from daskprs._job.result import ParallelRunResult
 from daskprs._system.interrupts import Terminated
 from daskprs.errors import ParallelRunCanceled, ParallelRunFailed, ParallelRunInterrupted
 
 if TYPE_CHECKING:
-    from daskprs._job.result import ParallelRunResult
+    from pathlib import Path
+
+    from daskprs._job.request import CheckedCall
+
+
+NONE = Counts()
 
 
 def status_by(error: BaseException) -> JobStatus:
@@ -17,6 +25,28 @@ def status_by(error: BaseException) -> JobStatus:
     if isinstance(error, (ParallelRunInterrupted, Terminated)):
         return JobStatus.INTERRUPTED
     return JobStatus.CANCELED if isinstance(error, KeyboardInterrupt) else JobStatus.FAILED
+
+
+def result_of(
+    call: CheckedCall,
+    status: str,
+    done: Counts = NONE,
+    items: Counts = NONE,
+    output: Path | str | None = None,
+) -> ParallelRunResult:
+    """Return the result of a job as of now; `output` is what was published."""
+    return ParallelRunResult(
+        status=status,
+        mini_batches=done,
+        items=items,
+        output_file=output,
+        output_dir=call.named_output_dir,
+        logs_dir=call.folder.logs,
+        job_dir=call.folder.path,
+        elapsed_s=time.monotonic() - call.begun_s,
+        unit=call.source.unit,
+        is_trusted=call.options.trust,
+    )
 
 
 class JobEnd(NamedTuple):

@@ -408,16 +408,7 @@ class _OtherJob:
         return RunProgress(state.mini_batches, state.items, state.planned, running)
 
     def wait(self, timeout_s: float | None) -> bool:
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._has_ended():
-            left_s = LOOK_EVERY_S if until_s is None else until_s - time.monotonic()
-            if left_s <= 0:
-                return False
-            time.sleep(min(LOOK_EVERY_S, left_s))
-        return True
-
-    def _has_ended(self) -> bool:
-        self._result = self._result or self._lookout.look()
+        self._result = self._result or self._lookout.wait(timeout_s)
         return self._result is not None
 
     async def over(self) -> None:

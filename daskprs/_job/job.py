@@ -125,8 +125,8 @@ class Job:
         """The error that counts, once the job has ended."""
         self._advisor = Advisor(self._surface.option)
         self._interrupts = LateInterrupts(lambda: self._done)
-        self._new_writers: Callable[[Path], Executor] | None = None
-        """Makes what has parts of a data set written on the job's cluster, while there is one."""
+        self._writing: tuple[Client, ExitStack, Callable[[str, str], None]] | None = None
+        """The client while there is one, what ends before it, and what tells people a message."""
 
     def run(self) -> ParallelRunResult:
         """Run the job, and return the result or raise it."""
@@ -215,7 +215,7 @@ class Job:
                     epoch,
                     self._input,
                     listeners,
-                    lambda attempts: self._new_writers and self._new_writers(attempts),
+                    self._new_writers,
                     self._control.check,
                 )
             except OutputError as error:
@@ -367,10 +367,12 @@ class Job:
 
             yield InlineSlots(job, usable_cores(), self._errors.take)
             return
-        with self._cluster.connected() as client, self._parts_written(client, listeners):
+        with self._cluster.connected() as client, ExitStack() as writers:
             from daskprs._cluster.cluster_slots import ClusterSlots
             from daskprs._cluster.slot_allocator import SlotAllocator
 
+            self._writing = client, writers, listeners.say
+            writers.callback(setattr, self, "_writing", None)
             nodes = SlotAllocator(
                 options.node_count,
                 options.process_count_per_node,
@@ -379,26 +381,16 @@ class Job:
             )
             yield ClusterSlots(client, job, nodes, listeners, self._input.staged)
 
-    @contextmanager
-    def _parts_written(self, client: Client, listeners: Listeners) -> Iterator[None]:
-        """Have the parts of a data set written on the cluster."""
-        if not self._call.output.is_dataset:
-            yield
-            return
+    def _new_writers(self, attempts: Path) -> Executor | None:
+        """Return what has parts of a data set written on the job's cluster, while there is one."""
+        if self._writing is None:
+            return None
         from daskprs._cluster.part_writers import PartWriters
 
-        with ExitStack() as writers:
-
-            def new_writers(attempts: Path) -> Executor:
-                timeout_s = limits_of(self._call).load_timeout_s
-                made = PartWriters(client, self._call.folder, attempts, timeout_s, listeners.say)
-                return writers.enter_context(made)
-
-            self._new_writers = new_writers
-            try:
-                yield
-            finally:
-                self._new_writers = None
+        client, writers, say = self._writing
+        timeout_s = limits_of(self._call).load_timeout_s
+        made = PartWriters(client, self._call.folder, attempts, timeout_s, say)
+        return writers.enter_context(made)
 
     # ---- after ----
 

@@ -20,13 +20,12 @@ from daskprs._core.events import AgentChanged, Place
 from daskprs._core.lease import LeaseReturned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from distributed import Client, Future
 
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._cluster.slot_allocator import SlotAllocator
-    from daskprs._cluster.worker_events import AgentsStopped
     from daskprs._core.actions import LedgerEvent, SlotId
     from daskprs._core.events import Progress, ProgressReported, SlotState
     from daskprs._core.lease import Lease
@@ -36,32 +35,6 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.25
 STOP_GRACE_S = 30.0
 """Seconds after the timeout of `shutdown` for kills, stack dumps and a busy cluster."""
-
-
-def stopped(
-    nodes: Mapping[str, int],
-    answers: SimpleQueue[AgentsStopped],
-    timeout_s: float,
-    is_there: Callable[[str], bool],
-) -> Iterator[AgentChanged | None]:
-    """Yield the events of agents that shut down, and None regularly while there are none.
-
-    `nodes` has the workers, by address, and the number of the node that each is on. `answers` gets
-    an entry for each worker whose agents have shut down. A worker that is not there any more is not
-    awaited: its agents end with it.
-    """
-    until = time.monotonic() + timeout_s + STOP_GRACE_S
-    left = dict(nodes)
-    while left and time.monotonic() < until:
-        try:
-            worker, events = answers.get(timeout=LOOK_EVERY_S)
-        except Empty:
-            left = {worker: node for worker, node in left.items() if is_there(worker)}
-            yield None
-            continue
-        left.pop(worker, None)
-        for event in events:
-            yield AgentChanged(Place(nodes[worker], event.process), event)
 
 
 class ClusterSlots:
@@ -181,10 +154,23 @@ class ClusterSlots:
         self._manager.hide_gpus()
 
     def stopped(self, timeout_s: float) -> Iterator[AgentChanged | None]:
-        """Shut down the agents; yield their events, and None regularly while there are none."""
-        manager = self._manager
-        answers = manager.stop_agents()
-        return stopped(manager.workers, answers, timeout_s, manager.is_there)
+        """Shut down the agents; yield their events, and None regularly while there are none.
+
+        A worker that is not there any more is not awaited: its agents end with it.
+        """
+        answers, nodes = self._manager.stop_agents(), self._manager.workers
+        until = time.monotonic() + timeout_s + STOP_GRACE_S
+        left = [*nodes]
+        while left and time.monotonic() < until:
+            try:
+                worker, events = answers.get(timeout=LOOK_EVERY_S)
+            except Empty:
+                left = [*filter(self._manager.is_there, left)]
+                yield None
+                continue
+            left = [one for one in left if one != worker]
+            for event in events:
+                yield AgentChanged(Place(nodes[worker], event.process), event)
 
     # ---- what people see ----
 

@@ -238,6 +238,7 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
     # A fork of this process has no copies of Dask's threads, and a job in it would wait for them
     # for ever. So it is refused there.
     forks.note_dask()
+    client = current_client() if client is None else client
     if isinstance(client, str):
         check_scheduler(client)
         with _owned(Client(scheduler_address(client), set_as_default=False)) as own:
@@ -245,12 +246,8 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
     elif client is not None:
         yield client
     else:
-        current = current_client()
-        if current is not None:
-            yield current
-        else:
-            with _in_process(threads) as own:
-                yield own
+        with _in_process(threads) as own:
+            yield own
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from daskprs._core.actions import (
 from daskprs._core.backlog import Backlog
 from daskprs._core.lease_sizes import LARGEST, LeaseSizes, fitting
 from daskprs._core.limits import NEVER_S
-from daskprs._core.retry_delay import RetryDelay
+from daskprs._core.retry_delay import retry_delay_s, throttle_delay_s
 from daskprs._core.soundness import Soundness
 from daskprs._core.spending import Spending
 
@@ -175,7 +175,6 @@ class LedgerState:
     sizes: LeaseSizes = field(default_factory=LeaseSizes)
     tally: Tally = field(default_factory=Tally)
     budgets: Budgets = field(init=False)
-    _retry_delay: RetryDelay = field(init=False)
     errors: ErrorLog = field(default_factory=ErrorLog)
     actions: list[Action] = field(default_factory=list)
     """Actions that follow from the current event, in order."""
@@ -198,7 +197,6 @@ class LedgerState:
 
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
-        self._retry_delay = RetryDelay(self.limits, self.seed)
         self.at_most = self.limits.at_most
 
     def add_slot(self, slot: SlotId, resources: SlotResources, ends_s: float | None = None) -> None:
@@ -261,12 +259,12 @@ class LedgerState:
 
     def delay_s(self, entry: Entry) -> float:
         """Return the seconds that the next attempt at a mini-batch that has failed waits."""
-        return self._retry_delay.seconds(entry.mini_batch.index, entry.tries)
+        return retry_delay_s(self.limits, self.seed, entry.mini_batch.index, entry.tries)
 
     def delay_throttled(self, entry: Entry, wait_s: float | None) -> None:
         """Let a mini-batch wait that an endpoint has refused."""
         index, count = entry.mini_batch.index, entry.throttled
-        self.delay(entry, self._retry_delay.after_throttle_s(index, count, wait_s))
+        self.delay(entry, throttle_delay_s(self.seed, index, count, wait_s))
 
     def delay(self, entry: Entry, delay_s: float) -> None:
         """Let the next attempt at a mini-batch wait."""

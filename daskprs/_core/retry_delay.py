@@ -22,33 +22,28 @@ LATER = 0.25
 """By which share of the time that an endpoint has asked for a mini-batch comes back later."""
 
 
-class RetryDelay:
-    """Computes delays. The same seed gives the same ones, in whatever order they are asked for.
+def retry_delay_s(limits: Limits, seed: str, index: int, tries: int) -> float:
+    """Return the seconds that a mini-batch waits after a number of charged attempts.
 
-    The seed decides the share of its delay that each mini-batch waits; another job has another one.
+    The seed decides the share of a growing delay that each mini-batch waits: the same one gives the
+    same delays, and another job has another one.
     """
+    if not tries:
+        return 0.0
+    fixed_s = limits.retry_delay_s
+    return _growing_s(seed, index, tries) if fixed_s is None else fixed_s
 
-    def __init__(self, limits: Limits, seed: str) -> None:
-        self._delay_s = limits.retry_delay_s
-        self._seed = seed
 
-    def seconds(self, index: int, tries: int) -> float:
-        """Return the delay after a number of charged attempts at a mini-batch."""
-        if not tries:
-            return 0.0
-        if self._delay_s is not None:
-            return self._delay_s
-        return self._growing_s(index, tries)
+def throttle_delay_s(seed: str, index: int, throttled: int, wait_s: float | None) -> float:
+    """Return the seconds that a mini-batch waits after an endpoint has refused some attempts.
 
-    def after_throttle_s(self, index: int, throttled: int, wait_s: float | None) -> float:
-        """Return the delay after an endpoint has refused a number of attempts.
+    `wait_s` is what it has asked for; None: it has not said it.
+    """
+    growing_s = _growing_s(seed, index, throttled)
+    return growing_s if wait_s is None else wait_s + min(growing_s, LATER * wait_s)
 
-        `wait_s` is what it has asked for; None: it has not said it.
-        """
-        growing_s = self._growing_s(index, throttled)
-        return growing_s if wait_s is None else wait_s + min(growing_s, LATER * wait_s)
 
-    def _growing_s(self, index: int, count: int) -> float:
-        whole_s: float = FIRST_S * 2.0 ** min(count - 1, DOUBLINGS)
-        share = Random(f"{self._seed}:{index}:{count}").uniform(LEAST_SHARE, 1.0)  # noqa: S311
-        return share * min(LONGEST_S, whole_s)
+def _growing_s(seed: str, index: int, count: int) -> float:
+    whole_s: float = FIRST_S * 2.0 ** min(count - 1, DOUBLINGS)
+    share = Random(f"{seed}:{index}:{count}").uniform(LEAST_SHARE, 1.0)  # noqa: S311
+    return share * min(LONGEST_S, whole_s)

@@ -6,7 +6,7 @@ from typing import Any
 
 from daskprs._core.limits import Limits
 from daskprs._core.outcomes import Status
-from daskprs._core.retry_delay import RetryDelay
+from daskprs._core.retry_delay import retry_delay_s
 
 EXPONENTIAL = Limits(retry_delay_s=None)
 
@@ -131,10 +131,10 @@ def test_a_plan_that_has_none_yet_may_stall_beside_a_delayed_retry(
 
 def test_delays_double_up_to_a_minute_and_none_is_like_another() -> None:
     """Each is at least half of what it may be."""
-    of_one = [RetryDelay(EXPONENTIAL, "a").seconds(7, tries) for tries in (1, 2, 3, 6, 7, 2000)]
+    of_one = [retry_delay_s(EXPONENTIAL, "a", 7, tries) for tries in (1, 2, 3, 6, 7, 2000)]
     for delay_s, whole_s in zip(of_one, (1, 2, 4, 32, 60, 60), strict=True):
         assert whole_s / 2 <= delay_s <= whole_s
-    others = {RetryDelay(EXPONENTIAL, "a").seconds(index, 1) for index in range(100)}
+    others = {retry_delay_s(EXPONENTIAL, "a", index, 1) for index in range(100)}
     assert len(others) == 100
     assert max(others) - min(others) > 0.4
 

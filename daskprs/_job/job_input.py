@@ -141,15 +141,8 @@ class JobInput:
 
     def notes(self) -> Iterator[str]:
         """Yield what a person may have meant otherwise (after `begin`)."""
-        yield from filter(
-            None,
-            (
-                self._note_on_size(),
-                self._note_on_delimiter(),
-                self._note_on_index(),
-                self._note_on_labels(),
-            ),
-        )
+        on_rows = self._note_on_index(), self._note_on_labels()
+        yield from filter(None, (self._note_on_size(), self._note_on_delimiter(), *on_rows))
 
     def _note_on_size(self) -> str:
         """Return a note on a size in bytes that looks like a number of rows."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import wait
 from distributed.comm import get_address_host
 
-from daskprs._agent.node.site import probe_at
+from daskprs._agent.node.site import new_probe
 from daskprs._cluster.key_worker import (
     Dealing,
     ExchangePlugin,
@@ -28,7 +28,7 @@ from daskprs._cluster.key_worker import (
 )
 from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.partition_feed import PartitionFeed
-from daskprs._cluster.scheduler_plugin import joined
+from daskprs._cluster.scheduler_plugin import join
 from daskprs._cluster.staged_work import HeldPartition, StagedWork
 from daskprs._cluster.topics import deaf
 from daskprs._cluster.worker_answers import answers_of
@@ -299,7 +299,8 @@ class KeyExchange:
 
         A cluster without workers may get some that do not.
         """
-        with probe_at(folder / ".seen") as probe:
+        with ExitStack() as removing:
+            probe = new_probe(folder / ".seen", removing)
             sees = self._answers(probe.is_seen)
         return bool(sees) and all(sees)
 
@@ -325,7 +326,7 @@ class KeyExchange:
     def _open(self, dealing: Dealing) -> None:
         plugin = ExchangePlugin(dealing, self._environment, self._agents())
         topic = f"{self._name}-news"
-        self._closing.enter_context(joined(self._client, self._name, topic, deaf, plugin))
+        join(self._client, self._name, topic, deaf, plugin, self._closing)
 
     def _agents(self) -> dict[str, int]:
         """Return how many agents each host will have."""

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.comm import get_address_host
 
-from daskprs._agent.node.site import probe_at
+from daskprs._agent.node.site import new_probe
 from daskprs._cluster.lease import fetched
 from daskprs._cluster.lost_cluster import lost_cluster_ignored
 from daskprs._cluster.own_tasks import unannotated
 from daskprs._cluster.part_worker import PartsPlugin, write_on_worker
 from daskprs._cluster.remote.nodes import LARGE_LEASES
-from daskprs._cluster.scheduler_plugin import joined
+from daskprs._cluster.scheduler_plugin import join
 from daskprs._cluster.worker_events import WorkerLost, WorkerRefused, WorkersFound
 from daskprs._core.watchdog import Watchdog
 from daskprs._output.dataset.ordered_parts import THREADS
@@ -214,12 +214,12 @@ class PartWriters(Executor):
         self._attempts.mkdir(exist_ok=True)
         stack.enter_context(LARGE_LEASES.held())  # so is the plan of a part, at times
         places = self._job.seen(self._name), self._attempts / "seen"
-        probes = tuple(stack.enter_context(probe_at(place)) for place in places)
+        probes = tuple(new_probe(place, stack) for place in places)
         topic = f"{self._name}-reports"
         plugin = PartsPlugin(self._name, topic, probes, self._timeout_s)
         self._workers = workers = WritingWorkers()
-        news = topic, workers.hear, plugin, lambda: workers.hanging
-        stack.enter_context(joined(self._client, self._name, *news))
+        news = topic, workers.hear, plugin
+        join(self._client, self._name, *news, stack, lambda: workers.hanging)
 
     def submit(  # type: ignore[override] # it calls one function
         self,

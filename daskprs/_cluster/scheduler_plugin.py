@@ -8,7 +8,7 @@ has vanished, it removes everything.
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distributed import SchedulerPlugin
@@ -29,7 +29,8 @@ from daskprs._cluster.worker_events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Collection, Coroutine, Iterable
+    from contextlib import ExitStack
 
     from distributed import Client, Scheduler
     from distributed.scheduler import TaskState
@@ -206,31 +207,32 @@ def _needed(wanted: Iterable[TaskState]) -> set[TaskState]:
     return needed
 
 
-@contextmanager
-def joined(
+def join(
     client: Client,
     name: str,
     topic: str,
     heard: Callable[[tuple[float, Any]], object],
     worker_plugin: object,
+    closing: ExitStack,
     hanging: Callable[[], Collection[str]] = tuple,
-) -> Iterator[None]:
-    """Have a plugin on all workers within the block, later ones included.
+) -> None:
+    """Have a plugin on all workers until `closing` is closed, later ones included.
 
     Dask's loop calls `heard` with what the workers report on the topic. At the end, nothing waits
     for the workers that are `hanging` by then.
     """
     connection = client.scheduler_comm
-    client.subscribe_topic(topic, heard)
-    try:
-        client.register_plugin(JobPlugin(name, (topic,), client.id, dumps(worker_plugin)))
-        yield
-    finally:
+
+    def end() -> None:
         # With another connection, to ask takes as long as Dask tries to connect.
         if client.scheduler_comm is connection:
             with lost_cluster_ignored(f"to take {name} off the cluster"):
                 leave(client, name, (topic,), hanging())
-        forget(client, topic)
+
+    client.subscribe_topic(topic, heard)
+    closing.callback(forget, client, topic)
+    closing.callback(end)
+    client.register_plugin(JobPlugin(name, (topic,), client.id, dumps(worker_plugin)))
 
 
 def leave(

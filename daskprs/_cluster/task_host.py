@@ -8,7 +8,7 @@ import pickle
 import tempfile
 import threading
 import warnings
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +17,7 @@ import dask
 from distributed import WorkerPlugin, get_client, get_worker
 
 from daskprs._agent.node.environment import usable_cores
-from daskprs._agent.node.site import probe_at
+from daskprs._agent.node.site import new_probe
 from daskprs._cluster.aside import call_aside, called_aside
 from daskprs._cluster.worker_answers import answers_of
 
@@ -84,7 +84,8 @@ def blind_workers(place: Path) -> list[str]:
     client = client_of_task()
     if client is None:
         return []
-    with probe_at(place) as probe:
+    with ExitStack() as removing:
+        probe = new_probe(place, removing)
         seen, _ = answers_of(client, probe.is_seen)  # what has gone writes nothing
     return [worker for worker, sees in seen.items() if not sees]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from contextlib import nullcontext
 from queue import SimpleQueue
 from threading import Event, Thread
 from time import sleep
@@ -81,7 +80,7 @@ def test_a_worker_with_a_new_life_at_its_address_is_asked_again_where_it_stands(
     monkeypatch.setattr(far_nodes.NodeCalls, "__call__", look)
     job = a_job._replace(job_dir=str(tmp_path), output_dir=str(tmp_path))
     (tmp_path / "logs").mkdir()
-    monkeypatch.setattr(far_nodes, "probe_at", lambda _: nullcontext(ProbeFile("", "")))
+    monkeypatch.setattr(far_nodes, "new_probe", lambda *_: ProbeFile("", ""))
     nodes = FarNodes(NoCluster(), job, lambda *_: None)
     try:
         for life in ("first", "first", "second"):
@@ -113,7 +112,7 @@ def test_a_result_that_is_fetched_as_the_job_ends_does_not_hold_it_up(
     monkeypatch.setattr(far_nodes, "fetched", fetched)
     job = a_job._replace(job_dir=str(tmp_path), output_dir=str(tmp_path))
     (tmp_path / "logs").mkdir()
-    monkeypatch.setattr(far_nodes, "probe_at", lambda _: nullcontext(ProbeFile("", "")))
+    monkeypatch.setattr(far_nodes, "new_probe", lambda *_: ProbeFile("", ""))
     nodes = FarNodes(NoCluster(), job, lambda *_: None)
     inbox: list[tuple[int, Any]] = []
     try:

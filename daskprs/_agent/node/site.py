@@ -14,7 +14,7 @@ import secrets
 import shutil
 import socket
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +31,7 @@ from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import ExitStack
 
     from daskprs._agent.protocol.messages import JobSpec, LinkedFile, ScriptSpec, SideInput
 
@@ -65,15 +66,12 @@ class ProbeFile(NamedTuple):
         return True
 
 
-@contextmanager
-def probe_at(place: Path) -> Iterator[ProbeFile]:
-    """Yield a new probe file; it is removed after the block."""
+def new_probe(place: Path, removing: ExitStack) -> ProbeFile:
+    """Write a probe file, and return it; it is removed when `removing` is closed."""
     probe = ProbeFile(str(place), secrets.token_hex(16))
-    try:
-        place.write_text(probe.token)
-        yield probe
-    finally:
-        place.unlink(missing_ok=True)
+    removing.callback(place.unlink, missing_ok=True)
+    place.write_text(probe.token)
+    return probe
 
 
 class DriverInfo(NamedTuple):

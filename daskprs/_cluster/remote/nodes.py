@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs._agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile, probe_at, snapshot_key
+from daskprs._agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile, new_probe, snapshot_key
 from daskprs._agent.script.snapshot import refuse_too_large
 from daskprs._cluster.connect import DaskSettings
 from daskprs._cluster.lease import fetched
@@ -101,12 +101,12 @@ class FarNodes:
                 key = snapshot_key(job.script, is_whole=is_whole)
                 self._parcels[key] = (job.script.source_directory, ".")
         self.origin = self.origin._replace(
-            job_folder=self._closing.enter_context(probe_at(folder.seen(job.job_id))),
+            job_folder=new_probe(folder.seen(job.job_id), self._closing),
             reader=pickle.dumps(FarReader(self._reader)),
         )
         if not (job.output.text or job.output.typed or is_url(job.output_dir)):
             place = Path(job.output_dir, f".daskprs-seen.{job.job_id}")
-            self._output = self._closing.enter_context(probe_at(place))
+            self._output = new_probe(place, self._closing)
         self._closing.enter_context(LARGE_LEASES.held())
         self._threads = ThreadPoolExecutor(THREADS, "daskprs-far")
         self._copier = threading.Thread(target=self._copy_logs, name="daskprs-logs", daemon=True)

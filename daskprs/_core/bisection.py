@@ -10,6 +10,7 @@ store, and what the last attempt costs is one run of the mini-batch.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from daskprs._core.outcomes import Status
@@ -174,7 +175,7 @@ class Bisection:
 
     def _ranges(self) -> tuple[Range, ...]:
         """Return the ranges without known failed items, and without kept ones, in order."""
-        edges, start = [], 0
+        edges, start, divided = [], 0, sorted(self._divided)
         failed = ((one.start, one.stop) for one in self.failed)
         for first, last in sorted([*failed, *(self.kept.ranges if self.kept else ())]):
             edges.append((start, first))
@@ -183,7 +184,7 @@ class Bisection:
         return tuple(
             (low, high)
             for first, last in edges
-            for low, high in zip(*_steps(first, last, self._divided), strict=True)
+            for low, high in pairwise([first, *(at for at in divided if first < at < last), last])
             if low < high
         )
 
@@ -191,12 +192,6 @@ class Bisection:
 def most_failed(items: int) -> int:
     """Return the number of failed items with which the search in a mini-batch ends."""
     return min(MOST_FAILED, max(FEWEST_FAILED, items // SHARE))
-
-
-def _steps(first: int, last: int, divided: set[int]) -> tuple[list[int], list[int]]:
-    """Return the first items of the parts of a range, and the items behind their last ones."""
-    within = sorted(at for at in divided if first < at < last)
-    return [first, *within], [*within, last]
 
 
 def _halves(range_: Range) -> tuple[Range, ...]:

@@ -206,7 +206,7 @@ class LeaseReturned:
 
     def terminated(self) -> LeaseReturned:
         """Return the same without blame, if SIGTERM has ended the agent or a stage process."""
-        if any(map(_has_lost_stages, self.results)):
+        if any(one.is_stage_death for made in self.results for one in made.outcomes):
             return self._without_lost_stages().terminated()
         exits = [one for one in self.agent_events if isinstance(one, AgentExited)]
         if self.death is None or not any(one.returncode == -SIGTERM for one in exits):
@@ -225,7 +225,3 @@ class LeaseReturned:
         # `vacant` explains work that comes back whole.
         vacant, untouched = self.vacant or not self.running, (*lost, *self.untouched)
         return replace(self, results=results, vacant=vacant, untouched=untouched)
-
-
-def _has_lost_stages(results: Results) -> bool:
-    return any(one.is_stage_death for one in results.outcomes)

@@ -42,15 +42,9 @@ OF_RUN = {"preprocess_processes", "concurrency_per_process", "profiling_module",
 OF_FAILURES = ("run_max_try", "retry_delay", "max_node_losses")
 
 
-def costing_folder(call: CheckedCall) -> JobFolder:
-    """Return the folder of the job that finds the costs of the rows of another job."""
-    folder = call.folder
-    return JobFolder(folder.costs, folder.key, is_trusted=folder.is_trusted)
-
-
 def costing_call(call: CheckedCall, source: CostSource, blocks: TableSource) -> CheckedCall:
     """Return the call of that job: it asks the function for the costs of the rows of each block."""
-    folder = costing_folder(call)
+    folder = JobFolder(call.folder.costs, call.folder.key, is_trusted=call.folder.is_trusted)
     resumes = has_begun(folder)
     given = call.options.changed()
     groups = (SCRIPT, PROCESSES, TIMES)

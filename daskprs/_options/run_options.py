@@ -910,7 +910,7 @@ class RunOptions:
     def mask(self) -> Mask:
         """Masks the secrets whose values are among the environment variables."""
         variables = self.environment_variables or {}
-        return mask_of(variables[name] for name in self.secrets or () if name in variables)
+        return mask_of(*(variables[name] for name in self.secrets or () if name in variables))
 
     def of_results(self, digest: Digest = keyed_digest, unit: str = "row") -> dict[str, Any]:
         """Return, as JSON values, the options that change the results of an input of a unit.

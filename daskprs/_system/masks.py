@@ -115,13 +115,9 @@ def _forms(secret: str) -> Iterator[bytes]:
 
 
 @cache
-def _mask_of(secrets: tuple[str, ...]) -> Mask:
-    return Mask(secrets)
-
-
-def mask_of(secrets: Iterable[str]) -> Mask:
+def mask_of(*secrets: str) -> Mask:
     """Return the mask of some secrets; the forms of the same ones are made once."""
-    return _mask_of(tuple(secrets))
+    return Mask(secrets)
 
 
 _of_process = Mask()

@@ -552,7 +552,7 @@ def test_the_original_error_is_what_the_log_shows() -> None:
         piece = pickle.loads(pickle.dumps(Uncomputed.of(error, 4)))
     with pytest.raises(LoadError) as caught:
         StagedReader().load(MiniBatch(0, piece, ""))
-    job = SimpleNamespace(mask=mask_of([]), limits=Limits())
+    job = SimpleNamespace(mask=mask_of(), limits=Limits())
     failure = failure_of(caught.value, job)  # type: ignore[arg-type]
     assert (failure.kind, failure.retryable) == ("ConnectionError", False)
     assert failure.message == (

@@ -194,7 +194,7 @@ class JobSpec(NamedTuple):
     @property
     def mask(self) -> Mask:
         """Masks the secrets."""
-        return mask_of(self.environment[name] for name in self.secrets)
+        return mask_of(*(self.environment[name] for name in self.secrets))
 
 
 class ProcessSpec(NamedTuple):

@@ -53,7 +53,7 @@ class StepProcess:
             link_driver_log(JobFolder(folder.step(step.name)), self._log)
             self._timeout_s, self._grace_s = step.work.timeout_s or math.inf, COMMAND_GRACE_S
             known = {**os.environ, **step.work.variables}
-            if mask := mask_of(known[name] for name in secrets if name in known):
+            if mask := mask_of(*(known[name] for name in secrets if name in known)):
                 self._masked = MaskedLog(str(self._log), mask)
         file = self._log if self._masked is None else self._masked.writer
         with open(file, "ab") as log:  # noqa: PTH123 - it may be a pipe

@@ -92,15 +92,15 @@ class Outcome(NamedTuple):
     status: Status
     total: int
     """Items in the mini-batch (rows or files)."""
-    succeeded: int
+    succeeded: int = 0
     """``len(result)``; may exceed `total`."""
-    started: float
-    """Wall clock, seconds since the epoch."""
-    elapsed_s: float
+    started: float = 0.0
+    """Wall clock, seconds since the epoch; 0: unknown."""
+    elapsed_s: float = 0.0
     """From the start of loading (waiting only) to the end of formatting."""
-    run_s: float
+    run_s: float = 0.0
     """Seconds in `run`, iterating what it returned included, and formatting it not."""
-    cpu_s: float
+    cpu_s: float = 0.0
     """CPU seconds of the agent process during `run_s`."""
     text: Extent | None = None
     """The rows as append_row writes them."""

@@ -561,10 +561,5 @@ def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:
         attempt=entry.attempt,
         status=Status.NODE_LOST,
         total=entry.mini_batch.items or 0,
-        succeeded=0,
-        started=0.0,
-        elapsed_s=0.0,
-        run_s=0.0,
-        cpu_s=0.0,
         failure=Failure("NODE_LOST", message),
     )

@@ -149,7 +149,7 @@ def _unwritten(call: CheckedCall) -> HiddenValues:
 def attach(
     job_dir: str | PathLike[str],
     timeout_s: float | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> ParallelRunResult:
     """Wait for the end of a detached job, and return its result or raise it.
 
@@ -174,7 +174,7 @@ def attach(
     """
     folder = JobFolder(job_dir)
     lookout = Lookout(folder, Detachment.read(folder))
-    result = lookout.wait(timeout_s, meanwhile)
+    result = lookout.wait(timeout_s, meanwhile or (lambda: None))
     if result is None:
         raise still_running(folder, timeout_s)
     with FramesCut():

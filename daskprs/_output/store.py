@@ -169,16 +169,21 @@ class ResultStore:
 
     def recovered(self, mini_batch: MiniBatch) -> Recovered | CarriedOverFailure | None:
         """Return the earlier result of a mini-batch that this run does not run again."""
-        index = mini_batch.index
-        done = self._commits.find(index, mini_batch.identity)
-        if done is not None:
-            done = done._replace(alone=self._failed_rows.items_of(mini_batch))
-            left = self._failed_rows.left(index)
-            if left is None:
-                return done
-            gaps = tuple((gap.start, gap.stop) for gap in left.gaps)
-            return done._replace(gaps=gaps, returned=left.returned)
-        return self._failed.borne(index)
+        row = self._commits.row_of(mini_batch.index, mini_batch.identity)
+        if row is None:
+            return self._failed.borne(mini_batch.index)
+        done = self._commits.values(row)
+        made = Recovered(
+            done["total"],
+            done["succeeded"],
+            bool(done["empty"]),
+            self._failed_rows.items_of(mini_batch),
+        )
+        left = self._failed_rows.left(mini_batch.index)
+        if left is None:
+            return made
+        gaps = tuple((gap.start, gap.stop) for gap in left.gaps)
+        return made._replace(gaps=gaps, returned=left.returned)
 
     def settled_before(self) -> Settled:
         """Return what earlier runs have settled of the plan; call it before the first commit."""

@@ -70,13 +70,13 @@ def test_a_million_commits_take_less_than_100_mb() -> None:
             region = Regions([index * 1000], [1000], [2**32 - 1])
             one = [f"part {index}"], [1], [index], [10], [10], None, region, region, ["a b\n"]
             table.add(Commits(*one), 1)
-        row = table.row_of(count - 1, f"part {count - 1}")
-        assert table.values(row)["text_offset"] == (count - 1) * 1000
-        assert table.find(count, f"part {count}") is None
+        last = table.row_of(count - 1, f"part {count - 1}")
+        assert table.values(last)["text_offset"] == (count - 1) * 1000
+        assert table.row_of(count, f"part {count}") is None
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert taken / count < 100
     table.keep(np.arange(count) % 2 == 1)
-    assert table.find(7, "part 7") is not None
-    assert table.find(8, "part 8") is None
+    assert table.row_of(7, "part 7") is not None
+    assert table.row_of(8, "part 8") is None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daskprs._core.recovered import Recovered
 from daskprs._output.spool import Region, Regions
 
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ class CommitTable:
     def add(self, commits: Commits, epoch: int) -> int:
         """Add commits that were made in `epoch`, and return the number of their spool.
 
-        `find` does not find commits without an identity.
+        `row_of` does not find commits without an identity.
         """
         count = len(commits.index)
         headers = self._headers
@@ -167,14 +166,6 @@ class CommitTable:
     def usage(self, rows: Numbers) -> dict[str, float]:
         """Return what the commits of these rows have used."""
         return {name: float(column.copy()[rows].sum()) for name, column in self._usage.items()}
-
-    def find(self, index: int, identity: str) -> Recovered | None:
-        """Return the commit of a mini-batch, among those present at the first call."""
-        row = self.row_of(index, identity)
-        if row is None:
-            return None
-        value = self.values(row)
-        return Recovered(value["total"], value["succeeded"], bool(value["empty"]))
 
     def row_of(self, index: int, identity: str) -> int | None:
         """Return the row of the commit of a mini-batch, among those present at the first call.

@@ -238,7 +238,7 @@ class ResultStore:
                 for record in self._failed_rows.records(mini_batches, failed_rows):
                     self._journal.add(*record)
             numbered = self._header_numbers.column(header)
-            self._journal.add("commits", *commits._replace(header=numbered).as_columns())
+            self._journal.add("commits", *commits._replace(header=numbered))
             self._journal.write()
         # Only earlier epochs' commits are ever looked up by identity.
         number = self._commits.add(commits._replace(identity=None), self.epoch)

@@ -41,10 +41,6 @@ class Commits(NamedTuple):
     usage: Sequence[Amounts | None] | None = None
     """What the attempts have used by the script's own count."""
 
-    def as_columns(self) -> tuple[Any, ...]:
-        """Return the columns of the journal: the last one only where something was counted."""
-        return self if self.usage is not None else self[:-1]
-
     @classmethod
     def of(
         cls,

@@ -5,13 +5,13 @@ whole was being written when its writer died, and is cut off. The records of an 
 
     ["job", version, fingerprint, overwrite]                          the first
     ["dropped", epoch, index]                                         a commit whose bytes are gone
-    ["commits", identity, attempt, index, total, succeeded, empty, text, typed, header, spool
-     [, usage]]
+    ["commits", identity, attempt, index, total, succeeded, empty, text, typed, header, spool,
+     usage]
                                             each a column, or null where nothing stands in it; a
                                             header is a text at its first commit, then the number of
-                                            that text in the epoch, from 0; the last is the name of
-                                            the spool that they are in; `usage` is what the script
-                                            has counted, and left out where it has counted nothing
+                                            that text in the epoch, from 0; `spool` is the name of
+                                            the one that they are in; `usage` is what the script has
+                                            counted
     ["usage", {name: amount}]               what all attempts of the epoch have used so far
     ["columns", names]                      of what `run` returns, before the commit that has told
                                             them: rows of nulls have them, too

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from daskprs._system.file_lock import held, holder_of, in_use
@@ -66,7 +65,7 @@ def epochs_of(folder: JobFolder, *kinds: Callable[[int], Path]) -> list[int]:
 
     A kind gives the path of the entry of an epoch.
     """
-    stems = {*map(_stem, kinds)}
+    stems = {path_of(0).stem for path_of in kinds}
     try:
         with os.scandir(folder.path) as entries:
             found = [_NUMBERED.fullmatch(entry.name) for entry in entries]
@@ -78,12 +77,6 @@ def epochs_of(folder: JobFolder, *kinds: Callable[[int], Path]) -> list[int]:
         msg = f"{folder}: it cannot be listed: {error.strerror}. Make it readable, or use another."
         raise JobFolderError(msg) from error
     return sorted({int(one[2]) for one in found if one is not None and one[1] in stems})
-
-
-@lru_cache(maxsize=20)
-def _stem(path_of: Callable[[int], Path]) -> str:
-    """Return what the names of a kind of entries begin with; a driver asks again and again."""
-    return path_of(0).stem
 
 
 def _refuse_more_epochs(folder: JobFolder, number: int) -> None:

@@ -32,8 +32,6 @@ _LONG = pa.dictionary(pa.int32(), pa.string())
 LONG = ("_error", "_traceback")
 GROUP_BYTES = 8 << 20
 """Size of a group of rows in the table, about: the driver holds one at a time."""
-FEW = 100
-"""Most rows that the driver holds while it looks which columns they have."""
 SCHEMA = pa.schema(
     [
         ("_position", pa.int64()),
@@ -150,14 +148,13 @@ class FailedRowsLog:
                 yield table_of(index, first if now is None else now, failed, rows)
 
         # Columns of the input may differ from one mini-batch to the next: files of a folder, say.
-        # So tables are made twice, unless they have few rows.
-        made = [*tables()] if sum(count for _, count, _ in self._known.values()) <= FEW else None
-        schema = common_schema(one.schema for one in made or tables())
+        # So tables are made twice.
+        schema = common_schema(one.schema for one in tables())
         with (
             whole_file(self._folder.failed_rows) as file,
             pq.ParquetWriter(file, schema, dictionary_pagesize_limit=GROUP_BYTES) as writer,
         ):
-            for group in _groups(in_schema(one, schema) for one in made or tables()):
+            for group in _groups(in_schema(one, schema) for one in tables()):
                 writer.write_table(group)
 
 

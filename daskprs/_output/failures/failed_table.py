@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from daskprs._folders.job_folder import JobFolder
 
+Place = tuple[int, int]
+"""The epoch of a record, and the offset in its journal."""
 AT_A_TIME = 500
 ATTEMPT = pa.struct(
     [
@@ -63,13 +65,6 @@ SCHEMA = pa.schema(
 )
 
 
-class _LogLine(NamedTuple):
-    """The place of a failed attempt's record in the journals."""
-
-    epoch: int
-    offset: int
-
-
 def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
     """Write the table, whole or not at all; the journals have been written out.
 
@@ -82,23 +77,23 @@ def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
         writer = stack.enter_context(pq.ParquetWriter(file, SCHEMA))
         journals = {
             epoch: stack.enter_context(open_regular(folder.journal(epoch)))
-            for epoch in {line.epoch for places in found.values() for line in places}
+            for epoch in {epoch for places in found.values() for epoch, _ in places}
         }
         rows = (_row(index, found[failed[index]], journals) for index in sorted(failed))
         while some := list(islice(rows, AT_A_TIME)):
             writer.write_table(pa.Table.from_pylist(some, SCHEMA))
 
 
-def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_LogLine]]:
+def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[Place]]:
     """Return the places of the attempt records of each failed mini-batch."""
-    found: dict[str, list[_LogLine]] = {identity: [] for identity in failed}
+    found: dict[str, list[Place]] = {identity: [] for identity in failed}
     for epoch, offset, (_, identity, *_) in records_of(folder, *ATTEMPTS):
         if identity in found:
-            found[identity].append(_LogLine(epoch, offset))
+            found[identity].append((epoch, offset))
     return found
 
 
-def _row(index: int, places: list[_LogLine], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
+def _row(index: int, places: list[Place], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
     records = [_in_utf8(record_at(journals[epoch], offset)) for epoch, offset in places]
     attempts = [Attempt(*record[3]) for record in records]
     item = next(Item(**record[4]) for record in reversed(records) if record[4] is not None)
@@ -118,11 +113,11 @@ def _row(index: int, places: list[_LogLine], journals: Mapping[int, IO[bytes]]) 
         "partition_key": list(map(tuple, item.partition_key)),
         "attempts": [
             {
-                "run": place.epoch,
+                "run": epoch,
                 **attempt._asdict(),
                 "started": datetime.fromtimestamp(attempt.started, UTC),
             }
-            for place, attempt in zip(places, attempts, strict=True)
+            for (epoch, _), attempt in zip(places, attempts, strict=True)
         ],
     }
 

@@ -310,22 +310,22 @@ class History:
         return now
 
     def _read(self, journal: Path) -> None:
-        told, is_broken = self._broken, False
-
-        def note(line: BrokenLine) -> None:
-            nonlocal is_broken
-            is_broken = True
-            if told is not None:
-                told(journal, line)
-
-        for mark, record in records(journal, self._mark, None if told is None else note):
+        is_broken = False
+        for mark, record in records(journal, self._mark):
+            if isinstance(record, BrokenLine):
+                if self._broken is None:
+                    return
+                is_broken = True
+                self._broken(journal, record)
+                continue
             try:
                 self._take(record, journal, self.epoch)
             except (TypeError, ValueError, LookupError, OverflowError, AttributeError) as error:
-                if told is None:
+                if self._broken is None:
                     raise no_record(journal, mark.lines) from error
                 if not is_broken:  # else it may be of no use without the broken one
-                    note(BrokenLine(mark.lines, self._mark.bytes, mark.bytes))
+                    is_broken = True
+                    self._broken(journal, BrokenLine(mark.lines, self._mark.bytes, mark.bytes))
             self._mark = mark
 
     def _take(self, record: list[Any], journal: Path, epoch: int) -> None:

@@ -60,7 +60,7 @@ from daskprs._system.regular_files import open_regular
 from daskprs.errors import JournalError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -71,8 +71,6 @@ VERSION = 3
 PIECE_BYTES = 1 << 20
 MOST_LINE_BYTES = 1 << 30
 """The longest lines name every mini-batch of a plan: a hundred million of them fit."""
-BESIDE_BYTES = 10
-"""Bytes of a line beside its JSON: checksum, space and line feed."""
 EVERY_S = 1.0
 SHARE_OF_TIME = 0.2
 """Largest share of the time that syncs take: on a slow disk they come less often."""
@@ -209,33 +207,27 @@ class BrokenLine(NamedTuple):
     """Whether it may be the beginning of a line that was being written when its writer died."""
 
 
-def records(
-    path: Path, since: Mark = BEGINNING, broken: Callable[[BrokenLine], None] | None = None
-) -> Iterator[tuple[Mark, list[Any]]]:
-    """Yield the records of a journal, up to the first line that is not whole.
+def records(path: Path, since: Mark = BEGINNING) -> Iterator[tuple[Mark, list[Any] | BrokenLine]]:
+    """Yield the records of a journal, and the lines that are not whole.
 
-    Each comes with the mark behind it, from which a later call reads on. With `broken`, lines that
-    are not whole are reported to it, and those behind them are read, too.
+    Each comes with the mark behind it, from which a later call reads on.
 
     Raise `JobFolderError` when the journal is not a regular file, and `JournalError` when a whole
     line holds none of our records.
     """
     number = since.lines
-
-    def note(start: int, line: bytes) -> None:
-        nonlocal number
-        number += 1
-        is_torn = not line.endswith(b"\n") and whole_line(line[:-1] + b"\n") is None
-        if broken is not None:
-            broken(BrokenLine(number, start, start + len(line), is_torn))
-
-    for start, body in lines(path, since.bytes, None if broken is None else note):
-        number += 1
+    for start, line in _lines(path, since.bytes):
+        number, stop = number + 1, start + len(line)
+        body = whole_line(line)
+        if body is None:
+            is_torn = not line.endswith(b"\n") and whole_line(line[:-1] + b"\n") is None
+            yield Mark(stop, number), BrokenLine(number, start, stop, is_torn)
+            continue
         try:
             record: list[Any] = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise no_record(path, number) from error
-        yield Mark(start + len(body) + BESIDE_BYTES, number), record
+        yield Mark(stop, number), record
 
 
 def no_record(path: Path, number: int) -> JournalError:
@@ -247,23 +239,21 @@ def no_record(path: Path, number: int) -> JournalError:
     return JournalError(msg)
 
 
-def lines(
-    path: Path, at: int = 0, broken: Callable[[int, bytes], None] | None = None
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the place and the JSON of each line, up to the first one that is not whole.
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the place and the JSON of each line, up to the first one that is not whole."""
+    for at, line in _lines(path):
+        body = whole_line(line)
+        if body is None:
+            return
+        yield at, body
 
-    With `broken`, a line that is not whole is given to it, with its place, and the next one read.
-    """
+
+def _lines(path: Path, at: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield the place of each line, and the line, whole or not."""
     with open_regular(path) as file:
         file.seek(at)
         while line := _line(file):
-            body = whole_line(line)
-            if body is not None:
-                yield at, body
-            elif broken is None:
-                return
-            else:
-                broken(at, line)
+            yield at, line
             at += len(line)
 
 

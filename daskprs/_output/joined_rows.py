@@ -130,7 +130,7 @@ def _of_tables(
         old = tables(*_place(earlier, row, "text"))
     with spool.written() as (sink, written):
         rows = ArrowRows(earlier.spec, sink)
-        whole = _Whole(lambda table: rows.block(table, has_index=False))
+        whole = _Whole(rows.block)
         _join(TablesInOrder(old), TablesInOrder(tables(*new)), gaps, edges, ROWS, whole.add)
         whole.flush()
         rows.flush()

@@ -18,6 +18,7 @@ from daskprs._arrow.object_times import as_times
 from daskprs._arrow.sizes import size_bytes
 from daskprs._output.rows.blocks import in_arrow, is_small, roomy, with_times
 from daskprs._output.rows.part_formats import check_folders, check_writable
+from daskprs._output.rows.result_tables import NO_TYPE, RESULT
 from daskprs.errors import ReturnTypeError, class_name
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from daskprs._output.spec import OutputSpec
     from daskprs._output.spool import Sink
 
-RESULT = "result"
-"""The name of the column that holds elements of lists and arrays."""
 BATCH_BYTES = 4 << 20
 """Most bytes of a record batch: whoever reads a stream holds one batch at a time."""
 FRAME_BYTES = 64 << 20
@@ -58,7 +57,7 @@ class ArrowRows:
         """Return the rows of a Series: its name is that of its column."""
         return block
 
-    def block(self, block: Block, *, has_index: bool) -> None:  # noqa: ARG002 - of other forms
+    def block(self, block: Block) -> None:
         """Write rows; raise `ReturnTypeError` for those that the format cannot hold."""
         rows, columns = block.shape
         if not columns:
@@ -133,7 +132,7 @@ def _tables(frame: pd.DataFrame) -> Iterator[pa.Table]:
             yield pa.Table.from_pandas(
                 frame.iloc[start : start + rows], schema, preserve_index=False
             )
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except NO_TYPE as error:
         raise _unfit(frame, error) from error
 
 
@@ -168,7 +167,7 @@ def _unfit(frame: pd.DataFrame, error: Exception) -> ReturnTypeError:
 def _fits(column: pd.Series[Any]) -> bool:
     try:
         pa.Array.from_pandas(as_times(column))
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+    except NO_TYPE:
         return False
     return True
 

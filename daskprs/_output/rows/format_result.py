@@ -162,13 +162,13 @@ class RowWriter:
             rows, index = apart(one) if isinstance(one, pa.Table) else (one, None)
             if self._text is not None:
                 lines = self._text.of_series(rows) if is_series(block) else rows
-                self._text.block(lines, has_index=has_index)
+                self._text.block(lines)
             if self._typed is None:
                 continue
             if isinstance(rows, pa.Table):
                 self._typed.table(rows, index if has_index else None)
             else:
-                self._typed.block(rows, has_index=has_index)
+                self._typed.frame(rows, has_index=has_index)
 
     def _in_schema(self, block: Block, given: GivenSchema, *, has_index: bool) -> None:
         """Write rows in the schema that the caller gives; a frame keeps its index."""
@@ -179,11 +179,11 @@ class RowWriter:
         if self._errors:
             table = table.cast(with_null_types(table.schema, texts=[ERROR]))
         if self._text is not None:
-            self._text.block(table, has_index=False)
+            self._text.block(table)
         if self._typed is None:
             return
         if isinstance(block, pd.DataFrame):
-            self._typed.block(framed(table, block.index), has_index=has_index)
+            self._typed.frame(framed(table, block.index), has_index=has_index)
         else:
             self._typed.table(table, index if has_index else None)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daskprs._output.rows.typed_rows import TypedPiece
 
 RESULT = "result"
-"""The name of the column that holds elements of lists."""
+"""The name of the column that holds elements of lists and arrays."""
 NO_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """Arrow's errors for values that none of its types holds."""
 SHOWN_KINDS = 3

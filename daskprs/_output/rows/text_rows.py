@@ -109,7 +109,7 @@ class TextRows:
                 return
         self.elements([*array], {array.dtype.type})
 
-    def block(self, block: Block, *, has_index: bool) -> None:  # noqa: ARG002 - of other forms
+    def block(self, block: Block) -> None:
         """Write rows; raise `ReturnTypeError` if their columns differ from those before."""
         self._write_column()
         for frame in frames_of(block):

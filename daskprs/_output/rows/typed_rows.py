@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-    from daskprs._output.rows.blocks import Block
     from daskprs._output.spool import Sink
     from daskprs._system.seal import Seal, SealKey
 
@@ -167,19 +166,14 @@ class TypedRows:
         """Let the numbers of the next rows count from a row of the mini-batch."""
         self._first_row = first_row
 
-    def block(self, block: Block, *, has_index: bool) -> None:
+    def frame(self, frame: pd.DataFrame, *, has_index: bool) -> None:
         """Keep rows, and their numbers if an index holds them."""
-        if isinstance(block, pa.Table):
-            self.table(block, None)
-            return
-        for frame in frames_of(block):
-            numbers = self._numbers(frame.index) if has_index else NO_INDEX
-            table = labelled_table(frame)
-            if table is not None:
-                self._table("frame", table, numbers)
-                continue
-            known = () if isinstance(numbers, str) and numbers == UNKNOWN else (numbers,)
-            self._dump(("frame", frame.reset_index(drop=True), *known))
+        numbers = self._numbers(frame.index) if has_index else NO_INDEX
+        table = labelled_table(frame)
+        if table is not None:
+            self._table("frame", table, numbers)
+        else:
+            self._dump(("frame", frame.reset_index(drop=True), numbers))
 
     def table(self, table: pa.Table, index: pd.Index | None) -> None:
         """Keep a table that `run` returned, and the numbers of its rows if an index holds them.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from daskprs._arrow.exact_casts import cast_exactly
 from daskprs._output.dataset.part_file import RowsFile
 from daskprs._output.rows.part_formats import RowsInOrder
 
@@ -60,9 +59,7 @@ class EarlierParts:
     def tables(self, row: int, format_: str) -> Iterator[pa.Table]:
         """Yield the rows of a commit, with the types of the data set."""
         for file, first, count in self.places(row):
-            for table in RowsInOrder(format_, Path(file.path)).tables(first, count):
-                columns = [cast_exactly(table.column(one.name), one.type) for one in self.schema]
-                yield pa.table(columns, schema=self.schema)
+            yield from RowsInOrder(format_, Path(file.path)).tables(first, count, self.schema)
 
     def unchanged(
         self, rows: Numbers, lengths: list[int], place: int, least_bytes: int

@@ -12,7 +12,7 @@ import operator
 import os
 import zlib
 from array import array
-from contextlib import ExitStack, suppress
+from contextlib import closing, suppress
 from functools import reduce
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from daskprs._arrow.exact_casts import cast_exactly
 from daskprs._arrow.sizes import size_bytes
-from daskprs._output.journal.commits import each
 from daskprs._output.journal.history import PublishedFile, PublishedPart
 from daskprs._output.rows.part_formats import (
     UNFIT,
@@ -128,24 +126,19 @@ def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) 
     of columns would make too many folders, and `OSError` when a file cannot be written, above all
     on a full disk.
     """
-    with ExitStack() as stack:
-        files, earlier = _PartFiles(plan), _EarlierFiles(plan.format)
-        stack.callback(files.close)
-        columns = [np.array(column, np.int64) for column in plan.sources]
-        places = 0
-        for mini_batch, sources in groupby(each(*columns), key=itemgetter(0)):
+    with closing(_PartFiles(plan)) as files:
+        earlier = _EarlierFiles(plan.format)
+        for mini_batch, sources in groupby(zip(*plan.sources, strict=True), key=itemgetter(0)):
             for _, number, start, count, checksum in sources:
                 source = plan.files[number]
                 if source.folder is None:
-                    region = Region(start, count, checksum)
-                    _take_region(files, mini_batch, Path(source.path), region)
-                else:
-                    _take_rows(files, earlier.rows_of(source), source, start, count)
+                    files.take_region(mini_batch, Path(source.path), Region(start, count, checksum))
+                elif count:
+                    files.take_rows(earlier.rows_of(source), source.folder, start, count)
                 if is_unwanted():
                     return PublishedPart(0, [])
-            places += 1
             files.next_mini_batch()
-        made = PublishedPart(places, files.finish(places))
+        made = files.finish()
     if plan.uploads is not None:
         until_s = plan.uploads.until_s(sum(one.size for one in made.files))
         for one in made.files:
@@ -175,30 +168,6 @@ def tables_in(
                     yield reader.schema, None
     except (pa.ArrowInvalid, FileNotFoundError) as error:
         raise damaged(mini_batch) from error
-
-
-def _take_region(files: _PartFiles, mini_batch: int, path: Path, region: Region) -> None:
-    row = 0
-    for _, table in tables_in(path, region, mini_batch):
-        if table is not None:
-            files.add(files.plan.schema.cast(table, mini_batch, row))
-            row += table.num_rows
-
-
-def _take_rows(
-    files: _PartFiles, rows: RowsInOrder, source: RowsFile, start: int, count: int
-) -> None:
-    """Take rows from an earlier part; lines of JSON have no types, and are copied."""
-    if not count:
-        return
-    file = files.file_in(source.folder or "")
-    if files.plan.format == "jsonl":
-        files.copy(file, rows.lines(start, count))
-        return
-    schema = files.plan.schema_in_files
-    for table in rows.tables(start, count):
-        columns = [cast_exactly(table.column(one.name), one.type) for one in schema]
-        files.put(file, pa.table(columns, schema=schema))
 
 
 class _EarlierFiles:
@@ -231,25 +200,36 @@ class _PartFiles:
     """The files of a part: one, or one in each folder."""
 
     def __init__(self, plan: PartPlan) -> None:
-        self.plan = plan
+        self._plan = plan
         self._schema = plan.schema_in_files
         self._files: dict[str, _PartFile] = {}
         self._held_bytes = 0
         self._place = 0
         self._mini_batches = list(dict.fromkeys(plan.sources.mini_batch))
         if not plan.partition_by:
-            self.file_in("")
+            self._file_in("")
 
-    def add(self, table: pa.Table) -> None:
-        """Take rows, and put them into the files of their folders."""
-        names = self.plan.partition_by
-        if not names:
-            self.put(self.file_in(""), self._fitting(table))
+    def take_region(self, mini_batch: int, path: Path, region: Region) -> None:
+        """Take the rows of a mini-batch from a spool, for the files of their folders."""
+        names, row = self._plan.partition_by, 0
+        for _, table in tables_in(path, region, mini_batch):
+            if table is not None:
+                rows = self._plan.schema.cast(table, mini_batch, row)
+                row += table.num_rows
+                for folder, some in _by_folder(rows, names) if names else [("", rows)]:
+                    self._put(self._file_in(folder), self._fitting(some))
+
+    def take_rows(self, rows: RowsInOrder, folder: str, start: int, count: int) -> None:
+        """Take rows from an earlier part; lines of JSON have no types, and are copied."""
+        file = self._file_in(folder)
+        if self._plan.format == "jsonl":
+            self._held_bytes -= file.held_bytes
+            file.copy(rows.lines(start, count), self._place)
             return
-        for folder, rows in _by_folder(table, names):
-            self.put(self.file_in(folder), self._fitting(rows))
+        for table in rows.tables(start, count, self._schema):
+            self._put(file, table)
 
-    def put(self, file: _PartFile, table: pa.Table) -> None:
+    def _put(self, file: _PartFile, table: pa.Table) -> None:
         """Put rows into a file, and write the largest waiting row group if too much waits."""
         before = file.held_bytes
         file.add(table, self._place)
@@ -259,27 +239,22 @@ class _PartFiles:
             self._held_bytes -= largest.held_bytes
             largest.write_group()
 
-    def copy(self, file: _PartFile, lines: Iterator[bytes]) -> None:
-        """Copy lines into a file."""
-        self._held_bytes -= file.held_bytes
-        file.copy(lines, self._place)
-
-    def file_in(self, folder: str) -> _PartFile:
+    def _file_in(self, folder: str) -> _PartFile:
         """Return the file in a folder, which is made with its first rows."""
         if folder not in self._files:
             if len(self._files) >= MOST_FOLDERS:
                 msg = (
-                    f"the values of {', '.join(self.plan.partition_by)} make more than "
+                    f"the values of {', '.join(self._plan.partition_by)} make more than "
                     f"{MOST_FOLDERS:,} folders in one part of the data set. {_OTHER_FOLDERS}, "
                     f"which have fewer values, or with a smaller {Option('output_file_size')}."
                 )
                 raise OutputError(msg)
-            name = f"{folder}/{self.plan.name}".lstrip("/")
-            path = Path(self.plan.folder, name)
+            name = f"{folder}/{self._plan.name}".lstrip("/")
+            path = Path(self._plan.folder, name)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._files[folder] = _PartFile(
-                    path, name, self.plan.format, self._schema, self._mini_batches
+                    path, name, self._plan.format, self._schema, self._mini_batches
                 )
             except OSError as error:
                 # Any other error of the system is taken for a full disk, for which the finished
@@ -293,9 +268,10 @@ class _PartFiles:
         """Count the rows that follow for the next mini-batch."""
         self._place += 1
 
-    def finish(self, places: int) -> list[PublishedFile]:
+    def finish(self) -> PublishedPart:
         """End and sync the files; return them by name."""
-        return [self._files[folder].finish(places) for folder in sorted(self._files)]
+        files = [self._files[folder].finish(self._place) for folder in sorted(self._files)]
+        return PublishedPart(self._place, files)
 
     def close(self) -> None:
         """Close the files."""

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprs._arrow.exact_casts import OF_VIEWS, is_text, normal
+from daskprs._arrow.exact_casts import OF_VIEWS, cast_exactly, is_text, normal
 from daskprs._arrow.sizes import size_bytes
 from daskprs.errors import Option, ReturnTypeError
 
@@ -110,8 +110,11 @@ class RowsInOrder:
         """Forget the row group; it is read again if more of it is wanted."""
         self._group, self.held_bytes = None, 0
 
-    def tables(self, start: int, count: int) -> Iterator[pa.Table]:
-        """Yield rows of a Parquet or Arrow file; `start` is behind the rows yielded before."""
+    def tables(self, start: int, count: int, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield rows of a Parquet or Arrow file in a schema, which may have fewer columns.
+
+        `start` is behind the rows yielded before.
+        """
         stop = start + count
         while start < stop:
             # Decoded once: when each mini-batch opened the file anew, a resume took time that grew
@@ -121,7 +124,8 @@ class RowsInOrder:
                 self.held_bytes = size_bytes(self._group)
             rows = self._group.slice(start - self._first, stop - start)
             start += rows.num_rows
-            yield rows
+            columns = [cast_exactly(rows.column(one.name), one.type) for one in schema]
+            yield pa.table(columns, schema=schema)
 
     def lines(self, start: int, count: int) -> Iterator[bytes]:
         """Yield lines of a file of JSON lines; `start` is behind the lines yielded before."""

@@ -99,9 +99,9 @@ class KeptRows:
         """Yield the pieces of a part as they were kept, each with the number of its mini-batch."""
         return pieces_of(self.folder, self._commits, self._within(part))
 
-    def frames(self, part: KeptPart | None = None) -> Iterator[pd.DataFrame]:
+    def frames(self) -> Iterator[pd.DataFrame]:
         """Yield the rows of each mini-batch as a frame, as `to_pandas` makes it."""
-        with closing(self._pieces(part)) as found:
+        with closing(self._pieces(None)) as found:
             yield from frame_of_each(found)
 
     def tables(

@@ -18,7 +18,7 @@ from daskprs._folders.job_lock import begun_epochs
 from daskprs._output.journal.history import MANIFEST, History
 from daskprs._output.journal.recovery import broken_in_spools, publication_in_place
 from daskprs._output.publish.output_file import files_below
-from daskprs._output.spool import COPY_BYTES, checksum_of
+from daskprs._output.spool import COPY_BYTES, RegionCheck, checksum_of
 from daskprs._system.regular_files import open_regular
 from daskprs.errors import JobFolderError
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 OF_READERS = ("_", ".")
 """Beginnings of names that readers of data sets pass over."""
+HEADER = -1
+"""The number of the header, among those of mini-batches; it has no checksum of its own."""
 
 
 class Finding(NamedTuple):
@@ -375,29 +377,17 @@ class _Walk(NamedTuple):
 
 def _walk(file: Any, published: Publication, lengths: Numbers, checksums: Numbers) -> _Walk:
     """Read a file of text once, and compare the rows of each mini-batch."""
-    header: list[tuple[int, int, int | None]] = [(-1, published.header_bytes, None)]
     of_rows = zip(range(len(lengths)), lengths.tolist(), checksums.tolist(), strict=True)
-    rest = chain(header if published.header_bytes else [], of_rows)
+    check = RegionCheck(chain([(HEADER, published.header_bytes, 0)], of_rows))
     buffer = memoryview(bytearray(COPY_BYTES))
-    size = whole = place = left = checksum = 0
-    wanted: int | None = None
+    size = whole = 0
     changed: list[int] = []
     while count := file.readinto(buffer):
         view = buffer[:count]
         whole, size = zlib.crc32(view, whole), size + count
-        while view:
-            if not left:
-                following = next(rest, None)
-                if following is None:
-                    break
-                (place, left, wanted), checksum = following, 0
-            mine, view = view[:left], view[left:]
-            checksum, left = zlib.crc32(mine, checksum), left - len(mine)
-            if not left and wanted is not None and checksum != wanted:
-                changed.append(place)
-    if left and place >= 0:
-        changed.append(place)
-    return _Walk(size, whole, changed + [place for place, *_ in rest if place >= 0])
+        changed += check.take(view)
+    changed += check.rest()
+    return _Walk(size, whole, [place for place in changed if place != HEADER])
 
 
 def _adjacent(lines: list[BrokenLine]) -> Iterator[list[BrokenLine]]:

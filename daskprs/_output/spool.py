@@ -22,7 +22,7 @@ from daskprs._system.regular_files import open_regular
 from daskprs.errors import JobFolderError, JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from _typeshed import ReadableBuffer
@@ -428,6 +428,37 @@ def checksum_of(file: IO[bytes], length: int | None = None) -> tuple[int, int]:
         checksum = zlib.crc32(piece, checksum)
         there += len(piece)
     return there, checksum
+
+
+class RegionCheck:
+    """Compares bytes with the checksums of the regions that they are, one after the other.
+
+    Each region has a number, by which it is named, a length and a checksum.
+    """
+
+    def __init__(self, regions: Iterable[tuple[int, int, int]]) -> None:
+        self._rest = iter(regions)
+        self._number = self._left = self._wanted = self._checksum = 0
+
+    def take(self, piece: memoryview) -> Iterator[int]:
+        """Take the next bytes; yield the regions that end in them and are not as written."""
+        while piece:
+            while not self._left:
+                following = next(self._rest, None)
+                if following is None:
+                    return
+                (self._number, self._left, self._wanted), self._checksum = following, 0
+            mine, piece = piece[: self._left], piece[self._left :]
+            self._checksum = zlib.crc32(mine, self._checksum)
+            self._left -= len(mine)
+            if not self._left and self._checksum != self._wanted:
+                yield self._number
+
+    def rest(self) -> Iterator[int]:
+        """Yield the regions whose last bytes have not come."""
+        if self._left:
+            yield self._number
+        yield from (number for number, length, _ in self._rest if length)
 
 
 def write_at(fd: int, piece: memoryview, offset: int) -> None:

@@ -192,8 +192,8 @@ def test_a_stream_reads_a_mini_batch_when_it_is_asked_for(tmp_path: Path) -> Non
         seen.extend(batch.num_rows for batch in pa.RecordBatchReader.from_stream(result))
     assert seen == [50, 50, 50]
     with pytest.raises(JournalError, match=r"mini-batch 3 .* resume=True"):
-        list(whole.frames(last))
-    assert [len(frame) for frame in whole.frames(KeptPart(1, 3))] == [50, 50]
+        list(whole.tables(last))
+    assert [len(table) for _, table in whole.tables(KeptPart(1, 3))] == [50, 50]
 
 
 def test_no_task_reads_other_rows_for_the_schema(

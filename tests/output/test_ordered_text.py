@@ -38,7 +38,8 @@ class Desk:
         self.path = folder / "spool"
         self.spool = SpoolFile(str(self.path))
         self.table = CommitTable()
-        self.headers = Headers(header)
+        self.headers = Headers()
+        self.headers.first = header
         self.text = OrderedText(
             self.part, lambda _: self.path, self.headers, with_header=header is not None
         )

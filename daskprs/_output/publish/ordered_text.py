@@ -22,7 +22,7 @@ from daskprs._output.header_lines import (
     different_columns,
 )
 from daskprs._output.journal.commits import in_input_order
-from daskprs._output.spool import COPY_BYTES, OpenFiles, damaged, write_at
+from daskprs._output.spool import COPY_BYTES, OpenFiles, RegionCheck, damaged, write_at
 from daskprs._system.disk_space import check_room
 from daskprs.errors import OutputError
 
@@ -74,13 +74,8 @@ class Headers:
     wrong rows. `warn` is called for the first ones, in place of an error; None: they are an error.
     """
 
-    def __init__(
-        self,
-        first: str | None = None,
-        warn: Callable[[str], None] | None = None,
-        separator: str = " ",
-    ) -> None:
-        self.first = first
+    def __init__(self, warn: Callable[[str], None] | None = None, separator: str = " ") -> None:
+        self.first: str | None = None
         """The header; None before the first one."""
         self._index = 0
         self._separator = separator
@@ -294,10 +289,11 @@ class OrderedText:
 
     def _copy(self, target: int, chunk: Chunk) -> None:
         left, offset = sum(chunk.lengths), chunk.offset
-        check = _Check(chunk)
+        check = RegionCheck(zip(chunk.indexes, chunk.lengths, chunk.checksums, strict=True))
         while left:
             piece = self._read(chunk.source, offset, left)
-            check.take(piece)
+            for index in check.take(piece) if piece else check.rest():  # no bytes: it was cut
+                raise damaged(index)
             write_at(target, piece, self._end)
             self._checksum = zlib.crc32(piece, self._checksum)
             self._end += len(piece)
@@ -317,29 +313,6 @@ class OrderedText:
             self._sources.close(source)
             count = os.preadv(self._sources.get(source).fileno(), [room], offset)
         return room[:count]
-
-
-class _Check:
-    """Compares copied bytes with the checksum of each mini-batch."""
-
-    def __init__(self, chunk: Chunk) -> None:
-        self._rest = zip(chunk.indexes, chunk.lengths, chunk.checksums, strict=True)
-        self._index = self._left = self._wanted = self._checksum = 0
-
-    def take(self, piece: memoryview) -> None:
-        """Check the next bytes; no bytes where some are due means that the spool was cut."""
-        view = piece
-        while view:
-            while self._left == 0:
-                self._index, self._left, self._wanted = next(self._rest)
-                self._checksum = 0
-            mine, view = view[: self._left], view[self._left :]
-            self._checksum = zlib.crc32(mine, self._checksum)
-            self._left -= len(mine)
-            if self._left == 0 and self._checksum != self._wanted:
-                raise damaged(self._index)
-        if not piece:
-            raise damaged(self._index if self._left else next(self._rest)[0])
 
 
 def _chunks(commits: CommitTable, order: Numbers) -> Iterator[Chunk]:

@@ -166,12 +166,9 @@ def _selected(
 
 def _items(piece: TypedPiece) -> Iterator[Any]:
     """Yield the items of a piece; a row of a frame is a dict."""
-    match piece.kind:
-        case "frame":
-            value = piece.value
-            for frame in value.frames() if isinstance(value, KeptTable) else [value]:
-                yield from frame.to_dict("records")
-        case "array":
-            yield from piece.value
-        case "element":
-            yield piece.value
+    value = piece.value
+    if piece.kind == "array":
+        yield from value
+        return
+    for frame in value.frames() if isinstance(value, KeptTable) else [value]:
+        yield from frame.to_dict("records")

@@ -119,7 +119,7 @@ def one_frame(pieces: Iterable[tuple[int, TypedPiece]]) -> pd.DataFrame | None:
         if piece.kind == "frame":
             frames.append(piece.value)
         else:
-            values.extend([piece.value] if piece.kind == "element" else piece.value)
+            values.extend(piece.value)
         if frames and values:
             msg = (
                 "to_pandas: run() returned frames for some mini-batches and lists or arrays for "
@@ -248,7 +248,7 @@ class RowMatcher:
         if mini_batch != self._mini_batch:
             self._close()
             self._mini_batch = mini_batch
-        length = 1 if piece.kind == "element" else len(piece.value)
+        length = len(piece.value)
         self._count += length
         if length and piece.kind == "frame":
             self._indexes.append(piece.numbers)

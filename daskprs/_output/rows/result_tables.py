@@ -83,16 +83,8 @@ def tables_of(pieces: Iterable[TypedPiece], mini_batch: int) -> Iterator[pa.Tabl
                 yield _plain(value) if kept else table_of(value, mini_batch)
         else:
             # Notes of pandas would say that no element is null.
-            values = table_of(column_of(values_of(some)), mini_batch)
-            yield values.replace_schema_metadata(None)
-
-
-def values_of(pieces: Iterable[TypedPiece]) -> list[Any]:
-    """Return the elements of lists and arrays."""
-    values: list[Any] = []
-    for piece in pieces:
-        values.extend([piece.value] if piece.kind == "element" else piece.value)
-    return values
+            values = [one for piece in some for one in piece.value]
+            yield table_of(column_of(values), mini_batch).replace_schema_metadata(None)
 
 
 def table_of(frame: pd.DataFrame, mini_batch: int) -> pa.Table:

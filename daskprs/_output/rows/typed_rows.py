@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from daskprs._output.spool import Sink
     from daskprs._system.seal import Seal, SealKey
 
-Kind = Literal["frame", "array", "element"]
+Kind = Literal["frame", "array"]
 WRITE_BYTES = 1 << 16
 """Bytes to which small pickles are joined; larger ones are written directly."""
 
@@ -141,11 +141,11 @@ def _same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 
 
 class TypedPiece(NamedTuple):
-    """One kept piece: a frame, an array with a row for each number, or an element."""
+    """One kept piece: a frame, or an array with a row for each element."""
 
     kind: Kind
     value: Any
-    """A frame or a `KeptTable`; a list or an array; an element."""
+    """A frame or a `KeptTable`; a list or an array."""
     numbers: RowNumbers = UNKNOWN
 
 

@@ -7,8 +7,11 @@ from start to end and compared with their checksums, so that nothing damaged is 
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from daskprs._arrow.sizes import size_bytes
 from daskprs._output.journal.commits import region_of
@@ -53,9 +56,9 @@ def joined(
     """Put the rows of items that ran again, which are all that a commit lacks, into its rows.
 
     `commits` and `outcome` are the mini-batch as their attempt has left it, with the place of the
-    new rows in the spools of this run. Return the commit of all rows, in the driver's spool, and
-    what has failed again, with its places among all rows. Raise `JournalError` when the earlier
-    rows, or the new ones, are not those that were written.
+    new rows in the spools of this run. Return the commit of all rows, in the driver's spool, with
+    the usage of both, and what has failed again, with its places among all rows. Raise
+    `JournalError` when the earlier rows, or the new ones, are not those that were written.
     """
     index = outcome.index
     row = earlier.commits.row_of(index, (commits.identity or [""])[0])
@@ -88,8 +91,13 @@ def joined(
     before = earlier.commits.values(row)["header"]
     if not (header and header[0]) and before:
         header = [earlier.commits.header(before)]
+    used = Counter(dict((commits.usage or [None])[0] or ()))
+    used.update(earlier.commits.usage(np.array([row])))
+    usage = tuple((name, amount) for name, amount in used.items() if amount)
     text, typed = made
-    commits = commits._replace(text=text, typed=typed, header=header, spool=DRIVER)
+    commits = commits._replace(
+        text=text, typed=typed, header=header, spool=DRIVER, usage=[usage] if usage else None
+    )
     earlier.commits.replace(row)
     return commits, failed
 

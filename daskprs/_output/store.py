@@ -8,7 +8,6 @@ made since the last sync, about a second before.
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -231,12 +230,10 @@ class ResultStore:
                 left = self._failed_rows.left(outcome.index)
                 gaps = () if left is None else tuple(left.gaps)
                 commits, failed = joined(earlier, gaps, commits, outcome, self._spools)
-                commits = self._with_earlier_usage(commits)
                 failed_rows = [failed]
             # First: were the machine lost between them, a commit would lack rows without a word.
-            if self._failed_rows.any or commits.total != commits.succeeded:
-                for record in self._failed_rows.records(mini_batches, failed_rows):
-                    self._journal.add(*record)
+            for record in self._failed_rows.records(mini_batches, failed_rows):
+                self._journal.add(*record)
             numbered = self._header_numbers.column(header)
             self._journal.add("commits", *commits._replace(header=numbered))
             self._journal.write()
@@ -246,15 +243,6 @@ class ResultStore:
             self._ordered.add(commits, number)
         self._failed.forget(commits.index)
         self._is_new = True
-
-    def _with_earlier_usage(self, commits: Commits) -> Commits:
-        """Return a commit with the usage, too, of the one whose place it takes."""
-        row = self._commits.row_of(commits.index[0], (commits.identity or ("",))[0])
-        usage = Counter(dict((commits.usage or [None])[0] or ()))
-        if row is not None:
-            usage.update(self._commits.usage(np.array([row])))
-        used = tuple((name, amount) for name, amount in usage.items() if amount)
-        return commits._replace(usage=[used] if used else None)
 
     def attempt_failed(
         self,
@@ -389,9 +377,8 @@ class ResultStore:
         with reported(self._folder.path):
             self._open_files()
         self._journal.add("job", VERSION, fingerprint, overwrite)
-        if found is not None:
-            for record in found.records():
-                self._journal.add(*record)
+        for record in () if found is None else found.records:
+            self._journal.add(*record)
         if self._labels is not None:
             self._journal.add("labels")
         if self._spec.unlabelled is not None:

@@ -62,11 +62,6 @@ class FailedRowsLog:
         """Those whose items are to be run again, and that no commit of this run has replaced."""
 
     @property
-    def any(self) -> bool:
-        """Whether any committed mini-batch is known to lack items."""
-        return bool(self._known)
-
-    @property
     def numbers(self) -> set[int]:
         """The numbers of the committed mini-batches that lack items."""
         return {*self._known}

@@ -107,8 +107,6 @@ class Found(NamedTuple):
     """The recovered state: what the journals record and the disk still holds."""
 
     commits: CommitTable
-    dropped: list[tuple[int, ...]]
-    """Epoch and index of commits whose bytes are gone or changed."""
     published: Publication | None
     """The output file, if it was published and is unchanged."""
     may_overwrite: bool
@@ -117,31 +115,18 @@ class Found(NamedTuple):
     """Mini-batches that were given up, by number."""
     failed_rows: dict[int, FailedRowsOf]
     """Mini-batches, by number, whose commits lack items that failed by themselves."""
-    renumbering: IndexMapping | None
-    """The new numbers of mini-batches, if any have changed."""
     is_new: bool
     """Whether the output file would differ from the published one."""
-    is_tried_again: bool
-    """Whether mini-batches that were given up are tried again."""
-    runs_items: bool = False
+    runs_items: bool
     """Whether of those whose commits lack items just these are run again."""
-    spent: Mapping[str, float] = {}
+    spent: Mapping[str, float]
     """What earlier runs have used by the script's own count."""
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None
     """The columns of what `run` returns, where rows of nulls need them."""
-    whole_again: str = ""
+    whole_again: str
     """A sentence on mini-batches that run again as a whole, though few items failed in them."""
-
-    def records(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the journal records of this recovery."""
-        for epoch, index in self.dropped:
-            yield "dropped", epoch, index
-        if self.renumbering is not None:
-            yield "renumbered", self.renumbering.before.tolist(), self.renumbering.now.tolist()
-        if self.is_tried_again:
-            yield ("again",)
-        if self.runs_items and self.failed_rows:
-            yield ("failed rows again",)
+    records: list[tuple[Any, ...]]
+    """The journal records of this recovery."""
 
 
 def recover(
@@ -178,19 +163,10 @@ def recover(
     published = publication_in_place(history, target)
     if published is not None:
         _place_in_file(history, published)
-    whole = np.ones(len(standing), dtype=bool)
-    if spec.text:
-        in_spool = standing[commits.column("in_file")[standing] == 0]
-        broken = broken_in_spools(commits, in_spool, "text", folder.spools)
-        whole &= ~np.isin(standing, broken)
-        if published is not None:
-            whole &= ~np.isin(standing, _broken_in_parts(commits, standing, published))
-    if spec.typed:
-        whole &= ~np.isin(
-            standing, broken_in_spools(commits, standing, "typed", folder.typed_spools)
-        )
+    whole = _are_whole(folder, spec, commits, standing, published)
     told = ""
-    if resumption.runs == "what failed":
+    runs_items = resumption.runs == "what failed"
+    if runs_items:
         why = _obstacle(spec, resumption, published)
         indexes = [i for i, one in history.failed_rows.items() if why or not one.places]
         whole &= ~np.isin(commits.column("index")[standing], indexes)
@@ -213,22 +189,46 @@ def recover(
     kept[standing[whole]] = True
     commits.keep(kept)
     known = any(publication.target == target for publication in history.publications)
+    records: list[tuple[Any, ...]] = [("dropped", *one) for one in dropped]
     numbers = resumption.renumber(folder, history)
+    if numbers is not None:
+        records.append(("renumbered", numbers.before.tolist(), numbers.now.tolist()))
+    if history.given_up and resumption.runs == "all that is left":
+        records.append(("again",))
+    if runs_items and history.failed_rows:
+        records.append(("failed rows again",))
     return Found(
         commits,
-        dropped,
         published,
         history.may_overwrite or known,
         history.given_up,
         history.failed_rows,
-        numbers,
         is_new or numbers is not None,
-        bool(history.given_up) and resumption.runs == "all that is left",
-        resumption.runs == "what failed",
+        runs_items,
         sum(map(Counter, history.spent.values()), Counter()),
         history.columns,
         told,
+        records,
     )
+
+
+def _are_whole(
+    folder: JobFolder,
+    spec: OutputSpec,
+    commits: CommitTable,
+    rows: Numbers,
+    published: Publication | None,
+) -> Numbers:
+    """Say of each of these commits whether its bytes are there as they were written."""
+    broken = [np.empty(0, np.int64)]
+    if spec.text:
+        in_spool = rows[commits.column("in_file")[rows] == 0]
+        broken.append(broken_in_spools(commits, in_spool, "text", folder.spools))
+        if published is not None:
+            broken.append(_broken_in_parts(commits, rows, published))
+    if spec.typed:
+        broken.append(broken_in_spools(commits, rows, "typed", folder.typed_spools))
+    return ~np.isin(rows, np.concatenate(broken))
 
 
 def _fail_again(history: History, indexes: Iterable[int]) -> None:

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
+import pandas as pd
 import pyarrow as pa
 
 from daskprs._arrow.arrow_pandas import frame_of, with_null_types
@@ -25,8 +26,6 @@ from daskprs.errors import JobFolderError, Option, OptionError
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from daskprs._output.journal.history import Publication
     from daskprs._output.kept_rows import JournalState
@@ -168,6 +167,8 @@ class PublishedRows:
     def frame(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:
         """Return columns of the rows of a part as a frame, with the types of all parts."""
         tables = [table for _, table in self.tables(part, columns)]
+        if not columns:  # tables without columns lose their rows when they are put together
+            return pd.DataFrame(index=range(sum(table.num_rows for table in tables)))
         schema = pa.schema([self.schema.field(name) for name in columns])
         table = pa.concat_tables(tables) if tables else schema.empty_table()
         frame = self.frame_form.frame(table)

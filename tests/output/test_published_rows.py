@@ -85,6 +85,8 @@ def test_every_reader_gives_the_rows_with_their_types(result: ParallelRunResult)
     assert result.to_polars().sort("n")["town"].to_list() == WHOLE["town"].to_list()
     lazy = result.to_polars(lazy=True).filter(pl.col("n") > 20).select("n", "town").collect()
     assert sorted(lazy["n"]) == list(range(21, 27))
+    without_columns = result.to_dask_dataframe()[[]].compute(scheduler="sync")
+    assert without_columns.shape == (3 * N, 0)
     batches = list(result.iter_batches())
     assert len(batches) > 1
     pd.testing.assert_frame_equal(

@@ -168,7 +168,7 @@ class SpoolFile:
 class Sink(io.RawIOBase):
     """The bytes of one attempt and their checksum: in a spool, or held until they are sent."""
 
-    def __init__(self, file: SpoolFile | SpoolFolder | None = None, from_bytes: int = 0) -> None:
+    def __init__(self, file: SpoolFile | None = None, from_bytes: int = 0) -> None:
         self._file = file
         """The spool file that takes the bytes; None: all of them are held here."""
         self._from_bytes = from_bytes
@@ -234,8 +234,7 @@ class Spools:
     def keep(self, made: Results) -> tuple[Regions | None, Regions | None]:
         """Write rows that came with outcomes; return the regions of all rows, text and typed.
 
-        A failure (a full disk) leaves the driver's spool as it was: bytes already written lie
-        beyond its end, and are overwritten or cut off.
+        A failure (a full disk) leaves the driver's spool as it was.
         """
         text, typed = (regions_of(made.outcomes, form) for form in ("text", "typed"))
         lines, values = (b"", b"") if made.spool else split(made.payload, text, typed)
@@ -250,7 +249,7 @@ class Spools:
             folder.sync()
 
     def close(self) -> None:
-        """Cut off unfinished writes, and close the driver's files."""
+        """Close the driver's files."""
         for folder in self._folders:
             folder.close()
 
@@ -261,9 +260,8 @@ class SpoolFolder:
     def __init__(self, path: Path) -> None:
         path.mkdir()
         self.path = path
-        self._fd: int | None = None
-        self.end = 0
-        """Length of the driver's file."""
+        self._own = SpoolFile(str(path / DRIVER))
+        """The driver's file; its bytes are checked when they are published."""
         self._lock = threading.Lock()
         self._unsynced: set[str] = set()
         self._named: set[str] = set()
@@ -272,9 +270,10 @@ class SpoolFolder:
     def keep(self, regions: Regions, spool: str, payload: bytes) -> Regions:
         """Return the regions; write those without a spool to the driver's, one after the other."""
         if not spool:
-            offsets = list(accumulate(regions.length, initial=self.end))[:-1]
+            with self._writing() as own:
+                offsets = list(accumulate(regions.length, initial=own.end))[:-1]
+                own.append(memoryview(payload))
             regions = regions._replace(offset=offsets)
-            self.append(memoryview(payload))
         if any(regions.length):
             with self._lock:
                 self._unsynced.add(spool or DRIVER)
@@ -296,39 +295,28 @@ class SpoolFolder:
             raise
 
     def close(self) -> None:
-        """Cut off an unfinished write, and close the driver's file."""
-        if self._fd is not None:
-            fd, self._fd = self._fd, None
-            try:
-                os.ftruncate(fd, self.end)
-            finally:
-                os.close(fd)
+        """Close the driver's file."""
+        self._own.forget()
 
-    def append(self, payload: memoryview) -> None:
-        """Append bytes to the driver's file."""
-        if not payload:
-            return
-        if self._fd is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            self._fd = os.open(self.path / DRIVER, flags, MODE)
-        write_at(self._fd, payload, self.end)  # checked when it is published
-        self.end += len(payload)
-
-    def cut(self, end: int) -> None:
-        """Let the next bytes follow the first ones of the driver's file, up to `end`."""
-        self.end = end
+    @contextmanager
+    def _writing(self) -> Iterator[SpoolFile]:
+        """Yield the driver's file; its new bytes are written in the end, or all of them cut off."""
+        end = self._own.end
+        try:
+            yield self._own
+            self._own.flush()
+        except BaseException:
+            self._own.cut(end)
+            raise
 
     @contextmanager
     def written(self) -> Iterator[tuple[Sink, list[Region]]]:
         """Yield a sink to the driver's file, and a list that has its region in the end."""
-        sink, made = Sink(self), list[Region]()
-        try:
+        made = list[Region]()
+        with self._writing() as own, Sink(own) as sink:
             yield sink, made
-        except BaseException:
-            sink.discard()
-            raise
-        extent, _ = sink.finish()
-        made.append(Region(extent.offset or 0, extent.length, extent.checksum))
+            extent, _ = sink.finish()
+            made.append(Region(extent.offset or 0, extent.length, extent.checksum))
         if extent.length:
             with self._lock:
                 self._unsynced.add(DRIVER)

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import zlib
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -277,25 +276,6 @@ def test_rows_that_the_script_has_named_run_with_their_mini_batch(
     job.again()
     assert job.called == {*range(16, 32)}
     assert "the place of the rows in the output is not known" in caplog.text
-
-
-@pytest.mark.long
-def test_journals_without_places_are_read(tmp_path: Path) -> None:
-    """As before: their mini-batches with failed rows run as a whole."""
-    job = Job(tmp_path / "job", table(32), output=tmp_path / "job" / "rows.csv")
-    job.run({3})
-    journal = JobFolder(job.folder / "job").journal(1)
-    bodies = [body for _, body in lines(journal)]
-    with journal.open("wb") as file:
-        for body in bodies:
-            record = json.loads(body)
-            if record[0] == "failed rows":
-                record = [*record[:4], [one[:9] for one in record[4]], record[5]]
-            written = json.dumps(record).encode()
-            file.write(b"%08x %b\n" % (zlib.crc32(written), written))
-    result = job.again()
-    assert result.items == (32, 32, 0)
-    assert job.called == {*range(16)}
 
 
 @pytest.mark.long

@@ -22,9 +22,9 @@ from hypothesis import assume, given
 from daskprs._agent.foreign import values
 from daskprs._agent.foreign.values import CannotTravel, build, dumped, loaded
 from daskprs._arrow.exact_frames import labelled_table
-from daskprs._output.rows.format_result import format_result
 from daskprs._output.spec import OutputSpec
 from daskprs.errors import ReturnTypeError
+from tests.support.formatted import format_result
 from tests.support.frames_of_all_kinds import frames
 from tests.support.versions import IS_PANDAS_2
 

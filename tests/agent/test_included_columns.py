@@ -18,11 +18,11 @@ from daskprs._agent.child.included_columns import taken_columns
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._inputs.source.included import PATH_ASIDE, ROW, Included
 from daskprs._output.rows.blocks import frames_of
-from daskprs._output.rows.format_result import format_result
 from daskprs._output.rows.typed_rows import decode
 from daskprs._output.spec import OutputSpec
 from daskprs._system.seal import Seal
 from daskprs.errors import ReturnTypeError
+from tests.support.formatted import format_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable

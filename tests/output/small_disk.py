@@ -22,11 +22,11 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._job.status import state_of
 from daskprs._output.journal.history import History
 from daskprs._output.read_rows import read_rows
-from daskprs._output.rows.format_result import format_result
 from daskprs._output.spec import SpoolSpec
 from daskprs._output.spool import AgentSpool, UnwritableError
 from daskprs.errors import JobFolderError, OutputError
 from tests.support.datasets import PARQUET
+from tests.support.formatted import format_result
 from tests.support.store_driver import BOTH, TEXT, Driver, driving
 
 N = 40

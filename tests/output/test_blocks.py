@@ -9,11 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from daskprs._output.rows.format_result import format_result
 from daskprs._output.rows.part_formats import check_writable
 from daskprs._output.rows.result_tables import table_of
 from daskprs._output.spec import OutputSpec
 from daskprs.errors import ReturnTypeError
+from tests.support.formatted import format_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 import tests.support.polars_threads  # noqa: F401
 from daskprs._output.read_rows import one_frame
-from daskprs._output.rows.format_result import format_result, of_arrays
+from daskprs._output.rows.format_result import of_arrays
 from daskprs._output.rows.result_tables import as_rows, tables_of
 from daskprs._output.rows.typed_rows import UNKNOWN, decode
 from daskprs._output.spec import OutputSpec, SpoolSpec
 from daskprs._output.spool import WRITE_BYTES, AgentSpool
 from daskprs._system.seal import NO_KEY, Seal
 from daskprs.errors import ReturnTypeError
+from tests.support.formatted import format_result
 from tests.support.frames_of_all_kinds import TEXTS, frames
 
 if TYPE_CHECKING:

@@ -33,13 +33,13 @@ from daskprs._folders.row_labels import (
 from daskprs._folders.rows_seal import labels_key, labels_seal
 from daskprs._output.journal.history import FailedRowsOf
 from daskprs._output.read_rows import RowMatcher, read_rows
-from daskprs._output.rows.format_result import format_result
 from daskprs._output.rows.typed_rows import TypedPiece, decode, row_numbers
 from daskprs._system.private_folder import DEFAULT_ACL
 from daskprs._system.seal import Seal, SealKey
 from daskprs.errors import JobChanged, JobFolderError, JournalError
 from tests.support.canary import Canary
 from tests.support.cases import mostly_long
+from tests.support.formatted import format_result
 from tests.support.store_driver import KEY, TYPED
 from tests.support.versions import IS_PANDAS_2, TEXT, of_pandas_3
 
@@ -604,7 +604,7 @@ WITHOUT = {
 def test_rows_that_have_failed_hide_no_label(case: str) -> None:
     """What a search has taken out, or the script has named, is known; what a filter kept is not."""
     failed, numbers, has_index, expected = WITHOUT[case]
-    matcher = RowMatcher(np.array([0, 4]), {0: FailedRowsOf.of(failed, "", 1, 0)})
+    matcher = RowMatcher(np.array([0, 4]), {0: FailedRowsOf.of(failed, "", 1, 0, 0)})
     index = np.array(numbers) if has_index else "no index"
     matcher.add(0, TypedPiece("frame", frame(*numbers), index))
     places = matcher.finish()

@@ -18,9 +18,9 @@ from daskprs._agent.child.outbox import Outbox
 from daskprs._core.outcomes import Outcome, Status
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.read_rows import read_rows
-from daskprs._output.rows.format_result import format_result
 from daskprs._output.spec import SpoolSpec
 from daskprs._output.spool import WRITE_BYTES, AgentSpool, SpoolFile, UnwritableError
+from tests.support.formatted import format_result
 from tests.support.store_driver import BOTH, TEXT, driving, frame_of, serial
 
 N = 20

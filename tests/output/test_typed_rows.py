@@ -24,7 +24,6 @@ from pandas.testing import assert_frame_equal
 
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.read_rows import one_frame, read_rows
-from daskprs._output.rows.format_result import format_result
 from daskprs._output.rows.own_classes import classes_come_from, name_class_of_program, row_pickle
 from daskprs._output.rows.result_tables import column_of
 from daskprs._output.rows.typed_rows import decode
@@ -32,6 +31,7 @@ from daskprs._system.seal import NO_KEY, Seal, SealKey
 from daskprs.errors import JournalError, ReturnTypeError
 from tests.support.arrow_of_all_kinds import tables
 from tests.support.canary import Canary
+from tests.support.formatted import format_result
 from tests.support.frames_of_all_kinds import frames
 from tests.support.store_driver import BOTH, KEY, TYPED, driving
 from tests.support.versions import IS_PANDAS_2

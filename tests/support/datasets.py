@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from daskprs._output.dataset.part_attempt import PartAttempt, write_aside
 from daskprs._output.dataset.part_file import PartPlan, RowsFile, Sources
-from daskprs._output.rows.format_result import format_result
 from daskprs._output.rows.row_schema import RowSchema
 from daskprs._output.spec import OutputSpec
+from tests.support.formatted import format_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,11 +15,11 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import locked
 from daskprs._folders.rows_seal import make_salt, rows_key
 from daskprs._output.journal.recovery import Resumption
-from daskprs._output.rows.format_result import FormattedRows, format_result
 from daskprs._output.spec import OutputSpec, SpoolSpec
 from daskprs._output.spool import AgentSpool, UnwritableError
 from daskprs._output.store import ResultStore
 from daskprs._system.seal import SealKey
+from tests.support.formatted import format_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs._output.publish.open_uploads import OpenUploads
+    from daskprs._output.rows.format_result import FormattedRows
 
 TEXT = OutputSpec(text=True, typed=False)
 KEY = SealKey(b"of these tests")

@@ -126,7 +126,7 @@ class FailedRowsOf(NamedTuple):
 
     @classmethod
     def of(
-        cls, failed: list[FailedItems], identity: str, epoch: int, index: int, returned: int = 0
+        cls, failed: list[FailedItems], identity: str, epoch: int, index: int, returned: int
     ) -> Self:
         """Return the failed items of a commit."""
         count = sum(one.stop - one.start for one in failed)
@@ -338,9 +338,9 @@ class History:
                 self._commit(commits._replace(header=headers), epoch)
             case ["given up", str(identity), int(index), _, {"items": int(items)}]:
                 self.given_up[index] = GivenUp(identity, items, epoch=epoch)
-            case ["failed rows", str(identity), int(index), _, list(items), str(_), *more]:
+            case ["failed rows", str(identity), int(index), _, list(items), str(_), int(returned)]:
                 failed = [FailedItems(*one) for one in items]
-                self._announced[index] = FailedRowsOf.of(failed, identity, epoch, index, *more)
+                self._announced[index] = FailedRowsOf.of(failed, identity, epoch, index, returned)
             case ["complete", int(committed), int(given_up)]:
                 self._complete.add(epoch)
                 self.settled = committed, given_up

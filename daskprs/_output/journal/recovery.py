@@ -254,8 +254,7 @@ def _obstacle(spec: OutputSpec, resumption: Resumption, published: Publication |
 def _whole_again(count: int, why: str) -> str:
     """Return a sentence on mini-batches that run again as a whole; empty without any."""
     why = why or (
-        "the place of the rows in the output is not known. The script has named them itself, or an "
-        "earlier version of daskprs has found them"
+        "the place of the rows in the output is not known, since the script has named them itself"
     )
     noun = "mini-batch with failed rows runs" if count == 1 else "mini-batches with failed rows run"
     return f"{count} {noun} again as a whole: {why}." if count else ""

@@ -57,24 +57,11 @@ class FormattedRows(NamedTuple):
     """Bytes of the text rows, then of the typed ones; empty if they are in a spool."""
 
 
-def format_result(
-    result: Any, spec: OutputSpec, spool: AgentSpool | None = None, mini_batch: int = 0
-) -> FormattedRows:
-    """Format what `run` returned for a mini-batch: into the spool, or into bytes without one.
-
-    Raise `ReturnTypeError` for a value that cannot be rows (a retry would not help), and
-    `UnwritableError` when rows cannot be put into the spool. Errors of a generator pass through.
-    """
-    with RowWriter(spec, spool, mini_batch) as writer:
-        writer.take(result)
-        return writer.finish()
-
-
 class RowWriter:
     """Writes what calls of `run` returned for one mini-batch in each of the wanted forms.
 
-    As a context it drops the rows if anything is raised: a generator may raise anything. The
-    parameters are those of `format_result`, which raises the same errors.
+    The rows go into the spool, or into bytes without one. As a context it drops the rows if
+    anything is raised: a generator may raise anything.
     """
 
     def __init__(
@@ -102,7 +89,11 @@ class RowWriter:
             self.discard()
 
     def take(self, result: Any, first_row: int = 0) -> None:
-        """Write a result; its rows are numbered from `first_row` on in the mini-batch."""
+        """Write a result; its rows are numbered from `first_row` on in the mini-batch.
+
+        Raise `ReturnTypeError` for a value that cannot be rows (a retry would not help), and
+        `UnwritableError` when rows cannot be put into the spool.
+        """
         if self._typed is not None:
             self._typed.begin_at(first_row)
         match result:

@@ -160,9 +160,9 @@ def _in_file(
 def _named(published: Publication, given: str) -> str:
     """Return the name of a file in a data set, given by that, by its path or by its last part."""
     names = [file.name for part in published.parts or () for file in part.files]
-    path = Path(given).resolve()
-    if path.is_relative_to(published.target):
-        given = path.relative_to(published.target).as_posix()
+    path, target = Path(given).resolve(), published.target.resolve()
+    if path.is_relative_to(target):
+        given = path.relative_to(target).as_posix()
     found = [one for one in names if one == given or one.endswith(f"/{given}")]
     found = [given] if given in found else found
     if len(found) == 1:
@@ -177,7 +177,7 @@ def _named(published: Publication, given: str) -> str:
 def _refuse_other_file(published: Publication, file: str | None) -> None:
     """Refuse a file that is not the output, which is one file."""
     target = published.target
-    if file is not None and Path(file).resolve() != target and file != target.name:
+    if file is not None and Path(file).resolve() != target.resolve() and file != target.name:
         raise OptionError(Option("file", file), f": the output of the job is one file, {target}.")
 
 

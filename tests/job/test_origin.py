@@ -122,6 +122,17 @@ def test_a_row_of_a_file_of_a_data_set(work: Path) -> None:
     assert part.name in refused.stderr
 
 
+@pytest.mark.parametrize("output", ["link/scored.csv", "link/scored"])
+def test_a_file_is_known_by_a_path_through_a_link(output: str, work: Path) -> None:
+    """And by the path to which the link leads."""
+    (work / "disk").mkdir()
+    (work / "link").symlink_to("disk")
+    daskprs.parallel_run("in/*.csv", "score.py", output=output, **OPTIONS)
+    file = next(Path(output).glob("*.parquet"), Path(output))
+    for given in (file, file.resolve()):
+        assert origin(JobFolder("job"), 0, str(given)).mini_batch == 0
+
+
 def test_a_row_of_a_file_below_a_folder_of_values(work: Path) -> None:
     """The files have shared out the rows of a mini-batch, so that the number in it is unknown."""
     daskprs.parallel_run(

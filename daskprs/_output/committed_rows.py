@@ -7,6 +7,7 @@ that sees the job folder can read.
 from __future__ import annotations
 
 import zlib
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,7 +74,7 @@ class CommittedRows:
         if count > first:
             self._next = int(numbers[count - 1]) + 1
         if history.forms.get("typed"):
-            return self._frames(rows)
+            return frame_of_each(pieces_of_each(self._folder, history.commits, rows))
         if history.forms.get("format"):
             msg = (
                 "iter_batches: the rows of this job are a data set, whose files are there when the "
@@ -82,7 +83,7 @@ class CommittedRows:
             )
             raise OptionError(msg)
         if history.forms.get("text"):
-            return self._texts(rows)
+            return starmap(self._text, history.commits.regions(rows, "text"))
         msg = (
             "iter_batches: this job keeps no rows. Call it without "
             f"{Option('output_action', 'summary_only')}."
@@ -97,13 +98,6 @@ class CommittedRows:
         settled = np.setdiff1d(settled, [*history.run_again])
         whole = int(np.argmin(np.append(settled == np.arange(len(settled)), False)))
         return int(np.searchsorted(numbers, whole))
-
-    def _frames(self, rows: Numbers) -> Iterator[pd.DataFrame]:
-        return frame_of_each(pieces_of_each(self._folder, self._history.commits, rows))
-
-    def _texts(self, rows: Numbers) -> Iterator[str]:
-        for region in self._history.commits.regions(rows, "text"):
-            yield self._text(*region)
 
     def _text(self, row: int, index: int, spool: int, region: Region) -> str:
         """Return the rows of a mini-batch from the spool, or from the file that was made of it."""

@@ -105,11 +105,6 @@ class PublishedRows:
         if _file_state(self._published.identity) != self._identity:
             raise JobFolderError(_gone(self.folder, self._published.target))
 
-    def _read(self, group: PublishedGroup, columns: list[str]) -> pa.Table:
-        """Return columns of a row group, unless its file is gone or another one by now."""
-        with self._unchanged(group.path):
-            return read_group(self._format, group.path, group.number, columns)
-
     @contextmanager
     def _unchanged(self, path: Path) -> Iterator[None]:
         """Say what has become of the data set if a file of it is gone, or has other rows by now."""
@@ -138,7 +133,8 @@ class PublishedRows:
         for number, group in enumerate(self._groups[first:stop], first):
             values = _values_in(group.folder, self.schema)
             in_file = [name for name in names if name not in values]
-            table = self._read(group, in_file)
+            with self._unchanged(group.path):
+                table = read_group(self._format, group.path, group.number, in_file)
             for name in values.keys() & set(names):
                 table = table.append_column(name, pa.repeat(values[name], table.num_rows))
             arrays = [cast_exactly(table.column(one.name), one.type) for one in schema]
@@ -179,21 +175,14 @@ class PublishedRows:
     @cached_property
     def _groups(self) -> list[PublishedGroup]:
         """All row groups; the ends of the files are read for them."""
-        files = [
-            (self._published.target / file.name, file.name.rpartition("/")[0])
-            for part in self._published.parts or ()
-            for file in part.files
-            if file.rows
-        ]
-        return [
-            PublishedGroup(path, number, folder)
-            for path, folder in files
-            for number in range(self._groups_in(path))
-        ]
-
-    def _groups_in(self, path: Path) -> int:
-        with self._unchanged(path):
-            return groups_in(self._format, path)
+        groups: list[PublishedGroup] = []
+        for file in (file for part in self._published.parts or () for file in part.files):
+            if file.rows:
+                path, folder = self._published.target / file.name, file.name.rpartition("/")[0]
+                with self._unchanged(path):
+                    count = groups_in(self._format, path)
+                groups += [PublishedGroup(path, number, folder) for number in range(count)]
+        return groups
 
 
 def _gone(folder: JobFolder, target: Path | None) -> str:

@@ -128,11 +128,6 @@ def _reducers() -> dict[Any, Any]:
     return table
 
 
-def row_pickle(value: Any) -> bytes:
-    """Return the pickle of a value on its own."""
-    return _pickle(value, checks=True)
-
-
 def readers_or_new(place: Definition, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Return, in a reader, its own definition, or a new one that `fill_new` is to complete."""
     found = _readers(place)
@@ -151,7 +146,8 @@ def _makes_anew(reduced: Any) -> bool:
     return isinstance(reduced, tuple) and len(reduced) == _PARTS_OF_DEFINITION
 
 
-def _pickle(value: Any, *, checks: bool) -> bytes:
+def row_pickle(value: Any, *, checks: bool = True) -> bytes:
+    """Return the pickle of a value on its own."""
     file = io.BytesIO()
     RowPickler(file, checks=checks).dump(value)
     return file.getvalue()
@@ -198,7 +194,7 @@ def _check(value: Any) -> None:
         "output_dir, without output and keep_rows."
     )
     try:
-        body = _pickle(value, checks=False)
+        body = row_pickle(value, checks=False)
     except Exception as error:  # what a class refers to may raise anything when it is pickled
         msg = (
             f"{where}, whose definition cannot be sent to the reader: {type(error).__name__}: "
@@ -232,7 +228,6 @@ def _place(value: Any) -> Definition | None:
 
 def _readers(place: Definition) -> Any:
     """Return what this process has loaded in a place; None: nothing, or something else."""
-    place = Definition(*place)
     found = _loaded(place)
     if found is None or not place.digest:
         return None

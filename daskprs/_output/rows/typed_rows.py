@@ -245,7 +245,7 @@ class TypedRows:
         self._head(_ARROW, (kind, _written(numbers)))
         rows = max(1, CELLS_IN_A_BATCH // max(1, table.num_columns))
         # Only Arrow's own stream writer puts the dictionaries in front of the batches.
-        if has_dictionary(table.schema):
+        if any(map(_has_dictionary, table.schema.types)):
             with pa.ipc.new_stream(self._buffer, table.schema) as stream:
                 stream.write_table(table, max_chunksize=rows)
             return
@@ -407,12 +407,8 @@ def _arrow_of(array: np.ndarray[Any, Any]) -> pa.Array | None:
     return values if empty.dtype == array.dtype else None
 
 
-def has_dictionary(schema: pa.Schema) -> bool:
-    """Say whether a schema has values that are written apart from their rows."""
-    return any(map(_has_dictionary, schema.types))
-
-
 def _has_dictionary(type_: pa.DataType) -> bool:
+    """Say whether a type has values that are written apart from their rows."""
     inner = (type_.field(place).type for place in range(type_.num_fields))
     if isinstance(type_, pa.BaseExtensionType):
         return _has_dictionary(type_.storage_type)

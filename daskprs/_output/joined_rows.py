@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from daskprs._output.spec import OutputSpec
     from daskprs._output.spool import SpoolFolder, Spools
 
-    Put = Callable[[Any], object]
-
 WHOLE_BYTES = 64 << 20
 """Bytes of the rows of a data set that are held at once."""
 TEXT, TYPED, ROWS = range(3)
@@ -84,7 +82,8 @@ def joined(
             old = _place(earlier, row, form)
             with spool.written() as (sink, written):
                 readers = BytesInOrder(*old, index), BytesInOrder(*new, index)
-                _join(*readers, gaps, edges, number, sink.write)
+                for piece in _in_order(*readers, gaps, edges, number):
+                    sink.write(piece)
             region = written[0]
         made.append(Regions(*([value] for value in region)))
     header = commits.header
@@ -138,51 +137,44 @@ def _of_tables(
         old = tables(*_place(earlier, row, "text"))
     with spool.written() as (sink, written):
         rows = ArrowRows(earlier.spec, sink)
-        whole = _Whole(rows.block)
-        _join(TablesInOrder(old), TablesInOrder(tables(*new)), gaps, edges, ROWS, whole.add)
-        whole.flush()
+        readers = TablesInOrder(old), TablesInOrder(tables(*new))
+        for table in _whole(_in_order(*readers, gaps, edges, ROWS)):
+            rows.block(table)
         rows.flush()
     return written[0]
 
 
-class _Whole:
-    """Puts tables of one schema together, as `run` would have returned them, up to a size."""
+def _whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables of one schema as one, as `run` would have returned them, up to a size."""
+    import pyarrow as pa
 
-    def __init__(self, put: Put) -> None:
-        self._put = put
-        self._tables: list[pa.Table] = []
-
-    def add(self, table: pa.Table) -> None:
-        """Take the next rows."""
-        is_more = bool(self._tables) and table.schema.equals(self._tables[0].schema)
-        if not is_more or sum(map(size_bytes, self._tables)) >= WHOLE_BYTES:
-            self.flush()
-        self._tables.append(table)
-
-    def flush(self) -> None:
-        """Put the rows so far."""
-        import pyarrow as pa
-
-        if self._tables:
-            self._put(pa.concat_tables(self._tables).combine_chunks())
-            self._tables = []
+    some: list[pa.Table] = []
+    for table in tables:
+        is_more = bool(some) and table.schema.equals(some[0].schema)
+        if some and (not is_more or sum(map(size_bytes, some)) >= WHOLE_BYTES):
+            yield pa.concat_tables(some).combine_chunks()
+            some = []
+        some.append(table)
+    if some:
+        yield pa.concat_tables(some).combine_chunks()
 
 
-def _join(
+def _in_order(
     old: BytesInOrder | TablesInOrder,
     new: BytesInOrder | TablesInOrder,
     gaps: Sequence[Gap],
     edges: Sequence[Place],
     number: int,
-    put: Put,
-) -> None:
-    """Give `put` the old rows, with new ones in their gaps."""
+) -> Iterator[Any]:
+    """Yield the old rows, with new ones in their gaps; read either to its end."""
     for gap, edge in zip(gaps, edges, strict=True):
-        old.copy(gap.before[number], put)
-        old.copy(gap.after[number], _drop)
-        new.copy(edge[number], put)
-    old.copy(None, put)
-    new.copy(None, _drop)
+        yield from old.until(gap.before[number])
+        for _ in old.until(gap.after[number]):
+            pass
+        yield from new.until(edge[number])
+    yield from old.until(None)
+    for _ in new.until(None):
+        pass
 
 
 class BytesInOrder:
@@ -194,17 +186,17 @@ class BytesInOrder:
         self._index = index
         self._at = self._checksum = 0
 
-    def copy(self, until: int | None, put: Put) -> None:
-        """Give `put` the bytes before a place, or before the end."""
-        stop = self._region.length if until is None else until
+    def until(self, place: int | None) -> Iterator[bytes]:
+        """Yield the next bytes before a place, or before the end."""
+        stop = self._region.length if place is None else place
         if self._at < stop:
             with open_regular(self._path) as file:
                 file.seek(self._region.offset + self._at)
                 while piece := file.read(min(COPY_BYTES, stop - self._at)):
-                    put(piece)
                     self._checksum = zlib.crc32(piece, self._checksum)
                     self._at += len(piece)
-        is_whole = until is not None or self._checksum == self._region.checksum
+                    yield piece
+        is_whole = place is not None or self._checksum == self._region.checksum
         if self._at != stop or not is_whole:
             raise damaged(self._index)
 
@@ -217,19 +209,19 @@ class TablesInOrder:
         self._rest: pa.Table | None = None
         self._at = 0
 
-    def copy(self, until: int | None, put: Put) -> None:
-        """Give `put` the rows before a place, or before the end, as tables."""
-        while until is None or self._at < until:
+    def until(self, place: int | None) -> Iterator[pa.Table]:
+        """Yield the next rows before a place, or before the end, as tables."""
+        while place is None or self._at < place:
             table, self._rest = self._rest, None
             if table is None:
                 table = next(self._tables, None)
             if table is None:
                 return
-            if until is not None and self._at + table.num_rows > until:
-                count = until - self._at
+            if place is not None and self._at + table.num_rows > place:
+                count = place - self._at
                 table, self._rest = table.slice(0, count), table.slice(count)
-            put(table)
             self._at += table.num_rows
+            yield table
 
 
 def _moved(failed: FailedRows, gaps: Sequence[Gap]) -> FailedRows:
@@ -273,7 +265,3 @@ def _fit(edges: Sequence[Place], gaps: Sequence[Gap]) -> bool:
     return len(edges) == len(gaps) and all(
         list(numbers) == sorted(numbers) for numbers in zip(*edges, strict=True)
     )
-
-
-def _drop(_: object) -> None:
-    pass

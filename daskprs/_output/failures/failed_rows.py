@@ -114,9 +114,9 @@ class FailedRowsLog:
                 yield REPLACES, *replaced.made, mini_batch.index
             if failed is None:
                 continue
-            count = sum(one.stop - one.start for one in failed.items)
             first = mini_batch.row_lower_bound
-            self._known[mini_batch.index] = (self._epoch, mini_batch.index), count, first
+            made = self._epoch, mini_batch.index
+            self._known[mini_batch.index] = made, failed.count, first
             written = base64.b64encode(failed.rows).decode()
             yield (
                 ITEMS,

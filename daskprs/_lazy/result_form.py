@@ -16,8 +16,8 @@ from pandas.api.types import union_categoricals
 from daskprs._arrow.exact_casts import MISFITS
 from daskprs._inputs.source.given_types import converted
 from daskprs._options.rules import check_one_of
-from daskprs._output.read_rows import one_frame
 from daskprs._output.rows.given_schema import schema_of
+from daskprs._output.rows.result_tables import one_frame
 from daskprs._output.rows.typed_rows import KeptTable
 from daskprs.errors import Option, OptionError, ReturnTypeError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,16 +15,10 @@ from daskprs._folders.row_labels import RowLabels
 from daskprs._folders.rows_seal import labels_seal, rows_seal
 from daskprs._output.journal.history import History
 from daskprs._output.rows.given_schema import schema_of
-from daskprs._output.rows.result_tables import column_of
-from daskprs._output.rows.typed_rows import (
-    NAMED,
-    NO_INDEX,
-    KeptTable,
-    decode,
-    joined_frames,
-)
+from daskprs._output.rows.result_tables import one_frame
+from daskprs._output.rows.typed_rows import NAMED, NO_INDEX, decode
 from daskprs._output.spool import OpenFiles, holds
-from daskprs.errors import JournalError, Option, ReturnTypeError
+from daskprs.errors import JournalError, Option
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -108,29 +102,6 @@ def _warn_of_numbers(why: str, next_step: str, stacklevel: int) -> None:
     warnings.warn(msg, stacklevel=stacklevel)
 
 
-def one_frame(pieces: Iterable[tuple[int, TypedPiece]]) -> pd.DataFrame | None:
-    """Return pieces, each with the number of its mini-batch, as one frame; None without pieces.
-
-    Raise `ReturnTypeError` when some are frames and others are not.
-    """
-    frames: list[pd.DataFrame | KeptTable] = []
-    values: list[Any] = []
-    for index, piece in pieces:
-        if piece.kind == "frame":
-            frames.append(piece.value)
-        else:
-            values.extend(piece.value)
-        if frames and values:
-            msg = (
-                "to_pandas: run() returned frames for some mini-batches and lists or arrays for "
-                f"others (mini-batch {index} is the first that differs): they make no one frame."
-            )
-            raise ReturnTypeError(msg)
-    if values:
-        return column_of(values)
-    return _together(frames) if frames else None
-
-
 def frame_of_each(
     mini_batches: Iterable[tuple[int, Iterator[TypedPiece]]],
 ) -> Iterator[pd.DataFrame]:
@@ -139,34 +110,6 @@ def frame_of_each(
         frame = one_frame((index, piece) for piece in pieces)
         if frame is not None and len(frame):
             yield frame
-
-
-def _together(frames: list[pd.DataFrame | KeptTable]) -> pd.DataFrame:
-    """Concatenate frames.
-
-    Frames without rows are left out, since their guessed types would disturb those of the others.
-    If all frames are without rows, the first one gives the columns.
-    """
-    filled = [frame for frame in frames if len(frame)] or frames[:1]
-    joined = list(joined_frames(_with_types(filled)))
-    return joined[0] if len(joined) == 1 else pd.concat(joined, ignore_index=True)
-
-
-def _with_types(frames: list[pd.DataFrame | KeptTable]) -> list[pd.DataFrame | KeptTable]:
-    """Return frames whose columns of no type but null have the types, and labels, of the others.
-
-    Rows of nulls of a mini-batch in which no row has succeeded have only names.
-    """
-    untyped = {
-        at: one for at, one in enumerate(frames) if isinstance(one, KeptTable) and one.untyped
-    }
-    typed = next((one for at, one in enumerate(frames) if at not in untyped), None)
-    if not untyped or typed is None:
-        return frames
-    if isinstance(typed, KeptTable):
-        typed = next(KeptTable(typed.table.slice(0, 1), typed.of_frame).frames())
-    empty = typed.iloc[:0]
-    return [untyped[at].like(empty) if at in untyped else one for at, one in enumerate(frames)]
 
 
 def pieces_of(

@@ -31,7 +31,6 @@ BELOW = {
     "daskprs._job.job_input",
     "daskprs._job.publisher",
     "daskprs._agent.supervision.zygote_main",
-    "daskprs._agent.child.coroutines",
 }
 """Where the steps of the driver and an agent's loop begin, which the page says beforehand."""
 SCRIPT = """\

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daskprs._agent.child.attempt_run import CallTimeout
 from daskprs._agent.child.call_lines import CallPrints
-from daskprs._agent.child.coroutines import CallTimeout, Coroutines
+from daskprs._agent.child.coroutines import Coroutines
 from daskprs._agent.protocol import shared_page
 from daskprs._agent.protocol.messages import Outcomes
 from daskprs._agent.protocol.shared_page import Phase

@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from daskprs._agent.child.coroutines import completed
 from daskprs._agent.child.null_rows import NullRows
 from daskprs._agent.child.pieces_run import PiecesRun
+from daskprs._agent.child.script_calls import completed
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.pieces import Pieces
 from daskprs._output.rows.format_result import RowWriter

@@ -17,6 +17,7 @@ import pytest
 from daskprs._agent.protocol.messages import ProcessSpec
 from daskprs._agent.supervision import agent_process
 from daskprs._agent.supervision.zygote import Zygote
+from daskprs._agent.supervision.zygote_main import IMPORTED_ONCE
 from daskprs.errors import AgentError
 from tests.support.polling import poll_for
 
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.cold
+
+
+OF_FEW = [
+    *("asyncio", "bdb", "difflib", "email", "importlib.resources", "pyarrow.fs", "pyarrow.parquet"),
+    *("ssl", "daskprs._agent.child.foreign_script", "daskprs._agent.foreign.main"),
+    *("daskprs._core.rate_limit", "daskprs._folders", "daskprs._inputs.costs"),
+    *("daskprs._inputs.files", "daskprs._output.journal", "daskprs._output.read_rows"),
+]
+"""What few agents need: some take as long to import as all modules of an agent together."""
 
 
 def start(zygote: Zygote, folder: Path, number: int = 0) -> AgentProcess:
@@ -45,6 +55,17 @@ def start(zygote: Zygote, folder: Path, number: int = 0) -> AgentProcess:
             environment={"OWN": name},
         )
     )
+
+
+def test_a_zygote_imports_nothing_that_few_agents_need() -> None:
+    """It does so at the start of each job. NumPy, pandas and pyarrow import what they want."""
+    packages = [name for name in IMPORTED_ONCE if not name.startswith("daskprs")]
+    code = (
+        f"import sys, {', '.join(packages)}; before = {{*sys.modules}}; "
+        f"import {', '.join(IMPORTED_ONCE)}; print(*{{*{OF_FEW}}} & {{*sys.modules}} - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def gone(pid: int) -> bool:

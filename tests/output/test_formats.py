@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.support.polars_threads  # noqa: F401
-from daskprs._output.read_rows import one_frame
 from daskprs._output.rows.format_result import of_arrays
-from daskprs._output.rows.result_tables import as_rows, tables_of
+from daskprs._output.rows.result_tables import as_rows, one_frame, tables_of
 from daskprs._output.rows.typed_rows import UNKNOWN, decode
 from daskprs._output.spec import OutputSpec, SpoolSpec
 from daskprs._output.spool import WRITE_BYTES, AgentSpool

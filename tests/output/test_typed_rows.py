@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from daskprs._folders.job_folder import JobFolder
-from daskprs._output.read_rows import one_frame, read_rows
+from daskprs._output.read_rows import read_rows
 from daskprs._output.rows.own_classes import classes_come_from, name_class_of_program, row_pickle
-from daskprs._output.rows.result_tables import column_of
+from daskprs._output.rows.result_tables import column_of, one_frame
 from daskprs._output.rows.typed_rows import decode
 from daskprs._system.seal import NO_KEY, Seal, SealKey
 from daskprs.errors import JournalError, ReturnTypeError

@@ -13,9 +13,9 @@ import pyarrow as pa
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from daskprs._agent.child.attempt_run import AttemptRun
-from daskprs._agent.child.coroutines import completed
 from daskprs._agent.child.null_rows import NullRows
 from daskprs._agent.child.pieces_run import PiecesRun, with_failed_rows
+from daskprs._agent.child.script_calls import completed
 from daskprs._agent.protocol.shared_page import Phase
 from daskprs._core.outcomes import Failure, Status
 from daskprs._output.rows.format_result import RowWriter

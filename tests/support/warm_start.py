@@ -390,8 +390,7 @@ def serve(control_fd: int, kind: str) -> tuple[str, ...]:
         order, fds = _awaited(control)
         _take_on(order, fds)
         if order.kind == "zygote":
-            for name in set(sys.modules) - of_zygotes:
-                del sys.modules[name]
+            _forget(set(sys.modules) - of_zygotes)
             return order.words
         # A program gets a template for what it will start itself.
         ours, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -414,6 +413,17 @@ def serve(control_fd: int, kind: str) -> tuple[str, ...]:
     words = order.words[1:] if order.words[0] == "-P" else order.words
     sys.argv = list(words if words[0][0] != "-" else words[:1] + words[2:])
     return words
+
+
+def _forget(modules: set[str]) -> None:
+    """Forget modules but for those of Python.
+
+    `_asyncio` is loaded once, and keeps the exceptions of the first `asyncio`: they are not those
+    of a second one.
+    """
+    for name in modules:
+        if name.partition(".")[0] not in sys.stdlib_module_names:
+            del sys.modules[name]
 
 
 def code_and_names(words: tuple[str, ...]) -> tuple[types.CodeType, dict[str, Any]]:

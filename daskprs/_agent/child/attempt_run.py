@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from daskprs._output.rows.format_result import FormattedRows
 
 
+class CallTimeout(TimeoutError):  # noqa: N818 - what it is
+    """A call has exceeded its timeout, and was canceled."""
+
+
+# As what it is in tracebacks, and so in logs: there it has the same name as in all reports.
+CallTimeout.__module__, CallTimeout.__qualname__ = "builtins", TimeoutError.__qualname__
+
+
 class RunClock:
     """Adds up the seconds that the script takes for a mini-batch, without our own work.
 

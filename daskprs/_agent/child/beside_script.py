@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import ScriptSpec
 
 OF_IMPORT = {"AttributeError", "ImportError"}
-OF_MODULE = re.compile(r"(?:module|cannot import name '[^']*' from|named) '([\w.]+)'")
+OF_MODULE = r"(?:module|cannot import name '[^']*' from|named) '([\w.]+)'"
 """The module of which an error says that it lacks a name or a module."""
-QUOTED = re.compile("'([^']+)'|\"([^\"]+)\"")
+QUOTED = "'([^']+)'|\"([^\"]+)\""
 
 
 def hint_at_script(error: BaseException, script: ScriptSpec) -> str:
@@ -52,7 +52,7 @@ def hint_at_name(error: BaseException, script: ScriptSpec) -> str:
         return ""
     root = Path(script.source_directory)
     for classes, _, message in links_of(error):
-        found = OF_MODULE.search(message) if OF_IMPORT & {*classes.split()} else None
+        found = re.search(OF_MODULE, message) if OF_IMPORT & {*classes.split()} else None
         name = found and found[1].partition(".")[0]
         if not name or name not in sys.modules:
             continue
@@ -71,7 +71,7 @@ def _missing(error: BaseException) -> Iterator[str]:
     """Yield the relative paths that an error and its causes do not find."""
     for classes, _, message in links_of(error):
         if FileNotFoundError.__name__ in classes.split():
-            names = ("".join(found) for found in QUOTED.findall(message))
+            names = ("".join(found) for found in re.findall(QUOTED, message))
             yield from (name for name in names if not Path(name).is_absolute())
 
 

@@ -34,7 +34,7 @@ class CallTasks(SeveralCalls):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.coroutines = Coroutines()
+        self.coroutines: Coroutines = Coroutines()
         self._blocking = NOTHING
         """The position of the call that was seen to block the loop."""
         self._told = set[str]()

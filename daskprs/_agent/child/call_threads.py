@@ -12,8 +12,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from daskprs._agent.child.attempt_run import RunClock
-from daskprs._agent.child.coroutines import completed
 from daskprs._agent.child.forks import end_fork_of
+from daskprs._agent.child.script_calls import completed
 from daskprs._agent.child.several_calls import SeveralCalls
 from daskprs._agent.protocol.shared_page import Phase
 

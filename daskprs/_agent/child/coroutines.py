@@ -13,17 +13,18 @@ import time
 import traceback
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from daskprs._agent.child.attempt_run import CallTimeout
+from daskprs._agent.child.failure import line_of
 from daskprs._agent.child.forks import call_in_forks, end_fork_of
 from daskprs._agent.protocol.shared_page import NOTHING, SOMEBODY
 from daskprs.errors import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
-T = TypeVar("T")
 BLOCKED_AFTER_S = 1.0
 """Seconds without a turn after which the loop is blocked."""
 LOOK_AGAIN_S = 0.05
@@ -31,14 +32,6 @@ LOOK_AGAIN_S = 0.05
 NOT_OF_SCRIPTS = ("/lib/python", OURS)
 """What is in the names of files that are not those of a script."""
 _position: ContextVar[int] = ContextVar("daskprs_position", default=SOMEBODY)
-
-
-class CallTimeout(TimeoutError):  # noqa: N818 - what it is
-    """A call has exceeded its timeout, and was canceled."""
-
-
-# As what it is in tracebacks, and so in logs: there it has the same name as in all reports.
-CallTimeout.__module__, CallTimeout.__qualname__ = "builtins", TimeoutError.__qualname__
 
 
 class Coroutines:
@@ -196,21 +189,5 @@ class Coroutines:
         return line_of(own[-1]) if own else ""
 
 
-def line_of(place: traceback.FrameSummary) -> str:
-    """Return a line of a script as an error shows it."""
-    return f'File "{place.filename}", line {place.lineno}, in {place.name}: {place.line}'
-
-
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
-
-
-def completed(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that waits for nothing."""
-    try:
-        coroutine.send(None)
-    except StopIteration as ended:
-        result: T = ended.value
-        return result
-    msg = "it waits"
-    raise AssertionError(msg)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bdb
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from daskprs._agent.protocol.messages import INLINE
 if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import JobSpec
 
-QUIT = bdb.BdbQuit.__qualname__
+QUIT = "BdbQuit"
 """The class of the error of a debugger whose user has left it, or that has no terminal."""
 Raised = Callable[[BaseException], None]
 """Is called with an exception of the script, in the process in which it was raised."""

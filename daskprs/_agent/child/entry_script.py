@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudpickle import cloudpickle
 
-from daskprs._agent.child.cost_call import COST, CostCall
 from daskprs._agent.child.import_cost import ImportCost, measured
 from daskprs._agent.child.package_folders import add_packages
 from daskprs._agent.child.wrapped_functions import name_in_main
@@ -23,8 +22,8 @@ from daskprs._agent.foreign.entry_script import (
     do_nothing,
     import_script,
 )
-from daskprs._agent.foreign.main import THREADS_GRACE_S, threads_left
 from daskprs._agent.foreign.run_call import RunCall, signature_of
+from daskprs._agent.foreign.script_process import threads_left
 from daskprs._agent.foreign.stand_ins import LateStandIns
 from daskprs._agent.protocol.messages import INLINE
 from daskprs._core.stages import POSTPROCESS, PREPROCESS, RUN
@@ -90,6 +89,8 @@ class ScriptFunctions:
         }
         calls[RUN] = RunCall(run, any_second=any_second)
         if cost:
+            from daskprs._agent.child.cost_call import COST, CostCall
+
             function = given.get(COST) or _function(script, cost, name)
             calls[RUN] = CostCall(function, any_second=any_second, name=cost)
         self._calls = {stage: calls[stage] for stage in IN_ORDER if stage in calls}
@@ -130,7 +131,7 @@ class ScriptFunctions:
 
     def threads_left(self) -> list[str]:
         """Return the names of the threads of the script that delay the exit."""
-        return threads_left(THREADS_GRACE_S)
+        return threads_left()
 
     def wait(self) -> None:
         """Return at once: Python itself waits for threads of the script in this process."""

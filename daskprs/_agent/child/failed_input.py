@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from daskprs._arrow.exact_casts import MISFITS
 from daskprs._arrow.mixed_tables import as_text, common_schema, in_schema, in_utf8
@@ -67,6 +66,8 @@ def _column(column: Any) -> pa.Array:
 
 def _for_parquet(table: pa.Table) -> pa.Table:
     """Return a table with text for columns of types that Parquet does not have."""
+    import pyarrow.parquet as pq  # takes 7 ms, and most processes have no failed items
+
     for number, field in enumerate(table.schema):
         column = table.column(number)
         try:

@@ -34,12 +34,12 @@ triggered``, ``cudaErrorAssert: device-side assert triggered``); CuPy's driver, 
 Numba print the driver's name (``CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was
 encountered``, jax-ml/jax#25002; ``CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure``,
 tensorflow/tensorflow#42608)."""
-_NAMED = re.compile(
+_NAMED = (
     rf"\bCUDA_ERROR_(?:{'|'.join(driver for driver, _, _ in FATAL)})\b"
     rf"|\bcudaError(?:{'|'.join(runtime for _, runtime, _ in FATAL)})\b"
 )
-_OF_DEVICE = re.compile(r"\b(?:CUDA|HIP)", re.IGNORECASE)
-_TEXT = re.compile("|".join(re.escape(text) for _, _, text in FATAL), re.IGNORECASE)
+_OF_DEVICE = r"\b(?:CUDA|HIP)"
+_TEXT = "|".join(re.escape(text) for _, _, text in FATAL)
 
 
 def is_fatal(error: BaseException) -> bool:
@@ -48,6 +48,6 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def _is_fatal(text: str) -> bool:
-    if _NAMED.search(text):
+    if re.search(_NAMED, text):
         return True
-    return _OF_DEVICE.search(text) is not None and _TEXT.search(text) is not None
+    return all(re.search(one, text, re.IGNORECASE) for one in (_OF_DEVICE, _TEXT))

@@ -14,15 +14,14 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import ScriptSpec
 
-FORKED = re.compile(
+FORKED = (
     r"Cannot re-initialize CUDA in forked subprocess"
     r"|\bCUDA_ERROR_NOT_INITIALIZED\b|\bcudaErrorInitializationError\b"
-    r"|\b(?:CUDA|cudaGetDeviceCount)\b.*\binitialization error",
-    re.IGNORECASE,
+    r"|\b(?:CUDA|cudaGetDeviceCount)\b.*\binitialization error"
 )
 """The words of PyTorch, of CUDA's driver and runtime in CuPy, Numba and JAX, and of PyTorch below
 its own check. The number of the error is 3."""
-USES = re.compile(
+USES = (
     r"\.cuda\(|\bdevice=[\"']cuda\b|\.to\(\s*[\"']cuda\b|\btorch\.cuda\.(?!is_available\b)\w"
     r"|\btorch\.device\(\s*[\"']cuda\b|\b(?:cupy|cp)\.\w+\(|\bcuda\.\w+\(|\bjax\.devices?\w*\("
 )
@@ -31,7 +30,10 @@ USES = re.compile(
 
 def hint_at_spawn(error: BaseException, script: ScriptSpec) -> str:
     """Return how to start processes that use CUDA, if a forked one could not; else nothing."""
-    if not any(FORKED.search(f"{names}: {message}") for names, _, message in links_of(error)):
+    if not any(
+        re.search(FORKED, f"{names}: {message}", re.IGNORECASE)
+        for names, _, message in links_of(error)
+    ):
         return ""
     before = _line_before(printed(error, ""), script)
     return (
@@ -48,7 +50,7 @@ def _line_before(traceback: str, script: ScriptSpec) -> str:
     for file, text in _texts(script):
         for number, line in enumerate(text.splitlines(), 1):
             words = line.strip()
-            if USES.search(words.partition("#")[0]) and words not in traceback:
+            if re.search(USES, words.partition("#")[0]) and words not in traceback:
                 return f"{file}, line {number} ({words})"
     return ""
 

@@ -18,13 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.child import call_lines
 from daskprs._agent.child.attempt_run import AttemptRun
-from daskprs._agent.child.call_tasks import CallTasks
-from daskprs._agent.child.call_threads import CallThreads
-from daskprs._agent.child.coroutines import Coroutines, completed
 from daskprs._agent.child.debugging import forget
 from daskprs._agent.child.entry_script import load_entry_script
 from daskprs._agent.child.failure import failure_of, may_pass
-from daskprs._agent.child.foreign_script import ForeignScript
 from daskprs._agent.child.forks import call_in_forks, end_fork_of
 from daskprs._agent.child.inbox import Inbox, Loader
 from daskprs._agent.child.lifetime import Lifetime
@@ -32,8 +28,7 @@ from daskprs._agent.child.outbox import MemoryReserve, Outbox
 from daskprs._agent.child.peak_memory import PeakMemory
 from daskprs._agent.child.pieces_run import with_failed_rows
 from daskprs._agent.child.print_marks import OWN, PrintMarks
-from daskprs._agent.child.script_calls import ScriptCalls
-from daskprs._agent.child.several_calls import OfAgent
+from daskprs._agent.child.script_calls import ScriptCalls, completed
 from daskprs._agent.protocol.answers import dumped
 from daskprs._agent.protocol.messages import (
     INLINE,
@@ -53,8 +48,6 @@ from daskprs._core.outcomes import (
     Status,
 )
 from daskprs._core.soundness import Soundness
-from daskprs._folders.job_folder import JobFolder
-from daskprs._inputs.files.file_versions import compare_with_times_seen
 from daskprs._inputs.source.source import PathsReader
 from daskprs._output.spool import AgentSpool
 from daskprs._system.file_lock import boot_id
@@ -66,8 +59,10 @@ if TYPE_CHECKING:
 
     from daskprs._agent.child.debugging import Raised
     from daskprs._agent.child.entry_script import ScriptFunctions
+    from daskprs._agent.child.foreign_script import ForeignScript
     from daskprs._agent.child.print_marks import Streams
-    from daskprs._agent.protocol.messages import JobSpec
+    from daskprs._agent.child.several_calls import SeveralCalls
+    from daskprs._agent.protocol.messages import JobSpec, ProcessSpec
     from daskprs._core.calls import Calls
 
 EXIT_ORDERLY = 0
@@ -150,7 +145,7 @@ class Agent:
         calls = start.job.calls
         # Before the script is imported, as the threads below.
         self._calls = None if calls is None else _several(calls, page, reserve, self._soundness)
-        self._coroutines = self._calls.coroutines if isinstance(self._calls, CallTasks) else None
+        self._coroutines = None if self._calls is None else self._calls.coroutines
         # Several calls cannot append to one spool at the same time.
         spool = start.process.spool if calls is None else None
         agent_spool = None if spool is None else AgentSpool(spool)
@@ -174,8 +169,7 @@ class Agent:
         if calls is not None:
             call_lines.install()
         self._print_marks = PrintMarks(page, start.process, streams)
-        load = load_entry_script if start.job.python is None else ForeignScript
-        self.entry: ScriptFunctions | ForeignScript = load(start.job, start.process)
+        self.entry = _loaded(start.job, start.process)
         _compare_times_here(start.job)
         self._loader.reader = reader = pickle.loads(start.job.reader)
         if not self._has_process:  # else its end closes the files, also under the loader's thread
@@ -207,6 +201,8 @@ class Agent:
         self._print_marks.move()  # beyond what import and init() have printed
         try:
             if self._calls is not None:
+                from daskprs._agent.child.several_calls import OfAgent
+
                 self._page.mark_printed(UNKNOWN, UNKNOWN)
                 self._calls.serve(
                     self._connection,
@@ -299,6 +295,8 @@ class Agent:
     def _in_loop(self, awaitable: Awaitable[Any]) -> Any:
         """Run a coroutine of the script to its end."""
         if self._coroutines is None:
+            from daskprs._agent.child.coroutines import Coroutines
+
             self._coroutines = Coroutines()
             if not self._has_process:  # else it ends with the process
                 self._at_end.callback(self._coroutines.close)
@@ -342,10 +340,27 @@ class Agent:
         return "" if self._lifetime.is_over() else None
 
 
-def _several(calls: Calls, *given: Any) -> CallTasks | CallThreads:
+# What few scripts need is imported here: all else would make the start of each job longer.
+
+
+def _several(calls: Calls, *given: Any) -> SeveralCalls:
     """Return what makes several calls of `run` at the same time."""
-    kind: type[CallTasks | CallThreads] = CallTasks if calls.is_async else CallThreads
-    return kind(calls.at_once, *given)
+    if calls.is_async:
+        from daskprs._agent.child.call_tasks import CallTasks
+
+        return CallTasks(calls.at_once, *given)
+    from daskprs._agent.child.call_threads import CallThreads
+
+    return CallThreads(calls.at_once, *given)
+
+
+def _loaded(job: JobSpec, process: ProcessSpec) -> ScriptFunctions | ForeignScript:
+    """Return the functions of the script, under the interpreter that it wants."""
+    if job.python is None:
+        return load_entry_script(job, process)
+    from daskprs._agent.child.foreign_script import ForeignScript
+
+    return ForeignScript(job, process)
 
 
 def delayed_by(names: list[str]) -> Failure | None:
@@ -364,6 +379,9 @@ def delayed_by(names: list[str]) -> Failure | None:
 def _compare_times_here(job: JobSpec) -> None:
     """Compare times of files with the first ones seen here, unless this is the driver's host."""
     if job.far or boot_id() != job.boot_id:
+        from daskprs._folders.job_folder import JobFolder
+        from daskprs._inputs.files.file_versions import compare_with_times_seen
+
         # Containers of one machine may share the folder, but each have their own replica.
         mounts = os.stat("/proc/self/ns/mnt").st_ino  # noqa: PTH116 - not a file
         here = f"{boot_id()}.{mounts}"

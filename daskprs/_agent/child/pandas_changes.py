@@ -46,14 +46,14 @@ OF_METHODS = {
     *("numeric_only", "obj", "quantile", "squeeze", "tolerance", "try_cast", "verbose"),
 }
 """Keywords that methods of frames, series and indexes took."""
-_NOT_IMPORTED = re.compile(r"cannot import name '(\w+)'")
-_KEYWORD = re.compile(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'")
-_REFUSED = re.compile(
+_NOT_IMPORTED = r"cannot import name '(\w+)'"
+_KEYWORD = r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'"
+_REFUSED = (
     r"Invalid value .* for dtype|Invalid frequency: |Cannot perform reduction .* string dtype"
     r"|only handle 1-dimensional arrays|Buffer has wrong number of dimensions"
     r"|Could not convert .* to numeric"
 )
-_POSITIONAL = re.compile(r"(?:DataFrame|Series|NDFrame)\.(\w+)\(\) takes .* positional argument")
+_POSITIONAL = r"(?:DataFrame|Series|NDFrame)\.(\w+)\(\) takes .* positional argument"
 
 
 def hint_at_pandas(error: BaseException) -> str:
@@ -80,7 +80,7 @@ def _is_explained(error: BaseException, pandas: Any) -> bool:
         case ModuleNotFoundError(name=name):
             return f"{name}.".startswith(tuple(f"{one}." for one in MODULES))
         case ImportError(name=name):
-            found = _NOT_IMPORTED.match(str(error))
+            found = re.match(_NOT_IMPORTED, str(error))
             return _is_pandas(name) and found is not None and found[1] in REMOVED
         case TypeError() | ValueError():
             files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -91,16 +91,16 @@ def _is_explained(error: BaseException, pandas: Any) -> bool:
 
 
 def _is_refused(message: str, pandas: Any, *, is_theirs: bool) -> bool:
-    if found := _KEYWORD.match(message):
+    if found := re.match(_KEYWORD, message):
         owner, name, keyword = found.groups()
         if owner is None and hasattr(pandas, name):
             return keyword in OF_FUNCTIONS
         of = getattr(pandas, owner or "", pandas.DataFrame if is_theirs else None)
         is_method = owner == "NDFrame" or hasattr(of, name)
         return is_method and keyword in OF_METHODS
-    if found := _POSITIONAL.match(message):
+    if found := re.match(_POSITIONAL, message):
         return _has_keywords_alone(getattr(pandas.DataFrame, found[1], None))
-    return is_theirs and _REFUSED.search(message) is not None
+    return is_theirs and re.search(_REFUSED, message) is not None
 
 
 def _has_keywords_alone(function: Any) -> bool:

@@ -11,7 +11,6 @@ requests" pauses the calls of the process.
 
 from __future__ import annotations
 
-import asyncio
 import operator
 import sys
 import threading
@@ -23,10 +22,10 @@ from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from daskprs._agent.protocol.shared_page import PermitSums
-from daskprs._core.rate_limit import MOST
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Generator
 
     from daskprs._agent.protocol.shared_page import SharedPage
@@ -39,6 +38,7 @@ TURN_S = 0.5
 FIRST_S, LONGEST_S = 1.0, 60.0
 """The first and the longest pause where the endpoint does not say how long it is."""
 MOST_S = 1e9
+MOST_TOKENS = 1e9
 NOT_AWAITED = (
     "context.permit() was not awaited, so that it waits for nothing: {}. In a coroutine, write "
     "await context.permit()."
@@ -209,6 +209,8 @@ class Permits:
         """Let a call wait so that is a task of the loop."""
         if self._paused_s() <= 0:
             return
+        import asyncio
+
         attempt.pause()
         while (left_s := self._paused_s()) > 0:  # noqa: ASYNC110 - others may make it longer
             await asyncio.sleep(min(TURN_S, left_s))
@@ -334,7 +336,7 @@ class CallPermits:
         if self._is_over:  # its thread outlives the call, so nobody else would end it
             permit.end()
             return
-        if owner not in self._last and isinstance(owner, asyncio.Task):
+        if owner not in self._last and not isinstance(owner, int):  # a task
             owner.add_done_callback(self._end_of)
         self._last[owner] = permit
 
@@ -404,6 +406,8 @@ class Permit:
         self._call.hold(self)
 
     async def _awaited(self) -> Self:
+        import asyncio
+
         self._is_asked = True
         loop, permits = asyncio.get_running_loop(), self._call.permits
         self._call.leave_last()
@@ -443,8 +447,8 @@ def _checked(function: str, tokens: Any) -> int:
         count = operator.index(tokens)
     except TypeError:
         count = -1
-    if not 0 <= count <= MOST:
-        rule = f"a whole number from 0 to {MOST:.0e}"
+    if not 0 <= count <= MOST_TOKENS:
+        rule = f"a whole number from 0 to {MOST_TOKENS:.0e}"
         msg = f"context.{function}(tokens={tokens!r}): tokens are {rule}."
         raise OptionError(msg)
     return count
@@ -452,6 +456,8 @@ def _checked(function: str, tokens: Any) -> int:
 
 def _task() -> asyncio.Task[Any] | None:
     """Return the task that runs in this thread; None outside of coroutines."""
+    import asyncio  # takes 20 ms, and most scripts ask for no permit
+
     with suppress(RuntimeError):
         return asyncio.current_task()
     return None

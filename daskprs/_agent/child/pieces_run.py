@@ -13,8 +13,8 @@ from daskprs._agent.protocol.shared_page import Phase
 from daskprs._core.outcomes import Failure, Status
 from daskprs._core.pieces import FailedItems, FailedRows, PiecesEnd, size_of
 from daskprs._inputs.source.batch_format import joined_pieces, piece_of, rows_in
-from daskprs._output.read_rows import one_frame
 from daskprs._output.rows.format_result import RowWriter
+from daskprs._output.rows.result_tables import one_frame
 from daskprs._output.rows.typed_rows import decode
 from daskprs._output.spool import UnwritableError
 from daskprs._system.seal import Seal

@@ -7,12 +7,11 @@ import io
 import os
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from daskprs._agent.child.call_tasks import CallTasks
-from daskprs._agent.child.coroutines import CallTimeout, completed, line_of
+from daskprs._agent.child.attempt_run import CallTimeout
 from daskprs._agent.child.entry_script import profile_of
-from daskprs._agent.child.failure import failure_of
+from daskprs._agent.child.failure import failure_of, line_of
 from daskprs._agent.child.forks import end_fork_of
 from daskprs._agent.child.handed_on import write
 from daskprs._agent.child.included_columns import taken_columns
@@ -36,16 +35,17 @@ from daskprs._output.spool import AgentSpool, UnwritableError
 from daskprs.errors import InputChanged, LoadError, ReturnTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from daskprs._agent.child.attempt_run import AttemptRun
-    from daskprs._agent.child.call_threads import CallThreads
+    from daskprs._agent.child.call_tasks import CallTasks
     from daskprs._agent.child.debugging import Raised
     from daskprs._agent.child.entry_script import ScriptFunctions
     from daskprs._agent.child.foreign_script import ForeignScript
     from daskprs._agent.child.included_columns import IncludedColumns
     from daskprs._agent.child.outbox import MemoryReserve, Outbox
     from daskprs._agent.child.peak_memory import PeakMemory
+    from daskprs._agent.child.several_calls import SeveralCalls
     from daskprs._agent.protocol.messages import Start
     from daskprs._agent.protocol.shared_page import SharedPage
     from daskprs._core.mini_batch import MiniBatch
@@ -78,7 +78,7 @@ class ScriptCalls:
         raised: Raised,
         entry: ScriptFunctions | ForeignScript,
         reader: Reader,
-        several: CallTasks | CallThreads | None,
+        several: SeveralCalls | None,
         in_loop: Callable[[Awaitable[Any]], Any],
         note: Callable[[str], None],
     ) -> None:
@@ -86,7 +86,10 @@ class ScriptCalls:
         self._has_process = start.job.start_method != INLINE
         self._reserve, self._peak, self._outbox, self._spool = reserve, peak, outbox, spool
         self._raised, self._entry = raised, entry
-        self._calls, self._in_loop, self._note = several, in_loop, note
+        has_loop = several is not None and several.coroutines is not None
+        self._tasks = cast("CallTasks", several) if has_loop else None
+        """Makes the calls as tasks of a loop; None: each has a thread to itself."""
+        self._is_alone, self._in_loop, self._note = several is None, in_loop, note
         self._told = set[str]()
         self._permits, self._counts = Permits(page, start.job.rate_limit), ProcessCounts(page)
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
@@ -94,7 +97,7 @@ class ScriptCalls:
             start.job.script.name,
             note,
             is_surely_async=entry.is_surely_async,
-            in_loop=isinstance(several, CallTasks),
+            in_loop=self._tasks is not None,
         )
         self._profile: RunProfile | None = None
         self._attempted = self._call
@@ -309,7 +312,7 @@ class ScriptCalls:
                 data = await self.apart(call, attempt) if self._form.is_apart else call()
                 awaits = inspect.isawaitable(data)
                 if stage == RUN:
-                    self._form.see(awaits=awaits, alone=self._calls is None)
+                    self._form.see(awaits=awaits, alone=self._is_alone)
                 if awaits:
                     data = await self._awaited(data, attempt)
             if data is None:
@@ -322,25 +325,23 @@ class ScriptCalls:
         It is canceled after its timeout. Where it has a thread to itself, the supervisor ends the
         process instead.
         """
-        if not isinstance(self._calls, CallTasks):
+        if self._tasks is None:
             return self._in_loop(awaitable)
         timeout_s = self._job.limits.run_timeout_s
         if attempt.pieces is not None and attempt.pieces.timeout_s is not None:
             timeout_s = min(timeout_s, attempt.pieces.timeout_s)
-        return await self._calls.result(awaitable, attempt, timeout_s)
+        return await self._tasks.result(awaitable, attempt, timeout_s)
 
     async def _held(self, attempt: AttemptRun) -> None:
         """Wait for the end of a pause, before a call begins."""
-        if isinstance(self._calls, CallTasks):
-            await self._permits.hold_in_loop(attempt)
-        else:
+        if self._tasks is None:
             self._permits.hold(attempt)
+        else:
+            await self._permits.hold_in_loop(attempt)
 
     async def apart(self, function: Callable[[], T], attempt: AttemptRun) -> T:
         """Call a function that may take long; where others share a thread, in another one."""
-        if isinstance(self._calls, CallTasks):
-            return await self._calls.apart(function, attempt)
-        return function()
+        return function() if self._tasks is None else await self._tasks.apart(function, attempt)
 
     async def _profiled(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         assert self._profile is not None, "it is there"  # noqa: S101 - for the types
@@ -351,3 +352,14 @@ class ScriptCalls:
 def as_it_is(result: Any) -> Any:
     """Return what `run` returned."""
     return result
+
+
+def completed(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    msg = "it waits"
+    raise AssertionError(msg)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from daskprs._agent.child.attempt_run import RunClock
+    from daskprs._agent.child.coroutines import Coroutines
     from daskprs._agent.child.inbox import Inbox, Loader
     from daskprs._agent.child.outbox import MemoryReserve, Outbox
     from daskprs._agent.child.peak_memory import PeakMemory
@@ -58,6 +59,9 @@ class Call:
 
 class SeveralCalls(ABC):
     """The calls of an agent, `at_once` at a time."""
+
+    coroutines: Coroutines | None = None
+    """The loop of those that are coroutines; None: they are in threads."""
 
     def __init__(
         self, at_once: int, page: SharedPage, reserve: MemoryReserve, soundness: Soundness

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,5 +107,7 @@ def retry_after_s(headers: Any) -> float | None:
             seconds = float(text) * unit
             return max(0.0, seconds) if isfinite(seconds) else None
         with suppress(ValueError, TypeError):
+            from email.utils import parsedate_to_datetime  # the package is rarely needed
+
             return max(0.0, parsedate_to_datetime(str(text)).timestamp() - time.time())
     return None

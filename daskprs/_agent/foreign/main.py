@@ -25,22 +25,17 @@ import os
 import signal
 import struct
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Callable
+from typing import Any, Callable
 
-from .entry_script import (
-    EntryScript,
-    begin_script,
-    do_nothing,
-    import_script,
-)
+from .entry_script import EntryScript, begin_script, do_nothing, import_script
 from .raised import EXIT_BROKEN, broken_text, record_of
 from .run_call import RunCall
 from .run_profile import RunProfile
+from .script_process import log_text, threads_left
 from .stand_ins import install, install_travelled
 from .values import CannotTravel, dumped, loaded
 
@@ -68,8 +63,6 @@ sys.dont_write_bytecode = before
 sys.exit(main(*map(int, sys.argv[2:])))
 """
 """The program that another interpreter starts with; older versions of Python can read it, too."""
-THREADS_GRACE_S = 1.0
-"""Seconds for threads of the script to end by themselves after `shutdown`."""
 AT_ONCE = 100
 """Most elements of a generator in a message."""
 LONGEST = 1000
@@ -179,16 +172,6 @@ def _die_with_parent(parent: int) -> None:
     if os.getppid() != parent:
         os.write(2, NOT_A_CHILD)
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def log_text(fd: int) -> IO[str]:
-    """Return a text file over a log that never refuses a character."""
-    return io.TextIOWrapper(
-        os.fdopen(fd, "wb", closefd=False),
-        encoding="utf-8",
-        errors="backslashreplace",
-        line_buffering=True,
-    )
 
 
 class ScriptServer:
@@ -316,17 +299,7 @@ class ScriptServer:
         finally:
             if self._profile is not None:
                 self._profile.write()
-        return "value", threads_left(THREADS_GRACE_S)
-
-
-def threads_left(grace_s: float) -> list[str]:
-    """Return the names of the threads that this interpreter waits for, after `grace_s` seconds."""
-    until = time.monotonic() + grace_s
-    main_thread = threading.main_thread()
-    threads = [one for one in threading.enumerate() if one is not main_thread and not one.daemon]
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return [thread.name for thread in threads if thread.is_alive()]
+        return "value", threads_left()
 
 
 def _versions() -> Iterator[tuple[str, str]]:

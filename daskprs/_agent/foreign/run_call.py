@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CONTEXT_NAMES = ("context", "mini_batch_context")
 CLASS_NAME = MiniBatchContext.__name__
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-ABOUT_ARGUMENTS = re.compile(
+ABOUT_ARGUMENTS = (
     r"(missing|takes) .*\barguments?\b|expected .*\barguments?, got|unexpected keyword argument"
     r"|multiple values for argument"
 )
@@ -50,7 +50,7 @@ class RunCall:
             return self._run(data, *further)
         except TypeError as error:
             below = None if error.__traceback__ is None else error.__traceback__.tb_next
-            if ABOUT_ARGUMENTS.search(str(error)) and _only_passes_on(below):
+            if re.search(ABOUT_ARGUMENTS, str(error)) and _only_passes_on(below):
                 error.args = (f"{str(error).rstrip('.')}. {self._passed()}",)
             raise
 

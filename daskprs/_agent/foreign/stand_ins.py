@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 import threading
@@ -20,7 +19,10 @@ NAMES = {"EntryScript": EntryScript, "MiniBatchContext": MiniBatchContext}
 """The names of daskprs that scripts may import under another interpreter."""
 
 
-class OwnModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+# None of these classes has a base of `importlib.abc`, which takes 5 ms to import.
+
+
+class OwnModule:
     """Makes ``daskprs`` where it is not installed; an installed one comes first."""
 
     def find_spec(
@@ -28,8 +30,13 @@ class OwnModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         """Find ``daskprs`` alone."""
         del path, target
-        is_ours = fullname == OWN
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if is_ours else None
+        loader: Any = self
+        if fullname != OWN:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, loader, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """Let Python make the module."""
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Give the module its names."""
@@ -48,7 +55,7 @@ def _lacking(name: str) -> Any:
     raise AttributeError(msg)
 
 
-class LateStandIns(importlib.abc.MetaPathFinder):
+class LateStandIns:
     """Installs the stand-ins of a plugin once a script imports one of the modules.
 
     Most scripts import none of them, and their agents start without.
@@ -84,7 +91,7 @@ class LateStandIns(importlib.abc.MetaPathFinder):
                 load()
 
 
-class TravelledPackage(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+class TravelledPackage:
     """Imports a package whose source has come with the job; `folder` is its name in tracebacks."""
 
     def __init__(self, name: str, sources: Mapping[str, str], folder: str) -> None:
@@ -99,8 +106,9 @@ class TravelledPackage(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader
         del path, target
         if fullname not in self._sources:
             return None
+        loader: Any = self
         return importlib.machinery.ModuleSpec(
-            fullname, self, origin=self._file(fullname), is_package=self.is_package(fullname)
+            fullname, loader, origin=self._file(fullname), is_package=self.is_package(fullname)
         )
 
     def is_package(self, fullname: str) -> bool:
@@ -111,9 +119,14 @@ class TravelledPackage(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader
         """Return the source of a module."""
         return self._sources[fullname]
 
-    def get_code(self, fullname: str) -> types.CodeType:
-        """Return the code of a module."""
-        return self.source_to_code(self._sources[fullname], self._file(fullname))
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """Let Python make the module."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Run the source of a module."""
+        name = module.__name__
+        code = compile(self._sources[name], self._file(name), "exec", dont_inherit=True)
+        exec(code, module.__dict__)  # noqa: S102 - as an import does
 
     def _file(self, fullname: str) -> str:
         return f"{self._folder}{fullname}.py"

@@ -61,7 +61,10 @@ TRACKERS_END_WITHIN_S = 2.0
 PACKET_BYTES = 1 << 17
 DESCRIPTORS, MASKED = 2, 4
 """Descriptors that come with an order to fork, and as many with masked logs."""
-IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs._agent.child.main")
+IN_START = ("daskprs._core.limits", "daskprs._output.spec", "daskprs._system.hidden_values")
+"""Modules of what is in the first message to each agent."""
+IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", *IN_START, "daskprs._agent.child.main")
+"""What all agents need: it is imported at the start of each job."""
 
 
 _BOOT = """
@@ -318,7 +321,7 @@ def _become_agent(spec: ProcessSpec, zygote: int, keep: list[int], logs: list[in
 
 def _run_agent(connection_fd: int, page_fd: int, program: str) -> int:
     """Set up the interpreter, run the agent or another program, and return its exit code."""
-    from daskprs._agent.foreign.main import log_text
+    from daskprs._agent.foreign.script_process import log_text
 
     main: Callable[[Connection, int], int] = importlib.import_module(program).main
     sys.stdout, sys.stderr = log_text(1), log_text(2)

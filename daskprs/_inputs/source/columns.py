@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import Option, OptionError
@@ -17,9 +16,11 @@ def check_columns(wanted: Sequence[Any], there: Sequence[Any], option: str) -> N
     """Reject a name that is not a column; the error gives the nearest names."""
     for name in wanted:
         if name not in there:
+            from difflib import get_close_matches  # only an error needs it
+
             show = str if all(isinstance(one, str) for one in (name, *there)) else repr  # 0 or '0'
             labels = {str(label): show(label) for label in there}
-            near = [labels[one] for one in difflib.get_close_matches(str(name), labels, n=3)]
+            near = [labels[one] for one in get_close_matches(str(name), labels, n=3)]
             hint = (
                 f"Near it: {', '.join(near)}"
                 if near

@@ -1,4 +1,4 @@
-"""Arrow tables of what `run` returned, piece by piece."""
+"""What `run` returned as tables of Arrow, piece by piece, or as one frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from daskprs._arrow.arrow_pandas import pandas_metadata, with_notes, without_labels
 from daskprs._arrow.object_times import as_times
 from daskprs._output.rows.blocks import in_arrow, with_times
-from daskprs._output.rows.typed_rows import KeptTable
+from daskprs._output.rows.typed_rows import KeptTable, joined_frames
 from daskprs.errors import ReturnTypeError, class_name
 
 if TYPE_CHECKING:
@@ -130,6 +130,57 @@ def column_of(values: list[Any]) -> pd.DataFrame:
     else:
         series = pd.Series(values, dtype="object")
     return series.to_frame(RESULT)
+
+
+def one_frame(pieces: Iterable[tuple[int, TypedPiece]]) -> pd.DataFrame | None:
+    """Return pieces, each with the number of its mini-batch, as one frame; None without pieces.
+
+    Raise `ReturnTypeError` when some are frames and others are not.
+    """
+    frames: list[pd.DataFrame | KeptTable] = []
+    values: list[Any] = []
+    for index, piece in pieces:
+        if piece.kind == "frame":
+            frames.append(piece.value)
+        else:
+            values.extend(piece.value)
+        if frames and values:
+            msg = (
+                "to_pandas: run() returned frames for some mini-batches and lists or arrays for "
+                f"others (mini-batch {index} is the first that differs): they make no one frame."
+            )
+            raise ReturnTypeError(msg)
+    if values:
+        return column_of(values)
+    return _together(frames) if frames else None
+
+
+def _together(frames: list[pd.DataFrame | KeptTable]) -> pd.DataFrame:
+    """Concatenate frames.
+
+    Frames without rows are left out, since their guessed types would disturb those of the others.
+    If all frames are without rows, the first one gives the columns.
+    """
+    filled = [frame for frame in frames if len(frame)] or frames[:1]
+    joined = list(joined_frames(_with_types(filled)))
+    return joined[0] if len(joined) == 1 else pd.concat(joined, ignore_index=True)
+
+
+def _with_types(frames: list[pd.DataFrame | KeptTable]) -> list[pd.DataFrame | KeptTable]:
+    """Return frames whose columns of no type but null have the types, and labels, of the others.
+
+    Rows of nulls of a mini-batch in which no row has succeeded have only names.
+    """
+    untyped = {
+        at: one for at, one in enumerate(frames) if isinstance(one, KeptTable) and one.untyped
+    }
+    typed = next((one for at, one in enumerate(frames) if at not in untyped), None)
+    if not untyped or typed is None:
+        return frames
+    if isinstance(typed, KeptTable):
+        typed = next(KeptTable(typed.table.slice(0, 1), typed.of_frame).frames())
+    empty = typed.iloc[:0]
+    return [untyped[at].like(empty) if at in untyped else one for at, one in enumerate(frames)]
 
 
 def _no_arrow(frame: pd.DataFrame, mini_batch: int, error: Exception) -> ReturnTypeError:

@@ -218,9 +218,7 @@ class ItemsAttempt:
         if called.what != GOOD:
             self._fail(called.what, index, called.item)
         named = [(numbers.index(item), reason(index, item)) for item in called.named]
-        failed = self._run.call(first, count).failed
-        assert failed is not None
-        failed.extend(named)
+        self._run.call(first, count).extend(named)
         self._run.take_named()
         more = DEPENDENT * count if self._items.is_dependent else 0
         kept = (item for item in numbers if item not in called.named)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from daskprs._agent.child.failure import reason_of
 from daskprs._agent.child.handed_on import HandedOn
-from daskprs._agent.foreign.entry_script import CallTools
 from daskprs._agent.protocol.shared_page import CallRecord, Phase
 from daskprs._core.outcomes import Outcome, Status
 from daskprs._core.pieces import NAMED, FailedItems
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from daskprs._agent.child.null_rows import NullRows
     from daskprs._agent.child.peak_memory import PeakMemory
     from daskprs._agent.child.permits import CallPermits
-    from daskprs._agent.child.process_counts import ProcessCounts
     from daskprs._agent.protocol.shared_page import SharedPage
     from daskprs._core.mini_batch import Assigned
     from daskprs._output.rows.format_result import FormattedRows
@@ -97,8 +95,6 @@ class AttemptRun:
         self._begun = time.perf_counter()
         self._load_s: float | None = None
         self._cpu_before_s = cpu_s()
-        self.process_counts: ProcessCounts | None = None
-        """The sums of the process; None: the script cannot count."""
         self.usage: dict[str, float] = {}
         """What the attempt has used by the script's own count."""
         self.permits: CallPermits | None = None
@@ -184,16 +180,14 @@ class AttemptRun:
             usage=self.usage,
         )
 
-    def count(self, name: str, amount: float) -> None:
-        """Count what the script says that it has used."""
-        assert self.process_counts is not None, "it was begun"  # noqa: S101 - for the types
-        self.process_counts.add(name, amount, self.usage)
+    def call(self, first_row: int, count: int) -> list[tuple[int, str]]:
+        """Begin a call with `count` items from `first_row` on; the list takes those that it names.
 
-    def call(self, first_row: int, count: int) -> CallTools:
-        """Begin a call with `count` items, of which the first is `first_row`."""
+        They are positions, with the reasons.
+        """
         self._call = first_row, count
         self._failed = []
-        return CallTools(self._failed, self.count, self.permits)
+        return self._failed
 
     def take_named(self) -> None:
         """Take the items that the script has named in the call.

@@ -32,6 +32,8 @@ T = TypeVar("T")
 class CallTasks(SeveralCalls):
     """The tasks of an agent that call `run`."""
 
+    sleep = staticmethod(asyncio.sleep)
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.coroutines: Coroutines = Coroutines()

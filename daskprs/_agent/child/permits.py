@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from random import Random
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -26,7 +26,7 @@ from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Iterator
 
     from daskprs._agent.protocol.shared_page import SharedPage
     from daskprs._core.rate_limit import RateLimit
@@ -196,24 +196,13 @@ class Permits:
         """Note a call that has succeeded: the next pause of an unknown time is short again."""
         self._backoff_s = 0.0
 
-    def hold(self, attempt: Stretch) -> None:
+    async def hold(self, attempt: Stretch, sleep: Callable[[float], Awaitable[None]]) -> None:
         """Let a call wait for the end of a pause before it begins."""
         if self._paused_s() <= 0:
             return
         attempt.pause()
-        while (left_s := self._paused_s()) > 0:
-            time.sleep(min(TURN_S, left_s))
-        attempt.go_on()
-
-    async def hold_in_loop(self, attempt: Stretch) -> None:
-        """Let a call wait so that is a task of the loop."""
-        if self._paused_s() <= 0:
-            return
-        import asyncio
-
-        attempt.pause()
-        while (left_s := self._paused_s()) > 0:  # noqa: ASYNC110 - others may make it longer
-            await asyncio.sleep(min(TURN_S, left_s))
+        while (left_s := self._paused_s()) > 0:  # others may make it longer
+            await sleep(min(TURN_S, left_s))
         attempt.go_on()
 
     def _paused_s(self) -> float:
@@ -385,60 +374,57 @@ class Permit:
 
     def acquire(self) -> None:
         """Wait for it in a thread."""
-        self._is_asked = True
-        woken, permits = threading.Event(), self._call.permits
-        self._call.leave_last()
-        if permits.take(self.tokens):
-            self._call.hold(self)
+        if self._is_there():
             return
-        self._call.wait()
-        waiter = permits.ask(self.tokens, woken.set)
-        try:
+        woken, permits = threading.Event(), self._call.permits
+        with self._in_queue(woken.set) as waiter:
             while not waiter.is_served:
                 woken.wait(POLL_S if permits.is_first(waiter) else TURN_S)
                 woken.clear()
                 permits.pump()
-        except BaseException:
-            self._give_up(waiter)
-            raise
-        finally:
-            self._call.go_on()
-        self._call.hold(self)
 
     async def _awaited(self) -> Self:
+        if self._is_there():
+            return self
         import asyncio
 
-        self._is_asked = True
-        loop, permits = asyncio.get_running_loop(), self._call.permits
-        self._call.leave_last()
-        if permits.take(self.tokens):
-            self._call.hold(self)
-            return self
-        woken = asyncio.Event()
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(woken.set)
 
-        self._call.wait()
-        waiter = permits.ask(self.tokens, wake)
-        try:
+        with self._in_queue(wake) as waiter:
             while not waiter.is_served:
-                permits.poll(loop)
+                self._call.permits.poll(loop)
                 await woken.wait()
                 woken.clear()
-        except BaseException:
-            self._give_up(waiter)
-            raise
-        finally:
-            self._call.go_on()
-        self._call.hold(self)
         return self
 
-    def _give_up(self, waiter: _Waiter) -> None:
-        permits = self._call.permits
-        if not permits.leave(waiter) and permits.limit is not None:
-            permits.end()
+    def _is_there(self) -> bool:
+        """Take it at once if that can be."""
+        self._is_asked = True
+        self._call.leave_last()
+        is_taken = self._call.permits.take(self.tokens)
+        if is_taken:
+            self._call.hold(self)
+        return is_taken
+
+    @contextmanager
+    def _in_queue(self, wake: Callable[[], None]) -> Iterator[_Waiter]:
+        """Give it a place in the queue, to be waited for in the block, and take it then."""
+        call, permits = self._call, self._call.permits
+        call.wait()
+        waiter = permits.ask(self.tokens, wake)
+        try:
+            yield waiter
+        except BaseException:
+            if not permits.leave(waiter) and permits.limit is not None:
+                permits.end()
+            raise
+        finally:
+            call.go_on()
+        call.hold(self)
 
 
 def _checked(function: str, tokens: Any) -> int:

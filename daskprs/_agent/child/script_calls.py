@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -21,6 +22,7 @@ from daskprs._agent.child.pieces_run import NULL_RETURN, PiecesRun
 from daskprs._agent.child.process_counts import ProcessCounts
 from daskprs._agent.child.run_form import RunForm
 from daskprs._agent.child.throttling import Throttle, throttle_of
+from daskprs._agent.foreign.entry_script import CallTools
 from daskprs._agent.foreign.run_profile import RunProfile
 from daskprs._agent.protocol.messages import INLINE
 from daskprs._agent.protocol.shared_page import Phase
@@ -89,6 +91,7 @@ class ScriptCalls:
         has_loop = several is not None and several.coroutines is not None
         self._tasks = cast("CallTasks", several) if has_loop else None
         """Makes the calls as tasks of a loop; None: each has a thread to itself."""
+        self._sleep = _slept if self._tasks is None else self._tasks.sleep
         self._is_alone, self._in_loop, self._note = several is None, in_loop, note
         self._told = set[str]()
         self._permits, self._counts = Permits(page, start.job.rate_limit), ProcessCounts(page)
@@ -110,7 +113,6 @@ class ScriptCalls:
         """Begin an attempt, which loads its mini-batch next."""
         self._reserve.renew()
         self._peak.reset()
-        attempt.process_counts = self._counts
         attempt.permits = CallPermits(self._permits, attempt)
         attempt.turn_to(0)
 
@@ -303,11 +305,12 @@ class ScriptCalls:
             attempt.enter(Phase.RUNNING)
         if attempt.work is None:
             self._entry.prepare()
-        tools = attempt.call(first_row, rows_in(data) if before is None else attempt.total)
+        named = attempt.call(first_row, rows_in(data) if before is None else attempt.total)
+        tools = CallTools(named, partial(self._counts.add, to=attempt.usage), attempt.permits)
         for stage in self._entry.stages if attempt.work is None else (attempt.work.stage,):
             attempt.stage = stage
             with attempt.run_clock:
-                await self._held(attempt)
+                await self._permits.hold(attempt, self._sleep)
                 call = partial(self._entry.run, data, mini_batch, piece, stage, tools)
                 data = await self.apart(call, attempt) if self._form.is_apart else call()
                 awaits = inspect.isawaitable(data)
@@ -332,13 +335,6 @@ class ScriptCalls:
             timeout_s = min(timeout_s, attempt.pieces.timeout_s)
         return await self._tasks.result(awaitable, attempt, timeout_s)
 
-    async def _held(self, attempt: AttemptRun) -> None:
-        """Wait for the end of a pause, before a call begins."""
-        if self._tasks is None:
-            self._permits.hold(attempt)
-        else:
-            await self._permits.hold_in_loop(attempt)
-
     async def apart(self, function: Callable[[], T], attempt: AttemptRun) -> T:
         """Call a function that may take long; where others share a thread, in another one."""
         return function() if self._tasks is None else await self._tasks.apart(function, attempt)
@@ -347,6 +343,11 @@ class ScriptCalls:
         assert self._profile is not None, "it is there"  # noqa: S101 - for the types
         made: tuple[Outcome, bytes] = self._profile.call(completed, self._call(attempt))
         return made
+
+
+async def _slept(seconds: float) -> None:
+    """Sleep, where nothing else is to be done in this thread."""
+    time.sleep(seconds)  # noqa: ASYNC251 - that is it
 
 
 def as_it_is(result: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from numbers import Number
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -29,11 +29,6 @@ NULLABLE = {"b": "boolean", "i": "Int", "u": "UInt"}
 """Types of pandas that hold nulls, by the kind of NumPy's types that hold none."""
 NAMES = (str, Number, np.bool_)
 """Types of the names of columns that are the same as text in each output."""
-
-
-class _Waiting(NamedTuple):
-    items: FailedItems
-    beside: Callable[[Any], Any]
 
 
 class NullRows:
@@ -64,7 +59,8 @@ class NullRows:
         self._has_rows = False
         """Whether `run` has returned any row."""
         self._columns: Block | None = None
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[tuple[FailedItems, Callable[[Any], Any]]] = []
+        """The failed items whose rows wait, with what adds their included columns."""
 
     def write(self, writer: RowWriter, result: Any, first_row: int) -> None:
         """Write what `run` returned, the included columns among it."""
@@ -80,7 +76,7 @@ class NullRows:
         self, writer: RowWriter, items: FailedItems, beside: Callable[[Any], Any]
     ) -> None:
         """Write rows of nulls for items that have failed; `beside` adds their included columns."""
-        self._waiting.append(_Waiting(items, beside))
+        self._waiting.append((items, beside))
         if self._columns is not None:
             self._write_waiting(writer)
 
@@ -101,7 +97,7 @@ class NullRows:
             self._columns = pa.table({name: pa.nulls(0) for name in self._known})
         if self._columns is not None:
             self._write_waiting(writer)
-        self.left_out += [one.items._replace(cut=2 * (writer.place(),)) for one in self._waiting]
+        self.left_out += [one._replace(cut=2 * (writer.place(),)) for one, _ in self._waiting]
 
     def _write_waiting(self, writer: RowWriter) -> None:
         assert self._columns is not None, "they are known"  # noqa: S101 - for the types

@@ -13,7 +13,7 @@ from daskprs._agent.protocol.shared_page import Phase
 from daskprs._core.outcomes import PRINTED_SOMEWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from multiprocessing.connection import Connection
 
     from daskprs._agent.child.attempt_run import RunClock
@@ -119,7 +119,7 @@ class SeveralCalls(ABC):
         call.prints = CallPrints(assigned.mini_batch.index)
         call.prints.begin()
         call.failed_before = self._soundness.failures
-        cpu_s = _CallCpu(self._cpu_since_s)
+        cpu_s = self._cpu_s_of_call().__next__
         attempt = AttemptRun(assigned, agent.peak, cpu_s, call.record, position, clock)
         agent.begin(attempt)
         return attempt
@@ -153,23 +153,13 @@ class SeveralCalls(ABC):
         call.record.rest()
         self._in_flight -= 1
 
-    def _cpu_since_s(self) -> float:
-        """Return the processor time of the process that was not returned before."""
-        now_s = time.process_time()
-        since_s, self._cpu_before_s = now_s - self._cpu_before_s, now_s
-        return since_s
+    def _cpu_s_of_call(self) -> Iterator[float]:
+        """Yield 0 first, and then the processor time of the process since any call has ended.
 
-
-class _CallCpu:
-    """The processor time of a call: what one among others has used is not known, their sum is.
-
-    Returns 0 first, and then what the process has used since any call has ended.
-    """
-
-    def __init__(self, since_s: Callable[[], float]) -> None:
-        self._since_s = since_s
-        self._is_begun = False
-
-    def __call__(self) -> float:
-        is_first, self._is_begun = not self._is_begun, True
-        return 0.0 if is_first else self._since_s()
+        What one call among others has used is not known, their sum is.
+        """
+        yield 0.0
+        while True:
+            now_s = time.process_time()
+            since_s, self._cpu_before_s = now_s - self._cpu_before_s, now_s
+            yield since_s

@@ -60,7 +60,8 @@ class EntryScript:
         if cls._only is None:
             here = os.getcwd()  # noqa: PTH109 - as text
             one = super().__new__(cls)
-            one._describe(here, here, here, "process000", {})
+            one.log_dir = one.output_dir = one.working_dir = here
+            one.agent_name, one.side_inputs = "process000", {}
             one._log_to(logging.StreamHandler(sys.stderr), "INFO", str)
             cls._only = one
         only: Self = cls._only
@@ -81,23 +82,10 @@ class EntryScript:
         one = super().__new__(cls)
         log = Path(log_file)
         log.parent.mkdir(parents=True, exist_ok=True)
-        one._describe(str(log.parent), output_dir, working_dir, name, side_inputs)
+        one.log_dir, one.output_dir, one.working_dir = str(log.parent), output_dir, working_dir
+        one.agent_name, one.side_inputs = name, side_inputs
         one._log_to(logging.FileHandler(log, delay=True, encoding="utf-8"), level, masked)
         cls._only = one
-
-    def _describe(
-        self,
-        log_dir: str,
-        output_dir: str,
-        working_dir: str,
-        name: str,
-        side_inputs: dict[str, str],
-    ) -> None:
-        self.log_dir = log_dir
-        self.output_dir = output_dir
-        self.working_dir = working_dir
-        self.agent_name = name
-        self.side_inputs = side_inputs
 
     def _log_to(self, handler: logging.Handler, level: str, masked: Callable[[str], str]) -> None:
         formatter = _Masking("%(asctime)s|%(levelname)s|%(process)d|%(message)s")

@@ -15,9 +15,8 @@ import zlib
 from pathlib import Path
 
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import Results
 from daskprs._core.mini_batch import MiniBatch
-from daskprs._core.outcomes import Extent, Outcome, Status
+from daskprs._core.outcomes import Extent, Outcome, Results, Status
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import locked
 from daskprs._folders.rows_seal import make_salt

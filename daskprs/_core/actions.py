@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from daskprs._core.lease import Lease, LeaseReturned, Results
+    from daskprs._core.lease import Lease, LeaseReturned
     from daskprs._core.mini_batch import MiniBatch
-    from daskprs._core.outcomes import Failure, Outcome
+    from daskprs._core.outcomes import Failure, Outcome, Results
     from daskprs._core.stages import StageHost
 
 

@@ -9,17 +9,13 @@ it that have not begun go to other slots.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from signal import SIGTERM
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs._core.columnar import ColumnBatch
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from daskprs._core.columnar import ColumnBatch
     from daskprs._core.mini_batch import Assigned
-    from daskprs._core.outcomes import Failure, Outcome
+    from daskprs._core.outcomes import Failure, Outcome, Results
     from daskprs._core.spending import Amounts
     from daskprs._core.stages import StageHost
     from daskprs._core.usage import UsageSample
@@ -145,28 +141,6 @@ class Death(NamedTuple):
     """Indexes of mini-batches that are not charged but run alone next time: the last one to
     finish, when its outcome was lost with the agent. If it caused a later crash, its neighbours
     would be blamed one after the other, and it never would."""
-
-
-class Results(NamedTuple):
-    """Outcomes that an agent sent together, with their bytes or the location of those."""
-
-    outcomes: ColumnBatch[Outcome]
-    payload: bytes = b""
-    """Bytes of the extents outside the spool: for each outcome its text, then its typed rows."""
-    spool: str = ""
-    """Name of the spool with the agent's bytes; empty where they travel in the payload."""
-    unwritten: str = ""
-    """Why the agent could not write to the spool; the bytes are lost then."""
-
-    def only(self, positions: Sequence[int]) -> Results:
-        """Return only the outcomes at these ascending positions, with their bytes."""
-        if len(positions) == len(self.outcomes):
-            return self
-        ends = list(accumulate(outcome.carried_bytes for outcome in self.outcomes))
-        starts = [0, *ends]
-        pieces = [self.payload[starts[at] : ends[at]] for at in positions]
-        outcomes = ColumnBatch(self.outcomes[at] for at in positions)
-        return self._replace(outcomes=outcomes, payload=b"".join(pieces))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import signal
 from enum import StrEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs._core.columnar import ColumnBatch
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daskprs._core.pieces import FailedRows, PiecesEnd
     from daskprs._core.spending import Amounts
     from daskprs.errors import InputChanged
@@ -203,3 +208,25 @@ def meaning_of(returncode: int) -> str:
     if returncode >= 0:
         return "the script, or a library that it uses, ended the process (os._exit)"
     return NAMED.get(-returncode, "a signal ended it")  # type: ignore[call-overload,no-any-return]
+
+
+class Results(NamedTuple):
+    """Outcomes that an agent sent together, with their bytes or the location of those."""
+
+    outcomes: ColumnBatch[Outcome]
+    payload: bytes = b""
+    """Bytes of the extents outside the spool: for each outcome its text, then its typed rows."""
+    spool: str = ""
+    """Name of the spool with the agent's bytes; empty where they travel in the payload."""
+    unwritten: str = ""
+    """Why the agent could not write to the spool; the bytes are lost then."""
+
+    def only(self, positions: Sequence[int]) -> Results:
+        """Return only the outcomes at these ascending positions, with their bytes."""
+        if len(positions) == len(self.outcomes):
+            return self
+        ends = list(accumulate(outcome.carried_bytes for outcome in self.outcomes))
+        starts = [0, *ends]
+        pieces = [self.payload[starts[at] : ends[at]] for at in positions]
+        outcomes = ColumnBatch(self.outcomes[at] for at in positions)
+        return self._replace(outcomes=outcomes, payload=b"".join(pieces))

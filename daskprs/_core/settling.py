@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from daskprs._core.actions import SlotId
     from daskprs._core.isolation import Isolation
-    from daskprs._core.lease import Death, LeaseReturned, Results
+    from daskprs._core.lease import Death, LeaseReturned
     from daskprs._core.ledger_state import AgentRecord, InFlightLease, LedgerState
     from daskprs._core.mini_batch import MiniBatch
+    from daskprs._core.outcomes import Results
     from daskprs._core.pieces import FailedRows
     from daskprs._core.placement import Placement
     from daskprs._core.quarantine import Location

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs._core.actions import Action, LedgerEvent
-    from daskprs._core.lease import Lease, Results
+    from daskprs._core.lease import Lease
+    from daskprs._core.outcomes import Results
     from daskprs._inputs.collections.staging import StagedPartition
     from daskprs._lazy.lazy_call import LazyCall
     from daskprs._lazy.task_agents import Seat

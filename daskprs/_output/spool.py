@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from daskprs._core.columnar import ColumnBatch
-    from daskprs._core.lease import Results
-    from daskprs._core.outcomes import Outcome
+    from daskprs._core.outcomes import Outcome, Results
     from daskprs._output.spec import OutputSpec, SpoolSpec
 
 WRITE_BYTES = 1 << 18

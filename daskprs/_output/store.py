@@ -47,9 +47,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs._core.events import Place
-    from daskprs._core.lease import Results
     from daskprs._core.mini_batch import MiniBatch
-    from daskprs._core.outcomes import Outcome
+    from daskprs._core.outcomes import Outcome, Results
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.dataset.ordered_parts import OrderedParts
     from daskprs._output.journal.history import Publication, PublishedPart

@@ -16,8 +16,7 @@ from daskprs import parallel_run
 from daskprs._agent.protocol.answers import NoAnswer, check_beginning, dumped, parsed
 from daskprs._agent.protocol.messages import InitDone, InitRaised, Outcomes, Started, Stopped
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import Results
-from daskprs._core.outcomes import Extent, Failure, Outcome, Printed, Status
+from daskprs._core.outcomes import Extent, Failure, Outcome, Printed, Results, Status
 from tests.support.canary import Canary
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from daskprs._agent.supervision.calls_run import CallsRun
 from daskprs._agent.supervision.lease_run import blame_death, blame_timeout
 from daskprs._core.calls import OF_CALLS_S
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import Results
 from daskprs._core.mini_batch import Assigned, MiniBatch
-from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.outcomes import Failure, Outcome, Results, Status
 from tests.agent.test_shared_page import both_sides
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from daskprs._agent.protocol.messages import Outcomes
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs._agent.supervision.lease_run import LeaseRun, blame_death, blame_timeout
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import Results
 from daskprs._core.mini_batch import Assigned, MiniBatch
-from daskprs._core.outcomes import Extent, Failure, Outcome, Status
+from daskprs._core.outcomes import Extent, Failure, Outcome, Results, Status
 from daskprs._core.pieces import Pieces, PiecesEnd
 
 WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")

@@ -12,9 +12,9 @@ from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase, Shared
 from daskprs._agent.supervision.lease_run import LeaseRun
 from daskprs._agent.supervision.slot import Slot
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import AgentAssignment, Lease, Results
+from daskprs._core.lease import AgentAssignment, Lease
 from daskprs._core.mini_batch import Assigned, MiniBatch
-from daskprs._core.outcomes import Failure, Status
+from daskprs._core.outcomes import Failure, Results, Status
 from tests.support.odd_agent import OddAgent, outcome_by_chance, places_of
 
 

@@ -11,8 +11,9 @@ from daskprs._agent.supervision.stage_run import StageRun
 from daskprs._agent.supervision.stage_slot import StageSlot
 from daskprs._agent.supervision.stage_worker import StageEnded, StageFile, StagesNotReady
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import AgentAssignment, Lease, Results
+from daskprs._core.lease import AgentAssignment, Lease
 from daskprs._core.mini_batch import Assigned, MiniBatch
+from daskprs._core.outcomes import Results
 from daskprs._core.stages import RING, Stages
 from tests.support.odd_agent import WHY, OddAgent, outcome_by_chance, places_of
 

@@ -15,9 +15,9 @@ from daskprs._agent.supervision.far_stages import HostedStages, Preprocessed
 from daskprs._agent.supervision.stage_worker import StageFile, StagesNotReady, StageTask
 from daskprs._agent.supervision.stage_workers import StageWorkers
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import AgentExited, InitFailed, Lease, LeaseReturned, Results
+from daskprs._core.lease import AgentExited, InitFailed, Lease, LeaseReturned
 from daskprs._core.mini_batch import Assigned, MiniBatch
-from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.outcomes import Failure, Outcome, Results, Status
 from daskprs._core.stages import POSTPROCESS, PREPROCESS, StageHost
 from daskprs.errors import AgentError
 from tests.support.polling import poll_for

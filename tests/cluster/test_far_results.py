@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from daskprs._agent.node.site import NodeFolder
 from daskprs._cluster.remote.transfer import bring
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import LeaseReturned, Results
-from daskprs._core.outcomes import Extent, Outcome, Status
+from daskprs._core.lease import LeaseReturned
+from daskprs._core.outcomes import Extent, Outcome, Results, Status
 from daskprs._folders.job_folder import JobFolder
 
 if TYPE_CHECKING:

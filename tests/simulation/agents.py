@@ -17,9 +17,9 @@ from daskprs._agent.protocol.messages import (
 )
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import AgentExited, Results
+from daskprs._core.lease import AgentExited
 from daskprs._core.limits import NEVER_S
-from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.outcomes import Failure, Outcome, Results, Status
 from daskprs._output.spool import AgentSpool, Sink, UnwritableError
 from tests.simulation.attempts import ItemsAttempt, formatted, in_steps, spooled
 from tests.simulation.endpoints import TOKENS, tokens_of

@@ -22,10 +22,10 @@ from daskprs._agent.protocol.messages import Outcomes
 from daskprs._core.actions import Commit, SlotAdded, SlotId, Submit
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import MiniBatchesDone, Place
-from daskprs._core.lease import LeaseReturned, Results
+from daskprs._core.lease import LeaseReturned
 from daskprs._core.ledger import Ledger
 from daskprs._core.limits import Limits
-from daskprs._core.outcomes import Extent, Outcome, Status
+from daskprs._core.outcomes import Extent, Outcome, Results, Status
 from daskprs._folders.job_folder import JobFolder
 from daskprs._inputs.files.discover import discover
 from daskprs._inputs.files.file_list import FileList

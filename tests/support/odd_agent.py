@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from daskprs._agent.protocol.messages import ExtendLease, Outcomes, RunLease
 from daskprs._agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import AgentExited, Results
-from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.lease import AgentExited
+from daskprs._core.outcomes import Failure, Outcome, Results, Status
 
 if TYPE_CHECKING:
     from random import Random

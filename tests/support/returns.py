@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import LeaseReturned, Results
+from daskprs._core.lease import LeaseReturned
+from daskprs._core.outcomes import Results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

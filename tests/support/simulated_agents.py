@@ -17,8 +17,8 @@ from daskprs._agent.protocol.messages import Outcomes
 from daskprs._agent.supervision.lease_run import LeaseRun
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import Place, SlotState
-from daskprs._core.lease import AgentReady, AgentStarted, LeaseReturned, Results
-from daskprs._core.outcomes import Extent, Outcome, Status
+from daskprs._core.lease import AgentReady, AgentStarted, LeaseReturned
+from daskprs._core.outcomes import Extent, Outcome, Results, Status
 
 if TYPE_CHECKING:
     from daskprs._core.lease import AgentAssignment, Lease

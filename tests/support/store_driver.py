@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import Results
 from daskprs._core.mini_batch import MiniBatch
-from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.outcomes import Failure, Outcome, Results, Status
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import locked
 from daskprs._folders.rows_seal import make_salt, rows_key

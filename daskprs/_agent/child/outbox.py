@@ -13,8 +13,7 @@ from daskprs._agent.protocol.answers import MOST_CHARS, dumped
 from daskprs._agent.protocol.messages import Noted, Outcomes
 from daskprs._core.calls import OF_CALLS_S
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import Results
-from daskprs._core.outcomes import Failure, Status
+from daskprs._core.outcomes import Failure, Results, Status
 from daskprs._output.spool import UnwritableError
 
 if TYPE_CHECKING:

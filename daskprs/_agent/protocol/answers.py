@@ -19,8 +19,7 @@ import msgpack
 from daskprs._agent.protocol.messages import InitDone, InitRaised, Noted, Outcomes, Started, Stopped
 from daskprs._agent.protocol.shared_page import MOST_COUNTED, NAME_BYTES
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import Results
-from daskprs._core.outcomes import UNKNOWN, Extent, Failure, Outcome, Printed, Status
+from daskprs._core.outcomes import UNKNOWN, Extent, Failure, Outcome, Printed, Results, Status
 from daskprs._core.pieces import FailedItems, FailedRows, PiecesEnd
 
 if TYPE_CHECKING:

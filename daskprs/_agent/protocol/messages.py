@@ -33,10 +33,9 @@ from daskprs._system.masks import mask_of
 if TYPE_CHECKING:
     from daskprs._core.calls import Calls
     from daskprs._core.columnar import ColumnBatch
-    from daskprs._core.lease import Results
     from daskprs._core.limits import Limits
     from daskprs._core.mini_batch import Assigned
-    from daskprs._core.outcomes import Failure
+    from daskprs._core.outcomes import Failure, Results
     from daskprs._core.rate_limit import RateLimit
     from daskprs._core.stages import Stages
     from daskprs._inputs.source.batch_format import BatchForm

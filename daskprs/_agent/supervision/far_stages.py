@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from daskprs._agent.supervision.slot import Slot
     from daskprs._agent.supervision.supervisor import Supervisor
-    from daskprs._core.lease import AgentAssignment, AgentEvent, Results
+    from daskprs._core.lease import AgentAssignment, AgentEvent
     from daskprs._core.mini_batch import Assigned
-    from daskprs._core.outcomes import Failure
+    from daskprs._core.outcomes import Failure, Results
     from daskprs._core.stages import StageHost
 
     Ask = Callable[[StageHost, Assigned], "Future[Preprocessed]"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs._agent.protocol.messages import TruncateLease
 from daskprs._agent.protocol.shared_page import Activity, Phase
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import Death, Results
-from daskprs._core.outcomes import Failure, Outcome, Printed, Status
+from daskprs._core.lease import Death
+from daskprs._core.outcomes import Failure, Outcome, Printed, Results, Status
 from daskprs._core.pieces import PiecesEnd
 
 if TYPE_CHECKING:

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.shared_page import Activity
     from daskprs._agent.supervision.supervisor import Supervisor
-    from daskprs._core.lease import Results
-    from daskprs._core.outcomes import Failure
+    from daskprs._core.outcomes import Failure, Results
     from daskprs._core.spending import Amounts
 
 HOST = socket.gethostname()

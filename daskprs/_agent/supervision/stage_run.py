@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from daskprs._agent.supervision.stage_worker import StageEnded
     from daskprs._agent.supervision.stage_workers import StageWorkers
-    from daskprs._core.lease import Results
     from daskprs._core.mini_batch import Assigned
+    from daskprs._core.outcomes import Results
     from daskprs._core.stages import Stages
 
 

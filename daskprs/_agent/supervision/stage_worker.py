@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs._agent.supervision.slot import Slot
 from daskprs._core.columnar import ColumnBatch
-from daskprs._core.lease import AgentAssignment, AgentExited, InitFailed, Lease, Results
-from daskprs._core.outcomes import Failure, Status
+from daskprs._core.lease import AgentAssignment, AgentExited, InitFailed, Lease
+from daskprs._core.outcomes import Failure, Results, Status
 from daskprs._core.stages import StageWork
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from daskprs._agent.protocol.messages import JobSpec
     from daskprs._cluster.remote.node_service import NodeCalls
-    from daskprs._core.lease import LeaseReturned, Results
+    from daskprs._core.lease import LeaseReturned
+    from daskprs._core.outcomes import Results
 
 PIECE_BYTES = 8 << 20
 UNPACK_S = 3600.0

@@ -98,7 +98,7 @@ class AttemptRun:
         self.usage: dict[str, float] = {}
         """What the attempt has used by the script's own count."""
         self.permits: CallPermits | None = None
-        """Those of its calls; None: nothing limits them."""
+        """Those of its calls; None before the first."""
         self._phase = Phase.IDLE
         self._since_ns = self._waits_since_ns = self._waited_ns = 0
         self._call = (0, 0)

@@ -113,7 +113,6 @@ class ScriptCalls:
         """Begin an attempt, which loads its mini-batch next."""
         self._reserve.renew()
         self._peak.reset()
-        attempt.permits = CallPermits(self._permits, attempt)
         attempt.turn_to(0)
 
     def end(self) -> None:
@@ -150,6 +149,7 @@ class ScriptCalls:
 
     async def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run`, and return an outcome whatever it raises."""
+        attempt.permits = permits = CallPermits(self._permits, attempt)
         try:
             made = await self._attempted(attempt)
         except UnwritableError as error:
@@ -165,8 +165,7 @@ class ScriptCalls:
             self._permits.succeed()
             return made
         finally:
-            if attempt.permits is not None:
-                attempt.permits.end()
+            permits.end()
             self._tell_not_awaited()
 
     def _tell_not_awaited(self) -> None:

@@ -108,12 +108,8 @@ class TravelledPackage:
             return None
         loader: Any = self
         return importlib.machinery.ModuleSpec(
-            fullname, loader, origin=self._file(fullname), is_package=self.is_package(fullname)
+            fullname, loader, origin=self._file(fullname), is_package=fullname == self._name
         )
-
-    def is_package(self, fullname: str) -> bool:
-        """Say whether a module is the package itself."""
-        return fullname == self._name
 
     def get_source(self, fullname: str) -> str:
         """Return the source of a module."""

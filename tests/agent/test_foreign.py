@@ -65,7 +65,7 @@ def converse(pipes: MessagePipes, script: Path) -> None:
     given["profile"] = {"module": "cProfile", "file": str(profile), "only_at_end": True}
     given["process"] = {**places, "name": "process000", "side_inputs": {}, "level": "INFO"}
     assert ask("load", given) == ("value", True)
-    context = 0, {}, None, "label", "identity", None
+    context = 0, {}, None, ("label", "identity", None), None
     word, (kind, message, text, _) = ask("run", "bad", context)
     assert (word, kind, message) == ("raised", "KeyError", "'bad'")
     assert text.startswith(f'Traceback (most recent call last):\n  File "{script}", line 5')

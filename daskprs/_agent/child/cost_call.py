@@ -38,7 +38,7 @@ class CostCall(RunCall):
             raise ValueError(msg)
         wrong = first_wrong(costs)
         if wrong is not None:
-            first_row, label = context[2], context[3]
+            first_row, label = context[2], context[3][0]
             row = f"row {wrong:,} of {label}" if first_row is None else f"row {first_row + wrong:,}"
             msg = (
                 f"{self._name}(): {row}: the cost is {costs[wrong].item()!r}. A cost is a "

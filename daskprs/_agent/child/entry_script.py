@@ -53,10 +53,10 @@ class ScriptWithFunctions(NamedTuple):
 
 
 def context_parts(mini_batch: MiniBatch, piece: Range | None) -> tuple[Any, ...]:
-    """Return the arguments of `context_of` for a mini-batch, or a piece of it."""
+    """Return the parts of the context of a mini-batch, or of a piece of it."""
     key = dict(mini_batch.partition_key)
     place = mini_batch.label, mini_batch.identity, mini_batch.size_bytes
-    return mini_batch.index, key, mini_batch.row_lower_bound, *place, piece
+    return mini_batch.index, key, mini_batch.row_lower_bound, place, piece
 
 
 class ScriptFunctions:

@@ -311,21 +311,6 @@ class MiniBatchContext:
         raise Throttled(after_s)
 
 
-def context_of(
-    index: int,
-    partition_key: Mapping[str, Any],
-    lower_bound: int | None,
-    label: str,
-    identity: str,
-    size_bytes: int | None,
-    piece: tuple[int, int] | None,
-    tools: CallTools,
-) -> MiniBatchContext:
-    """Return the context of a mini-batch, or of a piece of it."""
-    place = Slice(label, identity, size_bytes)
-    return MiniBatchContext(index, partition_key, lower_bound, place, piece, tools)
-
-
 def begin_script(
     name: str, arguments: Sequence[str], level: str, source_directory: str | None
 ) -> None:

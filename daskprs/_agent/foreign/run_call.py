@@ -6,7 +6,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any, Callable
 
-from .entry_script import NO_TOOLS, MiniBatchContext, context_of
+from .entry_script import NO_TOOLS, MiniBatchContext, Slice
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -43,9 +43,11 @@ class RunCall:
         context: tuple[Any, ...],
         tools: CallTools = NO_TOOLS,
     ) -> Any:
-        """Call `run`; `context` has the arguments of `context_of` but for the tools."""
-        parts = (*context, tools)
-        further = [context_of(*parts)] if self._takes_context else []
+        """Call `run`; `context` has the parts of a `MiniBatchContext` but for the tools."""
+        further = []
+        if self._takes_context:
+            index, key, first_row, place, piece = context
+            further.append(MiniBatchContext(index, key, first_row, Slice(*place), piece, tools))
         try:
             return self._run(data, *further)
         except TypeError as error:

@@ -8,10 +8,9 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.child.beside_script import hint_at_import, hint_at_name, hint_at_script
+from daskprs._agent.child.cuda_errors import hint_at_spawn, is_fatal
 from daskprs._agent.child.debugging import has_quit, hint_at_terminal
-from daskprs._agent.child.fatal_errors import is_fatal
 from daskprs._agent.child.file_at_hand import hint_at_file
-from daskprs._agent.child.forked_contexts import hint_at_spawn
 from daskprs._agent.child.missing_keys import hint_at_columns, hint_at_variable
 from daskprs._agent.child.package_folders import hint_at_packages
 from daskprs._agent.child.pandas_changes import hint_at_pandas

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs import _plugins
@@ -18,9 +19,11 @@ from daskprs._folders.job_folder import JobFolder
 from daskprs._job.flags import flagged
 from daskprs._job.frontend import Surface, command_to_resume
 from daskprs._system.linux import die_with_parent
+from daskprs._system.regular_files import read_regular
 from daskprs._system.seal import SealKey
 from daskprs._system.standard_streams import provide_streams
 from daskprs.errors import (
+    JobFolderError,
     JobFolderLocked,
     ParallelRunCanceled,
     ParallelRunFailed,
@@ -61,6 +64,13 @@ def drive_detached(path: str, told: dict[str, Any]) -> ParallelRunResult:
             time.sleep(AGAIN_S)
 
 
+def is_recorded(folder: JobFolder, end: BaseException) -> bool:
+    """Say whether a folder has this end of its job, and not that of an earlier run."""
+    with suppress(OSError, JobFolderError):
+        return read_regular(folder.job_result).decode(errors="replace") == f"{end}\n"
+    return False
+
+
 if __name__ == "__main__":
     kind, path, parent = sys.argv[1:]
     die_with_parent(int(parent))
@@ -70,7 +80,7 @@ if __name__ == "__main__":
         try:
             result = drive(path, json.loads(sys.stdin.buffer.read() or b"{}"))
         except (ParallelRunFailed, ParallelRunInterrupted, ParallelRunCanceled) as end:
-            if kind != "detached" or not JobFolder(path).job_result.exists():
+            if kind != "detached" or not is_recorded(JobFolder(path), end):
                 raise
             sys.exit(CODES[type(end)])
         if kind != "detached":  # its end is in the folder, and `attach` shows it

@@ -66,6 +66,19 @@ def test_the_table_keeps_the_attempts_of_earlier_runs_and_goes_when_all_is_well(
     assert place.output() == place.serial()
 
 
+def test_the_table_has_keys_whose_columns_have_whole_numbers_as_names(tmp_path: Path) -> None:
+    """As columns of a frame may."""
+
+    def run(rows: pd.DataFrame) -> list[int]:
+        return [6 // n for n in rows[0]]
+
+    call: Any = {"job_dir": tmp_path / "job", "allowed_failed_count": 1, "progress": False}
+    frame = pd.DataFrame({0: [0, 1]})
+    result = daskprs.parallel_run(frame, run, partition_keys=[0], run_max_try=1, **call)
+    (row,) = pq.read_table(result.failed_file).to_pylist()
+    assert row["partition_key"] == [("0", "0")]
+
+
 @pytest.mark.parametrize(
     ("table", "option"),
     [("failed", {"allowed_failed_count": 1}), ("failed_rows", {"on_error": "isolate"})],

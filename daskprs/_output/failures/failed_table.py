@@ -110,7 +110,7 @@ def _row(index: int, places: list[Place], journals: Mapping[int, IO[bytes]]) -> 
         "end_row": end_row,
         "first_byte": first_byte,
         "end_byte": end_byte,
-        "partition_key": list(map(tuple, item.partition_key)),
+        "partition_key": [(str(name), value) for name, value in item.partition_key],
         "attempts": [
             {
                 "run": epoch,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
             "mini_batch_size='10 tb'",
             "--mini-batch-size '10 tb'",
         ),
+        (Option("columns", [1, "a"]), "columns=[1, 'a']", "--columns 1,a"),
         (Option("dtypes"), "dtypes", "--dtype"),
         (Option("dtypes", {"a": "int64"}), "dtypes={'a': 'int64'}", "--dtype a=int64"),
     ],

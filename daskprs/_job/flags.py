@@ -47,7 +47,7 @@ def flagged(option: Option) -> str:
         pairs = (shlex.quote(f"{key}={value}") for key, value in option.value.items())
         return " ".join(f"--{name} {pair}" for pair in pairs)
     several = isinstance(option.value, (tuple, list))
-    value = ",".join(option.value) if several else str(option.value)
+    value = ",".join(map(str, option.value)) if several else str(option.value)
     return f"--{name} {shlex.quote(value)}"
 
 

@@ -162,7 +162,8 @@ def check_file_name(name: str, value: Any) -> Any:
 def _each_once(name: str, value: Any, rule: str, fits: Callable[[Any], Any]) -> tuple[Any, ...]:
     """Return the values of a list as a tuple, each once; a single one may be given as text."""
     given = (value,) if isinstance(value, str) else value
-    if not isinstance(given, Sequence) or not all(map(fits, given)):
+    is_list = isinstance(given, Sequence) and not isinstance(given, bytes)  # which has numbers
+    if not is_list or not all(map(fits, given)):
         raise refused(name, value, rule)
     return tuple(dict.fromkeys(given))
 

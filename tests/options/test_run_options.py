@@ -116,6 +116,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("partition_format", 3),
     ("columns", ["a", None]),
     ("columns", [True]),
+    ("columns", b"ab"),
     ("dtypes", ["int"]),
     ("dtypes", {1: "int"}),
     ("meta", ["a"]),

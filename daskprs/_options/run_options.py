@@ -244,7 +244,8 @@ class RunOptions:
         The form of paths that contain values, as in ``"{user}/{season}/{genre}.wav"``. The values
         become the last columns.
     columns
-        The columns to read, in this order. Default: all.
+        The columns to read, in this order. In a frame, their names may be whole numbers. Default:
+        all.
     dtypes
         Types of columns, by name. Tables in other formats than text already have types, and are
         converted. Default: for text, types that samples show before the start.

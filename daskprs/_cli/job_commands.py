@@ -220,9 +220,9 @@ def _watch(folder: JobFolder, *, as_json: bool) -> None:
     watched, display = JobOfOthers(folder), display_on(sys.stderr)
     try:
         for is_over in looks(folder, PAUSE):
-            has_changed = watched.look()
             if is_over:
                 break
+            has_changed = watched.look()
             if not as_json:
                 display.show(watched)
             elif has_changed:

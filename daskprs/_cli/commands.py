@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import PurePath
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -86,6 +87,9 @@ class Commands(PluginCommands):
         try:
             return super().main(*given, **more)
         except OSError as error:  # `every_end` catches those of a command
+            codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+            if click.echo.__code__ not in codes:  # a command of another package has failed
+                raise
             exit_unwritten(error)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -201,9 +201,12 @@ def test_a_command_of_another_package_is_one_of_daskprs(installed: Path) -> None
     )
     (installed / "more.py").write_text(
         "import click\n\n@click.command()\n@click.argument('word')\n"
-        "def info(word):\n    '''Say a word.'''\n    click.echo(word * 2)\n"
+        "def info(word):\n    '''Say a word.'''\n    click.echo(word * 2)\n    open('none')\n"
     )
-    assert daskprs(installed.parent, "fasta-info", "ab", site=installed).stdout == "abab\n"
+    said = daskprs(installed.parent, "fasta-info", "ab", site=installed)
+    assert said.stdout == "abab\n"
+    assert said.stderr.endswith("No such file or directory: 'none'\n")
+    assert "stdout" not in said.stderr
     listed = daskprs(installed.parent, "--help", site=installed).stdout
     assert "fasta-info    Say a word." in listed
     assert "run           Run SCRIPT over INPUT" in listed

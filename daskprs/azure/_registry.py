@@ -121,12 +121,10 @@ class Registry:
         if version is None:
             numbers = [int(one) for one in self.versions(kind, name) if one.isdecimal()]
             return str(max(numbers, default=0) + 1)
-        if kind != MODELS:
-            return str(version)
-        if not str(version).isdecimal():
+        if kind == MODELS and not str(version).isdecimal():
             msg = f"the model {name!r}: a version is a whole number, not {version!r}."
             raise UsageError(msg)
-        return str(int(version))  # 007 is version 7
+        return _as_kept(kind, version)
 
     def versions(self, kind: str, name: str) -> list[str]:
         """Return the versions of a name: models by number, others as they were kept."""
@@ -151,10 +149,11 @@ class Registry:
             raise ResourceNotFoundError(msg)
         if wanted is None:
             return known[-1]
-        if str(wanted) not in known:
+        number = _as_kept(kind, wanted)
+        if number not in known:
             msg = f"{kind}: {name!r} has no version {wanted} (known: {', '.join(known)})."
             raise ResourceNotFoundError(msg)
-        return str(wanted)
+        return number
 
     def record(self, kind: str, name: str, version: str) -> dict[str, Any]:
         """Return the record of a version."""
@@ -232,6 +231,12 @@ class Registry:
         if kind == "components":
             return self.component(name, version)
         return self.record(kind, name, version).get("path")
+
+
+def _as_kept(kind: str, version: Any) -> str:
+    """Return a version as text: 007 of a model is version 7."""
+    text = str(version)
+    return str(int(text)) if kind == MODELS and text.isdecimal() else text
 
 
 def file_of_name(name: str) -> str:

@@ -302,7 +302,9 @@ def test_what_is_registered_is_found_by_name_and_version(client: MLClient) -> No
     Path("model/weights").write_text("changed")
     assert (Path(model.path or "") / "weights").read_text() == "w"
     assert client.models.get("m", label="latest") == model
-    assert client.models.create_or_update(Model(name="m", path="model", version="7")).version == "7"
+    seventh = client.models.create_or_update(Model(name="m", path="model", version="007"))
+    assert seventh.version == "7"
+    assert client.models.get("m", version="007") == seventh
     with pytest.raises(ResourceExistsError, match="has a version 7 already"):
         client.models.create_or_update(Model(name="m", path="model", version="7"))
     with pytest.raises(UsageError, match="whole number"):

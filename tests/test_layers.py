@@ -78,9 +78,8 @@ LAYERS = {
         pipeline
     """,
     "daskprs._cluster": """
-        aside job_figures lost_cluster own_tasks staged_in_use staged_work thread_pool
-        uploads
-        worker_answers
+        aside lost_cluster own_tasks staged_in_use staged_work thread_pool uploads
+        job_figures worker_answers
         governors task_host topics worker_events
         scaling_demand stage_hosts worker_timer
         connect driver_task lease

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from daskprs._cluster.lost_cluster import lost_cluster_ignored
 from daskprs._report.job_figures import figures_of, samples
 
 if TYPE_CHECKING:
@@ -60,11 +61,12 @@ class FigureSender:
             wait([self._sent], LAST_S)
         self._due_s = event.elapsed_s + EVERY_S
         message = pickle.dumps(figures_of(event, self._job_dir, self._unit))
-        self._sent = asyncio.run_coroutine_threadsafe(
-            self._client.scheduler.log_event(topic=FIGURES, msg=message),
-            self._client.loop.asyncio_loop,
-        )
-        if is_last:
+        with lost_cluster_ignored("to send the figures of the job"):
+            self._sent = asyncio.run_coroutine_threadsafe(
+                self._client.scheduler.log_event(topic=FIGURES, msg=message),
+                self._client.loop.asyncio_loop,
+            )
+        if is_last and self._sent is not None:
             wait([self._sent], LAST_S)
 
 

@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster, span
 
 import daskprs
 from daskprs._cluster import job_figures
-from daskprs._cluster.connect import IN_PROCESS
+from daskprs._cluster.connect import IN_PROCESS, connected
 from daskprs._cluster.job_figures import FigureSender
 from tests.support.job_events import stood
 from tests.support.polling import poll_for
@@ -59,6 +59,13 @@ def test_the_leases_of_a_job_are_in_its_span_with_rows_and_seconds(tmp_path: Pat
         # Workers pass figures on with their heartbeats to the scheduler.
         assert poll_for(lambda: of_job.cumulative_worker_metrics.get(rows) == ROWS, 10)
         assert of_job.cumulative_worker_metrics[seconds] >= ROWS * RUN_S
+
+
+def test_a_client_that_is_closed_sends_no_figures_and_raises_nothing() -> None:
+    """All work of the job may be settled, and the job has succeeded then."""
+    with connected(None, 1) as client:
+        client.close()
+        FigureSender(client, "/jobs/scored", "row").show(stood(), is_last=True)
 
 
 def test_the_last_figures_are_sent_while_others_are_under_way(

@@ -8,11 +8,13 @@ import hmac
 import logging
 import os
 import secrets
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 KEY_BYTES = 32
+WRITTEN_WITHIN_S, LOOK_EVERY_S = 2.0, 0.02
 DIGEST_CHARS, NAME_CHARS = 32, 8
 _log = logging.getLogger(__name__)
 
@@ -31,9 +33,10 @@ def user_key() -> bytes:
     """
     file = user_key_file()
     try:
-        if file.exists() and file.stat().st_size != KEY_BYTES:  # a crash has cut it off
-            file.unlink()
         if not file.exists():
+            _make(file)
+        if _is_cut_off(file):  # by a crash
+            file.unlink(missing_ok=True)
             _make(file)
         return _read(file)
     except OSError as error:
@@ -46,6 +49,16 @@ def user_key() -> bytes:
             error.strerror,
         )
         return secrets.token_bytes(KEY_BYTES)
+
+
+def _is_cut_off(file: Path) -> bool:
+    """Say whether the key lacks its end; without hard links, another process may be writing it."""
+    until_s = time.monotonic() + WRITTEN_WITHIN_S
+    while file.stat().st_size != KEY_BYTES:
+        if time.monotonic() > until_s:
+            return True
+        time.sleep(LOOK_EVERY_S)
+    return False
 
 
 def _read(file: Path) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +44,28 @@ def test_the_key_is_kept_for_later_processes(
     assert list(file.parent.iterdir()) == [file]
     user_key.user_key.cache_clear()
     assert user_key.user_key() == key
+
+
+def test_a_key_that_another_process_writes_is_awaited() -> None:
+    """Without hard links it is written in place, and is not taken for one that was cut off."""
+    key, file = bytes(range(user_key.KEY_BYTES)), user_key.user_key_file()
+    file.parent.mkdir()
+    with file.open("xb", buffering=0) as theirs:
+        rest = threading.Timer(0.1, theirs.write, (key,))
+        rest.start()
+        assert user_key.user_key() == key
+        rest.join()
+    assert file.read_bytes() == key
+
+
+def test_a_key_that_a_crash_has_cut_off_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process has used it."""
+    monkeypatch.setattr(user_key, "WRITTEN_WITHIN_S", 0.1)
+    file = user_key.user_key_file()
+    file.parent.mkdir()
+    file.write_bytes(b"cut")
+    assert user_key.user_key() == file.read_bytes()
+    assert len(user_key.user_key()) == user_key.KEY_BYTES
 
 
 def test_a_key_that_cannot_be_kept_is_told(

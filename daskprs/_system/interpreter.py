@@ -67,13 +67,13 @@ def interpreter_at(place: str | PathLike[str]) -> str:
     Raise `NoInterpreter` where a folder has no interpreter, or the PATH no such program.
     """
     path = Path(place).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - it never raises
         inside = path / "bin" / "python"
         if not inside.exists():
             msg = f"the folder {path} has no bin/python, as environments of Python have"
             raise NoInterpreter(msg)
         path = inside
-    elif os.sep not in str(place) and not path.exists():
+    elif os.sep not in str(place) and not os.path.exists(path):  # noqa: PTH110 - the same
         found = shutil.which(str(place))
         if found is None:
             msg = f"the PATH has no program {str(place)!r}"

@@ -315,15 +315,16 @@ def _interpreters(base: Path, given: Mapping[str, str]) -> dict[str, str]:
 
 def _interpreter(name: str, base: Path, place: str) -> str:
     path = base / Path(place).expanduser()
-    is_program = os.sep not in place and not path.exists()  # such as python3.8
+    is_there = os.path.exists(path)  # noqa: PTH110 - it never raises
+    is_program = os.sep not in place and not is_there  # such as python3.8
     try:
         found = interpreter_at(place if is_program else path)
         if os.path.isfile(found) and os.access(found, os.X_OK):  # noqa: PTH113
             return found
-        problem = f"{found} {'cannot be executed' if path.exists() else 'does not exist'}"
+        problem = f"{found} {'cannot be executed' if is_there else 'does not exist'}"
     except NoInterpreter as error:
         problem = f"{path} does not exist, and {error}" if is_program else str(error)
-    hint = "" if path.exists() else nearest(path)
+    hint = "" if is_there else nearest(path)
     msg = (
         f"the environment {name!r}: {problem}.{hint} Give an interpreter, or the folder of a "
         "virtual environment or of a conda environment."

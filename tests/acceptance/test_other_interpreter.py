@@ -216,6 +216,7 @@ def test_rows_are_those_of_our_own_interpreter(tmp_path: Path) -> None:
     ("given", "said"),
     [
         ({"python": "gone/bin/python"}, r"this file does not exist"),
+        ({"python": "gone/" + 256 * "n"}, r"this file does not exist"),
         ({"python": "script.py"}, r"not a program, and cannot be started"),
         ({"python": "/bin/true"}, r"ends with returncode 0, and does not answer"),
         ({"python": "{bare}"}, r"it has no pandas, which rows need .*input_type='files'"),

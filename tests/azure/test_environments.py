@@ -168,7 +168,7 @@ def test_a_mapping_file_knows_environments_of_other_pipelines_too(bare: Path) ->
 
 def test_what_is_not_an_interpreter_is_refused() -> None:
     """With what was looked for, in a mapping file with its place."""
-    for place in ("code", "code/score.py", "coed", "python9.9"):
+    for place in ("code", "code/score.py", "coed", "python9.9", 256 * "n"):
         with pytest.raises(UsageError, match=f"the environment 'e': .*{place}.* Give an interp"):
             given_places(None, environments={"e": place})
     Path("places.yml").write_text("assets: {}\nenvironments: {e: code}\n")

@@ -71,6 +71,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("python", 3),
     ("python", ""),
     ("python", "no-such-python"),
+    ("python", 256 * "n"),
     ("python", "/etc"),
     ("arguments", "--one --two"),
     ("arguments", [None]),

@@ -38,7 +38,7 @@ def check_interpreter(
         )
         raise OptionError(given, msg)
     place = Path(python)
-    if not place.exists():
+    if not os.path.exists(place):  # noqa: PTH110 - it never raises
         if may_be_elsewhere:
             return
         raise OptionError(given, ": this file does not exist.")

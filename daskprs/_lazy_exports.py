@@ -33,6 +33,7 @@ def lazy_exports(
         return value
 
     def names() -> list[str]:
-        return sorted({*homes, *(name for name in namespace if name.startswith("__"))})
+        dunders = (name for name in namespace if name.startswith("__"))
+        return sorted({*homes, *namespace.get("__all__", ()), *dunders})
 
     return find, names

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daskprs.azure import v1
+from daskprs.azure import v1, v2
 from daskprs.azure.v1 import (
     AmlCompute,
     Dataset,
@@ -33,6 +33,12 @@ LISTED = {name for group in CONTENT["names"].values() for name in group.split()}
 def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand where a notebook stands."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("sdk", [v1, v2])
+def test_dir_has_every_public_name(sdk: Any) -> None:
+    """Also one that is there from the start."""
+    assert set(sdk.__all__) <= set(dir(sdk))
 
 
 def test_every_public_name_can_be_imported_and_is_refused_when_it_is_used() -> None:

@@ -119,7 +119,8 @@ class LiveLines:
 
     def say(self, text: str) -> None:
         """Write above the lines."""
-        self._screen.console.print(self._who + text, markup=False, soft_wrap=True)
+        lines = text.replace("\n", f"\n{self._who}")
+        self._screen.console.print(self._who + lines, markup=False, soft_wrap=True)
 
     def end(self, view: View | None) -> None:
         """Replace the live lines by an ordinary line with the last state."""

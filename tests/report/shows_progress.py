@@ -63,6 +63,7 @@ def two_jobs() -> None:
             if tenth == 5 and display is displays[0]:
                 displays[1].say("before its lines")
     displays[1].say("a warning")
+    displays[1].output(["[mini-batch 1] one", "[mini-batch 2] two"])
     displays[0].end(watches[0].view())
     watches[1].tell(stood(9, elapsed_s=9, slots=MOVING))
     displays[1].show(watches[1])

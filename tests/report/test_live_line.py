@@ -68,6 +68,8 @@ def test_the_lines_of_two_jobs_stand_one_below_another_with_their_names() -> Non
     assert terminal.screen.lines == [
         "before its lines",
         "second: a warning",
+        "second: [mini-batch 1] one",
+        "second: [mini-batch 2] two",
         f"first: {bar}  70 %  7/10 mini-batches, 1 s, 5.0/s",
         f"second: {bar}  90 %  9/10 mini-batches, 9 s, 1.0/s",
         "the end",

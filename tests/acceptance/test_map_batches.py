@@ -229,6 +229,11 @@ class Strikes:
         calls = [tuple(map(int, line.split())) for line in lines]
         return [process for row, process in calls if first in (None, row)]
 
+    @property
+    def has_seen_all(self) -> bool:
+        """Whether each part has had a call, if not more."""
+        return all(map(self.calls, range(0, len(FRAME), len(FRAME) // PARTS)))
+
 
 def test_an_agent_that_dies_costs_one_attempt(tmp_path: Path, client: Client) -> None:
     """The Dask worker lives on, and no other mini-batch runs again."""
@@ -546,7 +551,7 @@ def test_what_is_committed_survives_the_workers(tmp_path: Path) -> None:
         with Client(cluster.address, set_as_default=False) as client:
             client.wait_for_workers(2, LONGEST_S)
             future = client.compute(by_job(frame(), strikes, tmp_path))
-            assert poll_for(lambda: len(strikes.calls()) == PARTS)
+            assert poll_for(lambda: strikes.has_seen_all)
             for worker in workers:
                 worker.kill()
             cluster.worker("--nthreads", "2")
@@ -583,7 +588,7 @@ def test_a_computation_that_is_cancelled_cancels_the_job(tmp_path: Path, client:
     """The next one goes on with it."""
     strikes = Strikes(tmp_path, "hang", 1)
     future = client.compute(by_job(frame(), strikes, tmp_path))
-    assert poll_for(lambda: len(strikes.calls()) == PARTS)
+    assert poll_for(lambda: strikes.has_seen_all)
     future.cancel()
     folder = JobFolder(tmp_path / "job")
     assert poll_for(lambda: holder(folder) is None)

@@ -86,8 +86,12 @@ class Run:
             *("--job-dir", str(folder / "job"), "--output-dir", str(folder / "out")),
             *("--mini-batch-size", "1", "--process-count-per-node", "2", *more),
         ]
+        is_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # of the tests themselves
         self.process = subprocess.Popen(
-            command, env={**os.environ, MARK: self.mark}, stderr=subprocess.PIPE, text=True
+            ["env", "--default-signal=HUP", *command] if is_nohup else command,
+            env={**os.environ, MARK: self.mark},
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def hangs(self, count: int) -> bool:

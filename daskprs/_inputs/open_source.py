@@ -112,8 +112,9 @@ def _is_list_of_paths(data: Any) -> bool:
 
 
 def _is_delayed(value: Any) -> bool:
-    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__}
-    return not kinds.isdisjoint({("dask", "Delayed"), ("distributed", "Future")})
+    from daskprs._inputs.collections.collection_graph import is_delayed
+
+    return is_delayed(value)
 
 
 # ---- frames ----

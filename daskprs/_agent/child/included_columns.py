@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs._arrow.arrow_pandas import pandas_metadata, with_notes
+from daskprs._arrow.exact_casts import MISFITS
 from daskprs._inputs.source.batch_format import rows_in
 from daskprs._inputs.source.included import PATH, PATH_ASIDE, ROW
 from daskprs._output.rows.blocks import apart, blocks_of, is_block, with_numbers
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from daskprs._output.rows.blocks import Block
 
 OPTION = Option("include_columns")
-NOT_FOR_ARROW = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def taken_columns(
@@ -151,7 +151,7 @@ class IncludedColumns:
             return self._columns
         try:
             return pa.Table.from_pandas(self._columns, preserve_index=False)
-        except NOT_FOR_ARROW:
+        except MISFITS:
             return None
 
     def _numbered(self, frame: pd.DataFrame) -> tuple[Any, pd.DataFrame]:

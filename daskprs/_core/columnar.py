@@ -64,7 +64,7 @@ class ColumnBatch(Sequence[T], Generic[T]):
         return hash(self._all())
 
     def __repr__(self) -> str:
-        return f"Packed({list(self._all())!r})"
+        return f"ColumnBatch({list(self._all())!r})"
 
     @overload
     def __getitem__(self, at: int) -> T: ...

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from contextlib import suppress
 from multiprocessing import Pipe
 from threading import Semaphore
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,7 +70,10 @@ class Desk:
         self.ours, self.theirs = Pipe()
         self.reader = Names()
         reserve = MemoryReserve(self.page)
-        self.loader = Loader(self.page, reserve)
+        self.ends: list[BaseException] = []
+        """Errors for which an agent would end."""
+        ends: Any = SimpleNamespace(end=self.ends.append)
+        self.loader = Loader(self.page, ends)
         self.loader.reader = self.reader
         self.loader.start()
         self.inbox = Inbox(self.theirs, self.page, self.loader, Outbox(self.theirs, reserve))
@@ -97,7 +102,8 @@ class Desk:
         """Let go."""
         with suppress(Exception):  # the supervisor may have gone
             self.inbox.listen_again()
-        self.loader.close()
+        self.loader.listen(0, sys.exit)  # its thread ends by an error alone
+        assert poll_for(lambda: [*map(type, self.ends)] == [SystemExit])
         self.inbox.close()
         for end in (self.ours, self.theirs, self.page, self.seen):
             end.close()

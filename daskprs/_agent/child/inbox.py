@@ -280,7 +280,7 @@ class Loader:
         self._ahead = NOTHING
         self._is_dropped = False
         """Whether the thread still loads what is not wanted any more."""
-        self._orders: SimpleQueue[Callable[[], Assigned | None] | None] = SimpleQueue()
+        self._orders: SimpleQueue[Callable[[], Assigned | None]] = SimpleQueue()
         self._received: SimpleQueue[int] = SimpleQueue()
         self._results: SimpleQueue[Loaded] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -370,16 +370,10 @@ class Loader:
         """Wait until the thread stops listening; it then loads the received mini-batch, if any."""
         self._ahead = self._received.get()
 
-    def close(self) -> None:
-        """End the thread, once it has finished its orders."""
-        if self._thread is not None:
-            self._orders.put(None)
-            self._thread.join()
-
     def _serve(self) -> None:
         try:
-            while (order := self._orders.get()) is not None:
-                assigned = order()
+            while True:
+                assigned = self._orders.get()()
                 if assigned is not None:
                     loaded = self.load(assigned)
                     self._page.loading(NOTHING)

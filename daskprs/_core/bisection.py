@@ -18,7 +18,7 @@ from daskprs._core.pieces import FailedItems, Pieces, size_of
 
 if TYPE_CHECKING:
     from daskprs._core.outcomes import Outcome
-    from daskprs._core.pieces import KeptItems, Range
+    from daskprs._core.pieces import Range, Recovered
 
 MOST_FAILED = 32
 """Number of failed items with which the search in a mini-batch ends …"""
@@ -49,7 +49,7 @@ class Bisection:
         *,
         confirms: bool = False,
         is_sure: bool = True,
-        kept: KeptItems | None = None,
+        kept: Recovered | None = None,
     ) -> None:
         self._confirms = confirms
         self.items = items

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from daskprs._core.actions import SlotId
     from daskprs._core.bisection import Bisection
     from daskprs._core.mini_batch import MiniBatch
-    from daskprs._core.pieces import KeptItems
+    from daskprs._core.pieces import Recovered
 
 
 SPLIT = 100
@@ -80,7 +80,7 @@ class Entry(NamedTuple):
         return bisection is not None and (bisection.kept is None or bisection.is_trying)
 
     @property
-    def kept(self) -> KeptItems | None:
+    def kept(self) -> Recovered | None:
         """What it has, and keeps, of an earlier run; None: nothing."""
         return None if self.bisection is None else self.bisection.kept
 

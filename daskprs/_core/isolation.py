@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskprs._core.entry import Entry
     from daskprs._core.ledger_state import LedgerState
     from daskprs._core.outcomes import Outcome
-    from daskprs._core.pieces import KeptItems, Pieces, PiecesEnd
+    from daskprs._core.pieces import Pieces, PiecesEnd, Recovered
 
 OF_ITEMS = (
     Status.RUN_EXCEPTION,
@@ -115,7 +115,7 @@ class Isolation:
         bisection = Bisection(items, outcome, confirms=confirms, is_sure=is_sure)
         return self._next(entry._replace(bisection=bisection), is_new=True)
 
-    def resumed(self, entry: Entry, kept: KeptItems) -> Entry | None:
+    def resumed(self, entry: Entry, kept: Recovered) -> Entry | None:
         """Return the entry that runs only what failed in an earlier run; None without a search.
 
         An item that has failed alone then need not do so twice again.

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from daskprs._core.limits import Limits
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Failure
-    from daskprs._core.pieces import Pieces
-    from daskprs._core.recovered import CarriedOverFailure, Recovered
+    from daskprs._core.pieces import CarriedOverFailure, Pieces, Recovered
     from daskprs._core.stages import Stages
 
 

@@ -68,26 +68,34 @@ def gaps_of(items: Iterable[FailedItems]) -> list[Gap]:
     return gaps
 
 
-class KeptItems(NamedTuple):
-    """What an earlier run has committed of a mini-batch, of which only some items run again."""
+class Recovered(NamedTuple):
+    """The commit of an earlier run of the job for a mini-batch."""
 
-    gaps: tuple[Range, ...]
-    """The ranges of these items, in order, with kept items between them."""
     total: int
-    """Number of all items."""
+    """Number of items in the mini-batch."""
     succeeded: int
-    """Number of the kept items, or of the rows that `run` returned for them."""
-    returned: int
-    """Number of these rows, if they are more than the items."""
-    alone: int
-    """Number of items that failed by themselves then."""
+    """Number of items that succeeded."""
+    empty: bool = False
+    """True for a range in which no row starts."""
+    alone: int = 0
+    """Number of items that failed by themselves."""
+    gaps: tuple[Range, ...] = ()
+    """The ranges of these items, in order, if just they are to be run again."""
+    returned: int = 0
+    """Number of rows that `run` returned for all others then."""
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """The ranges of the kept items."""
+        """The ranges of all others, which are kept."""
         edges = [0, *(edge for gap in self.gaps for edge in gap), self.total]
         pairs = zip(edges[::2], edges[1::2], strict=True)
         return tuple((start, stop) for start, stop in pairs if start < stop)
+
+
+class CarriedOverFailure(NamedTuple):
+    """A mini-batch that failed in an earlier run and is not retried in this one."""
+
+    items: int
 
 
 class Pieces(NamedTuple):
@@ -106,7 +114,7 @@ class Pieces(NamedTuple):
     """The items that are left out, in order."""
     timeout_s: float | None = None
     """Seconds that a call may take, where that is less than the timeout of `run`."""
-    kept: KeptItems | None = None
+    kept: Recovered | None = None
     """What is kept of an earlier run; None: all items run, or are left out."""
     columns: tuple[str, ...] | None = None
     """The columns of what `run` returned for others, for rows of nulls; None: they are unknown."""

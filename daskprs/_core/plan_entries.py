@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from daskprs._core.ending import INPUT_HAS_CHANGED
 from daskprs._core.entry import Entry
 from daskprs._core.outcomes import Failure, input_changed
-from daskprs._core.recovered import CarriedOverFailure
+from daskprs._core.pieces import CarriedOverFailure
 from daskprs.errors import DaskprsError, InputChanged
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from daskprs._core.ledger_state import LedgerState
     from daskprs._core.mini_batch import MiniBatch
-    from daskprs._core.pieces import Pieces
-    from daskprs._core.recovered import Recovered
+    from daskprs._core.pieces import Pieces, Recovered
     from daskprs._core.settling import Settling
     from daskprs._core.stall_timer import StallTimer
 

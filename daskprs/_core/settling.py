@@ -11,7 +11,6 @@ from daskprs._core.ending import INPUT_HAS_CHANGED
 from daskprs._core.entry import Entry
 from daskprs._core.memory_sizes import MemorySizes
 from daskprs._core.outcomes import TIMEOUTS, Failure, Outcome, Status
-from daskprs._core.pieces import KeptItems
 from daskprs._core.placement import ELSEWHERE_S
 
 if TYPE_CHECKING:
@@ -23,10 +22,9 @@ if TYPE_CHECKING:
     from daskprs._core.ledger_state import AgentRecord, InFlightLease, LedgerState
     from daskprs._core.mini_batch import MiniBatch
     from daskprs._core.outcomes import Results
-    from daskprs._core.pieces import FailedRows
+    from daskprs._core.pieces import FailedRows, Recovered
     from daskprs._core.placement import Placement
     from daskprs._core.quarantine import Location
-    from daskprs._core.recovered import Recovered
     from daskprs._core.renewals import Renewals
     from daskprs._core.stall_timer import StallTimer
 
@@ -85,8 +83,7 @@ class Settling:
         """Return the entry that runs just the failed items of a committed mini-batch, if any."""
         if not done.gaps:
             return None
-        kept = KeptItems(done.gaps, done.total, done.succeeded, done.returned, done.alone)
-        return self._isolation.resumed(Entry(mini_batch), kept)
+        return self._isolation.resumed(Entry(mini_batch), done)
 
     def carry_failure(self, items: int) -> None:
         """Settle a mini-batch that an earlier run gave up and this run does not retry."""
@@ -512,7 +509,7 @@ class Settling:
             state.abort_if(state.budgets.fail_mini_batch(items))
         return outcome
 
-    def _keep(self, entry: Entry, kept: KeptItems, outcome: Outcome) -> None:
+    def _keep(self, entry: Entry, kept: Recovered, outcome: Outcome) -> None:
         """Leave a mini-batch as an earlier run has committed it: its items cannot run again."""
         state = self._state
         state.errors.isolate(entry.mini_batch.index)

@@ -16,7 +16,7 @@ import numpy as np
 from daskprs._core.accounts import Settled
 from daskprs._core.events import NOWHERE
 from daskprs._core.mini_batch import Where
-from daskprs._core.recovered import CarriedOverFailure, Recovered
+from daskprs._core.pieces import CarriedOverFailure, Recovered
 from daskprs._folders.job_lock import epochs_of, latest_epoch
 from daskprs._folders.row_labels import adopt_labels, drop_labels
 from daskprs._output.failures.failed_rows import FailedRowsLog

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from daskprs._core.outcomes import Failure, Status
-from daskprs._core.pieces import PiecesEnd
-from daskprs._core.recovered import Recovered
+from daskprs._core.pieces import PiecesEnd, Recovered
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 4])

@@ -13,8 +13,7 @@ from daskprs._core.bisection import most_failed
 from daskprs._core.lease import AgentExited, AgentStarted, Death
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
-from daskprs._core.pieces import FailedRows, PiecesEnd
-from daskprs._core.recovered import Recovered
+from daskprs._core.pieces import FailedRows, PiecesEnd, Recovered
 
 if TYPE_CHECKING:
     from daskprs._core.lease import Lease

@@ -10,8 +10,8 @@ import pytest
 from daskprs._core.actions import Abort, Commit, SlotAdded, SlotId, SlotsLost, Submit
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.outcomes import Failure, Status
+from daskprs._core.pieces import Recovered
 from daskprs._core.placement import ELSEWHERE_S
-from daskprs._core.recovered import Recovered
 from daskprs.errors import InputError
 from tests.support.returns import returned
 

@@ -45,8 +45,8 @@ from daskprs._core.ledger import Ledger
 from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
+from daskprs._core.pieces import Recovered
 from daskprs._core.placement import ELSEWHERE_S
-from daskprs._core.recovered import Recovered
 from tests.support.returns import returned
 
 if TYPE_CHECKING:

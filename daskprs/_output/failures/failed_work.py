@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daskprs._core.recovered import CarriedOverFailure
+from daskprs._core.pieces import CarriedOverFailure
 from daskprs._output.failures.attempt import Attempt, Item
 
 if TYPE_CHECKING:

@@ -394,6 +394,14 @@ def test_a_lazy_frame_of_columns_that_do_not_exist_is_refused() -> None:
         open_source(lazy, ReadOptions())
 
 
+def test_a_size_of_files_is_refused_before_a_stream_is_read() -> None:
+    """It can be read only once."""
+    stream = _stream(pa.table({"n": [1, 2]}))
+    with pytest.raises(OptionError, match="for a table it is a number of bytes"):
+        open_source(stream, ReadOptions(mini_batch_size="20 files"))
+    assert len(stream.read_all()) == 2
+
+
 REFUSED: dict[str, tuple[Any, BatchFormat, type[Exception], str]] = {
     "lists of no values in polars": (
         pa.table({"a": pa.array([[], []], pa.list_(pa.int8(), 0))}),

@@ -63,6 +63,7 @@ class StreamSource(MappedFrame):
         self.schema = pa.schema([pa.field(one.name, _value_type(one.type)) for one in fields])
         with_dtypes(self.schema, reading.dtypes, ())  # refuses a type that does not exist
         self._open = open_batches
+        self._size = reading.size  # refuses a size of files, before the stream is read
         self._reading = reading
         self._nulls = dict.fromkeys(kept, 0)
         self._bytes = 0
@@ -74,7 +75,7 @@ class StreamSource(MappedFrame):
         written = write_arrow(path, self.schema, self._counted())
         self._path = path
         rows = max(1, self._total)
-        self._rows = self._reading.size.rows_of(rows, self._bytes)
+        self._rows = self._size.rows_of(rows, self._bytes)
         self._row_bytes = self._bytes / rows
         self.form = self._form_of_all()
         self.digest = self._digest_of(written)

@@ -16,6 +16,7 @@ from daskprs._cli import main
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.job_lock import locked
 from daskprs._output.journal import history
+from daskprs._output.journal.journal import VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,7 +179,7 @@ def test_a_folder_that_cannot_be_proved_is_refused(
         refused = verify()
     assert refused.exit_code == 2
     assert "another driver is at work on the job folder" in refused.stderr
-    monkeypatch.setattr(history, "VERSION", 4)
+    monkeypatch.setattr(history, "VERSION", VERSION + 1)
     refused = verify()
     assert refused.exit_code == 2
     assert "was written by another version of daskprs" in refused.stderr

@@ -16,7 +16,7 @@ from daskprs._core.lease import AgentReady, AgentStarted
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Status
 from daskprs._folders.job_folder import JobFolder
-from daskprs._output.journal.journal import Journal
+from daskprs._output.journal.journal import VERSION, Journal
 from daskprs._report.attempts import AttemptLogs
 from daskprs._report.job_logs import DriverLog
 from daskprs._report.log_files import LogFiles
@@ -52,7 +52,7 @@ def _fill(folder: JobFolder) -> int:
     files, journal = LogFiles(), Journal(folder.journal(1))
     logs, random, failed = AttemptLogs(folder, files), np.random.default_rng(1), 0
     DriverLog(folder, files).tell(JobStarted("a", "s.py", "row", STARTED, None, False, {}))
-    journal.add("job", 3, {"input": {}, "output": {"text": False, "typed": False}}, False)
+    journal.add("job", VERSION, {"input": {}, "output": {"text": False, "typed": False}}, False)
     for place in PLACES:
         logs.tell(AgentChanged(place, AgentStarted(place.process, place.pid, ())))
         logs.tell(AgentChanged(place, AgentReady(place.process, 2.0)))

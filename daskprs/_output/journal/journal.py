@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from daskprs._folders.job_folder import JobFolder
     from daskprs._output.spool import Spools
 
-VERSION = 3
+VERSION = 4
 PIECE_BYTES = 1 << 20
 MOST_LINE_BYTES = 1 << 30
 """The longest lines name every mini-batch of a plan: a hundred million of them fit."""

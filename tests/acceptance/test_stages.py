@@ -149,7 +149,6 @@ def test_without_processes_the_functions_run_one_after_the_other(tmp_path: Path)
     assert list(result.to_pandas().iloc[:, 0]) == [n / 2 + 1 for n in range(25)]
 
 
-@pytest.mark.processes
 def test_an_error_names_the_stage_that_returned_too_little(tmp_path: Path) -> None:
     """It said that run() did."""
     options = {"preprocess": None, "postprocess": lambda rows: rows[:1], "run_max_try": 1}
@@ -158,6 +157,7 @@ def test_an_error_names_the_stage_that_returned_too_little(tmp_path: Path) -> No
         score(tmp_path, table(3), lambda rows: rows[["decode"]].reset_index(drop=True), **options)
 
 
+@pytest.mark.processes
 def test_functions_beside_a_function_travel(tmp_path: Path) -> None:
     """As in a notebook: with what they use of their surroundings."""
     factor = 3

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._arrow.exact_casts import MISFITS
 from daskprs._arrow.object_times import as_times
 from daskprs._arrow.sizes import size_bytes
 from daskprs._output.rows.blocks import in_arrow, is_small, roomy, with_times
 from daskprs._output.rows.part_formats import check_folders, check_writable
-from daskprs._output.rows.result_tables import NO_TYPE, RESULT
+from daskprs._output.rows.result_tables import RESULT
 from daskprs.errors import ReturnTypeError, class_name
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _tables(frame: pd.DataFrame) -> Iterator[pa.Table]:
             yield pa.Table.from_pandas(
                 frame.iloc[start : start + rows], schema, preserve_index=False
             )
-    except NO_TYPE as error:
+    except MISFITS as error:
         raise _unfit(frame, error) from error
 
 
@@ -167,7 +168,7 @@ def _unfit(frame: pd.DataFrame, error: Exception) -> ReturnTypeError:
 def _fits(column: pd.Series[Any]) -> bool:
     try:
         pa.Array.from_pandas(as_times(column))
-    except NO_TYPE:
+    except MISFITS:
         return False
     return True
 

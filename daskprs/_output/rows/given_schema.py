@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from daskprs._arrow.exact_casts import OF_VIEWS, normal
+from daskprs._arrow.exact_casts import MISFITS, OF_VIEWS, normal
 from daskprs._arrow.object_times import as_times
 from daskprs._output.rows.arrow_rows import first_unfit
-from daskprs._output.rows.result_tables import NO_TYPE
 from daskprs._output.rows.row_schema import RowSchema
 from daskprs.errors import Option, ReturnTypeError, class_name
 
@@ -212,7 +211,7 @@ class GivenSchema:
     def _array(self, name: str, column: pd.Series[Any]) -> pa.Array | pa.ChunkedArray:
         try:
             return pa.array(as_times(column), from_pandas=True)
-        except NO_TYPE as error:
+        except MISFITS as error:
             row = first_unfit(column)
             raise self._of_several_types(name, column, row, str(error)) from error
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprs._arrow.arrow_pandas import pandas_metadata, with_notes, without_labels
+from daskprs._arrow.exact_casts import MISFITS
 from daskprs._arrow.object_times import as_times
 from daskprs._output.rows.blocks import in_arrow, with_times
 from daskprs._output.rows.typed_rows import KeptTable, joined_frames
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 RESULT = "result"
 """The name of the column that holds elements of lists and arrays."""
-NO_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""Arrow's errors for values that none of its types holds."""
 SHOWN_KINDS = 3
 NO_LABELS: dict[str, Any] = {"index_columns": [], "column_indexes": []}
 """Notes of pandas without any."""
@@ -91,7 +90,7 @@ def table_of(frame: pd.DataFrame, mini_batch: int) -> pa.Table:
     """Return a frame as a table; a NaN becomes null, and labels become text."""
     try:
         table = in_arrow(with_times(frame))
-    except NO_TYPE as error:
+    except MISFITS as error:
         raise _no_arrow(frame, mini_batch, error) from error
     return table.replace_schema_metadata(without_labels(table.schema).metadata)
 
@@ -190,7 +189,7 @@ def _no_arrow(frame: pd.DataFrame, mini_batch: int, error: Exception) -> ReturnT
         column = frame.iloc[:, place]
         try:
             pa.array(as_times(column))
-        except NO_TYPE as misfit:
+        except MISFITS as misfit:
             kinds = sorted({class_name(type(cell)) for cell in column})
             held = f" of {', '.join(kinds[:SHOWN_KINDS])}" if column.dtype == object else ""
             msg = (

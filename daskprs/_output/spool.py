@@ -268,7 +268,7 @@ class SpoolFolder:
 
     def keep(self, regions: Regions, spool: str, payload: bytes) -> Regions:
         """Return the regions; write those without a spool to the driver's, one after the other."""
-        if not spool:
+        if payload:
             with self._writing() as own:
                 offsets = list(accumulate(regions.length, initial=own.end))[:-1]
                 own.append(memoryview(payload))

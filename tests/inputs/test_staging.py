@@ -31,7 +31,7 @@ from daskprs._agent.child.failure import failure_of
 from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._inputs.collections.collection_graph import collection_graph
-from daskprs._inputs.collections.partition_table import PartitionCut
+from daskprs._inputs.collections.partition_table import NOT_COMPUTED, PartitionCut
 from daskprs._inputs.collections.source import CollectionSource
 from daskprs._inputs.collections.staged_reader import StagedReader, append_reader
 from daskprs._inputs.collections.staging import StagedPartition, staged
@@ -613,6 +613,24 @@ def test_a_staged_partition_that_was_changed_is_not_loaded(tmp_path: Path, place
 # ---- a replay ----
 
 
+def _replayed(folder: Path, now: str, then: PartitionCut) -> tuple[list[str], str]:
+    """Return the items of the last mini-batch of a Bag, whose one partition has these now."""
+    place = folder / "items.txt"
+    place.write_text(now)
+    bag = db.from_delayed([delayed(_items, pure=True)(str(place))])
+    form = form_of_objects(ReadOptions(mini_batch_size=2), is_bag=True)
+    source = CollectionSource(collection_graph(bag), form, "item")
+    source.open_table(folder)
+    source.table.cuts[0] = then
+    kept = source.kept_for({0} if then.failed else {2})
+    kept.prepare(folder)
+    *_, failed = kept.mini_batches()
+    again, note = kept.computed_again(failed)
+    items: list[str] = StagedReader().load(again)
+    assert again.items == len(items)
+    return items, note
+
+
 def _items(place: str) -> list[str]:
     return Path(place).read_text().split()
 
@@ -620,17 +638,13 @@ def _items(place: str) -> list[str]:
 @pytest.mark.parametrize("now", ["a b", "a b c d"])
 def test_a_partition_with_fewer_items_is_replayed(tmp_path: Path, now: str) -> None:
     """The mini-batch has the last of them, where it has no items of its own any more."""
-    place = tmp_path / "items.txt"
-    place.write_text(now)
-    bag = db.from_delayed([delayed(_items, pure=True)(str(place))])
-    form = form_of_objects(ReadOptions(mini_batch_size=2), is_bag=True)
-    source = CollectionSource(collection_graph(bag), form, "item")
-    source.open_table(tmp_path)
-    source.table.cuts[0] = PartitionCut(5, 2, 13, "five items")
-    kept = source.kept_for({2})
-    kept.prepare(tmp_path)
-    *_, failed = kept.mini_batches()
-    again, note = kept.computed_again(failed)
+    items, note = _replayed(tmp_path, now, PartitionCut(5, 2, 13, "five items"))
     assert "has other rows than in the job" in note
-    assert StagedReader().load(again) == now.split()[-2:]
-    assert again.items == 2
+    assert items == now.split()[-2:]
+
+
+def test_a_partition_that_can_be_computed_now_is_replayed_as_it_is_cut(tmp_path: Path) -> None:
+    """Its first mini-batch: it had none in the job."""
+    items, note = _replayed(tmp_path, "a b c", NOT_COMPUTED)
+    assert "can be now" in note
+    assert items == ["a", "b"]

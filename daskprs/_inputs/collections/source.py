@@ -326,14 +326,15 @@ class KeptCollection(CollectionSource):
             return mini_batch._replace(piece=Uncomputed.of(error, number)), ""
         self._again = partition  # its file goes with it
         now = partition.cut
-        note = ""
+        note, first = "", 0
         if not isinstance(piece, PartitionSlice):
-            piece = PartitionSlice(number, 0, now.rows, now.digest)
             note = f"partition {number} could not be computed in the job, and can be now"
         elif now.digest != piece.digest:
             note = f"partition {number} was computed again, and has other rows than in the job"
+            first = piece.start
+        if note:
             # Pickles are read as they are cut: the one with its first row, or else the last one.
-            start = min(piece.start, max(0, now.rows - 1)) // now.step * now.step
+            start = min(first, max(0, now.rows - 1)) // now.step * now.step
             piece = PartitionSlice(number, start, min(start + now.step, now.rows), now.digest)
         placed = partition.placed(piece, self._scratch)
         items = piece.stop - piece.start

@@ -233,7 +233,7 @@ class ResultStore:
             # First: were the machine lost between them, a commit would lack rows without a word.
             for record in self._failed_rows.records(mini_batches, failed_rows):
                 self._journal.add(*record)
-            numbered = self._header_numbers.column(header)
+            numbered = self._header_numbers.column(commits.header)
             self._journal.add("commits", *commits._replace(header=numbered))
             self._journal.write()
         # Only earlier epochs' commits are ever looked up by identity.

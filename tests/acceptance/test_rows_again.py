@@ -381,3 +381,13 @@ def test_any_rows_that_fail_and_heal_leave_the_output_of_a_serial_run(
         assert job.output == serial.output
     found, expected = rows_of(result), rows_of(wanted)
     pd.testing.assert_frame_equal(found, expected)
+
+
+def test_rows_that_fail_again_and_again_leave_the_header_line(tmp_path: Path) -> None:
+    """No new row tells it."""
+    job = Job(tmp_path / "job", table(16), output=tmp_path / "job" / "rows.csv")
+    job.run({3})
+    output = job.output
+    for _ in range(3):
+        job.again({3})
+        assert job.output == output

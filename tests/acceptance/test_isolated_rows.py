@@ -208,6 +208,22 @@ def test_rows_of_nulls_have_the_categories_of_the_others(tmp_path: Path) -> None
     assert result.to_pandas()["kind"].dtype == "category"
 
 
+def test_rows_of_nulls_have_two_columns_of_the_same_name(tmp_path: Path) -> None:
+    """As those of a table of Arrow may, in lines of text."""
+
+    def run(rows: pd.DataFrame) -> Any:
+        if 1 in set(rows["n"]):
+            raise ValueError("bad")
+        n = pa.array(rows["n"])
+        return pa.table([n, n], names=["n", "n"])
+
+    output = {"output": tmp_path / "rows.csv"}
+    result = score(tmp_path, table(3, {}), run, **output, on_error="null", start_method="inline")
+    assert result.items == (3, 2, 1)
+    lines = (tmp_path / "rows.csv").read_text().splitlines()
+    assert lines == ["n,n,_error", "0,0,", ",,ValueError: bad", "2,2,"]
+
+
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
 def test_a_data_set_and_lines_have_the_rows_of_nulls(name: str, tmp_path: Path) -> None:
     """In all forms of output, for each mini-batch the same columns."""

@@ -187,13 +187,14 @@ def _nulls(columns: Block, count: int, without: frozenset[str]) -> Block:
     """Return rows of nulls with these columns, but for some."""
     if isinstance(columns, pa.Table):
         columns, _ = apart(columns)
-        kept_fields = (field for field in columns.schema if field.name not in without)
-        fields = [field.with_nullable(True) for field in kept_fields]
-        schema = pa.schema(fields, columns.schema.metadata)
-        arrays = [_null_array(columns.column(one.name), count) for one in fields]
-        return pa.table(arrays, schema=schema)
-    kept = [place for place, name in enumerate(columns.columns) if name not in without]
-    return columns.iloc[:0, kept].reset_index(drop=True).reindex(range(count))
+        # Not by name: a text output may have two columns of the same name.
+        named = zip(columns.schema, columns.columns, strict=True)
+        kept = [(field, column) for field, column in named if field.name not in without]
+        fields = [field.with_nullable(True) for field, _ in kept]
+        arrays = [_null_array(column, count) for _, column in kept]
+        return pa.table(arrays, schema=pa.schema(fields, columns.schema.metadata))
+    places = [place for place, name in enumerate(columns.columns) if name not in without]
+    return columns.iloc[:0, places].reset_index(drop=True).reindex(range(count))
 
 
 def _null_array(column: pa.ChunkedArray, count: int) -> pa.Array:

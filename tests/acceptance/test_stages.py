@@ -344,6 +344,25 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert not (tmp_path / "job").exists()
 
 
+def test_a_stage_may_have_the_name_of_a_module_that_is_not_there(tmp_path: Path) -> None:
+    """Such as one that the script stands in for, also by a coroutine."""
+    script = """
+import pandas as pd
+
+try:
+    import decode_fast as decode
+except ImportError:
+    async def decode(rows):
+        return list(rows["n"])
+
+def run(batch):
+    return pd.DataFrame({"double": [2 * n for n in batch]})
+"""
+    options = {"start_method": "inline", "postprocess": None, "preprocess_processes": None}
+    result = score(tmp_path, table(3), script, process_count_per_node=None, **options)
+    assert doubles(result) == [0, 2, 4]
+
+
 def test_a_name_that_an_object_does_not_have_is_refused(tmp_path: Path) -> None:
     """As one that a file does not have."""
 

@@ -69,7 +69,12 @@ def _modules(tree: ast.Module) -> set[str]:
                 modules |= {one.asname or one.name.partition(".")[0] for one in aliases}
             case ast.ImportFrom(names=aliases):
                 others |= {one.asname or one.name for one in aliases}
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(name, ast.Store()):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+                | ast.Name(name, ast.Store())
+            ):
                 others.add(name)
     return modules - others
 

@@ -39,7 +39,7 @@ from .script_process import log_text, threads_left
 from .stand_ins import install, install_travelled
 from .values import CannotTravel, dumped, loaded
 
-PROTOCOL = 3
+PROTOCOL = 4
 OLDEST = (3, 8)
 """The oldest version of Python that this package runs under."""
 PACKAGES = ("numpy", "pandas", "polars", "pyarrow")

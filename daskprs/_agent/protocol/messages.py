@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from daskprs._system.masks import Mask
 
 
-PROTOCOL = 11
+PROTOCOL = 12
 INLINE = "inline"
 """The start method of an agent in the process and thread of the caller."""
 THREADS_LEFT = "ThreadsLeft"

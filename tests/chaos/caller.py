@@ -199,6 +199,7 @@ def main(spec: dict[str, Any]) -> int:
             keep_rows=not own_files,
             environment_variables=agents | {"DASKPRS_CHAOS_ACTION": spec["action"]},
             progress=False,
+            report="never",  # its process may write into the folder while that is removed
             resume=spec["resume"],
             **(spec["options"] | own),
         )

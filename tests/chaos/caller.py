@@ -17,7 +17,7 @@ import daskprs
 from daskprs._cluster import part_writers
 from daskprs._cluster.cluster_slots import ClusterSlots
 from daskprs._driver.dispatch import Dispatcher
-from daskprs._job.job import Job as JobInDriver
+from daskprs._job.publisher import Publisher
 from daskprs._output.journal.journal import Journal
 from daskprs._output.store import ResultStore
 
@@ -133,7 +133,7 @@ def tell_moments(folder: Path) -> None:
     """Let the driver say what it is at, in a file that can be read while it is stopped."""
     now = moments.Now(folder)
     at_work, close = Dispatcher.run, ClusterSlots.close
-    commit, publish = ResultStore.commit, JobInDriver._publish
+    commit, publish = ResultStore.commit, Publisher.publish
 
     def works(dispatcher: Dispatcher) -> Any:
         now.tell(moments.AT_WORK)
@@ -148,17 +148,17 @@ def tell_moments(folder: Path) -> None:
         commit(store, *given)
         now.tell(moments.AT_WORK)
 
-    def publishes(job: JobInDriver, *given: Any) -> Any:
+    def publishes(publisher: Publisher, *given: Any) -> str:
         now.tell(moments.PUBLISH)
-        ending = publish(job, *given)
+        why_not = publish(publisher, *given)
         now.tell(moments.ENDING)
-        return ending
+        return why_not
 
     now.tell(moments.OPENING)
     Dispatcher.run = works  # type: ignore[method-assign]
     ClusterSlots.close = closes  # type: ignore[method-assign]
     ResultStore.commit = commits  # type: ignore[method-assign]
-    JobInDriver._publish = publishes  # type: ignore[method-assign]
+    Publisher.publish = publishes  # type: ignore[method-assign]
 
 
 def main(spec: dict[str, Any]) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,3 +90,11 @@ def test_moments_are_read_from_what_the_job_writes(
     finally:
         os.close(fd)
     assert moments.of_agent(os.getpid()) is None
+
+
+def test_a_driver_tells_what_it_is_at(tmp_path: Path) -> None:
+    """What tells it stands in for functions of the package, which may get other names."""
+    told = "import sys; from pathlib import Path; import caller; caller.tell_moments(Path({!r}))"
+    paths = os.pathsep.join([str(HERE.parents[1]), str(HERE)])
+    command = [sys.executable, "-c", told.format(str(tmp_path))]
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": paths})

@@ -39,6 +39,7 @@ FIRST_S, LONGEST_S = 1.0, 60.0
 """The first and the longest pause where the endpoint does not say how long it is."""
 MOST_S = 1e9
 MOST_TOKENS = 1e9
+"""As `MOST` of the limits (`_core.rate_limit`), whose module few agents need."""
 NOT_AWAITED = (
     "context.permit() was not awaited, so that it waits for nothing: {}. In a coroutine, write "
     "await context.permit()."

@@ -89,6 +89,7 @@ def _is_thread_safe(tree: ast.Module) -> bool:
 
 
 def check_run(place: str, *, yields: bool, takes_one: bool) -> None:
+    """Refuse a `run` that no agent can call."""
     if yields:
         msg = f"{place}: run() is an async generator. Let it return all rows at once."
         raise ScriptError(msg)

@@ -103,8 +103,7 @@ class AgentProcess:
     def dump_stacks(self) -> str:
         """Write the stacks of all threads to the stderr log, and return what was written.
 
-        The handler is in C and needs no GIL; a stopped process cannot
-        run it.
+        The handler is in C and needs no GIL; a stopped process cannot run it.
         """
         if self._over.is_set():
             return ""  # another process may have its pid by now

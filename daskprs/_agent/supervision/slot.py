@@ -329,7 +329,8 @@ class Slot:
             if (returned := self._judged(lease, agent, run)) is not None:
                 return returned
             if run.due_in_s() == 0.0:
-                untouched = run.take_back(agent.page, agent.send) if (is_stuck := run.stuck) else ()
+                is_stuck = run.stuck
+                untouched = run.take_back(agent.page, agent.send) if is_stuck else ()
                 if untouched or not is_stuck:
                     return self._returned(lease, running=run.left, untouched=untouched)
 

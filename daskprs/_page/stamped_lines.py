@@ -21,7 +21,7 @@ def stamped_lines(path: Path) -> Iterator[tuple[float, str]]:
     for entry in TimedLog(path, "", "").new(is_last=False):
         try:
             time_s = seconds_of(entry.time)
-        except ValueError:  # a script has written it, or there is no time before it
+        except ValueError:  # the line has no time, or a script has written it
             continue
         yield time_s, entry.text.partition("\n")[0].rstrip()
 

@@ -161,5 +161,5 @@ def short(text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text of at most so many characters."""
+    """Return a text, cut if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -24,7 +24,7 @@ THREAD_SAFE = "thread_safe"
 def check_source(path: Path, *, elsewhere: bool, by_path: bool = False) -> dict[str, Any]:
     """Compile a script without running it, and look for its `run`; return what is in it.
 
-    A script `by_path` is imported by the name of its file, and is no part of a package.
+    A script that is given `by_path` is imported by its file name. It is not in a package.
     """
     tree, code = ast.Module([], []), None
     try:

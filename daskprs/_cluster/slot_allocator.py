@@ -161,12 +161,15 @@ class SlotAllocator:
     def _of_gpus(self, workers: list[Heartbeat]) -> int | None:
         """Return how many processes a GPU node has: 1; None for a node without GPUs.
 
-        Where workers have devices of their own, as with dask-cuda's one worker for each GPU, the
-        node has one process for each such worker.
+        Where workers have devices of their own, as with dask-cuda's one worker for each GPU, or
+        declare some of those that they all see, the node has one process for each such worker.
         """
         if self._gpus_per_process == 0:
             return None
-        return len({worker.devices[0] for worker in workers if worker.devices}) or None
+        own = {worker.devices[0] for worker in workers if worker.devices}
+        seen = {device for worker in workers for device in worker.devices or ()}
+        declaring = sum(worker.gpus > 0 for worker in workers)
+        return max(len(own), min(declaring, len(seen))) or None
 
     def _of_node(
         self,

@@ -92,6 +92,20 @@ def test_a_gpu_node_has_one_process_for_each_device_that_is_a_workers_own(
 
 
 @pytest.mark.parametrize(
+    ("devices", "gpus", "processes"),
+    [(("0", "1"), 1.0, [1, 1]), (("0",), 1.0, [1, 0]), (("0",), 0.5, [1, 0])],
+    ids=["a card each", "one card for both", "half a card each"],
+)
+def test_workers_that_see_the_same_devices_have_a_process_for_each_that_they_declare(
+    a_worker: Callable[..., Heartbeat], devices: tuple[str, ...], gpus: float, processes: list[int]
+) -> None:
+    """So are workers started without dask-cuda: the driver tells all of them of all cards."""
+    workers = {name: a_worker(name, devices=devices, gpus=gpus) for name in "ab"}
+    slots = SlotAllocator(None, None).slots(workers)
+    assert [sum(slot.worker == name for slot in slots) for name in workers] == processes
+
+
+@pytest.mark.parametrize(
     ("names", "uuids", "devices", "processes"),
     [
         (("0", "GPU-x"), ("GPU-x", "GPU-x"), ("0", "0"), [1, 0]),

@@ -131,3 +131,14 @@ def test_outputs_are_compared_apart_from_what_differs_from_run_to_run(
 ) -> None:
     """Times, ids and progress; an ellipsis stands for any text."""
     assert agree(shown, came) is equal
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_a_block_that_needs_a_gpu_runs_where_there_is_one(tmp_path: Path, *, has_gpu: bool) -> None:
+    """The others that are not run need something else."""
+    page = tmp_path / "page.md"
+    other = PAGE.replace("there is no such program", "it needs a GPU")
+    page.write_text(other.replace("no-such-program", "touch used"))
+    (tmp_path / "empty").mkdir()
+    run_page(page, tmp_path / "empty", has_gpu=has_gpu)
+    assert (tmp_path / "empty" / "used").exists() == has_gpu

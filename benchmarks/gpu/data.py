@@ -36,6 +36,7 @@ class Size(NamedTuple):
 
 SIZES = {
     "full": Size(50_000, 10_000, 100_000, 1_000),
+    "medium": Size(16_000, 10_000, 100_000, 300),
     "small": Size(4_000, 2_000, 10_000, 200),
     "tiny": Size(150, 60, 400, 20),
 }

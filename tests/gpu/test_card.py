@@ -15,6 +15,7 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 import daskprs
 from daskprs._agent.node.environment import device_uuids, visible_devices
 from daskprs._system.nvml import gpus
+from tests.support.pages import run_page
 
 if TYPE_CHECKING:
     from daskprs import Result
@@ -309,7 +310,7 @@ def test_a_job_says_that_its_card_waits_for_the_cpu(
                 pass
             return rows.assign(sum=float(x.sum()))
         """.replace("IS_IDLE", str(is_idle)),
-        list(range(150)),
+        list(range(70)),
     )
     of_card = [text for text in result.advice if "GPU" in text]
     assert len(of_card) == int(is_idle)
@@ -419,3 +420,11 @@ def test_what_other_processes_have_decoded_arrives_in_page_locked_memory(tmp_pat
     assert list(rows["last"][::5]) == [3.0 * n for n in range(40)]
     whole = rows[rows["kind"] != "torch.bool"]
     assert list(whole["sum"]) == [3.0 * n for n in range(40) for _ in range(4)]
+
+
+def test_the_tutorial_runs_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the blocks that need one."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    page = Path(__file__).parents[2] / "docs" / "tutorials" / "gpus.md"
+    for output in run_page(page, tmp_path, has_gpu=True):
+        assert output.is_right, "\n".join([output.where, *output.came])

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FENCE = re.compile(r"^(`{3,})(\w*)(?: title=\"([^\"]*)\")?\s*$")
 NOT_RUN = re.compile(r"^<!-- not run: (.+) -->$")
+NEEDS_GPU = "it needs a GPU"
+"""The reason why a block is not run that runs where there is one."""
 OUTPUT = "Output"
 """The title of the block that shows what the Python block before it prints."""
 ANYTHING = "…"
@@ -98,7 +100,9 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
-def run_page(page: Path, folder: Path, *, commands: bool = True) -> list[Shown]:
+def run_page(
+    page: Path, folder: Path, *, commands: bool = True, has_gpu: bool = False
+) -> list[Shown]:
     """Run the blocks of a page one after the other in a folder; return its outputs.
 
     Parameters
@@ -109,6 +113,8 @@ def run_page(page: Path, folder: Path, *, commands: bool = True) -> list[Shown]:
         An empty folder. Blocks with a title are written into it.
     commands
         Whether console blocks are run, too.
+    has_gpu
+        Whether blocks that need a GPU are run, too.
 
     Raises
     ------
@@ -124,7 +130,7 @@ def run_page(page: Path, folder: Path, *, commands: bool = True) -> list[Shown]:
         for number, block in enumerate(found):
             where = f"{page}:{block.line}"
             output = found[number + 1] if number + 1 < len(found) else None
-            if block.not_run or block.is_output:
+            if block.is_output or (block.not_run and not (has_gpu and block.not_run == NEEDS_GPU)):
                 continue
             if block.is_file:
                 _save(block, folder)

@@ -76,7 +76,8 @@ def embedder() -> Callable[[Any], Any]:
     """Return a function that gives each text of a batch of tokens a vector."""
     if not DEVICE:
         table = np.random.default_rng(0).normal(size=(VOCABULARY, 8)).astype("f4")
-        return lambda batch: table[batch].mean(axis=1)
+        table[0] = 0  # what fills a batch up counts for nothing
+        return lambda batch: table[batch].sum(axis=1) / (batch != 0).sum(axis=1, keepdims=True)
     torch = package("torch")
     torch.manual_seed(0)
     kind = torch.float16 if DEVICE == "cuda" else torch.float32

@@ -19,6 +19,10 @@ PASSED_OVER = 100
 """Maximum number of waiting entries that one slot skips before it stops searching."""
 IN_ADVANCE = 100
 """Maximum number of new entries without a home that are made to find those with one."""
+MOST_AHEAD = 10_000
+"""Maximum number of new entries that are made to find out how many there are …"""
+AHEAD_AT_ONCE, AHEAD_BYTES = 64, 4 << 20
+"""… and how many of them at an event: text is cut by gigabytes a second, and the job waits."""
 
 
 class Backlog:
@@ -26,13 +30,15 @@ class Backlog:
 
     An entry with a home, the worker that holds its data, waits in the queue of that worker. `take`
     gives it to the slots there, and `move` gives it to others. `fresh` has the entries of the plan,
-    made lazily, and None where the plan has none yet.
+    made lazily, and None where the plan has none yet. With `ahead`, entries are made before they
+    are needed, since nobody knows how many there are: so the job soon says how much is left of it.
     """
 
-    def __init__(self, fresh: Iterable[Entry | None] = ()) -> None:
+    def __init__(self, fresh: Iterable[Entry | None] = (), *, ahead: bool = False) -> None:
         self.exhausted = False
         """Whether the plan has no further entries."""
         self._fresh = iter(fresh)
+        self._ahead = ahead
         self._paused = False
         """Whether the plan has no further entry yet; the next `catch_up` asks again."""
         self._has_homes = False
@@ -117,14 +123,19 @@ class Backlog:
         self._paused = False
         if self._has_homes and len(self._ready) < IN_ADVANCE:
             self._ready.extend(self._drawn(IN_ADVANCE - len(self._ready)))
+        elif self._ahead and len(self._ready) < MOST_AHEAD:
+            self._ready.extend(self._drawn(AHEAD_AT_ONCE, AHEAD_BYTES))
 
     def look_ahead(self) -> None:
         """Make one new entry if none waits, to find out whether the plan has another."""
         if not self._at_hand:
             self._ready.extend(self._drawn(1))
 
-    def _drawn(self, count: int) -> list[Entry]:
-        """Draw entries without a home from the plan, and send those with one there."""
+    def _drawn(self, count: int, size_bytes: int | None = None) -> list[Entry]:
+        """Draw entries without a home from the plan, and send those with one there.
+
+        The entry with which they have `size_bytes` is the last one.
+        """
         entries: list[Entry] = []
         if count <= 0 or self.exhausted or self._paused:
             return entries
@@ -138,6 +149,10 @@ class Backlog:
                 continue
             entries += (entry,)  # a plan may have millions: nothing is called for each of them
             count -= 1
+            if size_bytes is not None:
+                size_bytes -= entry.mini_batch.size_bytes or 0
+                if size_bytes <= 0:
+                    return entries
             if not count:
                 return entries
         self.exhausted = True

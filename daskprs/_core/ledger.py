@@ -116,7 +116,7 @@ class Ledger:
             self._gpu_question,
         )
         entries = plan_entries(plan, recovered, state, self._settling, self._timer, pieces)
-        state.backlog = Backlog(entries)
+        state.backlog = Backlog(entries, ahead=expected is None)
 
     @property
     def headline(self) -> Failure | None:

@@ -201,9 +201,11 @@ class Desk:
         return Finish() in self.said
 
 
-def mini_batch(index: int, items: int | None = 1, worker: str = "") -> MiniBatch:
+def mini_batch(
+    index: int, items: int | None = 1, worker: str = "", size_bytes: int | None = None
+) -> MiniBatch:
     """Return a mini-batch."""
-    return MiniBatch(index, None, f"id-{index}", items, worker=worker)
+    return MiniBatch(index, None, f"id-{index}", items, size_bytes, worker=worker)
 
 
 def outcome(index: int, attempt: int = 1, **change: Any) -> Outcome:

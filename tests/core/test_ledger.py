@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from daskprs._core import backlog
 from daskprs._core.actions import Abort, Commit, SlotAdded, SlotId, SlotsLost, Submit
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.outcomes import Failure, Status
@@ -31,13 +32,19 @@ def test_an_empty_plan_finishes_without_a_worker(desk: Any) -> None:
     assert it.finished
 
 
-def test_a_plan_is_drawn_no_further_than_the_slots_can_take(desk: Any, a_mini_batch: Any) -> None:
-    """An endless plan is no trouble: what is not leased is not made."""
-    drawn = count()
-    it = desk((a_mini_batch(next(drawn)) for _ in count()), slots=4)
-    for slot in list(it.leases):
-        it.do(slot)
-    assert next(drawn) == 8
+def test_a_plan_of_unknown_length_is_drawn_ahead_in_parts(
+    desk: Any, a_mini_batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a job soon knows how much is left of it, and an endless plan is no trouble."""
+    monkeypatch.setattr(backlog, "MOST_AHEAD", 1000)
+    for length in (300, 100_000):
+        drawn = count()
+        it = desk((a_mini_batch(next(drawn)) for _ in range(length)), slots=4)
+        for _ in range(10):
+            for slot in list(it.leases):
+                it.do(slot)
+        assert it.ledger.standing().planned == (300 if length == 300 else None)
+        assert next(drawn) <= 1000 + backlog.AHEAD_AT_ONCE + 10 * 4
 
 
 def test_a_failed_attempt_is_followed_by_another_until_the_tries_are_spent(desk: Any) -> None:
@@ -458,7 +465,7 @@ def test_a_plan_that_breaks_ends_the_job_with_its_message_and_keeps_what_was_don
     """An unreadable file that shows late costs nothing that is finished."""
 
     def plan() -> Any:
-        yield a_mini_batch(0)
+        yield a_mini_batch(0, size_bytes=backlog.AHEAD_BYTES)
         msg = "trips.csv: not UTF-8"
         raise InputError(msg)
 

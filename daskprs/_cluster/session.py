@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 from distributed.protocol.pickle import dumps
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 AHEAD = 1
 """Priority of a lease over foreign tasks (0), since a lease holds the thread for milliseconds. A
 lease that asks for a device keeps the device, so it waits its turn."""
+FINEST = 1 << 20
+"""The parts of a device in which leases ask for it."""
 
 
 class Session:
@@ -118,7 +121,7 @@ class Session:
 
         It requests its agent's devices where the worker declares them.
         """
-        gpus = min(lease.gpus, declared_gpus)
+        gpus = asked_gpus(lease.gpus, declared_gpus)
         with unannotated():
             return self._client.submit(
                 run_lease,
@@ -131,6 +134,15 @@ class Session:
                 priority=0 if gpus else AHEAD,
                 pure=False,
             )
+
+
+def asked_gpus(share: float, declared: float) -> float:
+    """Return how much of the resource ``GPU`` a lease asks for, where its worker has some.
+
+    Dask subtracts floats, and twenty times 0.05 did not fit into 1. What is rounded down to a
+    binary fraction is subtracted exactly.
+    """
+    return floor(min(share, declared) * FINEST) / FINEST
 
 
 def _hear(heard: Callable[[WorkerEvent], None], event: tuple[float, Any]) -> None:

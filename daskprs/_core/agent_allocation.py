@@ -23,6 +23,8 @@ DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 COUNT_VARIABLE = "AZ_BATCHAI_GPU_COUNT_FOUND"
 HIDDEN = "-1"
 """No device; without the variable CUDA sees them all."""
+FINEST = 10**12
+"""Largest denominator of a share: coarser than a float, which is rounded."""
 PROCESS = "process"
 """Prefix of process names; a number follows."""
 
@@ -44,7 +46,7 @@ class AgentAllocator:
     ) -> None:
         self._has_run = has_run
         self._state = state
-        self._share = Fraction(str(state.limits.gpus_per_process))
+        self._share = exact_share(state.limits.gpus_per_process)
         self._first_process = first_process
         self._next: dict[int, int] = {}
         self._unused: dict[int, set[int]] = {}
@@ -134,6 +136,18 @@ class AgentAllocator:
         ]
         room.sort(key=lambda device: used.get(device, 0))
         return tuple(room[:count]) if len(room) >= count else ()
+
+
+def exact_share(gpus_per_process: float) -> Fraction:
+    """Return the devices of a process as the user means them: eleven times 1/11 is one device."""
+    given = Fraction(gpus_per_process)
+    return given.limit_denominator(FINEST) or given
+
+
+def served_processes(devices: int, gpus_per_process: float) -> int:
+    """Return how many processes some devices serve: none gets parts of two devices."""
+    share = exact_share(gpus_per_process)
+    return int(devices / share) if share > 1 else devices * int(1 / share)
 
 
 def _name(number: int) -> str:

@@ -20,7 +20,7 @@ from daskprs._agent.supervision.pool import AgentPool
 from daskprs._cluster.task_host import HERE, end_with_worker, host_of_task
 from daskprs._cluster.uploads import with_uploads
 from daskprs._core.actions import SlotId, SlotResources
-from daskprs._core.agent_allocation import PROCESS
+from daskprs._core.agent_allocation import PROCESS, served_processes
 from daskprs._folders.job_folder import JobFolder
 from daskprs._system.seal import SealKey
 from daskprs.errors import AgentError, Option, OptionError
@@ -71,7 +71,7 @@ class TaskAgents:
         """Return the number of seats: one for each thread, or as many as have devices."""
         if not self._devices or not self.gpus_per_process:
             return self.host.threads
-        places = int(len(self._devices) / self.gpus_per_process)
+        places = served_processes(len(self._devices), self.gpus_per_process)
         if places == 0:
             given = Option("gpus_per_process", self.gpus_per_process)
             raise OptionError(given, f": {self.host.name} has {len(self._devices)} of them.")
@@ -125,8 +125,10 @@ class TaskAgents:
 
     def resources(self, number: int) -> SlotResources:
         """Return the devices and the threads of a seat's agents: a share of the host's."""
-        first = int(number * self.gpus_per_process)
-        devices = self._devices[first : first + max(1, int(self.gpus_per_process))]
+        # Seats that share a device are far apart: the next ones have other devices.
+        each = max(1, int(self.gpus_per_process))
+        first = number * each % max(1, len(self._devices))
+        devices = self._devices[first : first + each]
         return SlotResources(devices, max(1, usable_cores() // self.host.threads))
 
     def close(self, *, at_once: bool = False) -> None:

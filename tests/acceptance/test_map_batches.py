@@ -345,15 +345,18 @@ def test_agents_end_with_their_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not psutil.pid_exists(agent)
 
 
-def test_each_agent_has_devices_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are no more agents at a time than devices."""
+@pytest.mark.parametrize("share", mostly_long([1, 0.6], suite=[0.6]))
+def test_each_agent_has_devices_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """There are no more agents at a time than devices, since a rest of two serves none."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
 
     def devices(_: pd.DataFrame) -> list[str]:
         together(tmp_path / "here", 2)
         return [f"{os.environ['CUDA_VISIBLE_DEVICES']} {os.getpid()}"]
 
-    lazy = in_tasks(frame(), devices, collection="bag")
+    lazy = in_tasks(frame(), devices, collection="bag", gpus_per_process=share)
     with ThreadPoolExecutor(4) as threads, dask.config.set(pool=threads):
         found = set(lazy.compute(scheduler="threads"))
     assert sorted(one.split()[0] for one in found) == ["3", "5"]

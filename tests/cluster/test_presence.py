@@ -17,6 +17,7 @@ from distributed import Client, LocalCluster
 import daskprs
 from daskprs._agent.node.environment import visible_devices
 from daskprs._cluster.connect import IN_PROCESS
+from daskprs._cluster.session import asked_gpus
 from tests.support.by_hand import ByHand
 from tests.support.polling import poll_for, together
 
@@ -308,6 +309,17 @@ def test_workers_that_only_declare_a_gpu_give_each_agent_one(
             assert {device for _, device in pairs} == devices
             log = (result.logs_dir / "sys" / "master_role.txt").read_text()
             assert ("node 0: 1 of 3 processes sees no GPU" in log) == (processes == 3)
+
+
+@pytest.mark.parametrize("count", [3, 9, 20, 100])
+def test_as_many_leases_as_share_a_gpu_fit_into_what_dask_counts(count: int) -> None:
+    """Dask subtracts what each asks for, and compares."""
+    left, asked = 1.0, asked_gpus(1 / count, 1.0)
+    for _ in range(count):
+        assert asked <= left
+        left -= asked
+    assert left < asked
+    assert [asked_gpus(1.0, 0.5), asked_gpus(2.0, 4.0), asked_gpus(1.0, 0.0)] == [0.5, 2.0, 0.0]
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daskprs._core.actions import SlotId, SlotResources
-from daskprs._core.agent_allocation import AgentAllocator
+from daskprs._core.agent_allocation import AgentAllocator, served_processes
 from daskprs._core.lease import AgentExited, AgentStarted, LeaseReturned
 from daskprs._core.ledger_state import LedgerState, SlotRecord
 from daskprs._core.limits import Limits
@@ -86,6 +86,20 @@ def test_a_device_is_shared_by_as_many_as_fit(share: float, seen: list[str]) -> 
     assert [office.start(slot)[1] for slot in office.slots] == seen
     asked = [0.0 if devices == "-1" else float(share) for devices in seen]
     assert [office.allocator.gpus(slot) for slot in office.slots] == asked
+
+
+@pytest.mark.parametrize("count", [3, 7, 11, 13, 15, 49])
+def test_a_device_is_shared_by_as_many_as_the_caller_divides_it_by(count: int) -> None:
+    """A float is rounded: written out, eleven times 1/11 is more than 1."""
+    office = Office(1 / count, ("0",), slots=count + 1)
+    assert [office.start(slot)[1] for slot in office.slots] == ["0"] * count + ["-1"]
+    assert served_processes(2, 1 / count) == 2 * count
+
+
+def test_no_process_gets_parts_of_two_devices() -> None:
+    """Nor fewer devices than it shall have."""
+    assert [served_processes(3, share) for share in (0.3, 0.7, 1, 2, 4)] == [9, 3, 3, 1, 0]
+    assert served_processes(1, 1e-15) > 10**14
 
 
 def test_names_of_devices_are_passed_on_as_they_are() -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from daskprs._cluster.stage_hosts import StageHosts
 from daskprs._core.actions import SlotId, SlotResources
-from daskprs._core.agent_allocation import AgentAllocator
+from daskprs._core.agent_allocation import AgentAllocator, exact_share, served_processes
 from daskprs._core.ledger_state import LedgerState
 from daskprs._core.limits import Limits
 from daskprs._report.humanize import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from daskprs._cluster.worker_events import Heartbeat
     from daskprs._core.stages import Stages
@@ -25,9 +25,9 @@ class SlotAllocator:
     """Numbers the hosts of a cluster 0, 1, … in the order of their first appearance.
 
     A worker keeps its slots while it lives, since taking away a slot would end its agent and
-    perhaps an hour of work. A worker that joins the host later gets the remaining slots, and the
-    slots of a lost worker go to the living ones. For the same reason, a host in use is not replaced
-    by one that comes back.
+    perhaps an hour of work. A worker that joins the host later gets the remaining slots, and those
+    for which it has devices and the others have none. The slots of a lost worker go to the living
+    ones. For the same reason, a host in use is not replaced by one that comes back.
 
     With `node_count` None, all hosts are used. With `processes_per_node` None, a host has the
     threads that its workers declare as slots, and a GPU node has 1. Nodes without a device run
@@ -140,6 +140,8 @@ class SlotAllocator:
             self._dealt[worker.worker] = max(self._dealt.get(worker.worker, 0), least)
         if processes is not None:
             served = self._served(workers)
+            if served:
+                self._take_back(workers, served, processes)
             dealt = {worker.worker: self._dealt[worker.worker] for worker in workers}
             # Else the worker that comes first takes all slots of its host, and its agents wait for
             # its one device while the devices of the other workers are idle.
@@ -149,27 +151,56 @@ class SlotAllocator:
                 dealt[next_one] += 1
             self._dealt |= {worker.worker: dealt[worker.worker] for worker in workers}
 
+    def _take_back(
+        self, workers: list[Heartbeat], served: Mapping[str, int], processes: int
+    ) -> None:
+        """Take slots from workers that have no device for them, for others that came later."""
+        dealt = {at: self._dealt[at] for at in served}
+        used = {at: min(dealt[at], most) for at, most in served.items()}
+        room = self._served_by(_seen(workers)) - sum(used.values())
+        lacking = min(room, sum(served.values()) - sum(used.values()))
+        if lacking > 0:
+            lacking += max(0, sum(dealt.values()) - processes)
+            for at in served:
+                taken = min(lacking, dealt[at] - used[at])
+                self._dealt[at] -= taken
+                lacking -= taken
+
     def _served(self, workers: list[Heartbeat]) -> dict[str, int]:
-        """Return the number of agents that each worker of a GPU node has devices for."""
-        if self._gpus_per_process == 0 or not any(worker.devices for worker in workers):
+        """Return the number of agents that each worker of a GPU node has devices for.
+
+        A worker that declares devices has so many, and those that it sees are for no worker that
+        declares none: that one's agents would take them without asking Dask.
+        """
+        if self._gpus_per_process == 0 or not _seen(workers):
             return {}
-        return {
-            worker.worker: int(len(worker.devices or ()) / self._gpus_per_process)
-            for worker in workers
-        }
+        declared = _seen(worker for worker in workers if worker.gpus)
+        served = {}
+        for one in workers:
+            if one.gpus:
+                each = exact_share(min(one.gpus, self._gpus_per_process))
+                most = int(exact_share(one.gpus) / each)
+                served[one.worker] = min(most, self._served_by(one.devices or ()))
+            else:
+                served[one.worker] = self._served_by({*(one.devices or ())} - declared)
+        return served
+
+    def _served_by(self, devices: Collection[str]) -> int:
+        return served_processes(len(devices), self._gpus_per_process)
 
     def _of_gpus(self, workers: list[Heartbeat]) -> int | None:
         """Return how many processes a GPU node has: 1; None for a node without GPUs.
 
         Where workers have devices of their own, as with dask-cuda's one worker for each GPU, or
-        declare some of those that they all see, the node has one process for each such worker.
+        declare some of those that they all see, the node has one process for each such worker, as
+        far as there are devices for it.
         """
-        if self._gpus_per_process == 0:
+        seen = _seen(workers)
+        if self._gpus_per_process == 0 or not seen:
             return None
         own = {worker.devices[0] for worker in workers if worker.devices}
-        seen = {device for worker in workers for device in worker.devices or ()}
         declaring = sum(worker.gpus > 0 for worker in workers)
-        return max(len(own), min(declaring, len(seen))) or None
+        return max(1, min(max(len(own), declaring), self._served_by(seen)))
 
     def _of_node(
         self,
@@ -198,6 +229,11 @@ class SlotAllocator:
             )
             for worker, number in slots
         }
+
+
+def _seen(workers: Iterable[Heartbeat]) -> set[str]:
+    """Return the devices that any of these workers sees."""
+    return {device for worker in workers for device in worker.devices or ()}
 
 
 def without_device(

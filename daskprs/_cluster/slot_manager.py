@@ -284,6 +284,14 @@ class SlotManager:
             waited = frozenset() if begun is None else cancelled.keys() - set(begun)
             self._tell(SlotsLost(tuple(slots), expected, frozenset(waited)))
 
+    def _give_back(self, slots: Collection[SlotId]) -> None:
+        """Take slots from living workers: one with a GPU has come that has them, or is helped."""
+        self._drop(slots, expected=True)
+        for slot in slots:  # its agent may be idle, and hold the memory of a GPU
+            told = f"slot {slot.number} of {slot.worker} ends, since a worker with a GPU has come."
+            self._say("info", told)
+            self._calls.ask([slot.worker], "kill", slot.number)
+
     # ---- what happens on the cluster ----
 
     def turn(self, work_s: float) -> None:
@@ -437,10 +445,8 @@ class SlotManager:
                     f"the worker {slot.worker} has been silent for too long: it is taken for lost"
                 )
                 self._say("warning", told)
-        # A worker whose node had slots helps others from now on, since one with a GPU has come.
-        helping = {one.worker for has in offered.values() for one in has.stage_hosts}
-        self._drop([slot for slot in gone if slot.worker in helping], expected=True)
-        self._drop([slot for slot in gone if slot.worker not in helping])
+        self._give_back([slot for slot in gone if self._worker_registry.has(slot.worker)])
+        self._drop([slot for slot in gone if slot in self._slots])
         for slot, has in offered.items():
             self._offer(slot, has)
         self._has_other_resources = False

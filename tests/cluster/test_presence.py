@@ -311,6 +311,37 @@ def test_workers_that_only_declare_a_gpu_give_each_agent_one(
             assert ("node 0: 1 of 3 processes sees no GPU" in log) == (processes == 3)
 
 
+def test_a_worker_that_joins_with_a_gpu_gets_the_process_that_had_none(
+    tmp_path: Path, cluster: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first worker of the host had both; what that process has begun is not charged."""
+
+    def sees_both(rows: pd.DataFrame) -> pd.DataFrame:
+        device = os.environ["CUDA_VISIBLE_DEVICES"]
+        (tmp_path / f"device{device}").touch()
+        poll_for((tmp_path / "device1").exists, 60)
+        return rows.assign(device=device)
+
+    with Client(cluster.address, set_as_default=False) as client, ThreadPoolExecutor(1) as threads:
+        going = threads.submit(
+            daskprs.parallel_run,
+            pd.DataFrame({"number": range(20)}),
+            sees_both,
+            mini_batch_size=8,
+            process_count_per_node=2,
+            run_max_try=1,
+            job_dir=tmp_path / "job",
+            client=client,
+            progress=False,
+        )
+        for device, also in ("0", "-1"), ("1", "1"):
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device)
+            cluster.worker()
+            assert poll_for((tmp_path / f"device{also}").exists, 60)
+        table = going.result(60).to_pandas()
+    assert set(table["device"]) == {"0", "1"}
+
+
 @pytest.mark.parametrize("count", [3, 9, 20, 100])
 def test_as_many_leases_as_share_a_gpu_fit_into_what_dask_counts(count: int) -> None:
     """Dask subtracts what each asks for, and compares."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daskprs._cluster.slot_allocator import SlotAllocator, without_device
 from daskprs._cluster.stage_hosts import MOST_AT_ONCE
+from daskprs._cluster.worker_events import Heartbeat
+from daskprs._core.agent_allocation import AgentAllocator
+from daskprs._core.ledger_state import LedgerState
+from daskprs._core.limits import Limits
 from daskprs._core.stages import Stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from daskprs._cluster.worker_events import Heartbeat
 
     Dealt = Callable[..., dict[str, int]]
 
@@ -106,6 +111,60 @@ def test_workers_that_see_the_same_devices_have_a_process_for_each_that_they_dec
 
 
 @pytest.mark.parametrize(
+    ("share", "gpus", "processes"),
+    [(0.5, 0.5, [1, 1]), (0.5, 0.0, [1, 0]), (1, 1.0, [1, 0]), (2, 1.0, [1, 0])],
+    ids=["halves", "halves, undeclared", "one card for both", "none for two"],
+)
+def test_a_gpu_node_has_no_more_processes_than_its_devices_serve(
+    a_worker: Callable[..., Heartbeat], share: float, gpus: float, processes: list[int]
+) -> None:
+    """Unless the caller says so; but one at least."""
+    workers = {name: a_worker(name, devices=("0",), gpus=gpus) for name in "ab"}
+    slots = SlotAllocator(None, None, share).slots(workers)
+    assert [sum(slot.worker == name for slot in slots) for name in workers] == processes
+
+
+def test_processes_are_first_of_workers_that_declare_devices(
+    a_worker: Callable[..., Heartbeat],
+) -> None:
+    """Those of a worker that sees the same ones would take them without asking Dask."""
+    seen = {"devices": ("0", "1")}
+    workers = {"a": a_worker("a", **seen), **{x: a_worker(x, gpus=1.0, **seen) for x in "bc"}}
+    for processes, slots_of in ((None, "bc"), (1, "b"), (3, "abc")):
+        slots = SlotAllocator(None, processes).slots(workers)
+        assert [slot.worker for slot in slots] == [*slots_of]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "counts"),
+    [
+        (("0",), ("1",), [1, 1]),
+        ((), ("0", "1"), [0, 2]),
+        (None, None, [1, 1]),
+        (("0", "1"), ("0", "1"), [2, 0]),
+        (("0", "1"), ("1", "0"), [2, 0]),
+    ],
+    ids=["its own", "the only ones", "declared", "the same", "dask-cuda's"],
+)
+def test_a_worker_with_free_devices_gets_the_slots_for_which_others_have_none(
+    a_worker: Callable[..., Heartbeat],
+    first: tuple[str, ...] | None,
+    later: tuple[str, ...] | None,
+    counts: list[int],
+) -> None:
+    """The first to come had all, as after a restart of its host's workers."""
+    nodes = SlotAllocator(None, 2)
+    gpus = 1.0 if first is None else 0.0
+    a, b = (
+        a_worker(x, devices=has, gpus=gpus) for x, has in zip("ab", (first, later), strict=True)
+    )
+    assert len(nodes.slots({"a": a})) == 2
+    slots = nodes.slots({"a": a, "b": b})
+    assert [sum(slot.worker == name for slot in slots) for name in "ab"] == counts
+    assert without_device(slots, 1.0) == {}
+
+
+@pytest.mark.parametrize(
     ("names", "uuids", "devices", "processes"),
     [
         (("0", "GPU-x"), ("GPU-x", "GPU-x"), ("0", "0"), [1, 0]),
@@ -135,6 +194,73 @@ def test_workers_of_a_host_share_no_card_whatever_they_call_it(
         assert tuple(one.devices[0] for one in slots.values()) == devices
         seen = [(one.names or one.devices)[0] for one in slots.values()]
         assert seen == list(names)
+
+
+CARDS = tuple(f"GPU-{number}" for number in range(4))
+LAYOUTS: dict[str, list[dict[str, Any]]] = {
+    "all see all": [{"devices": tuple("0123"), "uuids": CARDS} for _ in range(3)],
+    "declared too": [{"devices": tuple("0123"), "uuids": CARDS, "gpus": 1.0} for _ in range(4)],
+    "dask-cuda": [
+        {
+            "devices": tuple(str((first + n) % 4) for n in range(4)),
+            "uuids": CARDS[first:] + CARDS[:first],
+        }
+        for first in range(4)
+    ],
+    "containers": [{"devices": ("0",), "uuids": (card,)} for card in CARDS],
+    "one with more": [
+        {"devices": ("0", "1", "2"), "uuids": CARDS[:3]},
+        {"devices": ("GPU-3",), "uuids": CARDS[3:]},
+    ],
+    "beside a worker without": [{}, {"devices": ("0", "1"), "uuids": CARDS[:2]}],
+}
+"""The workers of a host."""
+
+
+@given(
+    st.sampled_from(sorted(LAYOUTS)),
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    st.sampled_from([0.3, 0.5, 1, 2]),
+    st.sampled_from([None, 1, 2, 4, 8]),
+)
+def test_no_card_has_more_than_its_share_or_is_idle_while_a_process_lacks_one(
+    layout: str, steps: list[int], share: float, processes: int | None
+) -> None:
+    """However workers come, and go again, each agent finds its cards by its worker's names."""
+    nodes, state = (
+        SlotAllocator(None, processes, share),
+        LedgerState(Limits(gpus_per_process=share)),
+    )
+    agents, living = AgentAllocator(state), dict[str, Heartbeat]()
+    for number, step in enumerate(steps):
+        kind = step % len(LAYOUTS[layout])
+        gone = [name for name in living if name.startswith(f"{kind} ")]
+        for name in gone:
+            del living[name]
+        if not gone or not living:
+            has = {"gpus": 0.0, "devices": (), **LAYOUTS[layout][kind]}
+            name = f"{kind} {number}"
+            living[name] = Heartbeat(name, name, "host", 2, 8, states={}, **has)
+        slots = nodes.slots(living)
+        for slot in state.slots.keys() - slots.keys():
+            state.remove_slot(slot)
+        for slot in slots.keys() - state.slots.keys():
+            state.add_slot(slot, slots[slot])
+        load, lacking = Counter[str](), 0
+        for slot in sorted(slots, key=lambda slot: slot.number):
+            record = state.slots[slot]
+            agents.assignment(record)
+            assert record.agent is not None
+            worker = living[slot.worker]
+            called = dict(zip(worker.devices or (), worker.uuids, strict=True))
+            seen = record.agent.assignment.environment.get("CUDA_VISIBLE_DEVICES", "-1")
+            cards = [called[name] for name in seen.split(",") if name != "-1"]
+            load.update(cards)
+            lacking += not cards
+        each = max(1, int(1 / share))
+        assert max(load.values(), default=0) <= each
+        for worker in living.values() if lacking else ():
+            assert sum(load[card] < each for card in worker.uuids) < share
 
 
 def test_what_the_workers_of_a_host_declare_is_added_up(

@@ -96,6 +96,10 @@ class NodeService:
         """Withdraw a lease unless it has begun; with `rest`, then what of it has not."""
         return self._pool.withdraw(slot, lease_id, rest=rest)
 
+    def _kill(self, slot: int) -> None:
+        """End the agent of a slot that is there no more, and free what it holds of a GPU."""
+        self._pool.kill(slot)
+
     def _preprocess(self, host: StageHost, assigned: Assigned) -> Preprocessed:
         """Run `preprocess` for a slot of another node."""
         try:

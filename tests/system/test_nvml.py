@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs._agent.node import environment
+from daskprs._agent.node import environment, monitor
 from daskprs._agent.node.environment import device_uuids, visible_devices
+from daskprs._agent.node.monitor import NodeMonitor
 from daskprs._system import nvml
 from daskprs._system.nvml import Gpu, GpuUsage, gpu_usage, gpus
 
@@ -132,6 +133,41 @@ def test_numbers_tell_no_device_where_cuda_may_number_them_otherwise(
     monkeypatch.setattr(environment, "gpus", lambda: kinds)
     assert device_uuids(("0", "GPU-b"), {}) == ("0", "GPU-b")
     assert device_uuids(("0",), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == ("GPU-a",)
+
+
+@pytest.mark.parametrize(
+    ("names", "own"), [(("0",), set()), (("0", "1"), {0, 1}), (("GPU-b",), {1}), ((), set())]
+)
+def test_the_load_of_another_card_is_not_taken_for_that_of_the_agents(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], own: set[int]
+) -> None:
+    """Of different cards, it is not known which one CUDA calls 0; but all of them are all."""
+    kinds = (Gpu(0, "GPU-a", (), "T4"), Gpu(1, "GPU-b", (), "H100"))
+    usages = tuple(GpuUsage(one.number, 5, 1, 2, {}) for one in kinds)
+    for module, name, value in (
+        (environment, "gpus", kinds),
+        (monitor, "gpus", kinds),
+        (monitor, "gpu_usage", usages),
+    ):
+        monkeypatch.setattr(module, name, lambda *_, value=value: value)
+    found = NodeMonitor(lambda _: (), (), names).measure().devices
+    assert {one.number for one in found if one.is_ours} == own
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("0, 1", ("0", "1")),
+        ("GPU-a,mig-b", ("GPU-a", "mig-b")),
+        ("1,-1,0", ("1",)),
+        ("1,one,0", ("1",)),
+        ("NoDevFiles", ()),
+        ("", ()),
+    ],
+)
+def test_devices_are_read_up_to_the_first_invalid_name(given: str, names: tuple[str, ...]) -> None:
+    """CUDA sees none behind it, and an agent that had this name would see none at all."""
+    assert visible_devices({"CUDA_VISIBLE_DEVICES": given}) == names
 
 
 def test_without_a_driver_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs._core.agent_allocation import COUNT_VARIABLE, DEVICES_VARIABLE, HIDDEN
+from daskprs._core.agent_allocation import COUNT_VARIABLE, DEVICES_VARIABLE
 from daskprs._system.interpreter import OF_AN_INTERPRETER
 from daskprs._system.nvml import gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from os import PathLike
 
     from daskprs._options.run_options import RunOptions
+    from daskprs._system.nvml import Gpu
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS",
@@ -37,8 +39,8 @@ ASSETS = "DASKPRS_ASSETS"
 ORDER_VARIABLE, BY_PLACE = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 """NVML numbers devices by their place. CUDA does, too, where they are alike or the variable is so;
 else it begins with the fastest one."""
-INVALID = ("", HIDDEN, "NoDevFiles")
-"""Names at which CUDA stops reading the list of devices."""
+NAME = re.compile(r"\d+|(?:GPU|MIG)-.*", re.IGNORECASE)
+"""The name of a device. At any other one, such as -1 or NoDevFiles, CUDA stops reading the list."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -74,7 +76,7 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> tuple[str, .
     """
     given = environment.get(DEVICES_VARIABLE)
     if given is not None:
-        return tuple(takewhile(lambda name: name not in INVALID, map(str.strip, given.split(","))))
+        return tuple(takewhile(NAME.fullmatch, map(str.strip, given.split(","))))
     count = environment.get(COUNT_VARIABLE, "")
     if count.isdecimal():
         return tuple(map(str, range(int(count))))
@@ -92,8 +94,8 @@ def device_uuids(
     Workers of one host may call a card by different names, and in containers two cards by one.
     """
     found = gpus() if names else ()
-    alike = len({one.kind for one in found}) == 1 or environment.get(ORDER_VARIABLE) == BY_PLACE
-    numbered = {str(one.number): one.uuid for one in found if alike and not one.instances}
+    are_told = numbers_tell(found, environment)
+    numbered = {str(one.number): one.uuid for one in found if are_told and not one.instances}
     uuids = [uuid for one in found for uuid in (one.uuid, *one.instances) if uuid]
 
     def uuid_of(name: str) -> str:
@@ -103,6 +105,11 @@ def device_uuids(
         return begun[0] if len(begun) == 1 else name
 
     return tuple(map(uuid_of, names or ()))
+
+
+def numbers_tell(found: Collection[Gpu], environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether CUDA numbers these devices as NVML does."""
+    return len({one.kind for one in found}) == 1 or environment.get(ORDER_VARIABLE) == BY_PLACE
 
 
 def agent_environment(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from daskprs._agent.node.environment import device_uuids, usable_cores
+from daskprs._agent.node.environment import device_uuids, numbers_tell, usable_cores
 from daskprs._core.usage import DeviceUsage, DiskUsage, NodeUsage
 from daskprs._system.nvml import gpu_usage, gpus
 
@@ -92,12 +92,15 @@ class NodeMonitor:
         )
 
     def _own(self) -> set[int]:
-        """Return the numbers of the devices that the agents may use."""
-        names = {*(self._devices or ()), *device_uuids(self._devices)}
+        """Return the numbers of the devices that the agents may use; none that is not known."""
+        found, names = gpus(), {*(self._devices or ())}
+        uuids = {*device_uuids(self._devices)}
+        by_number = numbers_tell(found) or len(names) == len(found)
         return {
             one.number
-            for one in gpus()
-            if not names.isdisjoint((str(one.number), one.uuid, *one.instances))
+            for one in found
+            if not uuids.isdisjoint((one.uuid, *one.instances))
+            or (by_number and str(one.number) in names)
         }
 
     def _cpu_percent(self) -> float:

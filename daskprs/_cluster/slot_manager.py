@@ -112,7 +112,7 @@ class SlotManager:
         self._remarked: dict[SlotId, SlotResources] = {}
         """The slots whose devices were counted last: that takes long where they are many."""
         self._without_device: dict[int, str] = {}
-        """The last warning for each node with fewer GPUs than its processes need."""
+        """The warning for each node with fewer GPUs than its processes need."""
         self._sessions = 0
         self._far: FarNodes
         self._session: Session
@@ -465,7 +465,7 @@ class SlotManager:
             for node, remark in remarks.items():
                 if self._without_device.get(node) != remark:
                     self._say("warning", remark)
-            self._without_device |= remarks
+            self._without_device = remarks
 
     def _offer(self, slot: SlotId, has: SlotResources) -> None:
         """Report a slot that is new, has other resources, or gets other help."""

@@ -264,10 +264,11 @@ def a_slot_manager(
     job: JobSpec,
     tell: Callable[[Any], None] = lambda _: None,
     wake: Callable[[Any], None] = lambda _: None,
+    processes: int = 1,
 ) -> slot_manager.SlotManager:
     """Return one that has not come to its cluster yet."""
     listeners = Listeners((), JobFolder("/nowhere"))
-    nodes = SlotAllocator(None, 1)
+    nodes = SlotAllocator(None, processes)
     return slot_manager.SlotManager(client, job, nodes, listeners, tell, wake)
 
 
@@ -330,6 +331,24 @@ def test_processes_without_a_device_are_counted_when_slots_come_or_go(
     session.heard(WorkerLost(one, expected=False, leases=frozenset()))
     look()
     assert counted == [{one, two}, {two}]
+
+
+def test_no_more_is_said_of_processes_without_a_device_when_they_are_gone(
+    monkeypatch: pytest.MonkeyPatch, a_job: JobSpec, a_worker: Callable[..., Heartbeat]
+) -> None:
+    """The progress line would tell of them until the end of the job."""
+    monkeypatch.setattr(slot_manager, "Session", ASession)
+    client: Any = NoCluster()
+    client.address = far_nodes.IN_PROCESS
+    it = a_slot_manager(client, a_job, processes=2)
+    it.open()
+    session: Any = it._session
+    session.heard(a_worker("tcp://one:1", devices=("0",)))
+    it.turn(0.0)
+    assert it.obstacles() == ("node 0: 1 of 2 processes sees no GPU",)
+    session.heard(WorkerLost("tcp://one:1", expected=False, leases=frozenset()))
+    it.turn(0.0)
+    assert it.obstacles() == ()
 
 
 def test_a_lease_that_dask_calls_back_for_late_is_passed_on_once(a_job: JobSpec) -> None:

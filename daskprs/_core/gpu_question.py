@@ -43,7 +43,7 @@ class GpuQuestion:
         if use is None or not self._asks:
             return False
         if self._is_hidden:
-            if use.library:
+            if use.library or use.is_open:
                 self._asks = False
                 self._warn_late(returned.process, use)
             return False
@@ -76,9 +76,10 @@ class GpuQuestion:
         return (is_drawn or state.backlog.exhausted) and not len(state.backlog)
 
     def _warn_late(self, process: str, use: GpuUse) -> None:
+        did = f"loaded {use.library}" if use.library else "opened a GPU"
         self._state.remark(
             "warning",
-            f"{process} has loaded {use.library}, but GPUs are hidden from all processes that have "
+            f"{process} has {did}, but GPUs are hidden from all processes that have "
             "started since the first mini-batch, which needed none. Set gpus_per_process=1 if the "
             "script uses GPUs.",
         )

@@ -90,12 +90,15 @@ def test_nothing_is_decided_where_it_does_not_matter(
     assert remarks(it) == []
 
 
-def test_the_last_lease_may_warn_of_a_library_that_was_loaded_late(desk: Any) -> None:
+@pytest.mark.parametrize(("use", "did"), [(LOADED, "loaded torch"), (OPEN, "opened a GPU")])
+def test_the_last_lease_may_warn_of_a_gpu_that_is_used_late(
+    desk: Any, use: GpuUse, did: str
+) -> None:
     """Whoever adds rows tomorrow needs the warning, though no work is left today."""
     it = begun(desk, count=2)
     go_on(it, NONE)
-    go_on(it, LOADED)
-    assert "torch, but GPUs are hidden" in remarks(it)[-1]
+    go_on(it, use)
+    assert f"has {did}, but GPUs are hidden" in remarks(it)[-1]
 
 
 def test_a_resume_keeps_the_decision(desk: Any) -> None:

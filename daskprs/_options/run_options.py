@@ -272,9 +272,10 @@ class RunOptions:
     node_count
         The largest number of nodes to use. Default: all nodes of the cluster.
     process_count_per_node
-        The number of agent processes on each node. Default: on a GPU node 1 if the script uses
-        GPUs; on any other node of a cluster, the threads that its Dask workers declare; without a
-        cluster, the usable cores, by affinity and cgroup.
+        The number of agent processes on each node. Default: if the script uses GPUs, 1 on a GPU
+        node, or 1 for each Dask worker that has GPUs of its own or declares some; on any other node
+        of a cluster, the threads that its Dask workers declare; without a cluster, the usable
+        cores, by affinity and cgroup.
     gpus_per_process
         The number of GPUs of each agent process: a whole number, or a fraction. With 0.5, two
         processes share a GPU. With 0, all GPUs are hidden. An agent finds its GPUs in

@@ -251,6 +251,20 @@ def test_a_script_in_the_root_folder_has_classes_of_its_own(
     assert type(pickle.loads(made)).__name__ == "Hit"
 
 
+def test_a_row_of_a_tensor_is_stored_without_the_other_rows() -> None:
+    """As in `return list(model(batch))`; of the same values, in the same order in memory."""
+    torch: Any = pytest.importorskip("torch")
+    batch = torch.rand(100, 3, 9, 9).to(memory_format=torch.channels_last)
+    for row in (batch[7], batch[7].clone().requires_grad_()[1:]):
+        body = row_pickle(row)
+        assert len(body) < 5000
+        there = pickle.loads(body)
+        assert torch.equal(there, row)
+        assert there.stride() == row.clone().stride()
+        assert (there.dtype, there.requires_grad) == (row.dtype, row.requires_grad)
+    assert len(row_pickle(batch)) < 110_000
+
+
 def read(file: Path, seal: Seal) -> list[Any]:
     """Return the pieces in a file."""
     with file.open("rb") as rows:

@@ -63,6 +63,15 @@ def test_large_installed_packages_that_the_script_names_are_found(
     assert measured(lambda: importlib.reload(script))[1].packages == ()
 
 
+def test_a_package_that_was_imported_before_is_not_blamed_for_its_parts(folder: Path) -> None:
+    """`import torch` imports parts of NumPy that no agent has; `preload` would not."""
+    (folder / "site-packages/standin_large/__init__.py").write_text("")
+    importlib.import_module("standin_large")
+    parts = ", ".join(f"part{number}" for number in range(12))
+    (folder / "standin_script.py").write_text(f"from standin_large import {parts}")
+    assert measured(lambda: importlib.import_module("standin_script"))[1].packages == ()
+
+
 def test_a_quick_import_names_nothing() -> None:
     """To look for packages takes a millisecond."""
     assert measured(lambda: 3) == (3, ImportCost(pytest.approx(0.0, abs=0.5), ()))

@@ -42,7 +42,8 @@ def _packages(script: Any, new: Collection[str]) -> tuple[str, ...]:
     large = [
         name
         for name, count in counts.most_common()
-        if count >= LARGE and name.isidentifier() and _is_installed(name)
+        # Of a package that was imported before, such as NumPy, only parts are new.
+        if count >= LARGE and name in new and name.isidentifier() and _is_installed(name)
     ]
     # An import of one package imports others with it. The script need not know of them.
     named = _named(script)

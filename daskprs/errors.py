@@ -192,8 +192,13 @@ def class_name(kind: type) -> str:
     return kind.__qualname__ if is_plain else f"{package}.{kind.__qualname__}"
 
 
+def is_like_array(value: Any) -> bool:
+    """Say whether a value is an array or a tensor of any package; a scalar has no length."""
+    return hasattr(type(value), "__array__") and hasattr(type(value), "__len__")
+
+
 def how_to_convert(value: Any) -> str:
-    """Return the next step for a frame of another package, groups or several frames; else ''."""
+    """Return the next step for a frame or array of another package, or several frames; else ''."""
     if type(value).__name__ == "LazyFrame":
         return " Compute the frame by its collect()."
     if hasattr(value, "to_pandas"):
@@ -205,7 +210,7 @@ def how_to_convert(value: Any) -> str:
         return " Put frames together by pandas.concat."
     if type(value).__name__ == "ndarray":
         return " Make a frame of it by pandas.DataFrame."
-    return ""
+    return " Make an array of NumPy of it by numpy.asarray." if is_like_array(value) else ""
 
 
 OURS = f"{Path(__file__).parent}/"

@@ -202,10 +202,29 @@ def test_what_is_masked_is_null() -> None:
     assert of_arrays({"x": flags})["x"].tolist() == [True, pd.NA]
 
 
-def test_a_dict_of_lists_is_refused_with_what_to_make_of_it() -> None:
+class Tensor:
+    """Another package's array."""
+
+    def __array__(self) -> np.ndarray[Any, Any]:
+        return np.array([1])
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("values", [[1], Tensor()])
+def test_a_dict_of_lists_is_refused_with_what_to_make_of_it(values: Any) -> None:
     """A dict of arrays is a frame, and one of anything else is often a mistake."""
-    with pytest.raises(ReturnTypeError, match=r"returned a dict\. .* Make arrays of its lists"):
-        format_result({"a": [1]}, SPEC)
+    with pytest.raises(ReturnTypeError, match=r"returned a dict\. .* Make arrays of its values"):
+        format_result({"a": values}, SPEC)
+
+
+def test_a_tensor_is_refused_with_what_to_make_of_it() -> None:
+    """A number has no rows, though one of NumPy could be made an array."""
+    with pytest.raises(ReturnTypeError, match=r"Tensor\. .* by numpy\.asarray\."):
+        format_result(Tensor(), SPEC)
+    with pytest.raises(ReturnTypeError, match=r"or lines\.$"):
+        format_result(np.float32(1), SPEC)
 
 
 def test_arrays_of_different_lengths_are_refused() -> None:

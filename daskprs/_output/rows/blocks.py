@@ -12,7 +12,7 @@ import pyarrow as pa
 from daskprs._arrow.arrow_pandas import UNNAMED_INDEX, note, pandas_metadata, with_notes
 from daskprs._arrow.arrow_polars import arrow_table
 from daskprs._arrow.object_times import as_times
-from daskprs.errors import ReturnTypeError, class_name, how_to_convert
+from daskprs.errors import ReturnTypeError, class_name, how_to_convert, is_like_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,6 +222,7 @@ def not_rows(result: Any) -> ReturnTypeError:
         cut = "…" if len(result) > SHOWN_CHARS else ""
         shown = f", {result[:SHOWN_CHARS]!r}{cut}"
     msg = f"run() returned a {class_name(type(result))}{shown}. Return {ALLOWED}."
-    if isinstance(result, dict) and any(isinstance(one, list) for one in result.values()):
-        msg += " Make arrays of its lists by numpy.array, or a frame of it by pandas.DataFrame."
+    values = result.values() if isinstance(result, dict) else ()
+    if any(isinstance(one, list) or is_like_array(one) for one in values):
+        msg += " Make arrays of its values by numpy.array, or a frame of it by pandas.DataFrame."
     return ReturnTypeError(msg + how_to_convert(result))

@@ -159,6 +159,17 @@ def test_a_frame_of_any_objects_comes_back(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(got, frame)
 
 
+def test_each_row_of_a_tensor_comes_without_the_others(tmp_path: Path) -> None:
+    """PyTorch pickles the memory of all; and the size of a mini-batch counts the pickles."""
+    torch: Any = pytest.importorskip("torch")
+    rows = torch.rand(400, 50)
+    source = open_source(pd.DataFrame({"t": list(rows)}), ReadOptions(mini_batch_size="1 MB"))
+    got = together(source, tmp_path)
+    assert all(map(torch.equal, got["t"], rows))
+    assert len([*source.mini_batches()]) == 1
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*.pickles")) < 1_000_000
+
+
 def test_an_arrow_table_comes_as_pandas_has_it(tmp_path: Path) -> None:
     """Cut by rows."""
     table = pa.table({"a": [1, 2, 3], "b": ["x", "y", None]})

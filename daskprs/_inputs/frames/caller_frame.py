@@ -42,6 +42,7 @@ from daskprs._inputs.source.given_types import with_dtypes
 from daskprs._inputs.source.pickled_rows import PickledReader, Place
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import keep_to_owner, owner_in
+from daskprs._system.tensors import pickle_of
 from daskprs.errors import InputError, class_name
 
 if TYPE_CHECKING:
@@ -482,7 +483,7 @@ class ObjectFrameSource(SlicedFrame):
 def _pickled(piece: pd.DataFrame, first_row: int) -> bytes:
     """Return the pickle of some rows, or name the cell that cannot be pickled."""
     try:
-        return pickle.dumps(piece, protocol=5)
+        return pickle_of(piece)
     except Exception as error:  # any class of the caller has its own error where it has no pickle
         msg = (
             f"data: {unpicklable_cell(piece, first_row)} cannot be sent to the agents: "

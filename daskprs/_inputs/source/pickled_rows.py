@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from daskprs._system.regular_files import open_regular, open_unshared
+from daskprs._system.tensors import pickle_of
 from daskprs.errors import LoadError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ Place = tuple[str, int, int]
 def pickled(value: Any) -> bytes:
     """Return the pickle of a value; classes and functions of a notebook or main script go along."""
     with suppress(Exception):  # a class may raise anything
-        body = pickle.dumps(value, protocol=5)
+        body = pickle_of(value)
         if b"__main__" not in body:
             return body
     import cloudpickle

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cloudpickle import cloudpickle
 
 from daskprs._output.rows.definitions import digest_of
+from daskprs._system.tensors import part_alone
 from daskprs.errors import OURS, ReturnTypeError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """Return how a definition of the script, or a part of a tensor, is made anew."""
         if not isinstance(value, (type, FunctionType, ModuleType)):
-            return _part_alone(value)
+            return part_alone(value)
         is_own = _is_of_script(value)
         reduced = self._by_value(value) if is_own else super().reducer_override(value)
         if self._checks and (is_own or _makes_anew(reduced)):
@@ -151,19 +152,6 @@ def row_pickle(value: Any, *, checks: bool = True) -> bytes:
     file = io.BytesIO()
     RowPickler(file, checks=checks).dump(value)
     return file.getvalue()
-
-
-def _part_alone(value: Any) -> Any:
-    """Return how a tensor is made anew that is a part of a larger one, as its rows are.
-
-    PyTorch pickles the whole memory that a tensor lies in: each row would bring all rows along.
-    """
-    torch: Any = sys.modules.get("torch")
-    if torch is None or type(value) is not getattr(torch, "Tensor", None):
-        return NotImplemented
-    if value.layout is not torch.strided or value.untyped_storage().nbytes() <= value.nbytes:
-        return NotImplemented
-    return value.clone().__reduce_ex__(5)
 
 
 def _fill_module(module: ModuleType, names: dict[str, Any]) -> None:

@@ -256,6 +256,7 @@ def test_thread_counts_follow_the_share_of_cores_unless_they_were_asked_for() ->
     base = {"OMP_NUM_THREADS": "1", "HOME": "/here"}
     told = agent_environment(base, {"MKL_NUM_THREADS": "7"}, threads=2)
     assert (told["OMP_NUM_THREADS"], told["MKL_NUM_THREADS"]) == ("2", "7")
+    assert told["OPENCV_FOR_THREADS_NUM"] == told["TF_NUM_INTRAOP_THREADS"] == "2"
     assert told["HOME"] == "/here"
 
 

@@ -29,6 +29,9 @@ THREAD_COUNTS = (
     "VECLIB_MAXIMUM_THREADS",
     "POLARS_MAX_THREADS",
     "RAYON_NUM_THREADS",
+    "OPENCV_FOR_THREADS_NUM",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
 )
 OUTPUT_PATH = "AZUREML_BI_OUTPUT_PATH"
 """The variable by which scripts find the output folder."""

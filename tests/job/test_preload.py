@@ -12,9 +12,11 @@ import pandas as pd
 import pytest
 
 import daskprs
+from daskprs._agent.protocol.messages import ProcessSpec
 from daskprs._agent.script.checked_preload import check_preload
+from daskprs._agent.supervision.zygote import Zygote
 from daskprs._options.run_options import RunOptions
-from daskprs.errors import OptionError, UsageError
+from daskprs.errors import AgentError, OptionError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,6 +156,24 @@ def test_a_package_that_cannot_be_imported_fails_the_job_in_words(tmp_path: Path
         )
     why = "preload: standin_broken cannot be imported: RuntimeError: no licence. Install it on"
     assert why in str(raised.value)
+
+
+@pytest.mark.cold
+def test_a_package_whose_import_crashes_is_shown_in_stderr(
+    packages: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As native code does that was built for another processor; the error names the option."""
+    (packages / "standin_crash.py").write_text("import ctypes\nctypes.string_at(0)\n")
+    zygote = Zygote(os.environ, "fork", ("standin_crash",))
+    logs = str(tmp_path / "log")
+    try:
+        with pytest.raises(AgentError, match=r"code -11.* stderr; preload, environment_var"):
+            zygote.start_agent(
+                ProcessSpec("process000", 0, str(tmp_path / "cwd"), logs, logs, logs, None, {})
+            )
+    finally:
+        zygote.close()
+    assert f'"{packages / "standin_crash.py"}", line 2' in capfd.readouterr().err
 
 
 def test_only_installed_packages_are_imported_once(packages: Path, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ class Zygote:
         """The packages of `preload` that each agent has to import, with the reasons; known once the
         first agent has started."""
         self._patience_s = FORK_TIMEOUT_S * (1 + len(preload))
+        self._why = f"preload, {WHY}" if preload else WHY
         self._agents: dict[int, AgentProcess] = {}
         self._fork_lock = threading.Lock()
         self._replies: list[tuple[str, object]] = []
@@ -198,7 +199,7 @@ class Zygote:
             if not answered:
                 # A late answer would be taken for the answer to the next order.
                 self._process.kill()
-                return ("refused", f"no answer within {self._patience_s:g} s")
+                return ("refused", f"no answer within {self._patience_s:g} s; {self._why}")
             return self._replies.pop() if self._replies else ("refused", self._obituary())
 
     def _listen(self) -> None:
@@ -235,7 +236,8 @@ class Zygote:
             self._process.wait(CLOSE_TIMEOUT_S)
         return (
             f"the process that agents are forked from (pid {self._process.pid}) is gone, with "
-            f"returncode {self._process.returncode}. Look above for what it wrote to stderr; {WHY}"
+            f"returncode {self._process.returncode}. Look above for what it wrote to stderr; "
+            f"{self._why}"
         )
 
 

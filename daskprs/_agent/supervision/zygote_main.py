@@ -248,6 +248,7 @@ def main(control_fd: int, start_method: str, preload: Sequence[str], apart: dict
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     refusal = ""
     if start_method == "fork":
+        faulthandler.enable(2)  # it names the package whose import crashes
         _import_ours()
         try:
             environment = dict(os.environ)

@@ -16,7 +16,9 @@ def part_alone(value: Any) -> Any:
     torch: Any = sys.modules.get("torch")
     if torch is None or type(value) is not getattr(torch, "Tensor", None):
         return NotImplemented
-    if value.layout is not torch.strided or value.untyped_storage().nbytes() <= value.nbytes:
+    if value.layout is not torch.strided or value.device.type not in ("cpu", "cuda"):
+        return NotImplemented
+    if value.untyped_storage().nbytes() <= value.nbytes:
         return NotImplemented
     return value.clone().__reduce_ex__(5)
 

@@ -15,12 +15,14 @@ from distributed import get_worker
 
 from daskprs._agent.protocol.messages import Outcomes
 from daskprs._agent.supervision.lease_run import LeaseRun
+from daskprs._agent.supervision.pool import AgentPool
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import Place, SlotState
 from daskprs._core.lease import AgentReady, AgentStarted, LeaseReturned
 from daskprs._core.outcomes import Extent, Outcome, Results, Status
 
 if TYPE_CHECKING:
+    from daskprs._agent.protocol.messages import JobSpec
     from daskprs._core.lease import AgentAssignment, Lease
 
 ROW = b"done\n"
@@ -130,36 +132,30 @@ def _outcome(index: int) -> Outcome:
     return Outcome(index, 1, Status.RUN_DONE, 1, 1, time.time(), seconds, seconds, seconds, extent)
 
 
-class SimulatedPool:
-    """Takes the place of the pool of agents of a worker."""
+class SimulatedPool(AgentPool):
+    """Takes the place of the pool of agents of a worker, and starts none."""
 
-    def __init__(self, *_: Any) -> None:
-        self._slots: dict[int, SimulatedSlot] = {}
+    def __init__(self, job: JobSpec, **more: Any) -> None:
+        super().__init__(job, **more)
+        self._simulated: dict[int, SimulatedSlot] = {}
 
-    async def run(self, lease: Lease) -> LeaseReturned:
+    def prepare(self, threads: int) -> None:
+        """There is nothing to prepare."""
+
+    async def work(self, lease: Lease) -> LeaseReturned:
         """Work on a lease in the slot that it names."""
-        return await self._slots.setdefault(lease.slot, SimulatedSlot()).run(lease)
+        return await self._simulated.setdefault(lease.slot, SimulatedSlot()).run(lease)
 
     def states(self) -> dict[int, SlotState]:
         """Return what each slot is doing."""
-        return {number: slot.state() for number, slot in list(self._slots.items())}
+        return {number: slot.state() for number, slot in list(self._simulated.items())}
 
     def withdraw(self, slot: int, lease_id: int, *, rest: bool = False) -> bool:  # noqa: ARG002
         """Keep every lease: each begins at once."""
         return False
 
-    def stop(self) -> tuple[()]:
-        """Tell nothing."""
-        return ()
-
-    def kill(self, slot: int, lease_id: int | None = None) -> None:
-        """There is nothing to kill."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
 
 async def run_lease(job: str, lease: Lease, staged: object = None) -> LeaseReturned:  # noqa: ARG001 - no data lies there
     """Run a lease in the simulated agent of its slot."""
     pool: SimulatedPool = get_worker().plugins[job].pool
-    return await pool.run(lease)
+    return await pool.work(lease)

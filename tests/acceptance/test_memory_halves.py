@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import time
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -130,6 +131,30 @@ def test_the_size_that_is_found_keeps_the_throughput_of_the_best_one(
         ratios.append(best / seconds(2000, independent_rows=True))
     print("throughput, in terms of the best fixed size:", [round(one, 2) for one in ratios])
     assert median(ratios) >= 0.9
+
+
+@pytest.mark.processes
+def test_the_error_of_a_process_that_exceeds_its_limit_counts_its_forks(tmp_path: Path) -> None:
+    """What they share with it counts for each of them."""
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        kept = b"x" * (150 << 20)
+        if os.fork() == 0:
+            signal.pause()
+        time.sleep(60)
+        return rows.assign(kept=len(kept))
+
+    with pytest.raises(
+        daskprs.ParallelRunFailed, match=r"held \d+ MiB with its 1 sub-process, and agent_"
+    ):
+        daskprs.parallel_run(
+            pd.DataFrame({"n": [1]}),
+            run,
+            agent_memory_limit="350 MB",
+            run_max_try=1,
+            process_count_per_node=1,
+            job_dir=tmp_path / "job",
+        )
 
 
 @pytest.mark.processes

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import ProcessSpec
     from daskprs._agent.supervision.channel import Messages
     from daskprs._agent.supervision.masked_log import MaskedLog
+    from daskprs._system.process_tree import TreeUsage
 
 KILL_TIMEOUT_S = 10.0
 """Seconds to wait for the end of a killed process: milliseconds, unless it waits for a device."""
@@ -134,9 +135,9 @@ class AgentProcess:
         except OSError:
             return ""
 
-    def rss_bytes(self) -> int:
-        """Return the resident memory of the process and all its descendants."""
-        return tree_usage(self.pid).rss_bytes
+    def tree_usage(self) -> TreeUsage:
+        """Return the usage of the process and all its descendants."""
+        return tree_usage(self.pid)
 
     def close(self) -> None:
         """Close the descriptors and the page of a process that has ended."""

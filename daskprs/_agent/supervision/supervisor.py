@@ -293,13 +293,15 @@ class Supervisor:
         limit = self._limits.agent_memory_bytes
         if limit is None:
             return None
-        used = self.process.rss_bytes()
-        if used <= limit:
+        used = self.process.tree_usage()
+        if used.rss_bytes <= limit:
             return None
+        count = len(used.pids) - 1  # pages that they share with it count for each of them
+        beside = f" with its {count} sub-process{'es' * (count > 1)}" if count > 0 else ""
         message = (
-            f"{self.spec.name} was killed: it held {used >> 20} MiB, and agent_memory_limit is "
-            f"{limit >> 20} MiB. Use smaller mini-batches, raise the limit, or let the "
-            "script keep less from one mini-batch to the next."
+            f"{self.spec.name} was killed: it held {used.rss_bytes >> 20} MiB{beside}, and "
+            f"agent_memory_limit is {limit >> 20} MiB. Use smaller mini-batches, raise the limit, "
+            "or let the script keep less from one mini-batch to the next."
         )
         return Failure("MemoryError", message)
 

@@ -196,7 +196,9 @@ def cast_exactly(
 
     Whether values may be cast between these types at all is for `settled_type` to say.
     """
-    if column.type == type_:
+    # Dictionaries of an extension type are equal for Arrow, whatever the type of their indices.
+    is_coded = is_.is_dictionary(type_) and is_.is_dictionary(column.type)
+    if column.type == type_ and not (is_coded and column.type.index_type != type_.index_type):
         return column
     return pa.chunked_array([_cast_array(chunk, type_, asked) for chunk in column.chunks], type_)
 

@@ -265,7 +265,7 @@ class FrameForm:
         for field in schema:
             try:
                 pa.schema([field]).empty_table().to_pandas()
-            except pa.ArrowException as error:
+            except (pa.ArrowException, TypeError) as error:
                 msg = (
                     f"the column {field.name!r} is {field.type}, which pandas cannot hold: {error}."
                     " Read the rows by to_arrow() or to_polars()."

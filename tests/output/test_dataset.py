@@ -360,6 +360,10 @@ def test_a_result_looks_at_no_part_that_is_done(
             pa.table({"a": pa.array([None], pa.month_day_nano_interval())}),
             "'a' of the type month_day_nano_interval, which output_format='parquet' cannot hold",
         ),
+        (
+            pa.table({"a": pa.array([None], pa.decimal128(9, -2))}),
+            r"'a' of the type decimal128\(9, -2\), which output_format='parquet' cannot hold",
+        ),
     ],
 )
 def test_what_a_part_file_cannot_hold_is_a_failed_mini_batch(
@@ -371,6 +375,20 @@ def test_what_a_part_file_cannot_hold_is_a_failed_mini_batch(
         pytest.raises(ReturnTypeError, match=said),
     ):
         driver.commit(0, result)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "arrow", "jsonl"])
+def test_categories_that_arrow_cannot_decode_are_a_failed_mini_batch(
+    tmp_path: Path, format_: Any
+) -> None:
+    """Those of `pandas.cut`, say: the driver would fail when all rows are there."""
+    frame = pd.DataFrame({"a": pd.cut([1, 2, 3], 2)})
+    spec = PARQUET._replace(format=format_)
+    with (
+        driving(tmp_path / "job", target_of(tmp_path), spec) as driver,
+        pytest.raises(ReturnTypeError, match=f"'a' .* output_format='{format_}' cannot hold"),
+    ):
+        driver.commit(0, frame)
 
 
 @pytest.mark.parametrize(

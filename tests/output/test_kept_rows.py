@@ -125,6 +125,23 @@ def test_every_part_has_the_types_of_all(rows: Any, cut: int, tmp_path_factory: 
     assert sum(map(len, parts)) == len(rows)
 
 
+def test_categories_that_are_periods_have_one_type_in_arrow(tmp_path: Path) -> None:
+    """Arrow takes dictionaries of them for equal, whatever the type of their indices."""
+    days = pd.Categorical(pd.period_range("2020", periods=3, freq="D"))
+    frame = pd.DataFrame({"a": days})
+    table = result_of(tmp_path, frame, frame).to_arrow()
+    assert {one.indices.type for one in table["a"].chunks} == {table["a"].type.index_type}
+
+
+def test_categories_that_pandas_cannot_hold_are_readable_otherwise(tmp_path: Path) -> None:
+    """The error says how."""
+    table = pa.table({"a": pa.array(["x", None]).dictionary_encode("encode")})
+    result = result_of(tmp_path, table)
+    with pytest.raises(ReturnTypeError, match=r"Read the rows by to_arrow\(\)"):
+        result.to_pandas()
+    assert result.to_arrow()["a"].to_pylist() == ["x", None]
+
+
 @pytest.mark.parametrize(
     ("returned", "values", "type_"),
     [

@@ -272,13 +272,15 @@ def hard_to_read(names: Iterable[str]) -> list[str]:
 @cache
 def _why_not(format_: str, type_: pa.DataType) -> str:
     """Return why a format cannot hold a type: a file with a null of that type is tried."""
+    if is_.is_dictionary(type_) and isinstance(type_.value_type, pa.BaseExtensionType):
+        return f"Arrow takes no {type_.value_type} out of a dictionary"
     schema = schema_in_file(format_, pa.schema([("x", type_)]))
     try:
         table = pa.table([pa.nulls(1, schema.field(0).type)], schema=schema)
         writer = writer_of(format_, io.BytesIO(), schema)
         writer.write(table)
         writer.close()
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, OSError, TypeError, ValueError) as error:
         return str(error).splitlines()[0].rstrip(".")
     return ""
 

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.types import is_nested
+from pyarrow.types import is_large_list_view, is_list_view, is_nested
 
-from daskprs._arrow.exact_casts import Asked, checked_cast
+from daskprs._arrow.arrow_polars import contains
+from daskprs._arrow.exact_casts import MISFITS, Asked, checked_cast
 from daskprs._arrow.sizes import size_bytes
+from daskprs.errors import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -100,9 +102,10 @@ def _advice(column: pa.ChunkedArray, field: pa.Field, *, is_given: bool) -> str:
         return f" Leave {field.name!r} out of dtypes, and convert the column in run()."
     if not (pa.types.is_integer(column.type) and pa.types.is_floating(field.type)):
         return ""
+    fitting = "UInt64" if pa.types.is_unsigned_integer(column.type) else "Int64"
     return (
         " Where integers are null, pandas has floats, which cannot hold all of them exactly. Store "
-        f"the column as text, without nulls, or say dtypes={{{field.name!r}: 'Int64'}}."
+        f"the column as text, without nulls, or say dtypes={{{field.name!r}: {fitting!r}}}."
     )
 
 
@@ -151,9 +154,14 @@ class ToPandas:
         """Return the rows of a slice, with an index from 0."""
         threads = size_bytes(table) > THREADS_BYTES
         noted = table.replace_schema_metadata(self._metadata)
+        if self._nested:
+            noted = readable(noted)
         # Within lists and structs, pandas makes floats of integers beside nulls, and rounds them.
         wide = any(_is_wide(chunk) for place in self._nested for chunk in table[place].chunks)
-        frame = _frame(noted, self._unnamed, use_threads=threads, integer_object_nulls=wide)
+        try:
+            frame = _frame(noted, self._unnamed, use_threads=threads, integer_object_nulls=wide)
+        except MISFITS as error:
+            raise LoadError(_not_in_pandas(table, error)) from error
         if self._objects:
             for place, name in enumerate(table.column_names):
                 if name in self._objects and frame.dtypes.iloc[place].kind == "b":
@@ -184,6 +192,19 @@ class ToPandas:
         same_labels = self._labels is not None or noted.columns.identical(plain.columns)
         same = same_labels and list(noted.dtypes) == list(plain.dtypes)
         return None if same else dict(empty.schema.metadata)
+
+
+def _not_in_pandas(table: pa.Table, error: Exception) -> str:
+    """Return the message for values that pandas cannot hold; it names the first such column."""
+    for place, field in enumerate(table.schema):
+        try:
+            table.select([place]).to_pandas(ignore_metadata=True)
+        except MISFITS as misfit:
+            return (
+                f"the column {field.name!r} is {field.type}, and pandas cannot hold its values: "
+                f"{misfit}. Use batch_format='pyarrow' for an input, and to_arrow() for a result."
+            )
+    return f"pandas cannot hold the table: {error}"
 
 
 def _is_wide(array: pa.Array) -> bool:
@@ -222,8 +243,18 @@ class AsArrow:
         return [f"{field.name!r}: {field.type}" for field in self._schema]
 
 
+def readable(table: pa.Table) -> pa.Table:
+    """Return a table whose views of lists are no slices, of which Arrow makes wrong rows."""
+    for place, field in enumerate(table.schema):
+        if is_nested(field.type) and contains(field.type, is_list_view, is_large_list_view):
+            copied = [pa.concat_arrays([chunk]) for chunk in table.column(place).chunks]
+            table = table.set_column(place, field, pa.chunked_array(copied, field.type))
+    return table
+
+
 def frame_of(table: pa.Table, **options: Any) -> pd.DataFrame:
     """Return a table as the frame that pandas has noted, with options of Arrow's `to_pandas`."""
+    table = readable(table)
     unnamed = unnamed_types(table.schema)
     return _frame(table.cast(_without_notes_of(table.schema, unnamed)), unnamed, **options)
 

@@ -19,6 +19,7 @@ from daskprs._arrow.arrow_pandas import (
 )
 from daskprs._arrow.exact_casts import MISFITS
 from daskprs._arrow.sizes import size_bytes
+from daskprs.errors import LoadError
 
 
 def exact_table(frame: pd.DataFrame) -> tuple[pa.Table, ToPandas] | None:
@@ -28,13 +29,13 @@ def exact_table(frame: pd.DataFrame) -> tuple[pa.Table, ToPandas] | None:
     """
     if type(frame) is not pd.DataFrame or frame.columns.empty:
         return None
-    if any(isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in frame.dtypes):
+    if any(map(_has_objects, frame.dtypes)):
         return None
     try:
-        table = exactly(frame)
+        table = exactly(frame).unify_dictionaries()
         to_pandas = ToPandas(without_rows(table), labels=frame.columns)
         back = to_pandas.frame(table.slice(0, 1))
-    except NO_ARROW:
+    except (*NO_ARROW, LoadError):
         return None
     return (table, to_pandas) if all(map(_is_same, back.dtypes, frame.dtypes)) else None
 
@@ -52,6 +53,13 @@ def exactly(frame: pd.DataFrame) -> pa.Table:
     rest = pa.Table.from_pandas(numbered.drop(columns=list(numbers)), preserve_index=False)
     columns = [numbers[name] if name in numbers else rest.column(name) for name in numbered]
     return pa.table(columns, names=list(numbered), metadata=rest.schema.metadata)
+
+
+def _has_objects(dtype: Any) -> bool:
+    """Say whether a type has Python's objects, of which Arrow may make others that equal them."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    return isinstance(dtype, np.dtype) and dtype.kind == "O"
 
 
 def _is_same(dtype: Any, other: Any) -> bool:

@@ -233,6 +233,14 @@ def test_nullable_integers_stay_what_they_are_in_arrays() -> None:
     assert {one["id"].dtype for one in batches(frame, "numpy", 1)} == {np.dtype(object)}
 
 
+def test_categories_that_are_integers_stay_integers_in_arrays() -> None:
+    """Beside a null, too: no float holds this number."""
+    frame = pd.DataFrame({"id": pd.Categorical([2**60 + 1, None])})
+    (whole,) = batches(frame, "numpy", 1000)
+    assert whole["id"][0] == 2**60 + 1
+    assert np.isnan(whole["id"][1])
+
+
 def test_a_dictionary_of_decimals_is_held() -> None:
     """Arrow cannot make one of Python's values, even of none."""
     cents = pa.array([Decimal("1.50"), None], pa.decimal128(5, 2))

@@ -39,6 +39,7 @@ class Named(pd.DataFrame):
         return Named
 
 
+CODED = pa.array(["y", "x", "z"] * 5).dictionary_encode()
 FRAMES = {
     "two columns of one name": pd.DataFrame(np.arange(60).reshape(30, 2), columns=["a", "a"]),
     "columns of two levels": pd.DataFrame(
@@ -56,6 +57,13 @@ FRAMES = {
     "floats that are not there": pd.DataFrame({"a": [0.5, np.nan, -0.0] * 10}),
     "no columns": pd.DataFrame(index=range(30)),
     "a class of its own": Named({"a": range(30)}),
+    "dictionaries of Arrow that differ": pd.DataFrame(
+        {
+            "a": pd.arrays.ArrowExtensionArray(
+                pa.chunked_array([pa.array(["x"] * 15).dictionary_encode(), CODED])
+            )
+        }
+    ),
 }
 
 
@@ -70,6 +78,15 @@ def test_any_frame_comes_back(tmp_path: Path, kind: str, size: int) -> None:
     assert sum(one.items for one in source.mini_batches()) == len(frame)
 
 
+@SIZES
+def test_cells_are_the_same_as_well_as_equal(tmp_path: Path, size: int) -> None:
+    """A decimal keeps its digits."""
+    frame = pd.DataFrame({"a": pd.Categorical([Decimal("1.0"), Decimal(2), None])})
+    got = together(open_source(frame, ReadOptions(mini_batch_size=size)), tmp_path)
+    assert [*map(repr, got["a"])] == [*map(repr, frame["a"])]
+
+
+VIEWS = pa.list_view(pa.int64())
 TABLES = {
     "integers, one of them null": pa.table({"a": [1] * 20 + [None] + [2] * 20}),
     "booleans, one of them null": pa.table({"a": [True] * 20 + [None] + [False] * 20}),
@@ -83,6 +100,10 @@ TABLES = {
     "decimals and structs": pa.table({"a": [Decimal("1.5"), None], "b": [{"c": 1}, {"c": 2}]}),
     "two columns of one name": pa.table([[1, None], [3, 4]], names=["a", "a"]),
     "a slice": pa.table({"a": range(1000)}).slice(500, 40),
+    "views of lists": pa.table({"a": pa.array([[1], None, [2, 3], []] * 9, VIEWS)}),
+    "views of lists in structs": pa.table(
+        {"a": pa.array([{"b": [1]}, {"b": None}] * 9, pa.struct([("b", VIEWS)]))}
+    ),
 }
 
 
@@ -94,6 +115,27 @@ def test_any_arrow_table_is_what_pandas_makes_of_the_whole(
     """A null anywhere types its column everywhere."""
     got = together(open_source(TABLES[kind], ReadOptions(mini_batch_size=size)), tmp_path)
     pd.testing.assert_frame_equal(got, TABLES[kind].to_pandas())
+
+
+NOT_IN_PANDAS = {
+    "a null as a category": pa.array(["a", None]).dictionary_encode("encode"),
+    "a category twice": pa.DictionaryArray.from_arrays([0, 1], ["a", "a"]),
+    "nanoseconds of a time": pa.array([1, 2], pa.time64("ns")),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_IN_PANDAS)
+def test_a_column_that_pandas_cannot_hold_is_named(tmp_path: Path, kind: str) -> None:
+    """With a form that can."""
+    table = pa.table({"n": [1, 2], "a": NOT_IN_PANDAS[kind]})
+    with pytest.raises((InputError, LoadError), match=r"column 'a' is .*batch_format='pyarrow'"):
+        together(open_source(table, ReadOptions()), tmp_path)
+
+
+def test_the_type_that_holds_a_large_number_is_named() -> None:
+    """Of numbers without a sign it is another."""
+    with pytest.raises(InputError, match=r"dtypes=\{'a': 'UInt64'\}"):
+        open_source(pa.table({"a": pa.array([2**64 - 1, None], pa.uint64())}), ReadOptions())
 
 
 def test_an_index_in_an_arrow_table_is_a_column(tmp_path: Path) -> None:
@@ -422,6 +464,19 @@ def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:
         open_source(pd.concat([frame, frame], axis=1), ReadOptions(partition_keys=("twice",)))
     with pytest.raises(LoadError, match="a list cannot be a key"):
         open_source(frame, ReadOptions(partition_keys=("twice",))).prepare(tmp_path)
+    interval = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
+    for array in (pa.array([bytes(16)], pa.uuid()), interval):
+        typed = pd.DataFrame({"a": pd.arrays.ArrowExtensionArray(pa.chunked_array([array]))})
+        with pytest.raises(LoadError, match=r"'a', .*cannot be (a key|keys): "):
+            open_source(typed, ReadOptions(partition_keys=("a",))).prepare(tmp_path)
+
+
+def test_text_that_is_not_utf8_is_a_key(tmp_path: Path) -> None:
+    """A name of a file, say."""
+    frame = pd.DataFrame({"a": pd.Series(["\udcff", "b", "\udcff", None], dtype=object)})
+    source = open_source(frame, ReadOptions(partition_keys=("a",)))
+    source.prepare(tmp_path)
+    assert [one.items for one in source.mini_batches()] == [2, 1, 1]
 
 
 LARGE = 2**60 + 1

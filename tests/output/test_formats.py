@@ -154,6 +154,12 @@ def test_frames_of_arrow_are_written_as_its_tables_are(kind: str, rows: int) -> 
         assert got.payload == wanted.payload
 
 
+def test_views_of_lists_are_written_where_they_are_a_slice() -> None:
+    """Of which Arrow itself makes null after null."""
+    table = pa.table({"a": pa.array([[1], None, [2], [3]], pa.list_view(pa.int64()))})
+    assert text_of(table.slice(1)) == '""\n[2]\n[3]\n'
+
+
 def test_a_series_of_polars_is_a_frame_of_one_column() -> None:
     """As one of pandas is."""
     assert text_of(pl.Series("n", [1, 2])) == "1\n2\n"

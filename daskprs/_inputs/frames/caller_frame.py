@@ -43,7 +43,7 @@ from daskprs._inputs.source.pickled_rows import PickledReader, Place
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import keep_to_owner, owner_in
 from daskprs._system.tensors import pickle_of
-from daskprs.errors import InputError, class_name
+from daskprs.errors import InputError, LoadError, class_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -403,6 +403,10 @@ def source_of_table(table: pa.Table, reading: ReadOptions) -> FrameSource:
         if as_arrow:
             return FrameSource(table, reading.size, AsArrow(types.schema))
         to_pandas = ToPandas(without_rows(table), types.objects, labels)
+        to_pandas.meta()
+    except LoadError as error:  # of categories, which a table without rows has, too
+        msg = f"data: {error}"
+        raise InputError(msg) from error
     except pa.ArrowException as error:
         msg = f"data: {'Arrow' if as_arrow else 'pandas'} cannot hold this table: {error}"
         raise InputError(msg) from error

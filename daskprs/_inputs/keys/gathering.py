@@ -168,9 +168,18 @@ class _Dealt:
 
 
 def _group_numbers(keys: pd.DataFrame) -> npt.NDArray[Any]:
-    columns = [comparable(keys[key]) for key in keys.columns]
+    # pandas would make text of objects, which half a surrogate is not.
+    columns = [
+        pd.factorize(keys[key])[0] if keys[key].dtype == object else comparable(keys[key])
+        for key in keys.columns
+    ]
     groups = keys.groupby(columns, sort=False, dropna=False, observed=True)
-    numbers = np.asarray(groups.ngroup(), np.int64)
+    try:
+        numbers = np.asarray(groups.ngroup(), np.int64)
+    except NotImplementedError as error:
+        told = ", ".join(f"{name!r}, {dtype}" for name, dtype in keys.dtypes.items())
+        msg = f": the columns {told} cannot be keys: {error}. Give one of them another type."
+        raise LoadError(Option("partition_keys"), msg) from error
     few = numbers.max(initial=0) <= np.iinfo(np.int16).max
     return numbers.astype(np.int16) if few else numbers  # few values are sorted by counting
 

@@ -67,7 +67,7 @@ def _hashed(column: pd.Series) -> npt.NDArray[np.uint64]:
             codes, values = pd.factorize(column)  # it compares as the groups of a part do
             return np.array([*map(_hash, values), 0], np.uint64)[codes]  # null has the code -1
         return np.asarray(pd.util.hash_pandas_object(comparable(column), index=False), np.uint64)
-    except TypeError as error:
+    except (NotImplementedError, TypeError) as error:
         _refuse_mutable(column)
         msg = f": column {column.name!r}, {column.dtype}, cannot be a key: {error}."
         raise LoadError(Option("partition_keys"), msg) from error

@@ -61,8 +61,11 @@ class BatchForm(NamedTuple):
 def _array_of(column: pd.Series) -> np.ndarray[Any, Any]:
     """Return a column as an array: of its type if that is one of NumPy, else of Python objects.
 
-    NumPy would make floats of some nullable integers, and integers of those without nulls.
+    NumPy would make floats of some nullable integers, and integers of those without nulls. pandas
+    itself makes floats of categories that are integers, beside nulls.
     """
+    if column.dtype == "category":
+        column = column.astype(object)
     array: np.ndarray[Any, Any] = column.to_numpy(
         None if isinstance(column.dtype, np.dtype) else np.dtype(object)
     )

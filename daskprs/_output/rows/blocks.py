@@ -9,7 +9,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs._arrow.arrow_pandas import UNNAMED_INDEX, note, pandas_metadata, with_notes
+from daskprs._arrow.arrow_pandas import (
+    UNNAMED_INDEX,
+    note,
+    pandas_metadata,
+    readable,
+    with_notes,
+)
 from daskprs._arrow.arrow_polars import arrow_table
 from daskprs._arrow.object_times import as_times
 from daskprs.errors import ReturnTypeError, class_name, how_to_convert, is_like_array
@@ -77,7 +83,7 @@ def frames_of(block: Block) -> Iterator[pd.DataFrame]:
     rows = max(1, CELLS_AT_ONCE // max(1, block.num_columns))
     for start in range(0, max(1, block.num_rows), rows):
         # Integers beside nulls stay integers: large ones would change as floats.
-        yield block.slice(start, rows).to_pandas(integer_object_nulls=True)
+        yield readable(block.slice(start, rows)).to_pandas(integer_object_nulls=True)
 
 
 def with_times(frame: pd.DataFrame) -> pd.DataFrame:

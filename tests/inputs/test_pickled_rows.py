@@ -7,10 +7,13 @@ import os
 import pickle
 from typing import TYPE_CHECKING, NamedTuple
 
+import pandas as pd
 import pytest
 
 from daskprs._core.mini_batch import MiniBatch
+from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.pickled_rows import PickledReader
+from daskprs._inputs.source.read_options import ReadOptions
 from daskprs._system.regular_files import keep_to_owner, owner_in
 from daskprs.errors import JobFolderError
 from tests.support.canary import Canary
@@ -72,3 +75,31 @@ def test_a_mount_without_owners_and_modes_is_used(
     mini_batch = MiniBatch(0, ("frame.pickles", 0, length), "")
     assert PickledReader(tmp_path, None).load(mini_batch) == ["a"]
     assert owner_in(tmp_path / "none") == os.geteuid()
+
+
+BY_KEY = ReadOptions(partition_keys=("name",))
+TEN_ROWS = ReadOptions(mini_batch_size="10 rows")
+
+
+@pytest.mark.parametrize("reading", [BY_KEY, TEN_ROWS], ids=["by key", "in slices"])
+def test_categories_are_not_in_each_mini_batch(tmp_path: Path, reading: ReadOptions) -> None:
+    """Else, a customer in each would make a file that grows with the square of the customers."""
+    names = pd.Index([f"customer number {number}" for number in range(500)])
+    frame = pd.DataFrame(
+        {
+            "name": pd.Categorical.from_codes(range(500), names, ordered=True),
+            "city": pd.Categorical(["Rome", None] * 250),
+            "object": [(number,) for number in range(500)],
+        }
+    )
+    source = open_source(frame, reading)
+    source.prepare(tmp_path)
+    reader, size = pickle.loads(pickle.dumps(source.reader())), 0
+    for one in source.mini_batches():
+        size += one.size_bytes or 0
+        first = one.row_lower_bound or 0
+        wanted = frame.iloc[first : first + (one.items or 0)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(reader.load(one), wanted)
+        far = reader.unpack(one.piece, reader.pack(one.piece))
+        pd.testing.assert_frame_equal(far, wanted)
+    assert size < (1 << 20)

@@ -7,6 +7,7 @@ slice by slice.
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 from abc import abstractmethod
 from array import array
@@ -39,7 +40,7 @@ from daskprs._inputs.costs import CutTable
 from daskprs._inputs.source.batch_format import no_arrow
 from daskprs._inputs.source.columns import check_different
 from daskprs._inputs.source.given_types import with_dtypes
-from daskprs._inputs.source.pickled_rows import PickledReader, Place
+from daskprs._inputs.source.pickled_rows import CategoryWriter, Coded, PickledReader, Place
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import keep_to_owner, owner_in
 from daskprs._system.tensors import pickle_of
@@ -427,7 +428,7 @@ class ObjectFrameSource(SlicedFrame):
 
     def __init__(self, frame: pd.DataFrame, size: Size) -> None:
         sample = frame.iloc[:SAMPLE_ROWS].reset_index(drop=True)  # as `write` has the rows
-        sample_bytes = len(_pickled(sample, 0))
+        sample_bytes = len(_pickled(CategoryWriter(io.BytesIO()).coded(sample)[0], 0))
         super().__init__(len(frame), size.rows_of(max(1, len(sample)), sample_bytes))
         self._size = size
         self._frame = frame
@@ -436,7 +437,7 @@ class ObjectFrameSource(SlicedFrame):
         )
         self._path = Path()
         self._owner: int | None = None
-        self._offsets = array("q", [0])
+        self._begins, self._ends = array("q"), array("q")
 
     def write(self, path: Path) -> None:
         """Write the pickles and release the frame."""
@@ -444,12 +445,15 @@ class ObjectFrameSource(SlicedFrame):
         digest = hashlib.blake2b()
         with whole_file(path, durable=False) as file:
             keep_to_owner(file)
+            categories = CategoryWriter(file)
             for start, stop in self._slices():
-                piece = self._frame.iloc[start:stop].reset_index(drop=True)
+                rows = self._frame.iloc[start:stop].reset_index(drop=True)
+                piece, behind = categories.coded(rows)
                 body = _pickled(piece, start)
                 digest.update(body)
-                file.write(body)
-                self._offsets.append(file.tell())
+                self._begins.append(file.tell())
+                file.write(body + behind)
+                self._ends.append(file.tell())
         self.digest = digest.hexdigest()[:24]
         self._frame = self._meta
 
@@ -472,7 +476,7 @@ class ObjectFrameSource(SlicedFrame):
 
     def _slice(self, index: int, start: int, stop: int) -> tuple[Place, int]:
         del start, stop
-        begin, end = self._offsets[index], self._offsets[index + 1]
+        begin, end = self._begins[index], self._ends[index]
         return (self._path.name, begin, end - begin), end - begin
 
     def reader(self) -> PickledReader:
@@ -484,13 +488,14 @@ class ObjectFrameSource(SlicedFrame):
         return self._meta
 
 
-def _pickled(piece: pd.DataFrame, first_row: int) -> bytes:
+def _pickled(piece: pd.DataFrame | Coded, first_row: int) -> bytes:
     """Return the pickle of some rows, or name the cell that cannot be pickled."""
     try:
         return pickle_of(piece)
     except Exception as error:  # any class of the caller has its own error where it has no pickle
+        rows = piece.rows if isinstance(piece, Coded) else piece
         msg = (
-            f"data: {unpicklable_cell(piece, first_row)} cannot be sent to the agents: "
+            f"data: {unpicklable_cell(rows, first_row)} cannot be sent to the agents: "
             f"{type(error).__name__}: {error}. Keep plain values in the frame, and make what "
             "cannot be pickled (a lock, a connection, a generator) in init()."
         )

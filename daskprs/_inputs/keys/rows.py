@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._inputs.source.pickled_rows import CategoryWriter
 from daskprs._system.regular_files import keep_to_owner
 from daskprs._system.seal import TAG_BYTES, checksum
 from daskprs.errors import JobFolderError, LoadError, Option
@@ -74,6 +75,7 @@ class PickleFile:
         keep_to_owner(file)
         self._file = file
         self._checksum = 0
+        self._categories = CategoryWriter(file)
 
     def write(self, data: Any) -> int:
         """Write a piece of a pickle (called by `pickle`)."""
@@ -82,6 +84,7 @@ class PickleFile:
 
     def add(self, value: Any) -> tuple[int, int, int]:
         """Write a pickle, and return its offset, its length in bytes and its checksum."""
+        value, behind = self._categories.coded(value)
         self._checksum = 0
         offset = self._file.tell()
         try:
@@ -92,6 +95,7 @@ class PickleFile:
                 f"with others by key. Leave its column out by {Option('columns')}."
             )
             raise LoadError(msg) from error
+        self._file.write(behind)  # the same rows have the same checksum, wherever the types are
         return offset, self._file.tell() - offset, self._checksum
 
 

@@ -305,6 +305,18 @@ def test_lists_of_few_values_come_back_as_they_were(tmp_path: Path) -> None:
         assert [*map(type, piece.value)] == [*map(type, values)]
 
 
+def test_a_slice_of_arrow_is_kept_without_the_rows_beside_it(tmp_path: Path) -> None:
+    """As an element, or in one; Arrow itself pickles the memory of all rows with each."""
+    table = pa.table({"a": [[float(row)] * 10 for row in range(1000)]})
+    column = table["a"].chunk(0)
+    rows = [{"array": column.slice(at, 1), "table": table.slice(at, 1)} for at in range(50)]
+    body = format_result(rows, TYPED).payload
+    assert len(body) < 100_000
+    (tmp_path / "rows").write_bytes(body)
+    (piece,) = read(tmp_path / "rows", Seal(KEY))
+    assert piece.value == rows
+
+
 def test_only_the_owner_reads_typed_rows(tmp_path: Path) -> None:
     """The job folder is private, and so are all rows in it."""
     with driving(tmp_path / "job", tmp_path / "rows.txt", BOTH) as driver:

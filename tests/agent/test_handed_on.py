@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,6 +65,14 @@ def test_tables_and_frames_arrive_as_they_were(file: StageFile) -> None:
     value = handed_on.read(file.path, 7).value
     pd.testing.assert_frame_equal(value["frame"], frame)
     assert value["table"].equals(table)
+
+
+def test_rows_of_a_table_travel_without_the_others(file: StageFile) -> None:
+    """A mini-batch is a slice of what its process has mapped."""
+    table = pa.table({"a": [[row] * 10 for row in range(10_000)], "b": ["x"] * 10_000})
+    handed_on.write(handed(table.slice(5, 3)), file.path, "preprocess")
+    assert Path(file.path).stat().st_size < 10_000
+    assert handed_on.read(file.path, 7).value.equals(table.slice(5, 3))
 
 
 def test_an_array_may_be_changed_and_outlives_its_file() -> None:

@@ -188,7 +188,8 @@ class _StagePickler(pickle.Pickler):
 
     They keep the order of their dimensions in memory, and so do NumPy's arrays, since sums and
     kernels round by this order. NumPy before 2.3 changes any but that of C and Fortran, and each
-    NumPy that of a part; it also copies such an array into the pickle.
+    NumPy that of a part; it also copies such an array into the pickle. A slice of Arrow travels
+    without the rows beside it.
     """
 
     def reducer_override(self, value: Any) -> Any:
@@ -198,6 +199,11 @@ class _StagePickler(pickle.Pickler):
             axes = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
             places = sorted(range(value.ndim), key=axes.__getitem__)
             return np.transpose, (np.ascontiguousarray(value.transpose(axes)), places)
+        arrow = sys.modules.get("pyarrow")
+        if arrow is not None and isinstance(value, arrow.Array):
+            from daskprs._arrow.sizes import slice_alone
+
+            return slice_alone(value)
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not torch.Tensor:
             return NotImplemented

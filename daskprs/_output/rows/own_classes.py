@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from cloudpickle import cloudpickle
 
-from daskprs._arrow.sizes import size_bytes
+from daskprs._arrow.sizes import slice_alone
 from daskprs._output.rows.definitions import digest_of
 from daskprs._system.tensors import part_alone
 from daskprs.errors import OURS, ReturnTypeError
@@ -84,7 +84,7 @@ class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """Return how a definition, or a part of a tensor or of an array of Arrow, is made anew."""
         if not isinstance(value, (type, FunctionType, ModuleType)):
-            return _slice_alone(value) if isinstance(value, pa.Array) else part_alone(value)
+            return slice_alone(value) if isinstance(value, pa.Array) else part_alone(value)
         is_own = _is_of_script(value)
         reduced = self._by_value(value) if is_own else super().reducer_override(value)
         if self._checks and (is_own or _makes_anew(reduced)):
@@ -129,16 +129,6 @@ def _reducers() -> dict[Any, Any]:
         _joined["table"] = {key: one for table in reversed(tables) for key, one in table.items()}
     table: dict[Any, Any] = _joined["table"]
     return table
-
-
-def _slice_alone(array: pa.Array) -> Any:
-    """Return how an array of Arrow is made anew, without the rows beside a slice.
-
-    Arrow pickles the whole memory of a slice: that of each row would be the memory of all rows.
-    """
-    if array.get_total_buffer_size() <= 2 * size_bytes(array):
-        return NotImplemented
-    return pa.concat_arrays([array]).__reduce__()
 
 
 def readers_or_new(place: Definition, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -20,6 +20,7 @@ from distributed import (
     Client,
     LocalCluster,
     Security,
+    Worker,
     default_client,
     rejoin,
 )
@@ -40,8 +41,22 @@ LOG = logging.getLogger("daskprs.cluster")
 T = TypeVar("T", Client, LocalCluster)
 SILENT = logging.CRITICAL
 LOOPBACK = "127.0.0.1:0"
+
+
+class _Worker(Worker):  # type: ignore[misc] # distributed is not typed
+    """A worker without a dashboard, which `LocalCluster` asks for with each HTTP server.
+
+    Where bokeh is not installed, the import of the dashboard fails, and in another way if another
+    thread imports the dashboard, too: then the worker did not start.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "dashboard": False})
+
+
 IN_PROCESS = {
     "processes": False,
+    "worker_class": _Worker,
     "n_workers": 1,
     # A worker that holds no data needs no limit; with one, it would pause when the caller holds
     # a big frame, since they are one process.

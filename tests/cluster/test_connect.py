@@ -297,6 +297,27 @@ def test_the_worker_of_a_job_without_a_cluster_has_no_profiler() -> None:
         assert "profile" not in worker.periodic_callbacks
 
 
+class Asked:
+    """A finder that finds nothing, and keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def find_spec(self, name: str, *more: Any) -> None:
+        """Keep the name of a module that is imported."""
+        del more
+        self.names.append(name)
+
+
+def test_no_worker_of_ours_imports_a_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where bokeh is missing, the first jobs of two threads failed now and then."""
+    asked = Asked()
+    monkeypatch.setattr(sys, "meta_path", [asked, *sys.meta_path])
+    with _in_process(1):
+        pass
+    assert "distributed.dashboard.worker" not in asked.names
+
+
 def test_a_host_without_a_route_gets_no_warning(
     monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:

@@ -31,6 +31,7 @@ All are plain classes with positional arguments, so that they survive a pickle r
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from pathlib import Path
 from traceback import extract_tb, format_list
@@ -215,6 +216,8 @@ def how_to_convert(value: Any) -> str:
 
 OURS = f"{Path(__file__).parent}/"
 """The beginning of the paths of daskprs in tracebacks."""
+_CALLED = {contextlib.__file__, "<string>"}
+"""Files of code between frames of daskprs: of decorators, and of the methods of dataclasses."""
 
 
 class _ShownInNotebooks(BaseException):
@@ -228,9 +231,11 @@ class _ShownInNotebooks(BaseException):
 
 
 def _is_of_caller(frame: FrameSummary) -> bool:
-    """Say whether a frame is neither of daskprs nor of a cell, which the person sees anyway."""
+    """Say whether a frame is not of daskprs, of what it calls, or of a cell, which is on screen."""
     name = frame.filename
-    return not name.startswith(OURS) and not re.search("ipython|ipykernel", name, re.IGNORECASE)
+    if name.startswith(OURS) or name in _CALLED:
+        return False
+    return not re.search("ipython|ipykernel", name, re.IGNORECASE)
 
 
 class DaskprsError(_ShownInNotebooks, Exception):
@@ -379,7 +384,7 @@ class ParallelRunInterrupted(_WithResult[Any], DaskprsError):  # noqa: N818 - as
 
 
 class FramesCut:
-    """Lets the end of a job pass without the frames of daskprs, which say nothing about it.
+    """Lets the end of a job, or Ctrl-C, pass without the frames of daskprs: they say nothing.
 
     A context manager: behind it, the traceback of such an error begins with the caller's frame.
     """
@@ -393,8 +398,8 @@ class FramesCut:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Drop the frames of an error that carries a result, and the errors that led to it."""
-        if isinstance(error, _WithResult):
+        """Drop the frames of such an error, and the errors that led to it."""
+        if isinstance(error, (_WithResult, KeyboardInterrupt)):
             error.__traceback__ = None
             error.__suppress_context__ = True
 

@@ -175,7 +175,8 @@ class ParallelRun:
             When the call would block the event loop that the job needs.
 
         """
-        return self._job.wait(timeout_s)
+        with FramesCut():
+            return self._job.wait(timeout_s)
 
     def result(self, timeout_s: float | None = None) -> ParallelRunResult:
         """Wait for the end of the job, and return its result or raise it.
@@ -193,9 +194,9 @@ class ParallelRun:
             When the job is still running.
 
         """
-        if not self.wait(timeout_s):
-            raise detached.still_running(self._job.folder, timeout_s)
         with FramesCut():
+            if not self._job.wait(timeout_s):
+                raise detached.still_running(self._job.folder, timeout_s)
             return self._job.result()
 
     def cancel(self) -> None:
@@ -238,7 +239,8 @@ class ParallelRun:
         rows = CommittedRows(self._job.folder, self._job.epochs_before)
         pause_s, has_ended = 0.0, False
         while not has_ended:
-            has_ended = self.wait(pause_s)
+            with FramesCut():
+                has_ended = self._job.wait(pause_s)
             began_s = time.monotonic()
             new = rows.new(is_complete=has_ended and self._job.is_complete)
             pause_s = max(LOOK_EVERY_S, (time.monotonic() - began_s) / SHARE_OF_TIME)

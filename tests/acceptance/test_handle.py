@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import os
 import subprocess
 import sys
 import time
+import traceback
 import weakref
 from contextlib import suppress
 from functools import partial
@@ -21,6 +23,7 @@ from distributed import Client, LocalCluster, get_client
 
 import daskprs
 from daskprs._cluster.connect import IN_PROCESS
+from daskprs.errors import OURS
 from tests.acceptance.test_cancel import MARK, marked
 from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
@@ -231,6 +234,26 @@ def test_a_job_without_rows_has_none_to_iterate_over(tmp_path: Path, begin: Begi
     run = begin(output_action="summary_only")
     with pytest.raises(daskprs.OptionError, match=r"keeps no rows.*output_action"):
         list(run.iter_batches())
+
+
+def test_ctrl_c_while_waiting_shows_the_line_that_waits(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no frame of daskprs."""
+    run = begin()
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(concurrent.futures, "wait", interrupted)
+    for wait in (run.wait, run.result, lambda: list(run.iter_batches())):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            wait()
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "wait()" in shown
+        assert OURS not in shown
+    monkeypatch.undo()
+    assert run.status == "Running"
 
 
 def test_two_runs_at_once(tmp_path: Path, begin: Begin) -> None:

@@ -102,6 +102,14 @@ def test_ipython_shows_the_message_and_the_callers_frames(tmp_path: Path) -> Non
     assert message.startswith("OptionError: zzz: there is no such option.")
     assert "in test_ipython" in "".join(frames)
     assert "ipython-input" not in "".join(frames)
+    for refuse in (
+        lambda: failed(tmp_path, lambda rows: rows),  # the folder has a job
+        lambda: daskprs.plan(pd.DataFrame({"n": [1]}), mini_batch_size="1 line"),
+    ):
+        with pytest.raises(daskprs.DaskprsError) as refused:
+            refuse()
+        *frames, _ = refused.value._render_traceback_()
+        assert not [one for one in frames if "contextlib" in one or "<string>" in one]
 
 
 @pytest.mark.processes

@@ -21,6 +21,7 @@ from daskprs._job.job_end import JobEnd, result_of
 from daskprs._job.request import keep_call
 from daskprs._job.result import RUNNING
 from daskprs._job.status import state_of
+from daskprs._job.way_on import way_elsewhere
 from daskprs._options.run_options import TABLE
 from daskprs._report.humanize import counted
 from daskprs._system.atomic_file import write_json
@@ -261,9 +262,10 @@ class Lookout:
             return None
         state = state_of(self._folder)
         if state.result is None and state.holder is None:
+            way = way_elsewhere(self._folder) or f"daskprs resume {self._folder}"
             msg = (
-                f"the job in {self._folder} has recorded no end, and its driver has gone. Go on "
-                f"with it by: daskprs resume {self._folder}"
+                f"the job in {self._folder} has recorded no end, and its driver has gone. To go "
+                f"on: {way}"
             )
             raise JobFolderError(msg)
         return state.result

@@ -390,7 +390,9 @@ def test_the_run_of_another_process(tmp_path: Path) -> None:
     assert not run.wait(0.1)
     program.process.kill()
     program.end()
-    with pytest.raises(daskprs.errors.JobFolderError, match="daskprs resume"):
+    with pytest.raises(
+        daskprs.errors.JobFolderError, match=r"To go on: call parallel_run\(…, job_"
+    ):
         run.result(LONGEST_S)
     assert run.status == "Died"
     assert poll_for(lambda: not marked(str(tmp_path)))

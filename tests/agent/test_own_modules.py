@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -178,6 +180,35 @@ def test_a_folder_that_the_program_puts_on_its_path_travels_by_value(project: Pa
     (project / "own.py").rename(source / "own.py")
     install(project.parent / "libs", held=HELD)
     assert rows_of(project, source, python_path=(project.parent / "libs",)) == "3 5"
+
+
+class Elsewhere:
+    """A finder as that of an editable installation."""
+
+    @staticmethod
+    def find_spec(name: str, path: object, target: object = None) -> ModuleSpec | None:
+        """Find one module."""
+        del path, target
+        return ModuleSpec(name, None) if name == "one_of_a_finder" else None
+
+
+def test_what_no_import_finds_any_more_travels_by_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `%cd` in a notebook; the agents have the finders of what is installed."""
+    for name in ("left_behind", "one_of_a_finder"):
+        (tmp_path / f"{name}.py").write_text(OWN)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(tmp_path)
+            monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
+    one_more = sys.modules["left_behind"].one_more
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Elsewhere])
+    with OwnModules(install_nothing, None).by_value():
+        assert "left_behind" in cloudpickle.list_registry_pickle_by_value()
+        assert "one_of_a_finder" not in cloudpickle.list_registry_pickle_by_value()
+    rows = pd.DataFrame({"n": [1, 2]})
+    result = daskprs.parallel_run(rows, one_more, job_dir=tmp_path / "job", progress=False)
+    assert result.to_pandas()["n"].tolist() == [2, 3]
 
 
 @pytest.mark.long

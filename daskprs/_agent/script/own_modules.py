@@ -1,6 +1,7 @@
 """The modules of a caller that agents cannot import: these travel with the script, by value.
 
-All other modules travel by name. A module is installed if it lies in the folders of this
+These lie in the caller's folders, or in folders where no import finds them any more. All
+other modules travel by name. A module is installed if it lies in the folders of this
 interpreter, in a folder of ``sys.path`` that holds the metadata of distributions (``pip install
 --target``, pex, zipped layers), or in the list of files of such a distribution. Agents inherit
 ``PYTHONPATH``, and are given the folders with metadata, which the program may have put on its path.
@@ -58,6 +59,8 @@ class OwnModules:
         """Folders, and whether modules below are the caller's; the innermost folder counts."""
         self._resolved: dict[str, tuple[str, bool | None, bool]] = {}
         """Folders of modules as named, then without links, and what `_around` says of them."""
+        self._found: dict[str, bool] = {}
+        """What `_is_found` has said of packages."""
         path = list(dict.fromkeys(Path(one).resolve() for one in sys.path))
         before = set(takewhile(lambda one: one not in _INSTALLED, path))
         self.packages: tuple[PackageFolder, ...] = ()
@@ -152,7 +155,22 @@ class OwnModules:
         if not isinstance(module, types.ModuleType) or module.__name__ == "__main__":
             return False
         file = getattr(module, "__file__", None)
-        return bool(file) and self.has(str(file))
+        own = self._are_own_around(str(file)) if file else False
+        return not self._is_found(module.__name__) if own is None else own
+
+    def _is_found(self, name: str) -> bool:
+        """Say whether an import finds the package of a module outside of all known folders.
+
+        It does not if the program has left the folder, as a notebook does by ``%cd``, or has taken
+        the folder off its path. The agents do not find the module either.
+        """
+        package = name.partition(".")[0]
+        if package not in self._found:
+            finders = [one for one in sys.meta_path if hasattr(one, "find_spec")]
+            specs = filter(None, (one.find_spec(package, None) for one in finders))
+            own = (one.has_location and self.has(str(one.origin)) for one in specs)
+            self._found[package] = not all(own)
+        return self._found[package]
 
 
 def is_installed(place: Path) -> bool:

@@ -211,6 +211,22 @@ def test_what_no_import_finds_any_more_travels_by_value(
     assert result.to_pandas()["n"].tolist() == [2, 3]
 
 
+def test_a_module_that_is_edited_and_loaded_again_has_its_new_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tracebacks show these lines; the process may have read the old ones for another job."""
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "edited_now.py"
+    file.write_text(OWN)
+    edited = importlib.import_module("edited_now")
+    monkeypatch.setitem(sys.modules, "edited_now", edited)
+    for text in (OWN, f"# new\n{OWN}"):
+        file.write_text(text)
+        importlib.reload(edited)
+        (source,) = check_script(edited.one_more, None).sources
+        assert source.text == text
+
+
 @pytest.mark.long
 def test_what_a_build_leaves_beside_sources_installs_nothing(project: Path) -> None:
     """`name.egg-info` of an editable installation, or of an old build."""

@@ -427,4 +427,5 @@ def _source_of(file: str) -> SourceText:
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     cell = None if shell is None else shell.compile.format_code_name(file)
+    linecache.checkcache(file)  # a notebook reloads modules that were edited since its last job
     return SourceText(file, " ".join(cell or ()), "".join(linecache.getlines(file)))

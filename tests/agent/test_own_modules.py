@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import zipfile
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -317,6 +318,32 @@ def test_a_class_may_have_a_static_run_and_a_module_may_have_no_file() -> None:
     assert check_script(Static, None).pickled
     with pytest.raises(ScriptError, match="the module 'typed_in' is neither in"):
         check_script(ModuleType("typed_in"), None)
+
+
+SHARED = threading.Lock()
+
+
+def locked(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of one caller at a time."""
+    with SHARED:
+        return rows
+
+
+def test_the_variable_that_has_no_pickle_is_named() -> None:
+    """A notebook has many cells: the one at fault may be far from `run`."""
+    held = threading.Lock()
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        return locked(rows)
+
+    def enclosed(rows: pd.DataFrame) -> bool:
+        return held.acquire() or bool(rows)
+
+    why = "cannot be sent to the agents, since {} uses '{}': TypeError: cannot pickle"
+    with pytest.raises(ScriptError, match=why.format("locked", "SHARED")):
+        check_script(run, None)
+    with pytest.raises(ScriptError, match=why.format(".*enclosed", "held")):
+        check_script(enclosed, None)
 
 
 CELL = """

@@ -12,7 +12,7 @@ import platform
 import re
 import sys
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -379,14 +379,17 @@ def _functions_of(script: Any) -> frozenset[str]:
 
 
 class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is not typed
-    """Pickles as cloudpickle does, and keeps the names of the files whose code it pickles."""
+    """Pickles as cloudpickle does, and keeps the functions and the names of their files."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.files: set[str] = set()
+        self.functions: list[types.FunctionType] = []
 
     def reducer_override(self, value: Any) -> Any:
-        """Note the file of code."""
+        """Note a function, and the file of code."""
+        if isinstance(value, types.FunctionType):
+            self.functions.append(value)
         if isinstance(value, types.CodeType):
             self.files.add(value.co_filename)
             make, arguments = self.dispatch_table[types.CodeType](value)
@@ -412,14 +415,31 @@ def _pickled(script: Any, name: str, own: OwnModules) -> tuple[bytes, str, tuple
             digest = digest_of(script, lambda _: False)
     except Exception as error:  # any class of the caller has its own error where it has no pickle
         msg = (
-            f"{name} cannot be sent to the agents: {type(error).__name__}: {error}. Make what it "
-            "holds (a lock, a connection, an open file) in init(), or put the script into a file."
+            f"{name} cannot be sent to the agents{_culprit(pickler.functions)}: "
+            f"{type(error).__name__}: {error}. Make what it holds (a lock, a connection, an open "
+            "file) in init(), or put the script into a file."
         )
         raise ScriptError(msg) from error
     sources = (_source_of(one) for one in sorted(pickler.files) if not own.installed(one))
     pickled = file.getvalue()
     digest = digest or hashlib.sha256(pickled).hexdigest()[:24]
     return pickled, digest, tuple(source for source in sources if source.text)
+
+
+def _culprit(functions: list[types.FunctionType]) -> str:
+    """Return which variable of which function has no pickle; empty if it is none of these.
+
+    The function that was met last comes first: others have no pickle because of this one.
+    """
+    for function in reversed(functions):
+        with suppress(ValueError):  # a variable of an outer function has no value yet
+            used = inspect.getclosurevars(function)
+            for name, value in {**used.globals, **used.nonlocals}.items():
+                try:
+                    cloudpickle.dumps(value)
+                except Exception:  # noqa: BLE001 - as above
+                    return f", since {function.__qualname__} uses {name!r}"
+    return ""
 
 
 def _source_of(file: str) -> SourceText:

@@ -21,6 +21,7 @@ from distributed import (
     LocalCluster,
     Security,
     Worker,
+    core,
     default_client,
     rejoin,
 )
@@ -315,6 +316,10 @@ def _in_process(threads: int) -> Iterator[Client]:
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
+    with suppress(AttributeError):  # another version of Dask
+        # Dask keeps the handlers of schedulers and workers, and so these themselves, for ever: some
+        # hundred kilobytes for each job.
+        core._expects_comm.cache_clear()  # noqa: SLF001 - there is no public name
 
 
 def _choose_name() -> None:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from contextlib import ExitStack
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -295,6 +296,17 @@ def test_the_worker_of_a_job_without_a_cluster_has_no_profiler() -> None:
     with dask.config.set({"distributed.worker.profile.enabled": True}), _in_process(1) as client:
         (worker,) = client.cluster.workers.values()
         assert "profile" not in worker.periodic_callbacks
+
+
+def test_the_scheduler_of_a_job_does_not_stay_in_memory() -> None:
+    """Nor does the worker: a notebook and a service have thousands of jobs in a process."""
+    with _in_process(1) as client:
+        (worker,) = client.cluster.workers.values()
+        kept = [weakref.ref(client.cluster.scheduler), weakref.ref(worker)]
+        client.submit(int, 1).result()
+    del client, worker
+    gc.collect()
+    assert [one() for one in kept] == [None, None]
 
 
 class Asked:

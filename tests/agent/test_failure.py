@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import linecache
 import os
 import socket
 import subprocess
@@ -53,6 +54,21 @@ def test_the_import_of_a_script_begins_with_a_line_of_it(tmp_path: Path) -> None
         spec.loader.exec_module(module_from_spec(spec))
     first = printed(caught.value, __file__).splitlines()[1]
     assert first == f'  File "{script}", line 1, in <module>'
+
+
+def test_an_error_without_words_names_the_line_of_the_cell() -> None:
+    """A bare `assert` in a notebook, whose code lies in a file with a number for a name."""
+    code, file = "def run(rows):\n    assert not rows\n", "/cells/ipykernel_7/2731215040.py"
+    script = ScriptSpec("run", sources=(SourceText(file, "Cell In[3]", code),))
+    script.know_lines()
+    names: dict[str, Any] = {}
+    exec(compile(code, file, "exec"), names)  # noqa: S102 - as a notebook does
+    with pytest.raises(AssertionError) as caught:
+        names["run"]([1])
+    message = script.with_cells(message_of(caught.value))
+    assert message == "Cell In[3], line 2: assert not rows"
+    assert "  Cell In[3], line 2, in run\n" in script.with_cells(printed(caught.value, __file__))
+    del linecache.cache[file]
 
 
 def in_a_group(error: Exception) -> ExceptionGroup[Exception]:

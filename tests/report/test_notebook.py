@@ -38,6 +38,10 @@ result""",
 started.job_dir.name""",
     "[len(rows) for rows in started.iter_batches()]",
     "started.result().status",
+    "daskprs.parallel_run(frame, run, job_dir='started')",
+    """def checked(rows):
+    assert len(rows) < 4
+daskprs.parallel_run(frame, checked, job_dir='checked', run_max_try=1)""",
 )
 
 
@@ -80,6 +84,14 @@ def test_a_failed_job_shows_the_cells_that_led_to_its_error(notebook: Any) -> No
     assert "    return 12 / (value - 13)" in lines
 
 
+def test_a_bare_assert_names_the_cell(notebook: Any) -> None:
+    """As the traceback does, and not the file that the kernel keeps for the cell."""
+    lines = error_of(notebook, "'checked'")
+    assert (
+        lines[0] == "ParallelRunFailed: AssertionError: Cell In[15], line 2: assert len(rows) < 4"
+    )
+
+
 def test_a_timeout_names_the_cell(notebook: Any) -> None:
     """As the traceback of an exception does."""
     lines = error_of(notebook, "'slow'")
@@ -92,6 +104,8 @@ def test_a_refused_call_shows_its_message_alone(notebook: Any) -> None:
     assert lines == [
         "OptionError: mini_batch: there is no such option. Did you mean mini_batch_size?"
     ]
+    (line,) = error_of(notebook, "run, job_dir='started')")
+    assert line.startswith("JobFolderError: the folder ")
 
 
 def test_a_job_and_its_result_are_tables_with_links(notebook: Any) -> None:

@@ -96,7 +96,7 @@ def failure_of(
     here = _limit(error), hint_at_terminal(error, job, mini_batch)
     of_data = hint_at_columns(error), hint_at_file(error, files), hint_at_variable(error)
     hints = (*here, *of_data, hint_at_pandas(error), *of_script)
-    whole = mask(message_of(error))
+    whole = mask(job.script.with_cells(message_of(error)))
     message = _shown(whole, MESSAGE_CHARS)
     # The driver shows a traceback without its message, which it has to recognize.
     text = _shown(mask(text).replace(whole, message), most)

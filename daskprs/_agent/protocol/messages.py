@@ -126,9 +126,14 @@ class ScriptSpec(NamedTuple):
         """Return a traceback with the script's paths as its author knows them."""
         if self.source_directory and self.original_directory:
             text = text.replace(self.source_directory, self.original_directory)
-        for source in self.sources:
-            if source.cell:
-                text = text.replace(f'File "{source.file}"', source.cell)
+        return self.with_cells(text)
+
+    def with_cells(self, text: str) -> str:
+        """Return a traceback or a message with cells of a notebook in place of their files."""
+        for file, cell, _ in self.sources:
+            if cell:
+                text = text.replace(f'File "{file}"', cell)
+                text = text.replace(f"{Path(file).name}, line ", f"{cell}, line ")
         return text
 
     def know_lines(self) -> None:

@@ -212,6 +212,26 @@ def test_what_no_import_finds_any_more_travels_by_value(
     assert result.to_pandas()["n"].tolist() == [2, 3]
 
 
+def test_a_folder_without_init_is_a_package_of_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`import helpers.own` beside a notebook, and then `helpers.own.one_more` in `run`."""
+    (tmp_path / "helpers_here").mkdir()
+    (tmp_path / "helpers_here/own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("helpers_here.own")
+    package = sys.modules["helpers_here"]
+    for name in ("helpers_here", "helpers_here.own"):
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": [1, 2]}),
+        lambda rows: rows.apply(package.own.one_more),
+        job_dir=tmp_path / "job",
+        progress=False,
+    )
+    assert result.to_pandas()["n"].tolist() == [2, 3]
+
+
 def test_a_module_that_is_edited_and_loaded_again_has_its_new_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import threading
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import metadata
 from itertools import takewhile
@@ -154,8 +154,14 @@ class OwnModules:
         """Say whether a module is the caller's; `__main__` always travels by value."""
         if not isinstance(module, types.ModuleType) or module.__name__ == "__main__":
             return False
-        file = getattr(module, "__file__", None)
-        own = self._are_own_around(str(file)) if file else False
+        own: bool | None = False
+        if file := getattr(module, "__file__", None):
+            own = self._are_own_around(str(file))
+        else:  # a folder without __init__.py is a package without a file
+            with suppress(KeyError, TypeError):  # the package around it has gone; no list
+                for folder in list(getattr(module, "__path__", ()))[:1]:
+                    _, own, is_of_packages = self._around(str(folder))
+                    own = not is_of_packages and own
         return not self._is_found(module.__name__) if own is None else own
 
     def _is_found(self, name: str) -> bool:

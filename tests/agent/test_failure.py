@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from daskprs._agent.child.beside_script import hint_at_import, hint_at_name
+from daskprs._agent.child.beside_script import hint_at_import, hint_at_name, hint_at_own_module
 from daskprs._agent.child.cuda_errors import hint_at_spawn, is_fatal
 from daskprs._agent.child.failure import may_pass
 from daskprs._agent.child.file_at_hand import hint_at_file
@@ -69,6 +69,20 @@ def test_an_error_without_words_names_the_line_of_the_cell() -> None:
     assert message == "Cell In[3], line 2: assert not rows"
     assert "  Cell In[3], line 2, in run\n" in script.with_cells(printed(caught.value, __file__))
     del linecache.cache[file]
+
+
+def test_an_import_in_a_function_of_a_notebook_is_told_where_to_go(tmp_path: Path) -> None:
+    """The module lies beside the notebook, where the agents do not look."""
+    (tmp_path / "helper.py").touch()
+    (tmp_path / "package").mkdir()
+    script = ScriptSpec("run", pickled=b"", called_in=str(tmp_path))
+    for name in ("helper", "package"):
+        hint = hint_at_own_module(ModuleNotFoundError(f"No module named '{name}'"), script)
+        assert hint.startswith(f"{name} lies in {tmp_path}, but")
+        assert hint.endswith(f"Import {name} outside of the function, and not in it.")
+    for name in ("absent", "package.absent"):
+        error = ModuleNotFoundError(f"No module named '{name}'")
+        assert hint_at_own_module(error, script) == ""
 
 
 def in_a_group(error: Exception) -> ExceptionGroup[Exception]:

@@ -46,6 +46,21 @@ def hint_at_import(error: BaseException, script: ScriptSpec) -> str:
     )
 
 
+def hint_at_own_module(error: BaseException, script: ScriptSpec) -> str:
+    """Return why a module of a program or notebook is not there for one of its functions; or ''."""
+    for _, _, message in links_of(error) if script.pickled is not None else ():
+        found = re.search(r"No module named '(\w+)'", message)
+        name = found[1] if found else ""
+        for folder, *_ in _places(script) if name else ():
+            if (folder / f"{name}.py").exists() or (folder / name).is_dir():
+                return (
+                    f"{name} lies in {folder}, but a module that only a function imports does not "
+                    f"travel with the function. Import {name} outside of the function, and not in "
+                    "it."
+                )
+    return ""
+
+
 def hint_at_name(error: BaseException, script: ScriptSpec) -> str:
     """Return why an import finds another module than the one beside the script; else ''."""
     if script.source_directory is None:

@@ -7,7 +7,12 @@ import re
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from daskprs._agent.child.beside_script import hint_at_import, hint_at_name, hint_at_script
+from daskprs._agent.child.beside_script import (
+    hint_at_import,
+    hint_at_name,
+    hint_at_own_module,
+    hint_at_script,
+)
 from daskprs._agent.child.cuda_errors import hint_at_spawn, is_fatal
 from daskprs._agent.child.debugging import has_quit, hint_at_terminal
 from daskprs._agent.child.file_at_hand import hint_at_file
@@ -91,7 +96,10 @@ def failure_of(
     retryable = not isinstance(error, NOT_RETRYABLE) and not has_quit(error)
     of_script = (
         hint(error, job.script)
-        for hint in (hint_at_script, hint_at_import, hint_at_name, hint_at_packages, hint_at_spawn)
+        for hint in (
+            *(hint_at_script, hint_at_import, hint_at_own_module, hint_at_name),
+            *(hint_at_packages, hint_at_spawn),
+        )
     )
     here = _limit(error), hint_at_terminal(error, job, mini_batch)
     of_data = hint_at_columns(error), hint_at_file(error, files), hint_at_variable(error)

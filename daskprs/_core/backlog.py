@@ -5,9 +5,11 @@ Those whose retry is delayed wait apart, until it is due.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ IN_ADVANCE = 100
 """Maximum number of new entries without a home that are made to find those with one."""
 MOST_AHEAD = 10_000
 """Maximum number of new entries that are made to find out how many there are …"""
-AHEAD_AT_ONCE, AHEAD_BYTES = 64, 4 << 20
-"""… and how many of them at an event: text is cut by gigabytes a second, and the job waits."""
+AHEAD_AT_ONCE, AHEAD_S = 64, 0.005
+"""… and how many of them at an event, in how many seconds: the job waits meanwhile, and a plan that
+opens a file of a store for each entry takes long."""
 
 
 class Backlog:
@@ -124,17 +127,17 @@ class Backlog:
         if self._has_homes and len(self._ready) < IN_ADVANCE:
             self._ready.extend(self._drawn(IN_ADVANCE - len(self._ready)))
         elif self._ahead and len(self._ready) < MOST_AHEAD:
-            self._ready.extend(self._drawn(AHEAD_AT_ONCE, AHEAD_BYTES))
+            self._ready.extend(self._drawn(AHEAD_AT_ONCE, time.monotonic() + AHEAD_S))
 
     def look_ahead(self) -> None:
         """Make one new entry if none waits, to find out whether the plan has another."""
         if not self._at_hand:
             self._ready.extend(self._drawn(1))
 
-    def _drawn(self, count: int, size_bytes: int | None = None) -> list[Entry]:
+    def _drawn(self, count: int, until_s: float = inf) -> list[Entry]:
         """Draw entries without a home from the plan, and send those with one there.
 
-        The entry with which they have `size_bytes` is the last one.
+        The one that is made when it is `until_s` is the last.
         """
         entries: list[Entry] = []
         if count <= 0 or self.exhausted or self._paused:
@@ -149,11 +152,7 @@ class Backlog:
                 continue
             entries += (entry,)  # a plan may have millions: nothing is called for each of them
             count -= 1
-            if size_bytes is not None:
-                size_bytes -= entry.mini_batch.size_bytes or 0
-                if size_bytes <= 0:
-                    return entries
-            if not count:
+            if not count or (until_s < inf and time.monotonic() >= until_s):
                 return entries
         self.exhausted = True
         return entries

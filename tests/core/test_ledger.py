@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +46,16 @@ def test_a_plan_of_unknown_length_is_drawn_ahead_in_parts(
                 it.do(slot)
         assert it.ledger.standing().planned == (300 if length == 300 else None)
         assert next(drawn) <= 1000 + backlog.AHEAD_AT_ONCE + 10 * 4
+
+
+def test_a_plan_that_takes_long_is_made_ahead_by_one_at_an_event(
+    desk: Any, a_mini_batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a file of a store is opened for each: idle processes would wait for 64 of them."""
+    now, drawn = count(), count()
+    monkeypatch.setattr(backlog, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    desk((a_mini_batch(next(drawn)) for _ in range(1000)), slots=1)
+    assert next(drawn) <= 2
 
 
 def test_a_failed_attempt_is_followed_by_another_until_the_tries_are_spent(desk: Any) -> None:
@@ -460,15 +471,16 @@ def test_all_items_of_a_given_up_mini_batch_count_as_failed(
 
 
 def test_a_plan_that_breaks_ends_the_job_with_its_message_and_keeps_what_was_done(
-    desk: Any, a_mini_batch: Any
+    desk: Any, a_mini_batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unreadable file that shows late costs nothing that is finished."""
 
     def plan() -> Any:
-        yield a_mini_batch(0, size_bytes=backlog.AHEAD_BYTES)
+        yield a_mini_batch(0)
         msg = "trips.csv: not UTF-8"
         raise InputError(msg)
 
+    monkeypatch.setattr(backlog, "AHEAD_AT_ONCE", 1)
     it = desk(plan())
     it.do_all()
     assert it.committed == [0]

@@ -263,6 +263,9 @@ def test_a_row_of_a_tensor_is_stored_without_the_other_rows() -> None:
         assert there.stride() == row.clone().stride()
         assert (there.dtype, there.requires_grad) == (row.dtype, row.requires_grad)
     assert len(row_pickle(batch)) < 110_000
+    row = batch[7]
+    row.label = "a"
+    assert pickle.loads(row_pickle(row)).label == "a"
 
 
 def read(file: Path, seal: Seal) -> list[Any]:

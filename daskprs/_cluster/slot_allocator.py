@@ -147,7 +147,15 @@ class SlotAllocator:
             # its one device while the devices of the other workers are idle.
             dealt |= dict.fromkeys(awaited, 0)
             for _ in range(processes - sum(dealt.values())):
-                next_one = min(dealt, key=lambda at: (dealt[at] >= served.get(at, inf), dealt[at]))
+                left = self._left(workers, served, dealt) if served else {}
+                next_one = min(
+                    dealt,
+                    key=lambda at: (
+                        dealt[at] >= served.get(at, inf),
+                        left.get(at, inf) <= 0,
+                        dealt[at],
+                    ),
+                )
                 dealt[next_one] += 1
             self._dealt |= {worker.worker: dealt[worker.worker] for worker in workers}
 
@@ -165,6 +173,24 @@ class SlotAllocator:
                 taken = min(lacking, dealt[at] - used[at])
                 self._dealt[at] -= taken
                 lacking -= taken
+
+    def _left(
+        self, workers: list[Heartbeat], served: Mapping[str, int], dealt: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Return how many more agents the devices of each worker serve.
+
+        Agents of several workers that see the same devices use them in the workers' order.
+        """
+        used = dict.fromkeys(served, 0)
+
+        def left(one: Heartbeat) -> int:
+            devices = {*(one.devices or ())}
+            near = (two for two in workers if not devices.isdisjoint(two.devices or ()))
+            return self._served_by(devices) - sum(used[two.worker] for two in near)
+
+        for one in workers:
+            used[one.worker] = max(0, min(dealt[one.worker], served[one.worker], left(one)))
+        return {one.worker: left(one) for one in workers}
 
     def _served(self, workers: list[Heartbeat]) -> dict[str, int]:
         """Return the number of agents that each worker of a GPU node has devices for.

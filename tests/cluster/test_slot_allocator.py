@@ -263,6 +263,28 @@ def test_no_card_has_more_than_its_share_or_is_idle_while_a_process_lacks_one(
             assert sum(load[card] < each for card in worker.uuids) < share
 
 
+@pytest.mark.parametrize("processes", [None, 2])
+@pytest.mark.parametrize("gpus", [0.0, 1.0])
+@pytest.mark.parametrize("is_later", [False, True])
+def test_where_two_workers_have_a_card_another_card_is_not_idle(
+    a_worker: Callable[..., Heartbeat],
+    processes: int | None,
+    gpus: float,
+    *,
+    is_later: bool,
+) -> None:
+    """Else both processes would be of the workers that have the first card."""
+    names = {
+        name: a_worker(name, devices=(card,), gpus=gpus)
+        for name, card in zip("abcd", "0011", strict=True)
+    }
+    nodes = SlotAllocator(None, processes)
+    for count in range(1, 5) if is_later else (4,):
+        slots = nodes.slots({name: names[name] for name in "abcd"[:count]})
+    assert [sum(slot.worker == name for slot in slots) for name in "abcd"] == [1, 0, 1, 0]
+    assert without_device(slots, 1.0) == {}
+
+
 def test_what_the_workers_of_a_host_declare_is_added_up(
     a_worker: Callable[..., Heartbeat],
 ) -> None:

@@ -88,7 +88,8 @@ test-serve: $(READY)  ## The tests of the HTTP service
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -m "not long" tests/serve $(ARGS)
 
 test-gpu: $(READY)  ## On a machine with a GPU and PyTorch: jobs on the card
-	@$(BIN)/python -m pytest tests/gpu tests/agent/test_handed_on.py $(ARGS)
+	@$(BIN)/python -m pytest tests/gpu tests/agent/test_handed_on.py tests/inputs/test_tables.py \
+	    tests/output/test_typed_rows.py $(ARGS)
 
 test-long: $(READY)  ## The tests that take minutes, and properties on many more examples
 	@DASKPRS_TESTS_COLD=1 HYPOTHESIS_PROFILE=long LARGE_RESULT_MB=2500 \

@@ -75,6 +75,8 @@ class Ledger:
         What runs of each mini-batch; None: all of it.
     before
         What earlier runs have settled of the plan; None: nothing.
+    ahead
+        Whether the plan is made ahead of the slots, to find out how long it is.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Ledger:
         spending: Spending | None = None,
         pieces: Pieces | None = None,
         before: Settled | None = None,
+        ahead: bool = False,
     ) -> None:
         self._state = state = LedgerState(limits, expected, seed, stages)
         state.spending = self.spending = spending or Spending()
@@ -116,7 +119,7 @@ class Ledger:
             self._gpu_question,
         )
         entries = plan_entries(plan, recovered, state, self._settling, self._timer, pieces)
-        state.backlog = Backlog(entries, ahead=expected is None)
+        state.backlog = Backlog(entries, ahead=ahead)
 
     @property
     def headline(self) -> Failure | None:

@@ -307,6 +307,7 @@ class Job:
             spending=Spending(store.spent_before, store.useful_before),
             pieces=None if call.items is None else Pieces((call.items,)),
             before=before,
+            ahead=expected is None,
         )
         try:
             with held_back():  # who has not heard of the start hears no end

@@ -50,6 +50,7 @@ class Desk:
         slots: int = 1,
         recovered: Callable[[MiniBatch], Any] = lambda _: None,
         seed: str = "",
+        ahead: bool = False,
         **limits: Any,
     ) -> None:
         expected = plan if isinstance(plan, int) else None
@@ -64,6 +65,7 @@ class Desk:
             recovered=recovered,
             expected=expected,
             seed=seed,
+            ahead=ahead,
         )
         self.now_s = 0.0
         self.said: list[Action] = []
@@ -201,11 +203,9 @@ class Desk:
         return Finish() in self.said
 
 
-def mini_batch(
-    index: int, items: int | None = 1, worker: str = "", size_bytes: int | None = None
-) -> MiniBatch:
+def mini_batch(index: int, items: int | None = 1, worker: str = "") -> MiniBatch:
     """Return a mini-batch."""
-    return MiniBatch(index, None, f"id-{index}", items, size_bytes, worker=worker)
+    return MiniBatch(index, None, f"id-{index}", items, worker=worker)
 
 
 def outcome(index: int, attempt: int = 1, **change: Any) -> Outcome:

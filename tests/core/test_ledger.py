@@ -33,6 +33,15 @@ def test_an_empty_plan_finishes_without_a_worker(desk: Any) -> None:
     assert it.finished
 
 
+def test_a_plan_is_drawn_no_further_than_the_slots_can_take(desk: Any, a_mini_batch: Any) -> None:
+    """An endless plan is no trouble: what is not leased is not made."""
+    drawn = count()
+    it = desk((a_mini_batch(next(drawn)) for _ in count()), slots=4)
+    for slot in list(it.leases):
+        it.do(slot)
+    assert next(drawn) == 8
+
+
 def test_a_plan_of_unknown_length_is_drawn_ahead_in_parts(
     desk: Any, a_mini_batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,7 +49,7 @@ def test_a_plan_of_unknown_length_is_drawn_ahead_in_parts(
     monkeypatch.setattr(backlog, "MOST_AHEAD", 1000)
     for length in (300, 100_000):
         drawn = count()
-        it = desk((a_mini_batch(next(drawn)) for _ in range(length)), slots=4)
+        it = desk((a_mini_batch(next(drawn)) for _ in range(length)), slots=4, ahead=True)
         for _ in range(10):
             for slot in list(it.leases):
                 it.do(slot)
@@ -54,7 +63,7 @@ def test_a_plan_that_takes_long_is_made_ahead_by_one_at_an_event(
     """As where a file of a store is opened for each: idle processes would wait for 64 of them."""
     now, drawn = count(), count()
     monkeypatch.setattr(backlog, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    desk((a_mini_batch(next(drawn)) for _ in range(1000)), slots=1)
+    desk((a_mini_batch(next(drawn)) for _ in range(1000)), slots=1, ahead=True)
     assert next(drawn) <= 2
 
 
@@ -471,7 +480,7 @@ def test_all_items_of_a_given_up_mini_batch_count_as_failed(
 
 
 def test_a_plan_that_breaks_ends_the_job_with_its_message_and_keeps_what_was_done(
-    desk: Any, a_mini_batch: Any, monkeypatch: pytest.MonkeyPatch
+    desk: Any, a_mini_batch: Any
 ) -> None:
     """An unreadable file that shows late costs nothing that is finished."""
 
@@ -480,7 +489,6 @@ def test_a_plan_that_breaks_ends_the_job_with_its_message_and_keeps_what_was_don
         msg = "trips.csv: not UTF-8"
         raise InputError(msg)
 
-    monkeypatch.setattr(backlog, "AHEAD_AT_ONCE", 1)
     it = desk(plan())
     it.do_all()
     assert it.committed == [0]

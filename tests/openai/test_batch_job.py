@@ -81,8 +81,8 @@ def test_a_request_without_an_answer_is_an_error(tmp_path: Path) -> None:
         broken = server.answers[500]
     assert done.exit_code == 0, done.output
     errors = values_in(tmp_path / "requests_errors.jsonl")
-    assert len(errors) == broken > 0
-    assert len(values_in(tmp_path / "requests_output.jsonl")) == 30 - broken
+    assert 0 < len(errors) <= broken  # where several fail in a row, all but one are sent again
+    assert len(values_in(tmp_path / "requests_output.jsonl")) == 30 - len(errors)
     assert errors[0]["response"] is None
     assert errors[0]["error"]["code"] == "HTTPStatusError"
     assert errors[0]["error"]["message"].startswith("the server answers 500: ")

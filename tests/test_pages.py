@@ -137,7 +137,7 @@ def test_outputs_are_compared_apart_from_what_differs_from_run_to_run(
 def test_a_block_that_needs_a_gpu_runs_where_there_is_one(tmp_path: Path, *, has_gpu: bool) -> None:
     """The others that are not run need something else."""
     page = tmp_path / "page.md"
-    other = PAGE.replace("there is no such program", "it needs a GPU")
+    other = PAGE.replace("there is no such program", "it needs a GPU, and its output differs")
     page.write_text(other.replace("no-such-program", "touch used"))
     (tmp_path / "empty").mkdir()
     run_page(page, tmp_path / "empty", has_gpu=has_gpu)

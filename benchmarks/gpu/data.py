@@ -19,7 +19,7 @@ DISTINCT = 2_000
 """Pictures that differ from each other; the others are copies."""
 WIDTH, HEIGHT = 500, 375
 STAND_IN_SIDE = 16
-ROW_GROUP = 256
+ROW_GROUP, TEXTS_OF_A_GROUP = 256, 4_096
 MEDIAN_WORDS, SIGMA = 60, 0.8
 """Of the length of a text, which is log-normal."""
 
@@ -75,4 +75,4 @@ def make_texts(folder: Path, count: int) -> None:
     words = np.array([f"word{number}" for number in range(20_000)])
     texts = [" ".join(draw.choice(words, length)) for length in lengths]
     table = pd.DataFrame({"id": range(count), "text": texts})
-    table.to_parquet(folder / "texts.parquet", row_group_size=ROW_GROUP)
+    table.to_parquet(folder / "texts.parquet", row_group_size=TEXTS_OF_A_GROUP)

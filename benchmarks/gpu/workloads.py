@@ -187,7 +187,7 @@ def texts(bench: Bench) -> Iterator[Figure]:
     for count in (10 * bench.size.texts, bench.size.texts):
         make_texts(bench.folder, count)
         loop = run_loop(bench, "texts", "texts.parquet")
-        job = run_job(bench, "texts.py", "texts.parquet", staged(bench, "tokenize", "1024 rows"))
+        job = run_job(bench, "texts.py", "texts.parquet", staged(bench, "tokenize", "4096 rows"))
         check(job.rows, loop.rows, "id", "vector")
         yield compared(f"{count} texts", job, loop)
 
@@ -209,7 +209,7 @@ def shared(bench: Bench) -> Iterator[Figure]:
         make_texts(bench.folder, bench.size.texts)
     loop = run_loop(bench, "texts", "texts.parquet")
     for processes in (1, 2, 4):
-        options = staged(bench, "tokenize", "1024 rows")
+        options = staged(bench, "tokenize", "4096 rows")
         options |= {"process_count_per_node": processes}
         if bench.device == "cuda":
             options |= {"gpus_per_process": 1 / processes}

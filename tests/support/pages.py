@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 FENCE = re.compile(r"^(`{3,})(\w*)(?: title=\"([^\"]*)\")?\s*$")
 NOT_RUN = re.compile(r"^<!-- not run: (.+) -->$")
 NEEDS_GPU = "it needs a GPU"
-"""The reason why a block is not run that runs where there is one."""
+"""The reason why a block is not run that runs where there is one …"""
+DIFFERS = f"{NEEDS_GPU}, and its output differs"
+"""… and this one's output is not compared: it has measured something."""
 OUTPUT = "Output"
 """The title of the block that shows what the Python block before it prints."""
 ANYTHING = "…"
@@ -130,12 +132,16 @@ def run_page(
         for number, block in enumerate(found):
             where = f"{page}:{block.line}"
             output = found[number + 1] if number + 1 < len(found) else None
-            if block.is_output or (block.not_run and not (has_gpu and block.not_run == NEEDS_GPU)):
+            if block.is_output or (
+                block.not_run and not (has_gpu and block.not_run in (NEEDS_GPU, DIFFERS))
+            ):
                 continue
             if block.is_file:
                 _save(block, folder)
             elif block.language == "python":
                 shows = output if output is not None and output.is_output else None
+                if block.not_run == DIFFERS:
+                    shows = None
                 came = _evaluate(block, reader, where, fails=shows is not None)
                 if shows is not None:
                     shown = shows.text.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+import threading
 import traceback
 import types
 from importlib.machinery import PathFinder
@@ -19,6 +20,8 @@ ANY_NAME = "*"
 """Among the names of a script: it may have others, from a module that it imports whole."""
 THREAD_SAFE = "thread_safe"
 """The name by which a script says that several threads may call its `run` at the same time."""
+_PARSING = threading.Lock()
+"""Python 3.11 counts the depth of the trees of all threads together, and raises a `SystemError`."""
 
 
 def check_source(path: Path, *, elsewhere: bool, by_path: bool = False) -> dict[str, Any]:
@@ -28,7 +31,9 @@ def check_source(path: Path, *, elsewhere: bool, by_path: bool = False) -> dict[
     """
     tree, code = ast.Module([], []), None
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        body = path.read_bytes()
+        with _PARSING:
+            tree = ast.parse(body, str(path))
         code = compile(tree, str(path), "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if not (elsewhere and isinstance(error, SyntaxError)):

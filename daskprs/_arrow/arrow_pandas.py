@@ -244,7 +244,7 @@ class AsArrow:
 
 
 def readable(table: pa.Table) -> pa.Table:
-    """Return a table whose views of lists are no slices, of which Arrow makes wrong rows."""
+    """Copy the slices of views of lists in a table: Arrow makes wrong rows of them."""
     for place, field in enumerate(table.schema):
         if is_nested(field.type) and contains(field.type, is_list_view, is_large_list_view):
             copied = [pa.concat_arrays([chunk]) for chunk in table.column(place).chunks]

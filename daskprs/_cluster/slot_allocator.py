@@ -195,8 +195,8 @@ class SlotAllocator:
     def _served(self, workers: list[Heartbeat]) -> dict[str, int]:
         """Return the number of agents that each worker of a GPU node has devices for.
 
-        A worker that declares devices has so many, and those that it sees are for no worker that
-        declares none: that one's agents would take them without asking Dask.
+        A worker that declares devices serves as many agents as it declares. What it sees is not
+        for workers that declare none: their agents would use it without asking Dask.
         """
         if self._gpus_per_process == 0 or not _seen(workers):
             return {}

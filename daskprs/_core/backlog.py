@@ -34,7 +34,7 @@ class Backlog:
     An entry with a home, the worker that holds its data, waits in the queue of that worker. `take`
     gives it to the slots there, and `move` gives it to others. `fresh` has the entries of the plan,
     made lazily, and None where the plan has none yet. With `ahead`, entries are made before they
-    are needed, since nobody knows how many there are: so the job soon says how much is left of it.
+    are needed: the number of entries is not known, and a job tells soon how much is left.
     """
 
     def __init__(self, fresh: Iterable[Entry | None] = (), *, ahead: bool = False) -> None:
@@ -137,7 +137,7 @@ class Backlog:
     def _drawn(self, count: int, until_s: float = inf) -> list[Entry]:
         """Draw entries without a home from the plan, and send those with one there.
 
-        The one that is made when it is `until_s` is the last.
+        No other one is begun after the time `until_s`.
         """
         entries: list[Entry] = []
         if count <= 0 or self.exhausted or self._paused:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import pickle
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from daskprs._system.linux import keep_freed_memory
 from daskprs.errors import LoadError
 
 if TYPE_CHECKING:
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 256 << 20
 """Freed memory that a helper keeps: it needs as much for its next piece, and lives for seconds."""
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-MMAP_BYTES = 32 << 20
-"""The most that glibc allows."""
 
 
 def main(connection: Connection, page_fd: int) -> int:
@@ -24,9 +20,7 @@ def main(connection: Connection, page_fd: int) -> int:
     del page_fd
     # To deal out 400 MB took 2.2 s of processor time, a third of it page faults of freed memory;
     # with this, it takes 1.35 s.
-    with suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
+    keep_freed_memory(KEPT_BYTES)
     while True:
         try:
             function, arguments = connection.recv()

@@ -402,6 +402,32 @@ def test_an_init_that_fails_in_the_stage_processes_is_one_of_the_job(tmp_path: P
 
 
 @pytest.mark.processes
+def test_stages_begin_while_the_process_of_run_starts(tmp_path: Path) -> None:
+    """A model takes seconds to load: as many mini-batches as may wait are ready by then."""
+    script = f"""
+import time
+from pathlib import Path
+
+def init():
+    while len([*Path({str(tmp_path)!r}).glob("decoded-*")]) < 5:  # two processes, and three wait
+        time.sleep(0.01)
+
+def init_preprocess():
+    pass
+
+def decode(rows):
+    Path({str(tmp_path)!r}, f"decoded-{{rows['n'].iloc[0]}}").touch()
+    return rows
+
+def run(rows):
+    return rows.assign(double=rows["n"] * 2)
+"""
+    options = {"postprocess": None, "mini_batch_size": "1 row", "init_timeout": 30}
+    result = score(tmp_path, table(40), script, **options)
+    assert doubles(result) == [*range(0, 80, 2)]
+
+
+@pytest.mark.processes
 def test_the_script_may_keep_what_it_got(tmp_path: Path) -> None:
     """No later mini-batch is written over it, and it may be changed."""
     script = """

@@ -26,7 +26,7 @@ def faults_of_one(rows: pd.DataFrame) -> pd.DataFrame:
     ("variables", "is_kept"), [({}, True), ({"MALLOC_TRIM_THRESHOLD_": "131072"}, False)]
 )
 def test_a_mini_batch_gets_the_memory_of_the_one_before(
-    variables: dict[str, str], is_kept: bool
+    variables: dict[str, str], *, is_kept: bool
 ) -> None:
     """The kernel gives it once; one who sets the C library himself has it as he says."""
     result = daskprs.parallel_run(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.protocol.shared_page import NOTHING
-from daskprs._agent.supervision import stage_run
+from daskprs._agent.supervision import stage_run, stage_slot
 from daskprs._agent.supervision.stage_run import StageRun
 from daskprs._agent.supervision.stage_slot import StageSlot
 from daskprs._agent.supervision.stage_worker import StageEnded, StageFile, StagesNotReady
@@ -43,11 +44,11 @@ class File(StageFile):
 class Workers:
     """Stage processes that end their tasks in any order, and may be closed or come up no more."""
 
-    wake_fd, are_lost = NOTHING, False
+    wake_fd = NOTHING
 
     def __init__(self, draw: Random) -> None:
         self.count = draw.randint(1, 3)
-        self.is_closed = False
+        self.is_closed = self.are_lost = False
         self._draw = draw
         self._tasks: list[StageTask] = []
 
@@ -103,10 +104,12 @@ class StandIn(StageSlot):
         super().__init__(Any, Any, stages, 4, None)  # type: ignore[arg-type]
         self._draw = draw
 
-    def _started(self, assignment: AgentAssignment) -> Any:
+    def _started_beside(self, workers: Any, assignment: AgentAssignment) -> Any:
+        """Start, now and then in vain; meanwhile the stages may do all, and close."""
         del assignment
-        if self._workers is None or self._workers.is_closed:
-            self._workers = Workers(self._draw)  # type: ignore[assignment]
+        if self._draw.random() < 0.1:
+            workers.is_closed = workers.are_lost = self._draw.random() < 0.5
+            return None
         self._agent = OddAgent(self._draw)  # type: ignore[assignment]
         return self._agent
 
@@ -117,6 +120,9 @@ def test_each_mini_batch_is_in_exactly_one_place(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(StageRun, "hold_back_s", 0.0)
     for seed in range(100):
         draw = Random(seed)  # noqa: S311 - nothing is to be kept secret
+        monkeypatch.setattr(
+            stage_slot, "StageWorkers", partial(lambda draw, *_: Workers(draw), draw)
+        )
         names = draw.choice([("a", "b"), ("a", None), (None, "b")])
         slot = StandIn(draw, Stages(*names, None))
         running, last, next_ = set[int](), 0, 0

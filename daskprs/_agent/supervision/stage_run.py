@@ -60,6 +60,10 @@ class StageRun(LeaseRun):
 
     # ---- what goes on ----
 
+    def join(self) -> None:
+        """Go on with an agent that is up only now: what waits has waited for it."""
+        self._quiet_since_s = time.monotonic()
+
     def turn(self, send: Callable[[Any], None]) -> bool:
         """Let each mini-batch go on whose stage has ended, and begin others.
 
@@ -67,15 +71,22 @@ class StageRun(LeaseRun):
         """
         for ended in self._workers.taken():
             self._end_stage(ended, send)
+        self.begin(send)
+        return bool(self._at_agent)
+
+    def begin(self, send: Callable[[Any], None] | None = None) -> None:
+        """Begin as many mini-batches as there is room for; those of the agent wait for it."""
         room = self._workers.count + RING - len(self._at_stage) - len(self._at_agent)
         while self._waiting and room > 0:
-            assigned = self._waiting.popleft()
-            if assigned.pieces is not None or self._stages.preprocess is None:
+            assigned = self._waiting[0]
+            if assigned.pieces is None and self._stages.preprocess is not None:
+                self._give_stage(StageTask(assigned, PREPROCESS, None, StageFile()))
+            elif send is not None:
                 self._give_agent(assigned, None, send)
             else:
-                self._give_stage(StageTask(assigned, PREPROCESS, None, StageFile()))
+                return
+            self._waiting.popleft()
             room -= 1
-        return bool(self._at_agent)
 
     def finish_stages(self) -> None:
         """Wait for what `run` has already passed on; all else of the lease is untouched.

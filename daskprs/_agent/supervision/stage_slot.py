@@ -45,6 +45,8 @@ class StageSlot(Slot):
         self._cores = cores
         self._ask = ask
         self._workers: StageWorkers | None = None
+        self._ahead: StageRun | None = None
+        """The record of a lease whose stages have begun before its agent is up."""
 
     @property
     def is_unwatched(self) -> bool:
@@ -103,17 +105,32 @@ class StageSlot(Slot):
                 assignment.environment,
                 self._stages.processes_beside(assignment.threads, self._cores),
             )
+        if self._lease is not None:  # a model takes seconds to load, a decoder none
+            self._ahead = self._run_on(self._workers, self._lease, self._orders + 1)
+            self._ahead.begin()
+        agent = None
+        try:
+            agent = self._started_beside(self._workers, assignment)
+        finally:
+            if agent is None and self._ahead is not None:
+                self._ahead.close()
+                self._ahead = None
+        return agent
+
+    def _started_beside(
+        self, workers: StageWorkers, assignment: AgentAssignment
+    ) -> Supervisor | None:
         agent = super()._started(assignment)
         if agent is None:
             return None
         try:
-            self._workers.wait_until_ready()
+            workers.wait_until_ready()
         except StagesNotReady as error:
             # A start is one of all processes: each that came up would count as a success.
             self._events = [one for one in self._events if not isinstance(one, AgentReady)]
             self._refuse(agent, error)
             return None
-        agent.also_wakes = (self._workers.wake_fd,)
+        agent.also_wakes = (workers.wake_fd,)
         return agent
 
     def _refuse(self, agent: Supervisor, error: StagesNotReady) -> None:
@@ -130,10 +147,16 @@ class StageSlot(Slot):
     # ---- the lease ----
 
     def _run_of(self, lease: Lease) -> LeaseRun:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.join()
+            return ahead
         if self._workers is None:  # a stop has ended them meanwhile
             return super()._run_of(lease)
-        work, after_s = lease.work, lease.return_after_s
-        return StageRun(self._orders, work, after_s, self._stages, self._workers)
+        return self._run_on(self._workers, lease, self._orders)
+
+    def _run_on(self, workers: StageWorkers, lease: Lease, order: int) -> StageRun:
+        return StageRun(order, lease.work, lease.return_after_s, self._stages, workers)
 
     def _watch(self, lease: Lease) -> LeaseReturned:
         if self._workers is not None and self._ask is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from typing import TYPE_CHECKING
@@ -75,3 +76,33 @@ def test_a_package_that_was_imported_before_is_not_blamed_for_its_parts(folder: 
 def test_a_quick_import_names_nothing() -> None:
     """To look for packages takes a millisecond."""
     assert measured(lambda: 3) == (3, ImportCost(pytest.approx(0.0, abs=0.5), ()))
+
+
+@pytest.mark.parametrize("own", [None, (900, 5, 5), (0, 10, 10)])
+def test_garbage_is_collected_rarely_during_an_import(own: tuple[int, int, int] | None) -> None:
+    """And as before afterwards, or as the script says."""
+    before = gc.get_threshold()
+
+    def load() -> tuple[int, int, int]:
+        seen = gc.get_threshold()
+        if own is not None:
+            gc.set_threshold(*own)
+        return seen
+
+    try:
+        seen, _ = measured(load)
+        assert seen == (import_cost.NEW_OBJECTS, *before[1:])
+        assert gc.get_threshold() == (own or before)
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_an_import_leaves_a_process_alone_that_collects_no_garbage() -> None:
+    """The caller has said so, or collects more rarely still."""
+    before = gc.get_threshold()
+    try:
+        for own in ((0, 10, 10), (10 * import_cost.NEW_OBJECTS, 10, 10)):
+            gc.set_threshold(*own)
+            assert measured(gc.get_threshold)[0] == own
+    finally:
+        gc.set_threshold(*before)

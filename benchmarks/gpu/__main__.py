@@ -31,7 +31,7 @@ def device(*, stand_in: bool) -> tuple[str, str]:
     if not cards:
         msg = (
             "there is no card: the NVIDIA driver reports none. Run this on a machine that has "
-            "one. --stand-in --size tiny tries the programs without a card, and measures nothing."
+            "one. --stand-in --size tiny tries the programs without a card."
         )
         raise click.ClickException(msg)
     if lacking:
@@ -64,7 +64,9 @@ def versions() -> dict[str, str]:
 @click.command()
 @click.option("--workloads", default=",".join(WORKLOADS), show_default=True)
 @click.option("--size", type=click.Choice([*SIZES]), default="full", show_default=True)
-@click.option("--stand-in", is_flag=True, help="Try the programs on the CPU; measures nothing.")
+@click.option(
+    "--stand-in", is_flag=True, help="Try the programs on the CPU; measures the cores at most."
+)
 @click.option("--results", type=click.Path(path_type=Path), help="The file for the figures.")
 @click.option("--commit", help="What is measured, where the folder is no clone.")
 def main(

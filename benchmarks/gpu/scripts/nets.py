@@ -40,11 +40,16 @@ def pixels(body: bytes) -> Any:
 
 
 def classifier(name: str) -> Callable[[Any], Any]:
-    """Return a function that gives each picture of a batch the number of its class."""
+    """Return a function that gives each picture of a batch the number of its class.
+
+    ``none`` is no network: what is left is the work of the cores.
+    """
     if not DEVICE:
         weights = np.random.default_rng(0).normal(size=(SIDE * SIDE * 3, 10))
         return lambda batch: np.argmax(batch.reshape(len(batch), -1) @ weights, axis=1)
     torch = package("torch")
+    if name == "none":
+        return lambda batch: np.asarray(batch)[:, 0, 0, 0] % 10
     torch.manual_seed(0)
     kind = torch.float16 if DEVICE == "cuda" else torch.float32
     net = getattr(package("torchvision.models"), name)(weights=None).eval()

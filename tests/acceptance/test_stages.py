@@ -451,6 +451,33 @@ def run(batch):
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("preprocess", ["decode", None])
+def test_what_the_script_lets_go_is_free(preprocess: str | None, tmp_path: Path) -> None:
+    """At once, and not with the next garbage: what is decoded may be large, and page-locked."""
+    script = """
+import gc, weakref
+import numpy as np
+import pandas as pd
+seen, contexts = [], []
+
+def init():
+    gc.disable()
+
+def decode(rows):
+    return pd.DataFrame({"n": rows["n"]})
+
+def run(rows, context):
+    alive = sum(one() is not None for one in seen)
+    seen.append(weakref.ref(rows))
+    contexts.append(context)
+    return pd.DataFrame({"double": [alive]})
+"""
+    options = {"preprocess": preprocess, "postprocess": None, "preprocess_processes": None}
+    result = score(tmp_path, table(20), script, mini_batch_size="1 row", **options)
+    assert doubles(result) == [0] * 20
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize("on_error", mostly_long(["isolate", "null"], suite=["null"]))
 def test_rows_that_fail_in_any_stage_are_found(on_error: str, tmp_path: Path) -> None:
     """A search calls the functions one after the other, after `init_preprocess`, too."""

@@ -82,7 +82,8 @@ class AttemptRun:
         """The files that the first stage gets; empty where it gets rows."""
         self.load_error: BaseException | None = None
         self.before: HandedOn | None = None
-        """What the stage before has handed on; `data` is its value."""
+        """What the stage before has handed on, but for its value: the script may keep its context,
+        and with it this attempt."""
         self.named: dict[int, FailedItems] = {}
         """The items that the script itself has named as failed, by number."""
         self.nulls: NullRows | None = None
@@ -152,9 +153,9 @@ class AttemptRun:
         """Take what was loaded, and count its items."""
         self._load_s = time.perf_counter() - self._begun
         if isinstance(self.data, HandedOn):
-            self.before = self.data
-            self.data, self.total, self.named = self.data.value, self.data.total, self.data.named
-            self.usage = dict(self.before.usage)
+            before, self.data = self.data, self.data.value
+            self.before = before._replace(value=None)
+            self.total, self.named, self.usage = before.total, before.named, dict(before.usage)
             return
         if self.mini_batch.items is None:
             self.total = rows_in(self.data)

@@ -378,6 +378,7 @@ class Loader:
                     loaded = self.load(assigned)
                     self._page.loading(NOTHING)
                     self._results.put(loaded)
+                    del loaded  # until the next one is there, this thread may wait for long
         except BaseException as error:  # noqa: BLE001 - without an end, the agent would wait
             self._reserve.end(error)
 

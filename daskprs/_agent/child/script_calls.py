@@ -166,6 +166,7 @@ class ScriptCalls:
             return made
         finally:
             permits.end()
+            attempt.permits = None  # they refer to it, so that only a collection would free both
             self._tell_not_awaited()
 
     def _tell_not_awaited(self) -> None:

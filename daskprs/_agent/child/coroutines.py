@@ -34,6 +34,39 @@ NOT_OF_SCRIPTS = ("/lib/python", OURS)
 _position: ContextVar[int] = ContextVar("daskprs_position", default=SOMEBODY)
 
 
+class _Timeout:
+    """Cancels a task after a time, once nothing is left of it: `left_s` returns the seconds."""
+
+    def __init__(
+        self,
+        task: asyncio.Task[Any],
+        timeout_s: float,
+        left_s: Callable[[], float],
+        canceling: Callable[[], None],
+    ) -> None:
+        self.is_over = False
+        self._task: asyncio.Task[Any] | None = task
+        self._left_s = left_s
+        self._canceling = canceling
+        self._timer = task.get_loop().call_later(timeout_s, self._look)
+
+    def end(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+        self._task = None
+
+    def _look(self) -> None:
+        if self._task is None:
+            return
+        if (left_s := self._left_s()) > 0:
+            loop = self._task.get_loop()
+            self._timer = loop.call_later(max(LOOK_AGAIN_S, left_s), self._look)
+        else:
+            self.is_over = True
+            self._canceling()
+            self._task.cancel()
+
+
 class Coroutines:
     """The loop, and which call blocks it."""
 
@@ -113,34 +146,31 @@ class Coroutines:
         # What the script does to its task, such as cancel it, does not reach the attempt.
         task = self.loop.create_task(_awaited(awaitable))
         self.hasten(1)
-        is_late = False
-        timer: asyncio.TimerHandle
 
-        def look() -> None:
-            nonlocal is_late, timer
+        def left_s() -> float:
             excused_s = self._blocked_by_others_s(position) + waited_s() - waited_before_s
-            left_s = until_s + excused_s - time.monotonic()
-            if left_s > 0:
-                timer = self.loop.call_later(max(LOOK_AGAIN_S, left_s), look)
-            else:
-                is_late = True
-                canceling()
-                task.cancel()
+            return until_s + excused_s - time.monotonic()
 
-        timer = self.loop.call_later(timeout_s, look)
+        timeout = _Timeout(task, timeout_s, left_s, canceling)
         at = None
         try:
             result = await task
         except BaseException as error:
-            if not is_late:
+            if not timeout.is_over:
                 raise
             at = error.__traceback__  # it leads to the line that waited
         finally:
-            timer.cancel()
-        if not is_late:
+            timeout.end()
+            # The task has the error, the error this frame: only a collection would free them, and
+            # with them the rows.
+            del task
+        if not timeout.is_over:
             return result
         msg = f"run() exceeded {timeout_s:g} s, and was canceled"
-        raise CallTimeout(msg).with_traceback(at)
+        try:
+            raise CallTimeout(msg).with_traceback(at)
+        finally:
+            del at
 
     def is_of(self, position: int) -> None:
         """Note the call that the running task, and what it makes, is of."""

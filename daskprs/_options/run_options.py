@@ -290,9 +290,9 @@ class RunOptions:
     preload
         Installed packages that are imported once, before agents are forked:
         ``["torch", "transformers"]``. A package that starts threads or opens a device when it is
-        imported is named in the log, and each agent imports it. Without effect under another
-        interpreter, and with a `start_method` other than ``"fork"``, where each agent does all
-        imports. Default: none.
+        imported, or whose import takes longer than two minutes, is named in the log, and each agent
+        imports it. Without effect under another interpreter, and with a `start_method` other than
+        ``"fork"``, where each agent does all imports. Default: none.
     agent_memory_limit
         The memory limit of an agent together with its sub-processes, in bytes, or with a unit as in
         ``"2 GB"``. An agent that exceeds it is killed. One that has grown to 80 % of it ends

@@ -127,7 +127,7 @@ class Advisor:
         for package in apart:
             if package not in self._told:
                 self._told.add(package)
-                told = f"preload: each process imports {package}, since no fork survives that."
+                told = f"preload: each process imports {package}, since no fork can use it."
                 self.tell_job(MessageLogged("notice", told))
 
     def tell_new(self) -> None:

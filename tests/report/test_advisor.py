@@ -106,11 +106,11 @@ def test_imports_are_counted_process_by_process() -> None:
     assert text.endswith("took 4.0 s in each of 2 processes: try preload=['torch'].")
 
 
-def test_packages_that_no_fork_survives_are_named_once() -> None:
+def test_packages_that_no_fork_can_use_are_named_once() -> None:
     """Each process says so."""
     apart = AgentChanged(HERE, AgentStarted("process000", 41, ("torch (it starts a thread)",)))
     assert told(apart, apart) == [
-        "preload: each process imports torch (it starts a thread), since no fork survives that."
+        "preload: each process imports torch (it starts a thread), since no fork can use it."
     ]
 
 

@@ -2,13 +2,16 @@
 
 A fork has one thread, and an agent keeps no descriptor of its zygote. So a package that starts a
 thread or a process when it is imported, or keeps a device, a connection or a file open, is broken
-in a fork, and cannot be taken out of the zygote again: the zygote starts anew without it.
+in a fork, and cannot be taken out of the zygote again: the zygote starts anew without it. So it
+does without one whose import does not end: where an agent imports it, the timeouts of `init` count.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
+import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +22,10 @@ from daskprs._system import linux
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+IMPORT_TIMEOUT_S = 120.0
+"""Seconds for the import of one package, even on a busy machine."""
+AGAIN_S = 1.0
+"""Seconds after which an import that goes on in spite of its timeout is interrupted again."""
 FDS = "/proc/self/fd"
 HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm/")  # noqa: S108 - names, not places to write to
 
@@ -42,18 +49,42 @@ def import_once(names: Collection[str]) -> None:
     """Import packages in a process that forks.
 
     Raise `PreloadError` if one of them cannot be imported, and `KeptOutError` if one has done what
-    a fork does not survive.
+    a fork does not survive, or its import has not ended in time.
     """
     threads = _threads_after_fork() if names else 0
     for name in names:
         before = _state()
         try:
-            importlib.import_module(name)
+            _import_in_time(name)
+        except KeptOutError:
+            raise
         except BaseException as error:
             msg = f"{name} cannot be imported: {type(error).__name__}: {error}"
             raise PreloadError(msg) from error
         if reason := _reason(before, threads):
             raise KeptOutError(name, reason)
+
+
+def _import_in_time(name: str) -> None:
+    """Import a package; raise `KeptOutError` if that takes too long, whatever it makes of it.
+
+    Native code that takes no signals is ended by the owner of the zygote.
+    """
+    late = KeptOutError(name, f"its import takes longer than {IMPORT_TIMEOUT_S:g} s")
+
+    def interrupt(*_: object) -> None:
+        raise late
+
+    until_s = time.monotonic() + IMPORT_TIMEOUT_S
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, IMPORT_TIMEOUT_S, AGAIN_S)
+    try:
+        importlib.import_module(name)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        if time.monotonic() >= until_s:
+            raise late
 
 
 def _reason(before: _Held, threads_before: int) -> str:

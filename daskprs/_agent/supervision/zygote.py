@@ -60,7 +60,7 @@ class Zygote:
         """The packages of `preload` that each agent has to import, with the reasons; known once the
         first agent has started."""
         self._patience_s = FORK_TIMEOUT_S * (1 + len(preload))
-        self._why = f"preload, {WHY}" if preload else WHY
+        self._why = f"preload={[*preload]}, {WHY}" if preload else WHY
         self._agents: dict[int, AgentProcess] = {}
         self._fork_lock = threading.Lock()
         self._replies: list[tuple[str, object]] = []

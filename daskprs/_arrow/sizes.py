@@ -1,8 +1,6 @@
-"""The size of rows in memory, and slices without the rest of it."""
+"""The size of rows in memory."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,13 +15,3 @@ def size_bytes(rows: pa.Table | pa.RecordBatch | pa.Array) -> int:
         return int(rows.nbytes)
     except pa.ArrowTypeError:
         return int(rows.get_total_buffer_size())
-
-
-def slice_alone(array: pa.Array) -> Any:
-    """Return how a pickle makes an array anew, without the rows beside a slice.
-
-    Arrow pickles the whole memory of a slice: that of each row would be the memory of all rows.
-    """
-    if array.get_total_buffer_size() <= 2 * size_bytes(array):
-        return NotImplemented
-    return pa.concat_arrays([array]).__reduce__()

@@ -170,6 +170,15 @@ def test_each_row_of_a_tensor_comes_without_the_others(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in tmp_path.rglob("*.pickles")) < 1_000_000
 
 
+def test_each_slice_of_arrow_comes_without_the_rows_beside_it(tmp_path: Path) -> None:
+    """Also in an object, where Arrow pickles the memory of all rows."""
+    table = pa.table({"n": pa.array(range(100_000))})
+    cells: list[Any] = [{"rows": table.slice(at, 10)} for at in range(0, 1000, 10)]
+    got = together(open_source(pd.DataFrame({"t": cells}), ReadOptions()), tmp_path)
+    assert got["t"].tolist() == cells
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*.pickles")) < 100_000
+
+
 def test_an_arrow_table_comes_as_pandas_has_it(tmp_path: Path) -> None:
     """Cut by rows."""
     table = pa.table({"a": [1, 2, 3], "b": ["x", "y", None]})

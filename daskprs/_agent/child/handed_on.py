@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from daskprs._arrow.array_parts import part_alone
 from daskprs.errors import AgentError, ReturnTypeError
 
 if TYPE_CHECKING:
@@ -199,14 +200,9 @@ class _StagePickler(pickle.Pickler):
             axes = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
             places = sorted(range(value.ndim), key=axes.__getitem__)
             return np.transpose, (np.ascontiguousarray(value.transpose(axes)), places)
-        arrow = sys.modules.get("pyarrow")
-        if arrow is not None and isinstance(value, arrow.Array):
-            from daskprs._arrow.sizes import slice_alone
-
-            return slice_alone(value)
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not torch.Tensor:
-            return NotImplemented
+            return part_alone(value)
         if value.layout is not torch.strided or value.is_quantized or value.is_complex():
             return NotImplemented
         there = value.detach().cpu()

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._arrow.array_parts import part_alone
 from daskprs._arrow.exact_casts import MISFITS, Asked
 from daskprs._arrow.exact_frames import labelled_table
 from daskprs._arrow.sizes import size_bytes
@@ -391,7 +392,7 @@ class _ValuePickler(pickle.Pickler):
         """Replace a class by its name: the pickle is only digested."""
         if isinstance(value, type):
             return repr, (f"{value.__module__}.{value.__qualname__}",)
-        return NotImplemented
+        return part_alone(value)
 
 
 class _DigestFile:

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._arrow.array_parts import pickle_of
 from daskprs._arrow.arrow_pandas import (
     AsArrow,
     SliceForm,
@@ -43,7 +44,6 @@ from daskprs._inputs.source.given_types import with_dtypes
 from daskprs._inputs.source.pickled_rows import CategoryWriter, Coded, PickledReader, Place
 from daskprs._system.atomic_file import whole_file
 from daskprs._system.regular_files import keep_to_owner, owner_in
-from daskprs._system.tensors import pickle_of
 from daskprs.errors import InputError, LoadError, class_name
 
 if TYPE_CHECKING:

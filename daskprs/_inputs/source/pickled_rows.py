@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from daskprs._arrow.array_parts import pickle_of
 from daskprs._system.regular_files import open_regular, open_unshared
-from daskprs._system.tensors import pickle_of
 from daskprs.errors import LoadError
 
 if TYPE_CHECKING:

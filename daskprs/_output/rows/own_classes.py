@@ -19,12 +19,10 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
 from cloudpickle import cloudpickle
 
-from daskprs._arrow.sizes import slice_alone
+from daskprs._arrow.array_parts import part_alone
 from daskprs._output.rows.definitions import digest_of
-from daskprs._system.tensors import part_alone
 from daskprs.errors import OURS, ReturnTypeError
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ class RowPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """Return how a definition, or a part of a tensor or of an array of Arrow, is made anew."""
         if not isinstance(value, (type, FunctionType, ModuleType)):
-            return slice_alone(value) if isinstance(value, pa.Array) else part_alone(value)
+            return part_alone(value)
         is_own = _is_of_script(value)
         reduced = self._by_value(value) if is_own else super().reducer_override(value)
         if self._checks and (is_own or _makes_anew(reduced)):

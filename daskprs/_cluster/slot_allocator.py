@@ -85,10 +85,10 @@ class SlotAllocator:
             self._deal(here, coming)
             called = {at: workers[at].devices or () for at in hosts[node]}
             offered |= self._of_node(node, here, len(coming), called)
-        helpers = {node: on_nodes[node] for node in used if node in helping}
-        for node in helpers:
+        for node in hosts.keys() - {slot.node for slot in offered}:
             for address in hosts[node]:
                 self._dealt.pop(address, None)
+        helpers = {node: on_nodes[node] for node in used if node in helping}
         return self._stage_hosts.shared(offered, helpers) if helpers else offered
 
     def _with_devices(self, workers: list[Heartbeat]) -> list[Heartbeat]:

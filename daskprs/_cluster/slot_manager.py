@@ -284,12 +284,14 @@ class SlotManager:
             waited = frozenset() if begun is None else cancelled.keys() - set(begun)
             self._tell(SlotsLost(tuple(slots), expected, frozenset(waited)))
 
-    def _give_back(self, slots: Collection[SlotId]) -> None:
-        """Take slots from living workers: one with a GPU has come that has them, or is helped."""
+    def _give_back(self, slots: Collection[SlotId], offering: Collection[int]) -> None:
+        """Take slots from living workers; `offering` are the nodes that still offer some."""
         self._drop(slots, expected=True)
         for slot in slots:  # its agent may be idle, and hold the memory of a GPU
-            told = f"slot {slot.number} of {slot.worker} ends, since a worker with a GPU has come."
-            self._say("info", told)
+            why = "another worker of its node has a free GPU"
+            if slot.node not in offering:
+                why = "its node has no GPU"
+            self._say("info", f"slot {slot.number} of {slot.worker} ends, since {why}.")
             self._calls.ask([slot.worker], "kill", slot.number)
 
     # ---- what happens on the cluster ----
@@ -445,7 +447,8 @@ class SlotManager:
                     f"the worker {slot.worker} has been silent for too long: it is taken for lost"
                 )
                 self._say("warning", told)
-        self._give_back([slot for slot in gone if self._worker_registry.has(slot.worker)])
+        living = [slot for slot in gone if self._worker_registry.has(slot.worker)]
+        self._give_back(living, {slot.node for slot in offered})
         self._drop([slot for slot in gone if slot in self._slots])
         for slot, has in offered.items():
             self._offer(slot, has)

@@ -340,6 +340,8 @@ def test_a_worker_that_joins_with_a_gpu_gets_the_process_that_had_none(
             assert poll_for((tmp_path / f"device{also}").exists, 60)
         table = going.result(60).to_pandas()
     assert set(table["device"]) == {"0", "1"}
+    log = (tmp_path / "job" / "logs" / "sys" / "master_role.txt").read_text()
+    assert "ends, since another worker of its node has a free GPU." in log
 
 
 @pytest.mark.parametrize("count", [3, 9, 20, 100])

@@ -441,3 +441,15 @@ def test_a_node_has_no_slots_before_it_is_known_whether_another_has_a_gpu(
     assert stage_hosts(nodes, cpu) == {}
     nodes.hide_gpus()
     assert stage_hosts(nodes, cpu, gpu) == {"c0": [], "g0": []}
+
+
+def test_a_node_keeps_its_slots_when_it_shows_that_run_needs_no_gpu(
+    a_worker: Callable[..., Heartbeat],
+) -> None:
+    """The only one that is used was chosen for its GPU; the other one had come first."""
+    cpu, gpu = a_worker("c", "one"), a_worker("g", "two", devices=None, gpus=1.0)
+    nodes = SlotAllocator(1, 1, 1.0, Stages("decode", None, 1))
+    assert stage_hosts(nodes, cpu) == {"c0": []}
+    for _ in range(2):
+        assert stage_hosts(nodes, cpu, gpu) == {"g0": []}
+        nodes.hide_gpus()

@@ -86,6 +86,11 @@ class Backlog:
         return self.exhausted and not len(self)
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether a new entry is made though there are others that no slot has taken."""
+        return self._ahead and bool(self._ready)
+
+    @property
     def has_none_now(self) -> bool:
         """Whether no entry can be leased before the next event."""
         return (self.exhausted or self._paused) and not self._at_hand

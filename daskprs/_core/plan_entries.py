@@ -48,7 +48,8 @@ def plan_entries(
         if mini_batch is None:
             yield None
             continue
-        timer.move_plan()
+        if not state.backlog.is_ahead:
+            timer.move_plan()
         done = recovered(mini_batch)
         if done is None:
             state.tally.plan()

@@ -52,7 +52,7 @@ class StallTimer:
         self._state.is_throttled = False
 
     def move_plan(self) -> None:
-        """Record a new mini-batch of the plan as progress, however long it took."""
+        """Record a new mini-batch that a slot waits for as progress, however long it took."""
         self._plan_moved = True
 
     @property

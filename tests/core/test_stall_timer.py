@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
+import pytest
+
+from daskprs._core import backlog
 from daskprs._core.actions import Ticked
 
 
@@ -76,7 +80,8 @@ def test_progress_is_not_waited_for_while_there_are_no_workers(desk: Any) -> Non
     assert it.abort is not None
 
 
-def test_making_the_plan_is_progress(desk: Any, a_mini_batch: Any) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_making_the_plan_is_progress(desk: Any, a_mini_batch: Any, *, ahead: bool) -> None:
     """However long the input is shuffled before its first mini-batch: nobody was idle."""
     hours = [0.0]
 
@@ -85,9 +90,23 @@ def test_making_the_plan_is_progress(desk: Any, a_mini_batch: Any) -> None:
             hours[0] += 1.0
             yield a_mini_batch(index)
 
-    it = desk(plan(), progress_update_timeout_s=100.0)
+    it = desk(plan(), ahead=ahead, progress_update_timeout_s=50.0)
     it.tell(Ticked(), 3600.0 * hours[0])
     assert it.abort is None
+
+
+def test_making_the_plan_ahead_is_no_progress(
+    desk: Any, a_mini_batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow one goes on for hours, and would hide that all processes hang."""
+    monkeypatch.setattr(backlog, "AHEAD_AT_ONCE", 1)
+    it = desk(map(a_mini_batch, count()), ahead=True, progress_update_timeout_s=100.0)
+    it.tick(0.0)
+    it.tick(0.0)
+    it.tick(99.0)
+    assert it.abort is None
+    it.tick(2.0)
+    assert "progress_update_timeout=100 s" in it.abort.reason
 
 
 def test_without_workers_a_job_waits_for_ever_unless_told_otherwise(desk: Any) -> None:

@@ -295,8 +295,9 @@ class RunOptions:
         ``"fork"``, where each agent does all imports. Default: none.
     agent_memory_limit
         The memory limit of an agent together with its sub-processes, in bytes, or with a unit as in
-        ``"2 GB"``. An agent that exceeds it is killed. One that has grown to 80 % of it ends
-        between two mini-batches, and a new one takes its place. Default: none.
+        ``"2 GB"``. Memory that they share counts once. An agent that exceeds it is killed. One that
+        has grown to 80 % of it ends between two mini-batches, and a new one takes its place.
+        Default: none.
     agent_max_mini_batches
         The number of mini-batches after which an agent ends, and a new one takes its place: for
         scripts, or libraries, that keep something of each mini-batch. Default: no limit.

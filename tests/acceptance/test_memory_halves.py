@@ -135,17 +135,22 @@ def test_the_size_that_is_found_keeps_the_throughput_of_the_best_one(
 
 @pytest.mark.processes
 def test_the_error_of_a_process_that_exceeds_its_limit_counts_its_forks(tmp_path: Path) -> None:
-    """What they share with it counts for each of them."""
+    """What it shares with them counts once: these have more together than the limit."""
 
     def run(rows: pd.DataFrame) -> pd.DataFrame:
         kept = b"x" * (150 << 20)
+        for _ in range(3):
+            if os.fork() == 0:
+                signal.pause()
+        time.sleep(3)
         if os.fork() == 0:
+            kept = b"y" * (250 << 20)
             signal.pause()
         time.sleep(60)
         return rows.assign(kept=len(kept))
 
     with pytest.raises(
-        daskprs.ParallelRunFailed, match=r"held \d+ MiB with its 1 sub-process, and agent_"
+        daskprs.ParallelRunFailed, match=r"held \d+ MiB with its 4 sub-processes, and agent_"
     ):
         daskprs.parallel_run(
             pd.DataFrame({"n": [1]}),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daskprs._system.linux import peak_bytes, reset_peak
-from daskprs._system.process_tree import pss_bytes, tree_usage
+from daskprs._system.process_tree import held_bytes, pss_bytes, tree_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +60,8 @@ def test_pss_divides_what_is_shared(parent: int) -> None:
     pss = pss_bytes(used.pids)
     assert pss is not None
     assert 50 * MB < pss < used.rss_bytes
+    assert held_bytes(parent, used.rss_bytes) >= used.rss_bytes
+    assert 50 * MB < held_bytes(parent, 0) < used.rss_bytes
 
 
 def test_a_process_that_has_gone_uses_nothing() -> None:

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from daskprs._system.process_tree import tree_usage
+from daskprs._system.process_tree import LOOKS_SHARE, held_bytes
 
 if TYPE_CHECKING:
     from daskprs._core.limits import Limits
@@ -15,8 +15,6 @@ SHARE = 0.8
 """Share of the memory limit with which a process ends."""
 GROWTH = 1.25
 """It has grown by this since its first mini-batch; else it needs that much for each one."""
-LOOK_EVERY_S = 0.01
-"""Seconds between two looks at the memory: one costs as much as a short mini-batch."""
 
 
 class Lifetime:
@@ -29,7 +27,7 @@ class Lifetime:
         self._left = limits.agent_max_mini_batches
         self._limit = limits.agent_memory_bytes
         self._first_bytes: int | None = None
-        self._looked_s = 0.0
+        self._next_look_s = 0.0
 
     def is_over(self) -> bool:
         """Return whether the process ends after the mini-batch that it has just run."""
@@ -37,10 +35,12 @@ class Lifetime:
             self._left -= 1
             if self._left <= 0:
                 return True
-        if self._limit is None or time.monotonic() - self._looked_s < LOOK_EVERY_S:
+        begun = time.monotonic()
+        if self._limit is None or begun < self._next_look_s:
             return False
-        self._looked_s = time.monotonic()
-        used = tree_usage(os.getpid()).rss_bytes
+        used = held_bytes(os.getpid(), SHARE * self._limit)
+        # A look costs as much as a short mini-batch, and more where processes share memory.
+        self._next_look_s = begun + (time.monotonic() - begun) / LOOKS_SHARE
         if self._first_bytes is None:
             self._first_bytes = used
         return used >= max(SHARE * self._limit, GROWTH * self._first_bytes)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from daskprs._agent.protocol.shared_page import SharedPage
 from daskprs._system.linux import DUMP_SIGNAL
-from daskprs._system.process_tree import tree_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from daskprs._agent.protocol.messages import ProcessSpec
     from daskprs._agent.supervision.channel import Messages
     from daskprs._agent.supervision.masked_log import MaskedLog
-    from daskprs._system.process_tree import TreeUsage
 
 KILL_TIMEOUT_S = 10.0
 """Seconds to wait for the end of a killed process: milliseconds, unless it waits for a device."""
@@ -134,10 +132,6 @@ class AgentProcess:
                 return file.read().decode("utf-8", "replace")
         except OSError:
             return ""
-
-    def tree_usage(self) -> TreeUsage:
-        """Return the usage of the process and all its descendants."""
-        return tree_usage(self.pid)
 
     def close(self) -> None:
         """Close the descriptors and the page of a process that has ended."""

@@ -33,8 +33,10 @@ from daskprs._core.outcomes import (
     signal_of,
 )
 from daskprs._core.tracebacks import deepest_line
+from daskprs._system.linux import descendants
 from daskprs._system.log_cap import punch
 from daskprs._system.memory import megabytes
+from daskprs._system.process_tree import LOOKS_SHARE, held_bytes
 from daskprs._system.standard_streams import without_escapes
 from daskprs.errors import OURS, AgentError
 
@@ -140,6 +142,8 @@ class Supervisor:
         self._forged = ""
         """The fault of a message of the agent; empty while all messages were valid."""
         self._asked_s = self._looked_s = time.monotonic()
+        self._next_look_s = 0.0
+        """The time of the next look at the memory."""
         self.process = starter.start_agent(process, job.mask)
         self.page = self.process.page
         if job.calls is not None:
@@ -290,16 +294,17 @@ class Supervisor:
 
     def too_big(self) -> Failure | None:
         """Return a failure if the agent and its descendants exceed the memory limit, else None."""
-        limit = self._limits.agent_memory_bytes
-        if limit is None:
+        limit, begun = self._limits.agent_memory_bytes, time.monotonic()
+        if limit is None or begun < self._next_look_s:
             return None
-        used = self.process.tree_usage()
-        if used.rss_bytes <= limit:
+        held = held_bytes(self.pid, limit)
+        self._next_look_s = begun + (time.monotonic() - begun) / LOOKS_SHARE
+        if held <= limit:
             return None
-        count = len(used.pids) - 1  # pages that they share with it count for each of them
+        count = len(descendants(self.pid))
         beside = f" with its {count} sub-process{'es' * (count > 1)}" if count > 0 else ""
         message = (
-            f"{self.spec.name} was killed: it held {used.rss_bytes >> 20} MiB{beside}, and "
+            f"{self.spec.name} was killed: it held {held >> 20} MiB{beside}, and "
             f"agent_memory_limit is {limit >> 20} MiB. Use smaller mini-batches, raise the limit, "
             "or let the script keep less from one mini-batch to the next."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import importlib
 import pickle
 import stat
 import sys
@@ -249,6 +250,26 @@ def test_a_script_in_the_root_folder_has_classes_of_its_own(
     finally:
         classes_come_from(None)
     assert type(pickle.loads(made)).__name__ == "Hit"
+
+
+def test_a_package_in_a_folder_of_the_path_below_the_script_is_none_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by `pip install --target`; a script in `/` has each such folder below it."""
+    packages = tmp_path / "packages"
+    (packages / "hits-1.0.dist-info").mkdir(parents=True)
+    for file in packages / "hit_of_package.py", tmp_path / "hit_of_script.py":
+        file.write_text("class Hit: pass\n")
+    for folder in tmp_path, packages:
+        monkeypatch.syspath_prepend(folder)
+    classes_come_from(str(tmp_path))
+    try:
+        for name in "hit_of_package", "hit_of_script":
+            made = row_pickle(importlib.import_module(name).Hit())
+            assert (b"readers_or_new" in made) == (name == "hit_of_script")
+            del sys.modules[name]
+    finally:
+        classes_come_from(None)
 
 
 def test_a_row_of_a_tensor_is_stored_without_the_other_rows() -> None:

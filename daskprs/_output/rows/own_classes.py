@@ -61,8 +61,8 @@ class Definition(NamedTuple):
 def classes_come_from(folder: str | None) -> None:
     """Say, in an agent, which folder the script is imported from."""
     _folders[:] = [] if folder is None else [Path(folder).resolve()]
-    _is_in_folders.cache_clear()
-    _check.cache_clear()
+    for known in (_with_packages, _is_in_folders, _check):
+        known.cache_clear()
 
 
 def folder_of_classes() -> str | None:
@@ -175,10 +175,18 @@ def _is_in_folders(file: str) -> bool:
     """Say whether the script has a file: its folder may be a project that holds its environment."""
     path = Path(file).resolve()
     for folder in filter(path.is_relative_to, _folders):
-        below = (one for one in INSTALLED if Path(one) != folder and folder in Path(one).parents)
+        places = (*INSTALLED, *_with_packages())
+        below = (one for one in places if Path(one) != folder and folder in Path(one).parents)
         if not str(path).startswith(tuple(below)):
             return True
     return False
+
+
+@lru_cache
+def _with_packages() -> tuple[str, ...]:
+    """Return the folders of the path that hold the metadata of packages (``pip --target``)."""
+    places = (Path(place).resolve() for place in sys.path)
+    return tuple(f"{place}{os.sep}" for place in places if any(place.glob("*.dist-info")))
 
 
 @lru_cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 import time
 import urllib.error
 from decimal import Decimal
@@ -92,6 +93,14 @@ def test_the_header_may_be_a_date_or_milliseconds() -> None:
     assert throttle_of(of_httpx(429, {"Retry-After": "soon"})) == Throttle(None)
     assert throttle_of(of_httpx(429, {"Retry-After": "-3"})) == Throttle(0.0)
     assert throttle_of(of_httpx(429, {"Retry-After": "inf"})) == Throttle(None)
+
+
+def test_a_date_says_nothing_where_the_script_has_a_module_email(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer is still one that wants fewer requests."""
+    monkeypatch.setitem(sys.modules, "email.utils", None)
+    assert throttle_of(of_httpx(429, {"Retry-After": formatdate(usegmt=True)})) == Throttle(None)
 
 
 def test_an_error_that_was_raised_from_one_counts() -> None:

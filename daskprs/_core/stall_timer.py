@@ -30,7 +30,7 @@ class StallTimer:
         state = self._state
         if self._began_s is None:
             self._began_s = state.now_s = now_s
-        passed_s = now_s - state.now_s
+        passed_s = min(TICK_AT_MOST_S, now_s - state.now_s)
         state.now_s, state.elapsed_s = now_s, now_s - self._began_s
         if not state.slots:
             self._deserted_s += passed_s
@@ -39,7 +39,7 @@ class StallTimer:
         rests = not state.leases and state.backlog.has_only_delayed
         if (rests or state.waits) and not state.is_throttled:
             return  # each mini-batch waits for its retry or for a permit, as it should
-        self._stalled_s += min(TICK_AT_MOST_S, passed_s)
+        self._stalled_s += passed_s
         if self._plan_moved:
             # The plan is made between two events, and its first mini-batch may take as long as
             # it takes to shuffle the input.

@@ -47,6 +47,10 @@ def test_a_driver_that_stood_still_blames_nobody_for_it(desk: Any) -> None:
     assert it.abort is None
     it.tick(1.0)
     assert it.abort is not None
+    it = desk(10, slots=0, no_workers_timeout_s=100.0)
+    it.tick(0.0)
+    it.tell(Ticked(), 3600.0)
+    assert it.abort is None
 
 
 def test_a_charged_attempt_is_progress_and_one_that_is_not_charged_is_none(desk: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import dask.dataframe as dd
@@ -186,6 +187,16 @@ def test_a_package_whose_import_crashes_is_shown_in_stderr(
     finally:
         zygote.close()
     assert f'"{packages / "standin_crash.py"}", line 2' in capfd.readouterr().err
+
+
+@pytest.mark.cold
+@pytest.mark.usefixtures("packages")
+def test_a_zygote_that_imports_is_closed_at_once() -> None:
+    """Ctrl-C does not wait for a package."""
+    zygote = Zygote(os.environ, "fork", ("standin_late",))
+    began = time.monotonic()
+    zygote.close()
+    assert time.monotonic() - began < 4
 
 
 def test_only_installed_packages_are_imported_once(packages: Path, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Zygote:
         self._replies: list[tuple[str, object]] = []
         self._news = threading.Condition()
         self._early: dict[int, int] = {}
-        self._gone = False
+        self._gone = self._is_up = False
         self._listener = threading.Thread(target=self._listen, name="daskprs-zygote", daemon=True)
         try:
             with ExitStack() as undo:
@@ -164,6 +164,8 @@ class Zygote:
         """Kill all agents with their descendants, and the zygote; may be called twice."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
+        if not self._is_up:  # it imports, and has nothing to end in order
+            self._process.kill()
         try:
             self._process.wait(CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -217,6 +219,7 @@ class Zygote:
 
     def _note(self, message: Any) -> None:
         with self._news:
+            self._is_up = True
             match message:
                 case ("exited", int(pid), int(returncode), int(peak_bytes)):
                     agent = self._agents.pop(pid, None)

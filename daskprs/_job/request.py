@@ -262,22 +262,26 @@ def check_call(
     )
 
 
-def _checked_script(
-    data: Any, script: Any, options: RunOptions, data_folders: Iterable[Path], *, lenient: bool
-) -> CheckedScript:
-    """Return the script, checked, and check the files that it reads beside the input."""
-    elsewhere = options.python is not None
+def script_of(data: Any, script: Any, options: RunOptions) -> CheckedScript:
+    """Return the script, checked, with the functions of stages and costs beside it."""
     given = {PREPROCESS: options.preprocess, POSTPROCESS: options.postprocess}
     functions = {stage: one for stage, one in given.items() if one is not None}
     cost = options.mini_batch_cost
     beside = {} if cost is None or isinstance(cost, str) else {COST: cost}
     script = with_functions(script, functions | beside)
-    checked = replace(
-        check_script_of(data, script, options.source_directory, compiles_elsewhere=elsewhere),
-        data_folders=tuple(data_folders),
-        any_second=lenient,
-    )
+    elsewhere = options.python is not None
+    checked = check_script_of(data, script, options.source_directory, compiles_elsewhere=elsewhere)
     refuse_missing_functions(checked, functions)
+    return checked
+
+
+def _checked_script(
+    data: Any, script: Any, options: RunOptions, data_folders: Iterable[Path], *, lenient: bool
+) -> CheckedScript:
+    """Return the script, checked, and check the files that it reads beside the input."""
+    checked = replace(
+        script_of(data, script, options), data_folders=tuple(data_folders), any_second=lenient
+    )
     check_side_inputs(options.side_inputs)
     return checked
 

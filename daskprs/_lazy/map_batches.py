@@ -15,13 +15,12 @@ from dask.highlevelgraph import HighLevelGraph
 
 from daskprs._agent.script.checked_interpreter import check_interpreter
 from daskprs._agent.script.checked_preload import check_preload
-from daskprs._agent.script.checked_script import CheckedScript, check_script_of
 from daskprs._agent.script.plugin_stand_ins import plugin_stand_ins
 from daskprs._folders.job_folder import JobFolder
 from daskprs._folders.rows_seal import key_for, variables_key_for
 from daskprs._inputs.source.included import included_columns
 from daskprs._job.inline_call import refuse_inline
-from daskprs._job.request import absolute_paths
+from daskprs._job.request import absolute_paths, script_of
 from daskprs._lazy.committed_job import JobCall, read_part, run_job
 from daskprs._lazy.committed_parts import NAME, frame_of_parts
 from daskprs._lazy.lazy_call import LazyCall, OnError
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from daskprs._agent.script.checked_script import CheckedScript
     from daskprs._lazy.lazy_input import InputPartitions
     from daskprs._options.arguments import LazyOptions
 
@@ -160,9 +160,7 @@ def map_batches(
 
 
 def _checked_script(data: Any, script: Any, options: RunOptions) -> CheckedScript:
-    checked = check_script_of(
-        data, script, options.source_directory, compiles_elsewhere=options.python is not None
-    )
+    checked = script_of(data, script, options)
     check_preload(options.imported_once, checked.root, elsewhere=True)
     checked.look(exclude=())
     return checked

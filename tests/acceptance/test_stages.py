@@ -281,6 +281,12 @@ def test_partitions_of_dask_pass_through_the_stages(tmp_path: Path) -> None:
         meta = dict.fromkeys(("double", "pre", "run", "post"), "int64")
         lazy = daskprs.map_batches(data, script, meta=meta, **options)
         assert list(lazy["double"].compute()) == [2 * n for n in range(60)]
+        options = {**ALL, "preprocess": lambda rows: rows["n"] * 3, "postprocess": pd.DataFrame}
+        options |= {"job_dir": tmp_path / "given"}
+        given = daskprs.map_batches(data, lambda tripled: tripled, meta={"n": "int64"}, **options)
+        assert list(given["n"].compute()) == [3 * n for n in range(60)]
+        with pytest.raises(daskprs.errors.ScriptError, match="Did you mean decode"):
+            daskprs.map_batches(data, script, meta=meta, preprocess="decoed")
         with pytest.raises(daskprs.errors.UsageError, match="preprocess"):
             daskprs.map_batches(data, script, committed=False, preprocess="decode")
 

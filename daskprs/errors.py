@@ -35,6 +35,7 @@ import contextlib
 import re
 from pathlib import Path
 from traceback import extract_tb, format_list
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -160,7 +161,9 @@ class Option(NamedTuple):
 
     def __str__(self) -> str:
         """Return the option as Python writes it."""
-        return self.name if self.value is ... else f"{self.name}={self.value!r}"
+        is_function = isinstance(self.value, FunctionType | MethodType)
+        shown = self.value.__name__ if is_function else repr(self.value)
+        return self.name if self.value is ... else f"{self.name}={shown}"
 
     def __format__(self, _: str) -> str:
         return f"\x0e{self!s}\x0f"

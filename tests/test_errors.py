@@ -51,6 +51,12 @@ def test_a_message_names_options_inside_an_f_string() -> None:
     assert error.worded(flagged) == "--columns 'it'\"'\"'s' and --init-timeout inf."
 
 
+def test_a_message_names_a_function_by_its_name() -> None:
+    """And not by its place in memory."""
+    option = Option("preprocess", test_a_message_names_a_function_by_its_name)
+    assert str(option) == "preprocess=test_a_message_names_a_function_by_its_name"
+
+
 def test_a_message_of_plain_text_is_itself() -> None:
     """Nothing in it is taken for an option."""
     assert DaskprsError("overwrite=True").worded(flagged) == "overwrite=True"

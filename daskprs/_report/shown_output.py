@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,9 +68,9 @@ class _LogTail:
         the stacks of its threads stand behind its last run."""
 
     def end(self, index: int, first: int, beyond: int) -> None:
-        """Record the part of a run that has ended."""
-        self._ended.append(_Piece(index, first, beyond))
-        self._known = beyond
+        """Record the part of a run that has ended; `postprocess` may hold up an earlier one."""
+        insort(self._ended, _Piece(index, first, beyond), key=lambda piece: piece.first)
+        self._known = max(self._known, beyond)
 
     def pieces(self, *, is_last: bool) -> Iterator[_Piece]:
         """Yield the new parts whose mini-batches are known, in order."""

@@ -116,7 +116,7 @@ def test_each_stage_has_processes_of_its_own(tmp_path: Path) -> None:
     """
     large = SCRIPT.replace(
         "n *= TIMES", 'b"1" * (300 << 20 if batch["of"] == 0 else 1)\n    n *= TIMES'
-    )
+    ).replace("    n = batch", '    print("run of", batch["of"])\n    n = batch')
     result = score(tmp_path, table(200), large, include_columns=["n"])
     rows = result.to_pandas()
     assert list(rows["n"]) == list(range(200))
@@ -125,7 +125,8 @@ def test_each_stage_has_processes_of_its_own(tmp_path: Path) -> None:
     assert len(set(rows["pre"])) <= 2
     assert run not in {*rows["pre"], *rows["post"]}
     logs = JobFolder(tmp_path / "job").stdout(0, "process000")
-    assert logs.read_text() == f"init in {run}\n"
+    assert logs.read_text().startswith(f"init in {run}\n")
+    assert result.stdout(3) == "run of 3\n"
     stage = logs.with_name(logs.name.replace("000", "000-00"))
     assert stage.read_text().startswith("init_preprocess in ")
     summary = pd.read_csv(JobFolder(tmp_path / "job").process_summary, index_col="Process")

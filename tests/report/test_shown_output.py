@@ -44,11 +44,11 @@ class Screened:
         """Begin a mini-batch."""
         self._running, self._begun = index, self._size()
 
-    def end(self, index: int) -> None:
-        """End it."""
+    def end(self, index: int, part: tuple[int, int] | None = None) -> None:
+        """End it; it has printed a part of the log."""
         done = attempt(index)
         assert isinstance(done, MiniBatchesDone)
-        printed = Printed((self._begun, self._size()), (0, 0))
+        printed = Printed(part or (self._begun, self._size()), (0, 0))
         outcomes = ColumnBatch([done.outcomes[0]._replace(printed=printed)])
         self.shown.tell(done._replace(outcomes=outcomes))
         self._running, self._begun = None, self._size()
@@ -134,6 +134,16 @@ def test_a_flood_is_limited_and_what_is_left_out_is_counted(
     assert sum(int(words[1].replace(",", "")) for words in told) == left_out
     assert f"after {LINES_IN_ALL:,} lines" in " ".join(told[-1])
     assert told[-1][-1] == str(folder.user_logs)
+
+
+def test_a_run_that_postprocess_has_held_up_keeps_its_lines(process: Screened) -> None:
+    """Its end is told after that of the next run in its process."""
+    process.run(0)
+    process.print("early\nlater\n")
+    process.look()
+    process.end(1, (6, 12))
+    process.end(0, (0, 6))
+    assert process.look() == ["[mini-batch 0] early", "[mini-batch 1] later"]
 
 
 def test_what_would_move_the_cursor_is_not_shown(process: Screened) -> None:

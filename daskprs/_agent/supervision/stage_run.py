@@ -159,7 +159,9 @@ class StageRun(LeaseRun):
             if task.target is None:
                 made.append(position)
             elif outcome.status is Status.RUN_DONE and not outcome.empty:
-                self._give_stage(StageTask(task.assigned, POSTPROCESS, task.target, None))
+                after = StageTask(task.assigned, POSTPROCESS, task.target, None)
+                after.printed = outcome.printed
+                self._give_stage(after)
             else:
                 task.target.close()
                 made.append(position)

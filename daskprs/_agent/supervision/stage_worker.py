@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daskprs._agent.supervision.supervisor import Supervisor
     from daskprs._core.lease import AgentEvent, LeaseReturned
     from daskprs._core.mini_batch import Assigned
-    from daskprs._core.outcomes import Outcome
+    from daskprs._core.outcomes import Outcome, Printed
 
 ANY_NUMBER = 1 << 30
 """A stage process does not stop after failures in a row: its owner decides what follows."""
@@ -78,6 +78,8 @@ class StageTask:
     target: StageFile | None
     stays: bool = False
     """Whether only processes of this node may run it."""
+    printed: Printed | None = None
+    """What `run` has printed, if this is the stage behind it."""
 
     def with_work(self) -> Assigned:
         """Return the mini-batch as a process gets it."""
@@ -165,8 +167,9 @@ class StageWorker:
                 self._is_sound = True
                 if returned.halted:  # it has done enough
                     self._renewed += 1
-                # The places are those in the log of this process, not of the one that ran `run`.
-                return StageEnded(task, _of_one(results, outcome._replace(printed=None)))
+                # The places are those in the log of the process of `run`, not of this one.
+                made = outcome._replace(printed=task.printed)
+                return StageEnded(task, _of_one(results, made))
             was_sound, is_over = self._is_sound, outcome.is_fatal or not self.slot.is_staffed
             self._renewed += is_over  # the next one has logs of its own
             if not outcome.is_neutral:

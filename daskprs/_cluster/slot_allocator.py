@@ -44,6 +44,7 @@ class SlotAllocator:
         self._node_count = node_count
         self._processes_per_node = processes_per_node
         self._gpus_per_process = gpus_per_process
+        self._stages = stages
         self._stage_hosts = StageHosts(stages if gpus_per_process else None)
         self._numbers: dict[str, int] = {}
         self._dealt: dict[str, int] = {}
@@ -247,13 +248,17 @@ class SlotAllocator:
         # their share only.
         expected = len(slots) * (len(workers) + coming) // len(workers)
         threads = max(1, cores // max(1, expected))
+        beside = [0] * len(slots)
+        if self._stages is not None:
+            beside = self._stages.processes_beside(threads, expected)
         return {
             SlotId(worker.worker, number, node): SlotResources(
                 worker.devices or (),
                 threads,
                 () if called[worker.worker] == worker.devices else called[worker.worker],
+                stage_processes=processes,
             )
-            for worker, number in slots
+            for (worker, number), processes in zip(slots, beside, strict=False)
         }
 
 

@@ -36,6 +36,8 @@ class SlotResources(NamedTuple):
     """The names of the devices in ``CUDA_VISIBLE_DEVICES``; empty: they are the same."""
     stage_hosts: tuple[StageHost, ...] = ()
     """Workers of other nodes that run `preprocess` for the slot."""
+    stage_processes: int = 0
+    """The number of its own stage processes."""
 
 
 # ---- events ----

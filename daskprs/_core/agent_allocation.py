@@ -101,8 +101,9 @@ class AgentAllocator:
         if slot.agent is None:
             devices = self._free(slot, left_out)
             process = self._claim(slot.id.node)
-            environment = _environment(devices, slot.resources)
-            assignment = AgentAssignment(process, environment, slot.resources.threads)
+            has = slot.resources
+            environment = _environment(devices, has)
+            assignment = AgentAssignment(process, environment, has.threads, has.stage_processes)
             used = self._has_run and process == _name(self._first_process(slot.id.node))
             slot.agent = AgentRecord(assignment, devices, attempts=int(used), calls=int(used))
         if slot.agent.started:

@@ -30,6 +30,8 @@ class AgentAssignment(NamedTuple):
     """Environment variables that select the agent's devices."""
     threads: int
     """The agent's share of the node's cores."""
+    stage_processes: int = 0
+    """The number of stage processes beside the agent."""
 
 
 @dataclass(frozen=True, slots=True)

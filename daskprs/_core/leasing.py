@@ -12,6 +12,7 @@ from daskprs._core.lease import Lease
 from daskprs._core.lease_sizes import LARGEST, UNKNOWN
 from daskprs._core.ledger_state import InFlightLease
 from daskprs._core.placement import ROUNDS, RetryPlacement
+from daskprs._core.stages import RING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -307,9 +308,8 @@ class Leasing:
             size = max(size, min((WAITING_CALLS if waits else 1) * calls, share))
         if state.stages is None:
             return size
-        slots = state.node_slots[slot.id.node]
         elsewhere = sum(one.share for one in slot.resources.stage_hosts)
-        return max(size, state.stages.at_hand(slot.resources.threads, slots, elsewhere))
+        return max(size, slot.resources.stage_processes + elsewhere + RING)
 
     def _left(self) -> int | None:
         """Return the number of mini-batches still to be leased; None where it is unknown."""

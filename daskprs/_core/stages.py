@@ -30,23 +30,15 @@ class Stages(NamedTuple):
         names = {PREPROCESS: self.preprocess, POSTPROCESS: self.postprocess}
         return {stage: name for stage, name in names.items() if name is not None}
 
-    def processes_beside(self, threads: int, cores: int) -> int:
-        """Return the number of stage processes of a process of `run`.
+    def processes_beside(self, threads: int, slots: int) -> list[int]:
+        """Return the number of stage processes of each slot of a node.
 
-        `threads` is the share that this process has of the cores of its node.
+        `threads` is the share that each has of the cores of the node.
         """
         if self.processes is None:
-            return max(1, threads - 1)
-        return max(1, self.processes * threads // max(1, cores))
-
-    def at_hand(self, threads: int, slots: int, elsewhere: int) -> int:
-        """Return the number of mini-batches that keep the processes of a slot busy.
-
-        `slots` is how many there are on the node, among which its stage processes are divided, and
-        `elsewhere` the number of stage processes on other nodes.
-        """
-        here = threads if self.processes is None else -(-self.processes // slots)
-        return here + elsewhere + RING
+            return [max(1, threads - 1)] * slots
+        each, more = divmod(self.processes, slots)
+        return [max(1, each + (slot < more)) for slot in range(slots)]
 
 
 class StageHost(NamedTuple):

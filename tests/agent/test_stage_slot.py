@@ -101,7 +101,7 @@ class StandIn(StageSlot):
     """A slot whose processes are stand-ins."""
 
     def __init__(self, draw: Random, stages: Stages) -> None:
-        super().__init__(Any, Any, stages, 4, None)  # type: ignore[arg-type]
+        super().__init__(Any, Any, stages, None)  # type: ignore[arg-type]
         self._draw = draw
 
     def _started_beside(self, workers: Any, assignment: AgentAssignment) -> Any:

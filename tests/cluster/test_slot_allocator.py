@@ -416,6 +416,15 @@ def test_nodes_without_a_gpu_preprocess_for_those_with_one(
         assert len(stage_hosts(SlotAllocator(None, 1, share, names), c, gpu)) == 2
 
 
+def test_the_stage_processes_of_a_node_are_as_many_as_were_asked_for(
+    a_worker: Callable[..., Heartbeat],
+) -> None:
+    """Also where it has fewer cores than processes of `run`, and several workers."""
+    nodes = SlotAllocator(None, 3, 1.0, Stages("decode", None, 8))
+    workers = {name: a_worker(name, cores=2) for name in "ab"}
+    assert [one.stage_processes for one in nodes.slots(workers).values()] == [3, 3, 2]
+
+
 def test_a_worker_gives_no_more_to_others_than_it_has_connections_for(
     a_worker: Callable[..., Heartbeat],
 ) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daskprs._agent.node.environment import OUTPUT_PATH, RUN_ID, agent_environment, usable_cores
+from daskprs._agent.node.environment import OUTPUT_PATH, RUN_ID, agent_environment
 from daskprs._agent.protocol.messages import INLINE, ProcessSpec
 from daskprs._agent.supervision.far_stages import HostedStages
 from daskprs._agent.supervision.permit_desk import PermitDesk
@@ -101,13 +101,8 @@ class AgentPool:
         if stages is None or self.job.start_method == INLINE:
             calls = self.job.calls
             return Slot(self._employ, None if calls is None else calls.at_once)
-        return StageSlot(
-            self._employ,
-            partial(self._employ, is_of_stage=True),
-            stages,
-            usable_cores(),
-            self._ask,
-        )
+        of_stage = partial(self._employ, is_of_stage=True)
+        return StageSlot(self._employ, of_stage, stages, self._ask)
 
     def prepare(self, threads: int) -> None:
         """Start the zygote before the first lease; that lease reports why this failed."""

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 class StageSlot(Slot):
     """Runs leases in stages.
 
-    `employ_stage` starts a stage process as `employ` starts an agent. `cores` of this machine are
-    for use. `ask` asks workers of other nodes to preprocess a mini-batch; None: there are no
-    others.
+    `employ_stage` starts a stage process as `employ` starts an agent. `ask` asks workers of other
+    nodes to preprocess a mini-batch; None: there are no others.
     """
 
     def __init__(
@@ -36,13 +35,11 @@ class StageSlot(Slot):
         employ: Callable[[int, AgentAssignment], Supervisor],
         employ_stage: Callable[[int, AgentAssignment], Supervisor],
         stages: Stages,
-        cores: int,
         ask: Ask | None,
     ) -> None:
         super().__init__(employ)
         self._employ_stage = employ_stage
         self._stages = stages
-        self._cores = cores
         self._ask = ask
         self._workers: StageWorkers | None = None
         self._ahead: StageRun | None = None
@@ -103,7 +100,7 @@ class StageSlot(Slot):
                 self._node,
                 assignment.process,
                 assignment.environment,
-                self._stages.processes_beside(assignment.threads, self._cores),
+                assignment.stage_processes,
             )
         if self._lease is not None:  # a model takes seconds to load, a decoder none
             self._ahead = self._run_on(self._workers, self._lease, self._orders + 1)

@@ -34,6 +34,9 @@ FOR_EACH = 2
 """Number of mini-batches that each process is to have at least."""
 IMPORT_S, IMPORT_SHARE = 1.0, 0.03
 """Seconds, and share of the job, from which on an import is long."""
+OF_STAGES = {"preprocess", "postprocess"}
+"""Options by which `run` shares its processor time, and the count of processes, with other
+functions: what they have used tells nothing of `run` alone."""
 OF_IMPORTS = ("preload", "start_method", "python")
 """Options by which the user has decided how processes start."""
 SHARES = (2, 4, 8, 16, 32, 64)
@@ -128,7 +131,7 @@ def _on_gpus(figures: Figures, given: Collection[str], mini_batches: int) -> Adv
             fact = fact.replace("was", "were")
         if not _is_set(given) and mini_batches >= FOR_EACH * len(gpus):
             ways.append(f"set {Option('process_count_per_node', len(gpus))}")
-    elif is_idle:
+    elif is_idle and not OF_STAGES & {*given}:
         load = sum(one.load for one in gpus) / len(gpus)
         names = f"GPU {gpus[0].number} was" if len(gpus) == 1 else f"{len(gpus)} GPUs were"
         fact = (
@@ -136,7 +139,7 @@ def _on_gpus(figures: Figures, given: Collection[str], mini_batches: int) -> Adv
             "was on the CPU"
         )
         may_move = figures.idle_cores >= 1 and mini_batches >= 2 * FOR_EACH
-        if may_move and not {"preprocess", "python"} & {*given}:
+        if may_move and "python" not in given:
             ways.append(f"move what needs no GPU into a function for {Option('preprocess')}")
         each = 0 if _is_set(given) else _on_each_gpu(figures, load, mini_batches)
         if each:
@@ -164,7 +167,7 @@ def _on_cores(figures: Figures, given: Collection[str], mini_batches: int) -> Ad
     cores, now = figures.cores, figures.processes
     # A process with threads of its own, or with sub-processes, uses what it needs.
     works_alone = 0.5 * now <= figures.used_cores <= 1.5 * now
-    if _is_set(given) or figures.on_cpu < ON_CORE or not works_alone:
+    if _is_set(given) or OF_STAGES & {*given} or figures.on_cpu < ON_CORE or not works_alone:
         return None
     if figures.idle_cores < cores / 2:  # others use them: a second job, say
         return None

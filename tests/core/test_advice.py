@@ -75,7 +75,7 @@ def test_so_many_processes_on_a_gpu_as_load_memory_and_work_allow(
     change: dict[str, Any], processes: int
 ) -> None:
     """And at least twice as many as there are."""
-    text = advised(GPU, "preprocess", **change)
+    text = advised(GPU, "python", **change)
     assert (f"process_count_per_node={processes} " in text) if processes else text == ""
 
 
@@ -130,8 +130,16 @@ def test_there_is_no_advice_that_may_be_wrong(figures: Figures, change: dict[str
 @pytest.mark.parametrize("figures", [CORES, GPU])
 def test_who_has_set_the_number_of_processes_is_not_advised(figures: Figures, option: str) -> None:
     """It is what was asked for."""
-    assert advised(figures, option, "preprocess") == ""
+    assert advised(figures, option, "python") == ""
     assert advised(figures, "mini_batch_size") != ""
+
+
+@pytest.mark.parametrize("figures", [CORES, GPU])
+def test_a_job_with_stages_is_not_advised_by_the_time_of_all_of_them(figures: Figures) -> None:
+    """It said that 97 % of run() was on the CPU, where run() waited for preprocess."""
+    assert advised(figures, "preprocess") == advised(figures, "postprocess") == ""
+    unused = "1 of 8 GPUs was used: set process_count_per_node=8."
+    assert advised(GPU, "preprocess", gpus=cards(8)) == unused
 
 
 def test_what_needs_no_gpu_can_move_to_idle_cores() -> None:

@@ -176,7 +176,7 @@ def test_a_generator_without_end_is_not_said_to_hang_in_our_code(tmp_path: Path)
         progress=False,
     )
     (error,) = result.failed["error"]
-    assert "s while daskprs took the rows that it yields. The stacks" in error
+    assert "s while daskprs took what it yields or returns. The stacks" in error
 
 
 def test_no_grandchild_is_left(tmp_path: Path) -> None:

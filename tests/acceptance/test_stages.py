@@ -522,6 +522,62 @@ def run(rows, context):
     assert list(named["n"]) == [3, 15]
 
 
+LATE = """
+import sys, time
+from types import SimpleNamespace
+import numpy as np
+import pandas as pd
+
+broken = False
+
+class OnDevice:
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def __reduce__(self):
+        global broken
+        time.sleep(0.1)
+        broken = broken or 31 in self.numbers
+        if broken:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return list, (self.numbers,)
+
+def init():
+    def empty(size, **_):
+        return SimpleNamespace(numpy=lambda: np.empty(size, "u1"))
+
+    cuda = SimpleNamespace(is_initialized=lambda: True)
+    sys.modules["torch"] = SimpleNamespace(cuda=cuda, Tensor=object, uint8="u1", empty=empty)
+
+def init_preprocess():
+    pass
+
+def decode(rows):
+    return list(rows["n"])
+
+def run(numbers):
+    return OnDevice(numbers)
+
+def rows(numbers):
+    return pd.DataFrame({"double": list(numbers)})
+"""
+
+
+@pytest.mark.processes
+def test_what_a_device_computes_late_is_a_part_of_run(tmp_path: Path) -> None:
+    """Its errors, too: a bad row costs its process, and no other row.
+
+    What a device has made leaves it also where one process calls all functions.
+    """
+    result = score(tmp_path, table(100), LATE, on_error="isolate", run_max_try=1)
+    assert list(result.failed_rows["n"]) == [31]
+    assert doubles(result) == [n for n in range(100) if n != 31]
+    attempts = pd.read_csv(JobFolder(tmp_path / "job").attempts)
+    done = attempts[attempts["Status"] == "RUN_DONE"]
+    assert (done["Run Method Seconds"] >= 0.1).all()
+    assert (done["Elapsed Seconds"] >= 0.1).all()
+
+
 TOO_MANY = """
 def decode(rows):
     raise_for(rows, "decode")

@@ -29,6 +29,11 @@ def handed(value: Any, index: int = 7) -> HandedOn:
     return HandedOn(value, index, 3, None, {}, 1.0, 0.5, 0.0, 0.0, 0.0, 0, {})
 
 
+def hand(value: Any, file: StageFile, *, stage: str, index: int = 7) -> None:
+    """Write a value as a stage does."""
+    handed_on.write(handed_on.packed(value, stage), handed(None, index), file.path)
+
+
 @pytest.fixture
 def file() -> Iterator[StageFile]:
     """Yield a file between two stages."""
@@ -50,8 +55,8 @@ def test_a_value_arrives_as_it_was(value: Any) -> None:
     """Whatever arrays are in it, and however long its file was before."""
     file = StageFile()
     try:
-        handed_on.write(handed(["x" * 10_000]), file.path, "preprocess")
-        handed_on.write(handed(value), file.path, "preprocess")
+        hand(["x" * 10_000], file, stage="preprocess")
+        hand(value, file, stage="preprocess")
         np.testing.assert_equal(handed_on.read(file.path, 7), handed(value))
     finally:
         file.close()
@@ -61,7 +66,7 @@ def test_tables_and_frames_arrive_as_they_were(file: StageFile) -> None:
     """With their types and their index."""
     frame = pd.DataFrame({"a": [1, 2], "b": ["x", None]}, index=pd.Index([5, 6], name="i"))
     table = pa.table({"a": pa.array([[1], None]), "b": pa.array(["x", "y"]).dictionary_encode()})
-    handed_on.write(handed({"frame": frame, "table": table}), file.path, "run")
+    hand({"frame": frame, "table": table}, file, stage="run")
     value = handed_on.read(file.path, 7).value
     pd.testing.assert_frame_equal(value["frame"], frame)
     assert value["table"].equals(table)
@@ -70,7 +75,7 @@ def test_tables_and_frames_arrive_as_they_were(file: StageFile) -> None:
 def test_rows_of_a_table_travel_without_the_others(file: StageFile) -> None:
     """A mini-batch is a slice of what its process has mapped."""
     table = pa.table({"a": [[row] * 10 for row in range(10_000)], "b": ["x"] * 10_000})
-    handed_on.write(handed(table.slice(5, 3)), file.path, "preprocess")
+    hand(table.slice(5, 3), file, stage="preprocess")
     assert Path(file.path).stat().st_size < 10_000
     assert handed_on.read(file.path, 7).value.equals(table.slice(5, 3))
 
@@ -78,7 +83,7 @@ def test_rows_of_a_table_travel_without_the_others(file: StageFile) -> None:
 def test_an_array_may_be_changed_and_outlives_its_file() -> None:
     """Nobody else sees the change."""
     file = StageFile()
-    handed_on.write(handed(np.zeros(100_000)), file.path, "preprocess")
+    hand(np.zeros(100_000), file, stage="preprocess")
     ours, theirs = (handed_on.read(file.path, 7).value for _ in range(2))
     file.close()
     ours[:] = 1
@@ -91,7 +96,7 @@ def test_a_part_of_an_array_keeps_the_order_of_its_dimensions_and_is_not_in_the_
     """Sums and kernels round by this order. The part is that of pictures, cut at the edges."""
     pictures = np.arange(2 * 9 * 9 * 3, dtype="f4").reshape(2, 9, 9, 3)
     part = pictures.transpose(0, 3, 1, 2)[..., 2:7]
-    handed_on.write(handed(part), file.path, "preprocess")
+    hand(part, file, stage="preprocess")
     there = handed_on.read(file.path, 7).value
     np.testing.assert_array_equal(there, part)
     assert there.strides == part.copy(order="K").strides
@@ -110,7 +115,7 @@ def test_tensors_keep_the_order_of_their_dimensions(file: StageFile) -> None:
         torch.rand(3).expand(4, 3),
         torch.tensor(3),
     ]
-    handed_on.write(handed(tensors), file.path, "preprocess")
+    hand(tensors, file, stage="preprocess")
     for there, tensor in zip(handed_on.read(file.path, 7).value, tensors, strict=True):
         assert torch.equal(there, tensor)
         assert there.stride() == torch.clone(tensor).stride()
@@ -119,7 +124,7 @@ def test_tensors_keep_the_order_of_their_dimensions(file: StageFile) -> None:
 
 def test_the_value_of_another_mini_batch_is_refused(file: StageFile) -> None:
     """It would make rows of the wrong input."""
-    handed_on.write(handed(1, index=8), file.path, "preprocess")
+    hand(1, file, stage="preprocess", index=8)
     with pytest.raises(AgentError, match="that of mini-batch 8, not 7"):
         handed_on.read(file.path, 7)
 
@@ -128,7 +133,21 @@ def test_the_value_of_another_mini_batch_is_refused(file: StageFile) -> None:
 def test_what_no_process_can_send_is_named(value: Any, file: StageFile) -> None:
     """With the function that returned it."""
     with pytest.raises(ReturnTypeError, match=re.escape("postprocess() returned a ")):
-        handed_on.write(handed([value]), file.path, "postprocess")
+        hand([value], file, stage="postprocess")
+
+
+class OnDevice:
+    """What a device has to compute before it can be pickled, and cannot."""
+
+    def __reduce__(self) -> Any:
+        msg = "CUDA error: device-side assert triggered"
+        raise RuntimeError(msg)
+
+
+def test_a_device_that_fails_late_is_not_taken_for_a_value_that_cannot_travel() -> None:
+    """It was said that no retry mends it, and the process went on with a lost device."""
+    with pytest.raises(RuntimeError, match="CUDA error: device-side assert triggered"):
+        handed_on.packed([OnDevice()], "run")
 
 
 class NoNumber:
@@ -142,7 +161,7 @@ def test_the_error_of_an_object_that_cannot_be_made_again_says_where_it_comes_fr
     file: StageFile,
 ) -> None:
     """No frame of its traceback is the script's."""
-    handed_on.write(handed([NoNumber()]), file.path, "preprocess")
+    hand([NoNumber()], file, stage="preprocess")
     with pytest.raises(ValueError, match="invalid literal") as caught:
         handed_on.read(file.path, 7)
     assert "what the function before this one returned" in caught.value.__notes__[0]

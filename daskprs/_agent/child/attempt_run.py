@@ -162,12 +162,12 @@ class AttemptRun:
         if isinstance(self.data, list):
             self.files = self.data
 
-    def handed_on(self, value: Any, included: IncludedColumns | None) -> HandedOn:
-        """Return what the next stage gets."""
+    def handed_on(self, included: IncludedColumns | None) -> HandedOn:
+        """Return what the next stage gets beside the value."""
         before, is_run = self.before, self.stage == RUN
         now = time.perf_counter()
         return HandedOn(
-            value,
+            None,
             self.mini_batch.index,
             self.total,
             included,

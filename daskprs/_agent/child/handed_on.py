@@ -17,10 +17,12 @@ import os
 import pickle
 import struct
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from daskprs._agent.child.cuda_errors import is_fatal
 from daskprs._arrow.array_parts import part_alone
 from daskprs.errors import AgentError, ReturnTypeError
 
@@ -37,6 +39,8 @@ ALIGNED_BYTES = 64
 """Arrow wants its buffers so, and vector instructions like them."""
 AT_ONCE_BYTES = 1 << 30
 """Linux writes 2 GiB at most in one call."""
+PICKLES = 2
+"""Parts of a file before the arrays: the value, and what belongs to its mini-batch."""
 _COUNT = struct.Struct("<q")
 
 
@@ -44,6 +48,7 @@ class HandedOn(NamedTuple):
     """The value of a stage, and what belongs to its mini-batch."""
 
     value: Any
+    """None until it is read."""
     index: int  # type: ignore[assignment]  # it hides tuple.index
     """The mini-batch: what a process gets for it is checked."""
     total: int
@@ -67,26 +72,53 @@ class HandedOn(NamedTuple):
     """What the stages so far have used by the script's own count."""
 
 
-def write(handed_on: HandedOn, file: str | Path, stage: str) -> None:
-    """Write what a stage hands on.
+class Packed(NamedTuple):
+    """A value that can travel."""
 
-    Raise `ReturnTypeError` if the value holds something that no process can send to another one.
+    pickled: memoryview
+    buffers: list[pickle.PickleBuffer]
+    """Its arrays, which are not in the pickle."""
+
+
+def packed(value: Any, stage: str) -> Packed:
+    """Pack what a stage returned; its tensors leave their device, which may have to compute them.
+
+    Raise `ReturnTypeError` if it holds something that no process can send to another one.
     """
-    buffers: list[pickle.PickleBuffer] = []
-    sink = io.BytesIO()
     try:
-        _StagePickler(sink, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append).dump(handed_on)
+        return _packed(value)
     except MemoryError:
         raise
     except Exception as error:  # an object of the script's may raise anything
-        what = f"{type(handed_on.value).__module__}.{type(handed_on.value).__qualname__}"
+        if is_fatal(error):  # a device tells late what has failed on it
+            raise
+        what = f"{type(value).__module__}.{type(value).__qualname__}"
         msg = (
             f"{stage}() returned a {what} that cannot travel to the next process: "
             f"{type(error).__name__}: {error}. Return arrays, tensors, tables, or lists and dicts "
             "of them; make what belongs to one process, such as a model, in init()."
         )
         raise ReturnTypeError(msg) from error
-    views = [sink.getbuffer(), *(one.raw() for one in buffers)]
+
+
+def as_handed_on(value: Any, stage: str) -> Any:
+    """Return what a stage returned as the next one gets it, in the same process.
+
+    Where the script uses a device, tensors leave it, as they do between processes. What cannot
+    travel stays as it is.
+    """
+    if _pins():
+        with suppress(ReturnTypeError):
+            made = packed(value, stage)
+            return pickle.loads(made.pickled, buffers=made.buffers)
+    return value
+
+
+def write(value: Packed, about: HandedOn, file: str | Path) -> None:
+    """Write the value of a stage, and what belongs to its mini-batch."""
+    beside = _packed(about)
+    views = [value.pickled, beside.pickled]
+    views += [one.raw() for one in (*value.buffers, *beside.buffers)]
     sizes = [len(views), *(one.nbytes for one in views)]
     head = b"".join(map(_COUNT.pack, sizes))
     fd = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
@@ -118,8 +150,7 @@ def _mapped(fd: int) -> HandedOn:
     whole = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_COPY))
     (count,) = _COUNT.unpack_from(whole)
     sizes = [_COUNT.unpack_from(whole, _COUNT.size * at)[0] for at in range(1, count + 1)]
-    pickled, *buffers = (whole[first : first + size] for first, size in _places(sizes))
-    return _made_of(pickled, buffers)
+    return _made_of([whole[first : first + size] for first, size in _places(sizes)])
 
 
 def _read_pinned(fd: int) -> HandedOn:
@@ -128,26 +159,35 @@ def _read_pinned(fd: int) -> HandedOn:
     (count,) = _COUNT.unpack(os.pread(fd, _COUNT.size, 0))
     head = os.pread(fd, _COUNT.size * count, _COUNT.size)
     sizes = [_COUNT.unpack_from(head, _COUNT.size * at)[0] for at in range(count)]
-    (first, size), *places = _places(sizes)
-    pickled, buffers = bytearray(size), []
-    _read_all(fd, memoryview(pickled), first)
-    for first, size in places:
-        pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
-        _read_all(fd, memoryview(pinned), first)
-        buffers.append(pinned)
-    return _made_of(pickled, buffers)
+    parts: list[Any] = []
+    for number, (first, size) in enumerate(_places(sizes)):
+        if number < PICKLES:
+            parts.append(bytearray(size))
+        else:
+            parts.append(torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy())
+        _read_all(fd, memoryview(parts[-1]), first)
+    return _made_of(parts)
 
 
-def _made_of(pickled: ReadableBuffer, buffers: Sequence[ReadableBuffer]) -> HandedOn:
+def _made_of(parts: Sequence[ReadableBuffer]) -> HandedOn:
+    buffers = iter(parts[PICKLES:])  # each pickle takes its own
     try:
-        handed_on: HandedOn = pickle.loads(pickled, buffers=buffers)
+        value = pickle.loads(parts[0], buffers=buffers)
+        handed_on: HandedOn = pickle.loads(parts[1], buffers=buffers)
     except Exception as error:  # an object of the script's may raise anything
         error.add_note(
             "Raised by an object in what the function before this one returned, as it was unpickled"
             " here. Return arrays, tensors, tables, or lists and dicts of them."
         )
         raise
-    return handed_on
+    return handed_on._replace(value=value)
+
+
+def _packed(value: Any) -> Packed:
+    buffers: list[pickle.PickleBuffer] = []
+    sink = io.BytesIO()
+    _StagePickler(sink, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append).dump(value)
+    return Packed(sink.getbuffer(), buffers)
 
 
 def _pins() -> bool:

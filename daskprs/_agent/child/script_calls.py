@@ -14,7 +14,7 @@ from daskprs._agent.child.attempt_run import CallTimeout
 from daskprs._agent.child.entry_script import profile_of
 from daskprs._agent.child.failure import failure_of, line_of
 from daskprs._agent.child.forks import end_fork_of
-from daskprs._agent.child.handed_on import write
+from daskprs._agent.child.handed_on import as_handed_on, packed, write
 from daskprs._agent.child.included_columns import taken_columns
 from daskprs._agent.child.null_rows import NullRows
 from daskprs._agent.child.permits import NOT_AWAITED, CallPermits, Permits
@@ -275,8 +275,11 @@ class ScriptCalls:
         if result is None:
             return self._returned_none(attempt)
         attempt.take_named()
+        # As a part of the call: what a device computes is known only when it leaves the device.
+        with attempt.run_clock:
+            value = packed(result, attempt.stage)
         attempt.enter(Phase.RETURNING)
-        write(attempt.handed_on(result, included), target, attempt.stage)
+        write(value, attempt.handed_on(included), target)
         return attempt.finished(Status.RUN_DONE)
 
     def _returned_none(self, attempt: AttemptRun) -> Outcome:
@@ -318,6 +321,8 @@ class ScriptCalls:
                     self._form.see(awaits=awaits, alone=self._is_alone)
                 if awaits:
                     data = await self._awaited(data, attempt)
+                if attempt.work is None and stage != self._entry.stages[-1]:
+                    data = as_handed_on(data, stage)
             if data is None:
                 break
         return data, included

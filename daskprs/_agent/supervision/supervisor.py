@@ -280,7 +280,7 @@ class Supervisor:
         )
         is_own = stacks.rpartition('\n  File "')[2].startswith(OURS)
         if activity.phase is Phase.RUNNING and is_own:  # whatever it was at in that moment
-            message += " while daskprs took the rows that it yields"
+            message += " while daskprs took what it yields or returns"
         elif place := deepest_line(stacks):
             message += f" in {place}"
         if self._dump:

@@ -13,7 +13,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
+from daskprs._agent.child.entry_script import ScriptFunctions
 from daskprs._core import lease_sizes
+from daskprs._core.stages import Stages
 from daskprs._folders.job_folder import JobFolder
 from tests.support.cases import mostly_long
 from tests.support.local_servers import LOCAL_SERVERS
@@ -406,6 +408,23 @@ def test_an_init_that_fails_in_the_stage_processes_is_one_of_the_job(tmp_path: P
     script = SCRIPT.replace('print("init_preprocess in", os.getpid())', "raise OSError('no codec')")
     with pytest.raises(daskprs.errors.ParallelRunFailed, match="no codec"):
         score(tmp_path, table(30), script)
+
+
+def test_an_init_that_fails_beside_run_names_the_function_that_replaces_it() -> None:
+    """A model that needs a GPU is of no use there."""
+
+    class Script:
+        def init(self) -> None:
+            msg = "No CUDA GPUs are available"
+            raise RuntimeError(msg)
+
+        def run(self, rows: Any) -> Any:
+            return rows
+
+    given = {"stages": Stages(None, "run", None), "is_of_stage": True}
+    with pytest.raises(RuntimeError) as caught:
+        ScriptFunctions(Script(), "score.py", **given).init()  # type: ignore[arg-type]
+    assert "If the script has init_preprocess(), that" in caught.value.__notes__[0]
 
 
 @pytest.mark.processes

@@ -106,6 +106,8 @@ class ScriptFunctions:
         if own_init is not None and (is_of_stage or cost):
             self.init, self.shutdown = own_init, do_nothing
             own_init = None
+        elif is_of_stage:
+            self.init = functools.partial(_init_beside_run, self.init)
         self._prepare: Callable[[], Any] | None = own_init
 
     def prepare(self) -> None:
@@ -135,6 +137,18 @@ class ScriptFunctions:
 
     def wait(self) -> None:
         """Return at once: Python itself waits for threads of the script in this process."""
+
+
+def _init_beside_run(init: Callable[[], Any]) -> Any:
+    """Call `init` in a process that never calls `run`, and say so if it fails."""
+    try:
+        return init()
+    except Exception as error:
+        error.add_note(
+            "init() was called in a process of preprocess or postprocess, which sees no GPU. If "
+            f"the script has {INIT_OF_STAGES}(), that is called there instead."
+        )
+        raise
 
 
 def _function(script: Any, function: str, name: str) -> Any:

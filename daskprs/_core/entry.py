@@ -91,7 +91,7 @@ class Entry(NamedTuple):
 
     def fitted(self, at_most: int) -> Entry:
         """Return the entry for an attempt with at most so many items in a call."""
-        own = None if self.pieces is None else self.pieces.at_most
+        own = self.mini_batch.items if self.pieces is None else self.pieces.at_most
         if self.bisection is not None or (own is not None and own <= at_most):
             return self
         return self._replace(pieces=(self.pieces or Pieces())._replace(at_most=at_most))

@@ -118,6 +118,16 @@ def test_a_later_job_begins_with_the_size(desk: Any) -> None:
     assert kept(it) == [8]
 
 
+def test_a_mini_batch_that_fits_is_whole(desk: Any) -> None:
+    """Only whole ones pass through stage processes."""
+    sizes = {0: 16, 1: 17, 2: None}
+    plan = iter(MiniBatch(index, None, str(index), items) for index, items in sizes.items())
+    it = desk(plan, slots=3, independent_rows=True, at_most=16)
+    given = [one for lease in it.leases.values() for one in lease.work]
+    sizes = {one.mini_batch.index: one.pieces and one.pieces.at_most for one in given}
+    assert sizes == {0: None, 1: 16, 2: 16}
+
+
 def test_a_single_row_that_does_not_fit_fails(desk: Any) -> None:
     """It sets no size."""
     it = begun(desk)

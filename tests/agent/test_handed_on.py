@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,6 +136,27 @@ def test_what_no_process_can_send_is_named(value: Any, file: StageFile) -> None:
     """With the function that returned it."""
     with pytest.raises(ReturnTypeError, match=re.escape("postprocess() returned a ")):
         hand([value], file, stage="postprocess")
+
+
+def test_without_page_locked_memory_any_other_will_do(
+    file: StageFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may allow little of it."""
+    asked = []
+
+    def empty(size: int, **given: Any) -> Any:
+        asked.append((size, given["pin_memory"]))
+        msg = "CUDA error: out of memory"
+        raise RuntimeError(msg)
+
+    cuda = SimpleNamespace(is_initialized=lambda: True)
+    stand_in = SimpleNamespace(cuda=cuda, Tensor=object, uint8="u1", empty=empty)
+    monkeypatch.setitem(sys.modules, "torch", stand_in)
+    hand({"x": np.arange(1000)}, file, stage="preprocess")
+    there = handed_on.read(file.path, 7).value["x"]
+    there += 1
+    assert list(there) == list(range(1, 1001))
+    assert asked == [(8000, True)]
 
 
 class OnDevice:

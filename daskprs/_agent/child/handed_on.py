@@ -155,18 +155,22 @@ def _mapped(fd: int) -> HandedOn:
 
 def _read_pinned(fd: int) -> HandedOn:
     """Read the arrays into page-locked memory, which PyTorch keeps and gives out again."""
-    torch: Any = sys.modules["torch"]
     (count,) = _COUNT.unpack(os.pread(fd, _COUNT.size, 0))
     head = os.pread(fd, _COUNT.size * count, _COUNT.size)
     sizes = [_COUNT.unpack_from(head, _COUNT.size * at)[0] for at in range(count)]
     parts: list[Any] = []
     for number, (first, size) in enumerate(_places(sizes)):
-        if number < PICKLES:
-            parts.append(bytearray(size))
-        else:
-            parts.append(torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy())
+        parts.append(bytearray(size) if number < PICKLES else _page_locked(size))
         _read_all(fd, memoryview(parts[-1]), first)
     return _made_of(parts)
+
+
+def _page_locked(size: int) -> Any:
+    torch: Any = sys.modules["torch"]
+    try:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
+    except RuntimeError:  # less of it can be had than of other memory
+        return np.empty(size, np.uint8)
 
 
 def _made_of(parts: Sequence[ReadableBuffer]) -> HandedOn:

@@ -263,6 +263,7 @@ def test_floats_are_rounded_where_the_caller_names_a_shorter_type(tmp_path: Path
         staged(floats, 0, form_of_frames(meta, ReadOptions()), tmp_path)
 
 
+MAP = pa.map_(pa.string(), pa.int64())
 TEXT_THAT_DOES_NOT_FIT = {
     "a moment": ({"a": "datetime64[ns]"}, "20200101"),
     "a moment of Arrow": ({"a": "timestamp[ns][pyarrow]"}, "20200101"),
@@ -296,6 +297,11 @@ TEXT_THAT_DOES_NOT_FIT = {
     "an object as text": ({"a": "string"}, '{"b": 1}'),
     "a nested moment": ({"a": pd.ArrowDtype(pa.list_(pa.timestamp("s")))}, "[20200101]"),
     "a nested integer": ({"a": pd.ArrowDtype(pa.list_(pa.int8()))}, "[2.5]"),
+    "an integer that no float holds": ({"a": "float64"}, "9007199254740993"),
+    "a list as a map": ({"a": pd.ArrowDtype(MAP)}, "[null]"),
+    "a list as a map in a list": ({"a": pd.ArrowDtype(pa.list_(MAP))}, "[[null]]"),
+    "a list as a map in a struct": ({"a": pd.ArrowDtype(pa.struct([("b", MAP)]))}, '{"b": [null]}'),
+    "a list as a map in a map": ({"a": pd.ArrowDtype(pa.map_("string", MAP))}, '{"b": [null]}'),
 }
 
 
@@ -332,6 +338,10 @@ FITTING_TEXT: list[tuple[Any, str, Any]] = [
     ("complex128", "1", 1),
     ("complex64", "0.1", pytest.approx(0.1)),
     (int, '"7"', 7),
+    ("int64", '"7"', 7),
+    ("float64", '"7"', 7.0),
+    ("bool", "1", True),
+    (pd.ArrowDtype(MAP), '{"b": 1}', [("b", 1)]),
     ("UInt64", "18446744073709551615", 2**64 - 1),
     ("float32", "0.5", 0.5),
     (pd.CategoricalDtype(["b"]), '"b"', "b"),
@@ -349,6 +359,30 @@ def test_a_value_of_json_has_the_type_in_dtypes(
     seen = together(open_source(path, ReadOptions(dtypes={"a": dtype})), tmp_path)
     assert seen["a"].dtype == dtype
     assert seen["a"].tolist() == [expected] or list(seen["a"][0]) == expected
+
+
+def test_text_in_dtypes_has_any_value_of_json(tmp_path: Path) -> None:
+    """Whether the type or its name is given."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": "x"}\n{"a": 7}\n{"a": true}\n{"a": null}\n')
+    for dtype in ("str", str, "string"):
+        seen = together(open_source(path, ReadOptions(dtypes={"a": dtype})), tmp_path)
+        assert seen["a"].isna().tolist() == [False, False, False, True]
+        assert seen["a"].dropna().tolist() == ["x", "7", "True"]
+
+
+@pytest.mark.parametrize("size", [1, 10**6])
+@pytest.mark.parametrize("dtype", ["Int64", "float64", pd.CategoricalDtype([1, 7, 9])])
+def test_values_of_json_of_several_kinds_fit_in_any_mini_batch(
+    tmp_path: Path, dtype: Any, size: int
+) -> None:
+    """As each of them does alone."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": "7"}\n{"a": 9}\n{"a": true}\n{"a": null}\n{"a": 1.0}\n')
+    reading = ReadOptions(dtypes={"a": dtype}, mini_batch_size=size)
+    seen = together(open_source(path, reading), tmp_path)
+    assert seen["a"].isna().tolist() == [False, False, False, True, False]
+    assert seen["a"].dropna().tolist() == [7, 9, 1, 1]
 
 
 def test_an_integer_of_json_beside_floats_is_not_rounded(tmp_path: Path) -> None:

@@ -52,11 +52,12 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 OBJECT = "object"
 FITTING: dict[Any, set[type]] = {
     "int64": {int},
+    "uint64": {int},
     "bool": {bool},
     "str": {str, type(None)},
     "float64": {float, int, type(None)},
 }
-"""Types of JSON values that fit each column type."""
+"""Types of JSON values that fit each column type that a sample suggests."""
 DECODER = json.JSONDecoder()
 BLANKS = b" \t\n\r\x0b\f"
 TOO_DEEP = "nested too deeply to be read:"
@@ -79,16 +80,17 @@ class JsonLinesSource(TextSource):
         names += [name for name in wanted or () if name in reading.dtypes and name not in names]
         check_columns(list(reading.dtypes), names, "dtypes")
         check_columns(wanted or (), names, "columns")
-        for name, dtype in reading.dtypes.items():
-            pandas_type(name, dtype)
-        self._dtypes = {name: reading.dtypes.get(name) or _dtype_of(sample[name]) for name in names}
-        self._given = frozenset(reading.dtypes)
+        given = {name: pandas_type(name, dtype) for name, dtype in reading.dtypes.items()}
+        self._dtypes = {
+            name: given[name] if name in given else _dtype_of(sample[name]) for name in names
+        }
+        self._given = frozenset(given)
         self._whole = _of_integers(rows, self._dtypes) - self._given
         self._selected = list(wanted or names)
         self._takes_all = wanted is None
         self._drops_invalid = reading.drop_invalid_lines
         self.columns = self._paths.names_with(self._selected)
-        texts = [name for name in self._selected if str(self._dtypes[name]) == "str"]
+        texts = [name for name in self._selected if _is_text(self._dtypes[name])]
         self.object_types = self._paths.text_columns | dict.fromkeys(texts, pa.large_string())
 
     def fingerprint(self) -> dict[str, Any]:
@@ -302,8 +304,16 @@ def _dtype_of(column: pd.Series) -> str:
     return "str" if isinstance(column.dtype, pd.StringDtype) else str(column.dtype)
 
 
+def _is_text(dtype: Any) -> bool:
+    type_ = arrow_type_of(pd.api.types.pandas_dtype(dtype))
+    return type_ is not None and is_text(type_)
+
+
 def _column(values: list[Any], dtype: Any) -> pd.Series:
-    """Return values as a column; reject values that the type would change."""
+    """Return values as a column; reject values that the type would change.
+
+    The type is text where a sample suggests it, and one of pandas where `dtypes` gives it.
+    """
     if dtype == OBJECT:
         return pd.Series(values, dtype=object)
     if isinstance(dtype, str) and dtype in FITTING:
@@ -316,7 +326,7 @@ def _column(values: list[Any], dtype: Any) -> pd.Series:
         parse: Any = pd.to_datetime if is_moment(known) else pd.to_timedelta
         return converted(parse(pd.Series(values, dtype=object)), known, Asked.DTYPES)
     wanted = arrow_type_of(known)
-    if known.kind == "U" or (wanted is not None and is_text(wanted)):
+    if _is_text(known):
         _check_classes(values, {str, int, float, bool, type(None)}, dtype)
         text: pd.Series = pd.Series(values, dtype=dtype)
         return text
@@ -333,22 +343,43 @@ def _as_written(values: list[Any], known: Any) -> pd.Series:
         _check_classes(values, {int, float, type(None)}, known)
         parts = np.dtype("float32" if known == np.complex64 else "float64")
         return _as_written(values, parts).astype(known)
-    cells: pd.Series = pd.Series(values, dtype=object)
-    kinds = set(map(type, values))
     if isinstance(known, pd.PeriodDtype):  # a number would be a year
         _check_classes(values, {str, type(None)}, known)
-    if {int, float} <= kinds:  # Arrow makes floats of all, which may be rounded; integers may not
-        converted(cells[[type(value) is int for value in values]], known, Asked.DTYPES)
-    is_text_alone = kinds <= {str, type(None)}
+    cells: pd.Series = pd.Series(values, dtype=object)
+    kinds = [*map(type, values)]
+    if len({*kinds} - {type(None)}) > 1:  # whether a value fits does not depend on those beside it
+        groups = [cells[[one is kind for one in kinds]] for kind in dict.fromkeys(kinds)]
+        column: pd.Series = pd.concat([_of_kind(group, known) for group in groups]).sort_index()
+        return column
+    return _of_kind(cells, known)
+
+
+def _of_kind(cells: pd.Series, known: Any) -> pd.Series:
+    """Convert values of one kind, and nulls."""
+    is_text_alone = set(map(type, cells)) <= {str, type(None)}
     return converted_text(cells, known) if is_text_alone else converted(cells, known, Asked.DTYPES)
 
 
 def _nested(values: list[Any], type_: pa.DataType) -> pd.Series:
-    made = pa.array(values, type_)
-    if not all(map(_is_held, values, made.to_pylist())):
+    made = None if any(_has_list_for_map(one, type_) for one in values) else pa.array(values, type_)
+    if made is None or not all(map(_is_held, values, made.to_pylist())):
         msg = f"a value would change as {type_}"
         raise ValueError(msg)
     return pd.Series(pd.array(made, dtype=pd.ArrowDtype(type_)))
+
+
+def _has_list_for_map(value: Any, type_: pa.DataType) -> bool:
+    """Say whether a list stands for a map: with a null in it, Arrow would end the process."""
+    if isinstance(value, dict) and pa.types.is_struct(type_):
+        return any(_has_list_for_map(value.get(one.name), one.type) for one in type_)
+    if isinstance(value, dict) and pa.types.is_map(type_):
+        return any(_has_list_for_map(one, type_.item_type) for one in value.values())
+    if isinstance(value, list) and pa.types.is_nested(type_):
+        inner = getattr(type_, "value_type", None)
+        return pa.types.is_map(type_) or (
+            inner is not None and any(_has_list_for_map(one, inner) for one in value)
+        )
+    return False
 
 
 def _is_held(value: Any, made: Any) -> bool:

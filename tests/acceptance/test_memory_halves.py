@@ -163,6 +163,31 @@ def test_the_error_of_a_process_that_exceeds_its_limit_counts_its_forks(tmp_path
 
 
 @pytest.mark.processes
+def test_an_init_that_exceeds_the_limit_is_killed(tmp_path: Path) -> None:
+    """Models are loaded there; the kernel would kill any process, perhaps the Dask worker."""
+
+    class Script:
+        def init(self) -> None:
+            self.kept = b"x" * (400 << 20)
+            time.sleep(60)
+
+        def run(self, rows: pd.DataFrame) -> pd.DataFrame:
+            return rows
+
+    with pytest.raises(
+        daskprs.ParallelRunFailed,
+        match=r"held \d+ MiB, and agent_memory_limit is 350 MiB\. Raise the limit, or let init",
+    ):
+        daskprs.parallel_run(
+            pd.DataFrame({"n": [1]}),
+            Script(),
+            agent_memory_limit="350 MB",
+            process_count_per_node=1,
+            job_dir=tmp_path / "job",
+        )
+
+
+@pytest.mark.processes
 @pytest.mark.long
 def test_a_process_that_exceeds_its_limit_is_tried_with_less(tmp_path: Path) -> None:
     """It was killed for it; what it was killed for is not charged."""

@@ -68,6 +68,10 @@ FEWER = (
     "Let the script keep less, use smaller mini-batches (mini_batch_size) or fewer processes on "
     "each node (process_count_per_node), or give the nodes more memory."
 )
+KEEP_LESS = (
+    "Use smaller mini-batches, raise the limit, or let the script keep less from one mini-batch to "
+    "the next."
+)
 FORGED = "its socket to daskprs had bytes that an agent does not send"
 NOT_YOURS = (
     "The script, or a process that it has started, writes to descriptors that it has not opened. "
@@ -186,6 +190,9 @@ class Supervisor:
             if overdue is not None:
                 self.end(dump=True)
                 return self.timeout(overdue)
+            if (too_big := self.too_big()) is not None:
+                self.end()
+                return too_big
 
     def _is_idle(self) -> bool:
         """Say whether `init` has done nothing for its timeout."""
@@ -303,10 +310,11 @@ class Supervisor:
             return None
         count = len(descendants(self.pid))
         beside = f" with its {count} sub-process{'es' * (count > 1)}" if count > 0 else ""
+        in_init = self.page.look().phase is Phase.INIT
+        advice = "Raise the limit, or let init() load less." if in_init else KEEP_LESS
         message = (
             f"{self.spec.name} was killed: it held {held >> 20} MiB{beside}, and "
-            f"agent_memory_limit is {limit >> 20} MiB. Use smaller mini-batches, raise the limit, "
-            "or let the script keep less from one mini-batch to the next."
+            f"agent_memory_limit is {limit >> 20} MiB. {advice}"
         )
         return Failure("MemoryError", message)
 

@@ -441,11 +441,9 @@ class SlotManager:
         offered = self._worker_registry.offered(self._far.ready)
         gone = [slot for slot in self._slots if slot not in offered]
         new = [slot for slot in offered if slot not in self._slots]
-        for slot in gone:
-            if not self._worker_registry.has(slot.worker):
-                told = (
-                    f"the worker {slot.worker} has been silent for too long: it is taken for lost"
-                )
+        for worker in dict.fromkeys(slot.worker for slot in gone):
+            if not self._worker_registry.has(worker):
+                told = f"the worker {worker} has been silent for too long: it is taken for lost."
                 self._say("warning", told)
         living = [slot for slot in gone if self._worker_registry.has(slot.worker)]
         self._give_back(living, {slot.node for slot in offered})

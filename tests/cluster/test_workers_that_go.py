@@ -207,11 +207,12 @@ def test_a_worker_that_is_stopped_is_done_without(
     """Dask itself would wait for it for five minutes."""
     monkeypatch.setattr(watchdog, "SILENT_S", 4.0)
     first, _ = struck.cluster.worker(), struck.cluster.worker()
-    struck.run(allowed_failed_count=-1)
+    struck.run(allowed_failed_count=-1, process_count_per_node=4)
     assert poll_for(lambda: struck.begun_on(first.pid), 60)
     first.send_signal(signal.SIGSTOP)
     result = struck.end()
     assert result.status == "Completed"
+    assert len(struck.logged("has been silent for too long")) == 1  # it had two slots
     # Once it goes on it ends its agents, though the job is over.
     first.send_signal(signal.SIGCONT)
     assert poll_for(lambda: not psutil.Process(first.pid).children(recursive=True), 60)

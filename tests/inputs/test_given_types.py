@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from contextlib import closing
 from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -383,6 +384,17 @@ def test_values_of_json_of_several_kinds_fit_in_any_mini_batch(
     seen = together(open_source(path, reading), tmp_path)
     assert seen["a"].isna().tolist() == [False, False, False, True, False]
     assert seen["a"].dropna().tolist() == [7, 9, 1, 1]
+
+
+def test_a_category_of_json_has_the_values_that_it_finds(tmp_path: Path) -> None:
+    """Where `dtypes` lists none, also of several kinds."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": "x"}\n{"a": 7}\n{"a": null}\n')
+    source = open_source(path, ReadOptions(dtypes={"a": "category"}))
+    with closing(source.reader()) as reader:
+        (seen,) = map(reader.load, source.mini_batches())
+    assert seen["a"].dtype == "category"
+    assert seen["a"].dropna().tolist() == ["x", 7]
 
 
 def test_an_integer_of_json_beside_floats_is_not_rounded(tmp_path: Path) -> None:

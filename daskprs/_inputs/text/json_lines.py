@@ -347,7 +347,9 @@ def _as_written(values: list[Any], known: Any) -> pd.Series:
         _check_classes(values, {str, type(None)}, known)
     cells: pd.Series = pd.Series(values, dtype=object)
     kinds = [*map(type, values)]
-    if len({*kinds} - {type(None)}) > 1:  # whether a value fits does not depend on those beside it
+    is_open = isinstance(known, pd.CategoricalDtype) and known.categories is None
+    # Whether a value fits does not depend on those beside it; but they are its categories.
+    if len({*kinds} - {type(None)}) > 1 and not is_open:
         groups = [cells[[one is kind for one in kinds]] for kind in dict.fromkeys(kinds)]
         column: pd.Series = pd.concat([_of_kind(group, known) for group in groups]).sort_index()
         return column

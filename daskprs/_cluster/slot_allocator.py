@@ -245,9 +245,9 @@ class SlotAllocator:
         ]
         cores = max(worker.cores for worker in workers)
         # Else the agents of the worker that comes first use all cores of the host, and later ones
-        # their share only.
-        expected = len(slots) * (len(workers) + coming) // len(workers)
-        threads = max(1, cores // max(1, expected))
+        # their share only. All slots may be kept for workers that come.
+        expected = max(1, len(slots) * (len(workers) + coming) // len(workers))
+        threads = max(1, cores // expected)
         beside = [0] * len(slots)
         if self._stages is not None:
             beside = self._stages.processes_beside(threads, expected)

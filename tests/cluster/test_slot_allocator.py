@@ -425,6 +425,14 @@ def test_the_stage_processes_of_a_node_are_as_many_as_were_asked_for(
     assert [one.stage_processes for one in nodes.slots(workers).values()] == [3, 3, 2]
 
 
+def test_the_slots_of_a_node_may_all_wait_for_a_worker_that_comes(
+    a_worker: Callable[..., Heartbeat],
+) -> None:
+    """The one that is there sees too few devices for a process."""
+    nodes = SlotAllocator(None, 1, 2.0, Stages("decode", None, 8))
+    assert nodes.slots({"a": a_worker("a", devices=("0",))}, {"b": "one"}) == {}
+
+
 def test_a_worker_gives_no_more_to_others_than_it_has_connections_for(
     a_worker: Callable[..., Heartbeat],
 ) -> None:

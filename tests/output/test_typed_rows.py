@@ -260,7 +260,8 @@ def test_a_package_in_a_folder_of_the_path_below_the_script_is_none_of_its_own(
     (packages / "hits-1.0.dist-info").mkdir(parents=True)
     for file in packages / "hit_of_package.py", tmp_path / "hit_of_script.py":
         file.write_text("class Hit: pass\n")
-    for folder in tmp_path, packages:
+    # The last one cannot be looked into, as a folder of another user.
+    for folder in tmp_path, packages, tmp_path / ("x" * 300):
         monkeypatch.syspath_prepend(folder)
     classes_come_from(str(tmp_path))
     try:

@@ -186,7 +186,14 @@ def _is_in_folders(file: str) -> bool:
 def _with_packages() -> tuple[str, ...]:
     """Return the folders of the path that hold the metadata of packages (``pip --target``)."""
     places = (Path(place).resolve() for place in sys.path)
-    return tuple(f"{place}{os.sep}" for place in places if any(place.glob("*.dist-info")))
+    return tuple(f"{place}{os.sep}" for place in places if _has_packages(place))
+
+
+def _has_packages(place: Path) -> bool:
+    try:
+        return any(place.glob("*.dist-info"))
+    except OSError:  # its content is closed to this user, also to imports
+        return False
 
 
 @lru_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 UTIME, CSTIME, RSS = 11, 14, 21
 """Places in ``/proc/<pid>/stat`` behind the name; user and system time of ended children are in
 the range of the first two."""
+LOOKS_SHARE = 0.05
+"""Share of the time that looks at `held_bytes` may take: of processes of 10 GB, one takes 0.8 s."""
 
 
 class TreeUsage(NamedTuple):
@@ -69,8 +72,21 @@ def held_bytes(pid: int, most_bytes: float) -> int:
     return pss_bytes(used.pids) or used.rss_bytes
 
 
-LOOKS_SHARE = 0.05
-"""Share of the time that looks at `held_bytes` may take: of processes of 10 GB, one takes 0.8 s."""
+class MemoryLooks:
+    """Looks at the memory of a process and its descendants, for a part of the time."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def look(self, pid: int, most_bytes: float) -> int | None:
+        """Return `held_bytes`; None where the last look was too long for another one now."""
+        begun_s, cpu_s = time.monotonic(), time.thread_time()
+        if begun_s < self._next_s:
+            return None
+        held = held_bytes(pid, most_bytes)
+        # Whoever stops this process during a look, as by Ctrl-Z, does not make the look longer.
+        self._next_s = begun_s + (time.thread_time() - cpu_s) / LOOKS_SHARE
+        return held
 
 
 class TreeWork(NamedTuple):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from daskprs._system import process_tree
 from daskprs._system.linux import peak_bytes, reset_peak
-from daskprs._system.process_tree import held_bytes, pss_bytes, tree_usage
+from daskprs._system.process_tree import MemoryLooks, held_bytes, pss_bytes, tree_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +64,29 @@ def test_pss_divides_what_is_shared(parent: int) -> None:
     assert 50 * MB < pss < used.rss_bytes
     assert held_bytes(parent, used.rss_bytes) >= used.rss_bytes
     assert 50 * MB < held_bytes(parent, 0) < used.rss_bytes
+
+
+def test_looks_take_a_part_of_the_time_and_a_stop_none_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by Ctrl-Z: after one of hours, nobody would look at the limit for days."""
+    looks, now_s, cpu_s = MemoryLooks(), 100.0, 0.0
+
+    def held(*_: object) -> int:
+        """Take 0.1 s, and be stopped for an hour."""
+        nonlocal now_s, cpu_s
+        now_s, cpu_s = now_s + 3600.1, cpu_s + 0.1
+        return 7
+
+    clocks = SimpleNamespace(monotonic=lambda: now_s, thread_time=lambda: cpu_s)
+    monkeypatch.setattr(process_tree, "time", clocks)
+    monkeypatch.setattr(process_tree, "held_bytes", held)
+    assert looks.look(0, 0) == 7
+    assert looks.look(0, 0) == 7
+    now_s -= 3600.0
+    assert looks.look(0, 0) is None
+    now_s += 2.0
+    assert looks.look(0, 0) == 7
 
 
 def test_a_process_that_has_gone_uses_nothing() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
-from daskprs._system.process_tree import LOOKS_SHARE, held_bytes
+from daskprs._system.process_tree import MemoryLooks
 
 if TYPE_CHECKING:
     from daskprs._core.limits import Limits
@@ -27,7 +26,7 @@ class Lifetime:
         self._left = limits.agent_max_mini_batches
         self._limit = limits.agent_memory_bytes
         self._first_bytes: int | None = None
-        self._next_look_s = 0.0
+        self._looks = MemoryLooks()
 
     def is_over(self) -> bool:
         """Return whether the process ends after the mini-batch that it has just run."""
@@ -35,12 +34,12 @@ class Lifetime:
             self._left -= 1
             if self._left <= 0:
                 return True
-        begun = time.monotonic()
-        if self._limit is None or begun < self._next_look_s:
+        if self._limit is None:
             return False
-        used = held_bytes(os.getpid(), SHARE * self._limit)
         # A look costs as much as a short mini-batch, and more where processes share memory.
-        self._next_look_s = begun + (time.monotonic() - begun) / LOOKS_SHARE
+        used = self._looks.look(os.getpid(), SHARE * self._limit)
+        if used is None:
+            return False
         if self._first_bytes is None:
             self._first_bytes = used
         return used >= max(SHARE * self._limit, GROWTH * self._first_bytes)

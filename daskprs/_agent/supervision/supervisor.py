@@ -36,7 +36,7 @@ from daskprs._core.tracebacks import deepest_line
 from daskprs._system.linux import descendants
 from daskprs._system.log_cap import punch
 from daskprs._system.memory import megabytes
-from daskprs._system.process_tree import LOOKS_SHARE, held_bytes
+from daskprs._system.process_tree import MemoryLooks
 from daskprs._system.standard_streams import without_escapes
 from daskprs.errors import OURS, AgentError
 
@@ -146,8 +146,7 @@ class Supervisor:
         self._forged = ""
         """The fault of a message of the agent; empty while all messages were valid."""
         self._asked_s = self._looked_s = time.monotonic()
-        self._next_look_s = 0.0
-        """The time of the next look at the memory."""
+        self._memory_looks = MemoryLooks()
         self.process = starter.start_agent(process, job.mask)
         self.page = self.process.page
         if job.calls is not None:
@@ -301,12 +300,11 @@ class Supervisor:
 
     def too_big(self) -> Failure | None:
         """Return a failure if the agent and its descendants exceed the memory limit, else None."""
-        limit, begun = self._limits.agent_memory_bytes, time.monotonic()
-        if limit is None or begun < self._next_look_s:
+        limit = self._limits.agent_memory_bytes
+        if limit is None:
             return None
-        held = held_bytes(self.pid, limit)
-        self._next_look_s = begun + (time.monotonic() - begun) / LOOKS_SHARE
-        if held <= limit:
+        held = self._memory_looks.look(self.pid, limit)
+        if held is None or held <= limit:
             return None
         count = len(descendants(self.pid))
         beside = f" with its {count} sub-process{'es' * (count > 1)}" if count > 0 else ""

@@ -94,20 +94,21 @@ class StageSlot(Slot):
         """Return a new agent; None when `init` failed, here or in all stage processes."""
         if self._workers is not None and self._workers.are_lost:
             self._drop_workers()
-        if self._workers is None:  # first, so that all of them start at the same time
-            self._workers = StageWorkers(
+        workers = self._workers
+        if workers is None:  # first, so that all of them start at the same time
+            workers = self._workers = StageWorkers(
                 self._employ_stage,
                 self._node,
                 assignment.process,
                 assignment.environment,
                 assignment.stage_processes,
             )
-        if self._lease is not None:  # a model takes seconds to load, a decoder none
-            self._ahead = self._run_on(self._workers, self._lease, self._orders + 1)
-            self._ahead.begin()
         agent = None
         try:
-            agent = self._started_beside(self._workers, assignment)
+            if self._lease is not None:  # a model takes seconds to load, a decoder none
+                self._ahead = self._run_on(workers, self._lease, self._orders + 1)
+                self._ahead.begin()
+            agent = self._started_beside(workers, assignment)
         finally:
             if agent is None and self._ahead is not None:
                 self._ahead.close()

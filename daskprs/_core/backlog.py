@@ -88,7 +88,7 @@ class Backlog:
     @property
     def is_ahead(self) -> bool:
         """Whether a new entry is made though there are others that no slot has taken."""
-        return self._ahead and bool(self._ready)
+        return bool(self._ready or self._at_home)
 
     @property
     def has_none_now(self) -> bool:

@@ -113,6 +113,27 @@ def test_making_the_plan_ahead_is_no_progress(
     assert "progress_update_timeout=100 s" in it.abort.reason
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_new_mini_batch_for_a_worker_that_has_some_is_no_progress(
+    desk: Any, a_mini_batch: Any, *, ahead: bool
+) -> None:
+    """Dask may compute partitions for hours, while the processes of their worker hang."""
+
+    def plan() -> Any:
+        for index in count():
+            yield a_mini_batch(index, worker="tcp://host0")
+            yield None
+
+    it = desk(plan(), ahead=ahead, progress_update_timeout_s=100.0)
+    it.tick(0.0)
+    it.tick(0.0)
+    for _ in range(99):
+        it.tick(1.0)
+    assert it.abort is None
+    it.tick(2.0)
+    assert "progress_update_timeout=100 s" in it.abort.reason
+
+
 def test_without_workers_a_job_waits_for_ever_unless_told_otherwise(desk: Any) -> None:
     """Progress shows why nothing moves; that is enough by default."""
     it = desk(10, slots=0)

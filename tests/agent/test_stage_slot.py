@@ -82,6 +82,9 @@ class Workers:
                 task.close()
         self._tasks = [one for one in self._tasks if has_files(one)]
 
+    def drop_ended(self) -> None:
+        """Drop nothing: what has ended was taken."""
+
     def stop(self) -> None:
         """End all."""
         for task in self._tasks:

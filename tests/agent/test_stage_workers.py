@@ -129,6 +129,23 @@ def outcome_of(assigned: Assigned, status: Status = Status.RUN_DONE) -> Outcome:
     return Outcome(assigned.mini_batch.index, 1, status, 5, 5, 0.0, 0.0, 0.0, 0.0)
 
 
+def test_what_ended_for_a_lease_that_is_over_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be large, and the next agent takes its time to come up. An error stays."""
+    monkeypatch.setattr(stage_worker, "Slot", Works)
+    workers = workers_of(1)
+    files = [StageFile() for _ in range(3)]
+    for index, file in enumerate(files):
+        assigned = Assigned(MiniBatch(index, None, ""), 1)
+        workers.give(StageTask(assigned, PREPROCESS, None, file))
+    assert poll_for(lambda: workers._ended.qsize() == 3)
+    workers._tell(OSError("no more threads"))
+    workers.drop_ended()
+    assert not any(file._close.alive for file in files)
+    with pytest.raises(OSError, match="no more threads"):
+        workers.taken()
+    workers.stop()
+
+
 class Elsewhere:
     """Other workers: each answers, cannot be reached, cannot load, has no process, or is silent."""
 

@@ -150,6 +150,19 @@ class StageWorkers:
         for task in tasks:
             task.close()
 
+    def drop_ended(self) -> None:
+        """Close the files of tasks that have ended: nobody takes these; an error, somebody does."""
+        errors = []
+        with suppress(Empty):
+            while True:
+                one = self._ended.get_nowait()
+                if isinstance(one, BaseException):
+                    errors.append(one)
+                else:
+                    one.task.close()
+        for error in errors:
+            self._tell(error)
+
     def kill(self) -> None:
         """End the processes at once; their tasks end with them."""
         for one in self._workers:

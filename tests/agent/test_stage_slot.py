@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.protocol.shared_page import NOTHING
 from daskprs._agent.supervision import stage_run, stage_slot
+from daskprs._agent.supervision.slot import Slot
 from daskprs._agent.supervision.stage_run import StageRun
 from daskprs._agent.supervision.stage_slot import StageSlot
 from daskprs._agent.supervision.stage_worker import StageEnded, StageFile, StagesNotReady
 from daskprs._core.columnar import ColumnBatch
+from daskprs._core.events import Place, SlotState
 from daskprs._core.lease import AgentAssignment, Lease
 from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Results
@@ -144,6 +147,28 @@ def test_each_mini_batch_is_in_exactly_one_place(monkeypatch: pytest.MonkeyPatch
             last = number
         slot.stop()
         del slot
+
+
+def test_a_slot_that_waits_for_its_stages_tells_of_the_one_longest_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What `run` is at comes first; progress said that agents are idle while others decoded."""
+
+    def told(process: str, phase: str, since_s: float, index: int | None = None) -> SlotState:
+        return SlotState(Place(0, process, "host"), phase, since_s, index)
+
+    run = told("process000", "idle", 9.0)._replace(counted=(("process000", ()),))
+    beside = [told("process000-00", "idle", 9.0), told("process000-01", "running", 1.0, 7)]
+    beside.append(told("process000-02", "running", 3.0, 8))
+    slot = StandIn(Random(0), Stages("a", None, None))  # noqa: S311
+    slot._workers = SimpleNamespace(slots=list)  # type: ignore[assignment]
+    monkeypatch.setattr(Slot, "state", lambda _: run)
+    assert slot.state() == run
+    stages = [SimpleNamespace(state=lambda one=one: one) for one in beside]
+    slot._workers = SimpleNamespace(slots=lambda: stages)  # type: ignore[assignment]
+    assert slot.state() == beside[2]._replace(counted=run.counted)
+    run = run._replace(phase="running", index=3)
+    assert slot.state() == run
 
 
 def test_what_the_driver_wants_back_is_given_back_at_once() -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daskprs._agent.supervision.far_stages import Ask
     from daskprs._agent.supervision.lease_run import LeaseRun
     from daskprs._agent.supervision.supervisor import Supervisor
+    from daskprs._core.events import SlotState
     from daskprs._core.lease import AgentAssignment, AgentEvent, Lease
     from daskprs._core.spending import Amounts
     from daskprs._core.stages import Stages
@@ -74,6 +75,16 @@ class StageSlot(Slot):
         workers = self._workers  # the thread of the lease may drop them
         if workers is not None:
             workers.close()
+
+    def state(self) -> SlotState:
+        """Return the state of the agent, or while that is idle, of the stage longest at work."""
+        state, workers = super().state(), self._workers
+        if workers is None or state.phase != "idle":
+            return state
+        beside = (slot.state() for slot in workers.slots())
+        at_work = (one for one in beside if one.index is not None)
+        longest = max(at_work, key=lambda one: one.since_s, default=state)
+        return longest._replace(counted=state.counted)
 
     def usages(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
         """Return the usage of all processes of the slot."""

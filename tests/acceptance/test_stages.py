@@ -136,12 +136,15 @@ def test_each_stage_has_processes_of_its_own(tmp_path: Path) -> None:
 
 
 def test_without_processes_the_functions_run_one_after_the_other(tmp_path: Path) -> None:
-    """As do those of a script that is an object, and functions that are given beside it."""
+    """As do those of a script that is an object, and functions that are given beside it.
+
+    One may be a coroutine function: a process works on one mini-batch at a time.
+    """
     assert doubles(score(tmp_path, table(25), preprocess_processes=None)) == [
         2 * n for n in range(25)
     ]
 
-    def half(rows: pd.DataFrame) -> Any:
+    async def half(rows: pd.DataFrame) -> Any:
         return rows["n"].to_numpy() / 2
 
     def run(halves: Any) -> Any:

@@ -7,6 +7,7 @@ import os
 import types
 from typing import TYPE_CHECKING, Any
 
+from daskprs._agent.child.cost_call import COST
 from daskprs._agent.child.entry_script import ScriptWithFunctions, takes_one
 from daskprs._agent.script.checked_script import CheckedScript
 from daskprs._agent.script.checked_source import ANY_NAME
@@ -39,7 +40,7 @@ def with_functions(script: Any, functions: Mapping[str, Any]) -> Any:
                 f"the script, and give its name: {Option(stage, name_of(one))}."
             )
             raise ScriptError(msg)
-        if inspect.iscoroutinefunction(one):
+        if stage == COST and inspect.iscoroutinefunction(one):
             msg = f"{shown} is an async function, which is never awaited. Make it a plain one."
             raise ScriptError(msg)
         if not takes_one(one):

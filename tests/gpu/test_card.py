@@ -422,6 +422,48 @@ def test_what_other_processes_have_decoded_arrives_in_page_locked_memory(tmp_pat
     assert list(whole["sum"]) == [3.0 * n for n in range(40) for _ in range(4)]
 
 
+LATE = """
+    import pandas as pd
+    import torch
+
+    def init():
+        global known
+        known = torch.arange(10, device="cuda")
+
+    def init_preprocess():
+        pass
+
+    def decode(rows):
+        return rows["n"].to_numpy().copy()
+
+    def run(numbers):
+        asked = torch.from_numpy(numbers % 100).to("cuda", non_blocking=True)
+        return {"n": numbers, "square": known[asked] ** 2}
+
+    def rows(made):
+        return pd.DataFrame({"n": made["n"], "square": made["square"].numpy()})
+"""
+
+
+def test_an_assert_is_one_of_run_if_postprocess_gets_tensors(tmp_path: Path) -> None:
+    """It shows only when a tensor leaves the card; in a search, one process calls all functions."""
+    numbers = [n % 10 for n in range(200)]
+    numbers[31] = numbers[150] = 99
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": numbers}),
+        written(tmp_path, LATE),
+        mini_batch_size="20 rows",
+        job_dir=tmp_path / "job",
+        preprocess="decode",
+        postprocess="rows",
+        preprocess_processes=2,
+        on_error="isolate",
+        run_max_try=1,
+    )
+    assert list(result.failed_rows["_position"]) == [31, 150]
+    assert list(result.to_pandas()["square"]) == [n**2 for n in numbers if n < 10]
+
+
 def test_the_tutorial_runs_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the blocks that need one."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

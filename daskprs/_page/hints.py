@@ -45,7 +45,13 @@ def _of_time(figures: RecordedFigures, place: str) -> Iterator[str]:
         return
     shares = shares_of(figures.rows)
     load, run, form = (shares.get(name, 0.0) for name in ("loading", "run()", "formatting"))
-    if load > MOST:
+    if load > MOST and "preprocess" in figures.record.options:
+        yield (
+            f"The processes of run() read what preprocess has handed on for {load:.0%} of the "
+            f"time, and were in run() for {run:.0%}. Hand on less: arrays and tensors of small "
+            "types, such as the bytes of pictures (uint8), and no lists of many objects."
+        )
+    elif load > MOST:
         yield (
             f"The processes waited for their input for {load:.0%} of the time, and were in run() "
             f"for {run:.0%}. The input is read from {place}: a faster store, or more processes if "

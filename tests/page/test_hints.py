@@ -84,6 +84,16 @@ def test_a_slow_store_is_named(folder: JobFolder) -> None:
     assert "read from http://far/a.csv" in hint
 
 
+def test_what_preprocess_hands_on_is_not_taken_for_the_input(folder: JobFolder) -> None:
+    """No faster store would help."""
+    told(folder, *(timed(index, 0.01, 1.0, 0.99) for index in range(20)))
+    begun = "2027-01-15 08:00:00.000|INFO|1|MainThread"
+    logged(folder, f"{begun}|job 0123abcd starts: a.py", f"{begun}|option preprocess='decode'")
+    (hint,) = hints_of(figures_of(folder, STARTED_AND_READY), "http://far/a.csv")
+    assert "what preprocess has handed on for 99% of the time" in hint
+    assert "http" not in hint
+
+
 def test_slow_formatting_is_named(folder: JobFolder) -> None:
     """All the time goes into what comes after run()."""
     told(folder, *(timed(index, 0.01, 1.0) for index in range(20)))

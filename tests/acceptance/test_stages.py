@@ -511,7 +511,9 @@ def run(rows, context):
 def test_rows_that_fail_in_any_stage_are_found(on_error: str, tmp_path: Path) -> None:
     """A search calls the functions one after the other, after `init_preprocess`, too."""
     script = SCRIPT.replace('print("init_preprocess in", os.getpid())', "global known; known = 1")
-    script = script.replace('    misbehave(rows["decode"])', '    known; misbehave(rows["decode"])')
+    script = script.replace("def init_preprocess", "async def init_preprocess").replace(
+        '    misbehave(rows["decode"])', '    known; misbehave(rows["decode"])'
+    )
     script = script.replace("if 1_000_000 in", "if 44 * 2 in")
     data = table(60, {3: "raises", 17: "dies"}, run={31: "raises", 58: "dies"})
     result = score(tmp_path, data, script, on_error=on_error, run_max_try=1)

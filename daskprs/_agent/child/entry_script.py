@@ -110,11 +110,10 @@ class ScriptFunctions:
             self.init = functools.partial(_init_beside_run, self.init)
         self._prepare: Callable[[], Any] | None = own_init
 
-    def prepare(self) -> None:
+    def prepare(self) -> Any:
         """Call `init_preprocess`, once, in a process that had `init` and now runs all stages."""
         prepare, self._prepare = self._prepare, None
-        if prepare is not None:
-            prepare()
+        return None if prepare is None else prepare()
 
     def run(
         self,

@@ -112,7 +112,7 @@ def steps(
             agent = Agent(start, connection, page, reserve, streams, raised, at_end)
             agent.called(agent.entry.init)
             if start.job.start_method == INLINE:
-                agent.entry.prepare()
+                agent.called(agent.entry.prepare)
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             end_fork_of(pid)
             reserve.release()

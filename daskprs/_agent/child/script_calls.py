@@ -307,7 +307,9 @@ class ScriptCalls:
             included, data = taken_columns(self._job.included, data, mini_batch, first_row)
             attempt.enter(Phase.RUNNING)
         if attempt.work is None:
-            self._entry.prepare()
+            prepared = self._entry.prepare()
+            if inspect.isawaitable(prepared):
+                self._in_loop(prepared)
         named = attempt.call(first_row, rows_in(data) if before is None else attempt.total)
         tools = CallTools(named, partial(self._counts.add, to=attempt.usage), attempt.permits)
         for stage in self._entry.stages if attempt.work is None else (attempt.work.stage,):

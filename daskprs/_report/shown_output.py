@@ -188,6 +188,9 @@ class ShownOutput:
                 tail.end(index, first, beyond)
 
     def _look(self, *, is_last: bool = False) -> None:
+        for tails in self._tails.values():
+            for tail in tails:  # a slot may tell of another one of its processes by now
+                tail.running = None
         for slot in self._slots:
             for tail, first in zip(self._tails_of(slot.place), slot.printed, strict=True):
                 tail.running = None if slot.index is None else (slot.index, max(0, first))

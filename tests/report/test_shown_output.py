@@ -53,12 +53,12 @@ class Screened:
         self.shown.tell(done._replace(outcomes=outcomes))
         self._running, self._begun = None, self._size()
 
-    def look(self) -> list[str]:
+    def look(self, *, at_another: bool = False) -> list[str]:
         """Let a second pass, and return the new lines on the screen."""
         self._now_s += 1.0
         self.lines.clear()
         working = slot("running", index=self._running)._replace(printed=(self._begun, 0))
-        self.shown.tell(stood(slots=(working,)))
+        self.shown.tell(stood(slots=() if at_another else (working,)))
         return self.lines
 
     def _size(self) -> int:
@@ -134,6 +134,16 @@ def test_a_flood_is_limited_and_what_is_left_out_is_counted(
     assert sum(int(words[1].replace(",", "")) for words in told) == left_out
     assert f"after {LINES_IN_ALL:,} lines" in " ".join(told[-1])
     assert told[-1][-1] == str(folder.user_logs)
+
+
+def test_a_process_of_which_nothing_is_told_any_more_has_its_own_name(process: Screened) -> None:
+    """A slot tells of one of its processes: it may be another stage process by now."""
+    process.run(3)
+    process.print("three\n")
+    assert [*process.look(), *process.look()] == ["[mini-batch 3] three"]
+    process.print("four\n")
+    shown = [line for _ in range(8) for line in process.look(at_another=True)]
+    assert shown == ["[process000] four"]
 
 
 def test_a_run_that_postprocess_has_held_up_keeps_its_lines(process: Screened) -> None:

@@ -19,7 +19,7 @@ from pyarrow.types import is_large_list_view, is_list_view, is_nested
 from daskprs._arrow.arrow_polars import contains
 from daskprs._arrow.exact_casts import MISFITS, Asked, checked_cast
 from daskprs._arrow.sizes import size_bytes
-from daskprs.errors import LoadError
+from daskprs.errors import LoadError, ReturnTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -161,7 +161,11 @@ class ToPandas:
         try:
             frame = _frame(noted, self._unnamed, use_threads=threads, integer_object_nulls=wide)
         except MISFITS as error:
-            raise LoadError(_not_in_pandas(table, error)) from error
+            msg = (
+                f"{_not_in_pandas(table, error)} Use batch_format='pyarrow' for an input, and "
+                "to_arrow() for a result."
+            )
+            raise LoadError(msg) from error
         if self._objects:
             for place, name in enumerate(table.column_names):
                 if name in self._objects and frame.dtypes.iloc[place].kind == "b":
@@ -195,16 +199,16 @@ class ToPandas:
 
 
 def _not_in_pandas(table: pa.Table, error: Exception) -> str:
-    """Return the message for values that pandas cannot hold; it names the first such column."""
+    """Return which column has values that pandas cannot hold, and why."""
     for place, field in enumerate(table.schema):
         try:
             table.select([place]).to_pandas(ignore_metadata=True)
         except MISFITS as misfit:
             return (
                 f"the column {field.name!r} is {field.type}, and pandas cannot hold its values: "
-                f"{misfit}. Use batch_format='pyarrow' for an input, and to_arrow() for a result."
+                f"{misfit}."
             )
-    return f"pandas cannot hold the table: {error}"
+    return f"pandas cannot hold the table: {error}."
 
 
 def _is_wide(array: pa.Array) -> bool:
@@ -252,11 +256,22 @@ def readable(table: pa.Table) -> pa.Table:
     return table
 
 
-def frame_of(table: pa.Table, **options: Any) -> pd.DataFrame:
-    """Return a table as the frame that pandas has noted, with options of Arrow's `to_pandas`."""
+def frame_of(table: pa.Table) -> pd.DataFrame:
+    """Return rows of a result as the frame that pandas has noted.
+
+    Integers beside nulls stay integers: large ones would change as floats.
+    """
     table = readable(table)
     unnamed = unnamed_types(table.schema)
-    return _frame(table.cast(_without_notes_of(table.schema, unnamed)), unnamed, **options)
+    noted = table.cast(_without_notes_of(table.schema, unnamed))
+    try:
+        return _frame(noted, unnamed, integer_object_nulls=True)
+    except MISFITS as error:
+        msg = (
+            f"{_not_in_pandas(table, error)} Read the rows by to_arrow() or to_polars(), or return "
+            "another type."
+        )
+        raise ReturnTypeError(msg) from error
 
 
 def _frame(table: pa.Table, unnamed: Collection[str], **options: Any) -> pd.DataFrame:

@@ -6,12 +6,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from daskprs._arrow.exact_casts import MISFITS
+from daskprs.errors import ReturnTypeError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import polars as pl
 
 is_ = pa.types
+
+
+def _is_list_of_none(type_: pa.DataType) -> bool:
+    return bool(is_.is_fixed_size_list(type_)) and type_.list_size == 0
+
+
+NOT_IN_POLARS = is_.is_decimal256, is_.is_interval, _is_list_of_none
+"""Types at which polars panics, and writes a traceback."""
 
 
 def polars_frame(table: pa.Table) -> pl.DataFrame:
@@ -27,7 +38,37 @@ def polars_frame(table: pa.Table) -> pl.DataFrame:
         if _may_have_null_lists(column):
             copied = [pa.concat_arrays([chunk]) for chunk in column.chunks]
             table = table.set_column(place, field, pa.chunked_array(copied, field.type))
-    return pl.DataFrame(pl.from_arrow(table))
+    try:
+        if any(contains(field.type, *NOT_IN_POLARS) for field in table.schema):
+            raise TypeError
+        return pl.DataFrame(pl.from_arrow(table))
+    except _misfits() as error:
+        unfit = not_in_polars(table.schema)
+        if unfit is None:
+            raise
+        msg = f"{unfit} Read the rows by to_arrow() or to_pandas(), or return another type."
+        raise ReturnTypeError(msg) from error
+
+
+def _misfits() -> tuple[type[BaseException], ...]:
+    import polars as pl
+
+    return pl.exceptions.PolarsError, pl.exceptions.PanicException, *MISFITS
+
+
+def not_in_polars(schema: pa.Schema) -> str | None:
+    """Return which column polars cannot hold, and why; None if it holds all."""
+    import polars as pl
+
+    for field in schema:
+        try:
+            if contains(field.type, *NOT_IN_POLARS):
+                msg = "it has no such type"
+                raise TypeError(msg)
+            pl.from_arrow(pa.schema([field]).empty_table())
+        except _misfits() as error:
+            return f"the column {field.name!r} is {field.type}, which polars cannot hold ({error})."
+    return None
 
 
 def arrow_table(frame: pl.DataFrame) -> pa.Table:

@@ -292,7 +292,7 @@ class ParallelRunResult:
         rows = read_rows(folder, ignore_index=ignore_index)
         if rows is None:
             table = self._kept("to_pandas").reader().read_all()
-            rows = frame_of(table, integer_object_nulls=True)
+            rows = frame_of(table)
             if not ignore_index:
                 warn_of_lost_labels(folder, len(rows))
         return rows

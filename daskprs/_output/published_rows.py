@@ -148,7 +148,7 @@ class PublishedRows:
     def frames(self) -> Iterator[pd.DataFrame]:
         """Yield each row group as a frame."""
         for table in self.batches():
-            yield frame_of(table, integer_object_nulls=True)
+            yield frame_of(table)
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow, which reads a row group when it is asked for."""

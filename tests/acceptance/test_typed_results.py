@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster
 import daskprs
 import tests.support.polars_threads  # noqa: F401
 from daskprs._job import lazy_rows
+from daskprs.errors import ReturnTypeError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -296,3 +297,55 @@ def printed(program: Path) -> str:
     """Return what a program prints that is run in another folder."""
     words = [sys.executable, str(program)]
     return subprocess.run(words, capture_output=True, check=True, cwd="/", text=True).stdout
+
+
+MOMENT = pa.array([1, None], pa.time64("ns"))
+MONTHS = pa.array([pa.MonthDayNano([1, 2, 3]), None])
+LISTS = pd.arrays.ArrowExtensionArray(pa.array([[1], None]))
+READERS_OF_ODD: dict[str, tuple[pa.Array, Any]] = {
+    "to_pandas": (MOMENT, lambda result: result.to_pandas()),
+    "frames": (MOMENT, lambda result: [*result.iter_batches()]),
+    "to_polars": (MONTHS, lambda result: result.to_polars()),
+    "a LazyFrame": (MONTHS, lambda result: result.to_polars(lazy=True)),
+    "frames of polars": (MONTHS, lambda result: [*result.iter_batches("polars")]),
+}
+
+
+@pytest.mark.parametrize("output", [None, "rows.arrow"])
+@pytest.mark.parametrize("reader", READERS_OF_ODD)
+def test_a_column_that_a_library_cannot_hold_is_named(
+    tmp_path: Path, reader: str, output: str | None
+) -> None:
+    """With a way to read it."""
+    column, read = READERS_OF_ODD[reader]
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": [1, 2]}),
+        lambda rows: pa.table({"n": rows["n"], "odd": column}),
+        job_dir=tmp_path / "job",
+        output=output and str(tmp_path / output),
+    )
+    with pytest.raises(ReturnTypeError, match=r"column 'odd' is .* hold.*by to_arrow\(\)"):
+        read(result)
+
+
+def test_a_column_that_no_line_of_text_can_hold_is_named(tmp_path: Path) -> None:
+    """Where pandas writes the lines of an Arrow table."""
+    with pytest.raises(daskprs.ParallelRunFailed, match=r"column 'odd' is .* return another type"):
+        daskprs.parallel_run(
+            pd.DataFrame({"n": [1, 2]}),
+            lambda rows: pa.table({"n": rows["n"], "odd": MOMENT}),
+            output=str(tmp_path / "rows.csv"),
+        )
+
+
+def test_an_arrow_table_of_pandas_has_types_that_pandas_only_has_from_arrow(
+    tmp_path: Path,
+) -> None:
+    """Lists, of which pandas notes a name that it cannot read."""
+    frame = pd.DataFrame({"lists": pd.Series(LISTS)})
+    result = daskprs.parallel_run(
+        frame,
+        lambda rows: pa.Table.from_pandas(rows, preserve_index=False),
+        output=str(tmp_path / "rows.csv"),
+    )
+    assert result.to_pandas()["lists"].tolist() == [[1], pd.NA]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from daskprs._arrow.arrow_polars import contains, polars_frame
+from daskprs._arrow.arrow_polars import not_in_polars, polars_frame
 from daskprs._arrow.exact_casts import MISFITS
 from daskprs._inputs.source.columns import check_different
 from daskprs.errors import InputError, LoadError, Option, OptionError
@@ -143,10 +143,6 @@ def check_polars() -> None:
         )
 
 
-def _is_list_of_none(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_fixed_size_list(type_)) and type_.list_size == 0
-
-
 def not_in_arrow(error: TypeError) -> InputError:
     """Return the error for a frame of polars with a column that Arrow cannot hold."""
     return InputError(
@@ -154,24 +150,12 @@ def not_in_arrow(error: TypeError) -> InputError:
     )
 
 
-NOT_IN_POLARS = pa.types.is_decimal256, pa.types.is_interval, _is_list_of_none
-"""Types at which polars panics."""
-
-
 def check_polars_holds(schema: pa.Schema, batch_format: BatchFormat) -> None:
     """Refuse columns of types that polars does not have, where mini-batches are its frames."""
     if batch_format != "polars":
         return
-    import polars as pl
-
-    for field in schema:
-        try:
-            if contains(field.type, *NOT_IN_POLARS):
-                msg = "it has no such type"  # and would write the traceback of a panic
-                raise TypeError(msg)
-            pl.from_arrow(pa.schema([field]).empty_table())
-        except (Exception, pl.exceptions.PanicException) as error:
-            msg = f"data: the column {field.name!r} is {field.type}, which polars cannot hold "
-            msg += f"({error}). Leave it out by "
-            instead = Option("batch_format", "pyarrow")
-            raise InputError(msg, Option("columns"), ", or use ", instead, ".") from error
+    unfit = not_in_polars(schema)
+    if unfit is not None:
+        instead = Option("batch_format", "pyarrow")
+        msg = f"data: {unfit} Leave it out by "
+        raise InputError(msg, Option("columns"), ", or use ", instead, ".")

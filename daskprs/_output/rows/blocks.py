@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from daskprs._arrow.arrow_pandas import (
     UNNAMED_INDEX,
+    frame_of,
     note,
     pandas_metadata,
-    readable,
     with_notes,
 )
 from daskprs._arrow.arrow_polars import arrow_table
@@ -82,8 +82,7 @@ def frames_of(block: Block) -> Iterator[pd.DataFrame]:
         return
     rows = max(1, CELLS_AT_ONCE // max(1, block.num_columns))
     for start in range(0, max(1, block.num_rows), rows):
-        # Integers beside nulls stay integers: large ones would change as floats.
-        yield readable(block.slice(start, rows)).to_pandas(integer_object_nulls=True)
+        yield frame_of(block.slice(start, rows))
 
 
 def with_times(frame: pd.DataFrame) -> pd.DataFrame:

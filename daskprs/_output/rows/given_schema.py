@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._arrow.arrow_pandas import frame_of
 from daskprs._arrow.exact_casts import MISFITS, OF_VIEWS, normal
 from daskprs._arrow.object_times import as_times
 from daskprs._output.rows.arrow_rows import first_unfit
@@ -230,6 +231,6 @@ class GivenSchema:
 
 def framed(table: pa.Table, index: pd.Index) -> pd.DataFrame:
     """Return a table as a frame with this index; integers beside nulls stay integers."""
-    frame: pd.DataFrame = table.to_pandas(integer_object_nulls=True)
+    frame = frame_of(table)
     frame.index = index
     return frame

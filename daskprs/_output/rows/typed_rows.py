@@ -25,7 +25,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs._arrow.exact_casts import MISFITS
 from daskprs._arrow.exact_frames import NO_ARROW, frame_of_labelled, labelled_table
 from daskprs._output.rows.blocks import frames_of
 from daskprs._output.rows.own_classes import RowPickler, row_pickle
@@ -91,15 +90,8 @@ class KeptTable:
         if self.of_frame:
             yield frame_of_labelled(self.table)
             return
-        try:
-            for frame in frames_of(self.table):
-                yield frame.reset_index(drop=True)
-        except MISFITS as error:
-            msg = (
-                f"pandas cannot hold an Arrow table that run() returned: {error}. Read the rows by "
-                "to_arrow() or to_polars()."
-            )
-            raise ReturnTypeError(msg) from error
+        for frame in frames_of(self.table):
+            yield frame.reset_index(drop=True)
 
     @property
     def untyped(self) -> list[int]:

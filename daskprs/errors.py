@@ -205,14 +205,15 @@ def how_to_convert(value: Any) -> str:
     """Return the next step for a frame or array of another package, or several frames; else ''."""
     if type(value).__name__ == "LazyFrame":
         return " Compute the frame by its collect()."
-    if hasattr(value, "to_pandas"):
-        return " Convert it by its to_pandas()."
+    for way in ("to_pandas", "to_table", "to_frame"):  # of a Dataset of Arrow, of an Index
+        if hasattr(value, way):
+            return f" Convert it by its {way}()."
     if "GroupBy" in type(value).__name__:
         return " Give the frame itself, and the columns to group by as partition_keys."
     are_frames = isinstance(value, list) and bool(value) and hasattr(value[0], "columns")
     if are_frames or type(value).__name__ == "generator":
         return " Put frames together by pandas.concat."
-    if type(value).__name__ == "ndarray":
+    if "ndarray" in {kind.__name__ for kind in type(value).__mro__}:
         return " Make a frame of it by pandas.DataFrame."
     return " Make an array of NumPy of it by numpy.asarray." if is_like_array(value) else ""
 

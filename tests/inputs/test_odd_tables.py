@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from dask import delayed
+from pyarrow.dataset import dataset
 
 import daskprs._inputs.keys.shuffle
 from daskprs._arrow.arrow_pandas import ToPandas
@@ -448,6 +449,9 @@ def test_groups_of_a_frame_name_the_option_for_keys() -> None:
         ([pd.DataFrame({"a": [1]})], "Put frames together by pandas.concat"),
         ((frame for frame in []), "Put frames together by pandas.concat"),
         (np.zeros((2, 2)), "Make a frame of it by pandas.DataFrame"),
+        (np.zeros(2, [("a", "i8")]).view(np.recarray), "Make a frame of it by pandas.DataFrame"),
+        (pd.Index([1]), r"Convert it by its to_frame\(\)"),
+        (dataset(pa.table({"a": [1]})), r"Convert it by its to_table\(\)"),
     ],
 )
 def test_what_may_become_a_frame_names_the_way(data: Any, way: str) -> None:

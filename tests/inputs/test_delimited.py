@@ -363,6 +363,16 @@ def test_other_large_numbers_are_read_as_pandas_reads_them(
     pd.testing.assert_frame_equal(got, pd.read_csv(path, **ROUND_TRIP), check_exact=True)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "Float64", "double[pyarrow]"])
+def test_a_float_in_dtypes_is_the_nearest_to_its_text(tmp_path: Path, dtype: str) -> None:
+    """Whatever stands beside it in its mini-batch."""
+    path = _written(tmp_path, b"a,b\n9007199254740993,x\n1.5,y\n")
+    for size in (5, 10**6):
+        got = together(open_source(path, ReadOptions(mini_batch_size=size, dtypes={"a": dtype})))
+        assert got["a"].dtype == dtype
+        assert got["a"].tolist() == [2.0**53, 1.5]
+
+
 def test_an_integer_beside_a_file_without_its_column_is_not_rounded(tmp_path: Path) -> None:
     """The rows of that file are null in the column."""
     (tmp_path / "1.csv").write_text("a,b\n9007199254740993,1\n")

@@ -311,7 +311,9 @@ def _given_of_arrow(name: str, dtype: Any, arrow_type: pa.DataType | None) -> Te
     """Return a column of a type for which pandas' parser may be too lenient."""
     if arrow_type is not None and pa.types.is_time(arrow_type):
         return TextColumn(name, TEXT, _known(name, dtype))
-    if arrow_type in (pa.float16(), pa.float32()):  # one that is too large would be infinity
+    if arrow_type is not None and pa.types.is_floating(arrow_type):
+        # A short float that is too large would be infinity. Of integers alone, pandas makes a
+        # double of Arrow only where it is exact.
         return TextColumn(name, "Float64", _known(name, dtype))
     return TextColumn(name, dtype)
 

@@ -176,6 +176,13 @@ READ: dict[str, tuple[dict[str, bytes], dict[str, Any], dict[str, list[Any]]]] =
         {"dtypes": {"a": "Int64"}},
         {"a": [pd.NA, 1]},
     ),
+    "a suffix in capital letters": ({"1.CSV.GZ": GZIP}, {}, {"a": [1, 2]}),
+    "another suffix within a name": ({"1.tsv.csv": b"a,b\n1,x\n"}, {}, {"b": ["x"]}),
+    "two suffixes": (
+        {"1.csv": b"a;b\n1;x\n", "2.tsv": b"a;b\n2;y\n"},
+        {"delimiter": ";"},
+        {"b": ["x", "y"]},
+    ),
     "other headers": (
         {"1.csv": b"a,b\n1,True\n", "2.csv": b"b,c\nFalse,x\n"},
         {"header": "all_files_different_headers", "columns": ("b", "c")},
@@ -203,6 +210,14 @@ def test_odd_files_are_read(tmp_path: Path, case: str) -> None:
     got = together(open_source(tmp_path, ReadOptions(mini_batch_size=3, **reading)))
     assert {name: list(got[name]) for name in expected} == expected
     assert len(got) == len(next(iter(expected.values()), []))
+
+
+def test_files_that_stand_for_two_delimiters_are_refused(tmp_path: Path) -> None:
+    """By one of them, each row of the others would be a single cell."""
+    (tmp_path / "1.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "2.tsv.gz").write_bytes(gzip.compress(b"a\tb\n1\t2\n"))
+    with pytest.raises(InputError, match=r"mixes kinds of files: .*1\.csv' and .*2\.tsv\.gz'"):
+        open_source(tmp_path, ReadOptions(header="all_files_different_headers"))
 
 
 def test_a_zero_keeps_its_sign_among_integers(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from daskprs._inputs.delimited.null_words import null_words
 from daskprs._inputs.delimited.parser import REFUSALS, DelimitedParser, Dialect, find_bad_record
 from daskprs._inputs.delimited.sampling import Sampler
 from daskprs._inputs.delimited.schema import TEXT, kept_as_text, schema_of
+from daskprs._inputs.files.suffixes import mixed_kinds, plain_suffix_of
 from daskprs._inputs.source.columns import check_columns
 from daskprs._inputs.text.file import encoding_of_bytes
 from daskprs._inputs.text.records import RecordScan
 from daskprs._inputs.text.source import TextFiles, TextReader, TextSource
-from daskprs.errors import LoadError, Option, OptionError
+from daskprs.errors import InputError, LoadError, Option, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +78,7 @@ class DelimitedSource(TextSource):
 
 
 def _dialect(files: Sequence[InputFile], reading: ReadOptions) -> Dialect:
-    delimiter = reading.delimiter or ("\t" if ".tsv" in files[0].name.lower() else ",")
+    delimiter = reading.delimiter or _delimiter_of(files)
     if not delimiter.isascii() or delimiter == "\0":
         raise OptionError(Option("delimiter", delimiter), ": must be a single ASCII character.")
     encoding = encoding_of_bytes(reading.encoding)
@@ -90,6 +91,16 @@ def _dialect(files: Sequence[InputFile], reading: ReadOptions) -> Dialect:
         reading.csv_options.get("decimal", "."),
         reading.csv_options.get("thousands"),
     )
+
+
+def _delimiter_of(files: Sequence[InputFile]) -> str:
+    """Return the delimiter that the suffix of all files stands for."""
+    examples: dict[str, str] = {}
+    for file in files:
+        examples.setdefault("\t" if plain_suffix_of(file.path) == ".tsv" else ",", file.path)
+    if len(examples) > 1:
+        raise InputError(mixed_kinds(examples.values()))
+    return next(iter(examples))
 
 
 def _dtypes(names: Sequence[str], reading: ReadOptions) -> Mapping[str, Any]:

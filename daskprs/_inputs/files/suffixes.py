@@ -48,10 +48,15 @@ SUFFIXES = {
 
 def kind_of(path: str) -> TableKind | None:
     """Return the kind of table by the suffix of a name; None for any other file."""
+    return SUFFIXES.get(plain_suffix_of(path))
+
+
+def plain_suffix_of(path: str) -> str:
+    """Return the suffix of a name without that of a compression, in lower case, with its dot."""
     name = name_of(path).lower()
     for suffix in COMPRESSIONS:
         name = name.removesuffix(suffix)
-    return SUFFIXES.get(name[name.rfind(".") :])
+    return name[name.rfind(".") :]
 
 
 def suffix_of(path: str) -> str:
@@ -70,7 +75,7 @@ def mixed_kinds(examples: Iterable[str]) -> str:
 
 def compression_of(path: str) -> str | None:
     """Return the compression, such as ``gzip``, by the suffix of a name, or None."""
-    return COMPRESSIONS.get(path[path.rfind(".") :])
+    return COMPRESSIONS.get(path[path.rfind(".") :].lower())
 
 
 def begins_as(suffix: str, head: bytes) -> bool:

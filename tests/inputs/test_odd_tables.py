@@ -321,6 +321,18 @@ def test_values_of_folders_have_one_type(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(got, pd.DataFrame(expected).astype({"k": "float64"}))
 
 
+def test_an_integer_of_a_folder_that_no_float_holds_is_text_beside_a_null(tmp_path: Path) -> None:
+    """Else two folders would have the same number."""
+    names = ["9007199254740992", "9007199254740993", "__HIVE_DEFAULT_PARTITION__"]
+    for name in names:
+        (tmp_path / f"k={name}").mkdir()
+        (tmp_path / f"k={name}" / "0.csv").write_text("a\n1\n")
+    got = together(open_source(tmp_path, ReadOptions()))
+    assert got["k"].dropna().tolist() == names[:2]
+    (tmp_path / f"k={names[2]}" / "0.csv").unlink()
+    assert together(open_source(tmp_path, ReadOptions()))["k"].tolist() == [2**53, 2**53 + 1]
+
+
 @SIZES
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_columns_that_all_come_from_paths_have_a_value_for_each_row(

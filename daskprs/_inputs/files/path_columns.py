@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from daskprs._arrow.arrow_pandas import OneType, ToPandas
+from daskprs._arrow.arrow_pandas import EXACT, OneType, ToPandas
 from daskprs._inputs.files.partition_format import PartitionFormat, Values, hive_values
 from daskprs._inputs.source.included import PATH_ASIDE
 from daskprs._inputs.source.input_file import files_fingerprint
@@ -235,12 +235,18 @@ def _refuse_other_bytes(file: InputFile) -> None:
 
 
 def _type_of(values: list[Any], *, typed: bool) -> pa.DataType:
-    """Return the one type of a column: integers are floats where one of them is null."""
+    """Return the one type of a column.
+
+    Integers are floats where one of them is null, and text where floats would not hold all.
+    """
     present = [value for value in values if value != HIVE_NULL]
     if present and all(not isinstance(value, str) for value in present):
         return pa.timestamp("us", tz="UTC")
     if typed and present and all(_is_int(value) for value in present):
-        return pa.int64() if len(present) == len(values) else pa.float64()
+        if len(present) == len(values):
+            return pa.int64()
+        if all(abs(int(value)) <= EXACT for value in present):
+            return pa.float64()
     return pa.string()
 
 

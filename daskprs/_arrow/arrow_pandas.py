@@ -162,7 +162,7 @@ class ToPandas:
             frame = _frame(noted, self._unnamed, use_threads=threads, integer_object_nulls=wide)
         except MISFITS as error:
             msg = (
-                f"{_not_in_pandas(table, error)} Use batch_format='pyarrow' for an input, and "
+                f"{not_in_pandas(table, error)} Use batch_format='pyarrow' for an input, and "
                 "to_arrow() for a result."
             )
             raise LoadError(msg) from error
@@ -198,7 +198,7 @@ class ToPandas:
         return None if same else dict(empty.schema.metadata)
 
 
-def _not_in_pandas(table: pa.Table, error: Exception) -> str:
+def not_in_pandas(table: pa.Table, error: Exception) -> str:
     """Return which column has values that pandas cannot hold, and why."""
     for place, field in enumerate(table.schema):
         try:
@@ -268,7 +268,7 @@ def frame_of(table: pa.Table) -> pd.DataFrame:
         return _frame(noted, unnamed, integer_object_nulls=True)
     except MISFITS as error:
         msg = (
-            f"{_not_in_pandas(table, error)} Read the rows by to_arrow() or to_polars(), or return "
+            f"{not_in_pandas(table, error)} Read the rows by to_arrow() or to_polars(), or return "
             "another type."
         )
         raise ReturnTypeError(msg) from error

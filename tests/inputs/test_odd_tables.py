@@ -485,6 +485,10 @@ def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:
         typed = pd.DataFrame({"a": pd.arrays.ArrowExtensionArray(pa.chunked_array([array]))})
         with pytest.raises(LoadError, match=r"'a', .*cannot be (a key|keys): "):
             open_source(typed, ReadOptions(partition_keys=("a",))).prepare(tmp_path)
+    reading = ReadOptions(partition_keys=("a",), batch_format="pyarrow")
+    moment = pa.table({"a": pa.array([1], pa.time64("ns"))})
+    with pytest.raises(LoadError, match=r"partition_keys: the column 'a' is time64\[ns\]"):
+        open_source(moment, reading).prepare(tmp_path)
 
 
 def test_text_that_is_not_utf8_is_a_key(tmp_path: Path) -> None:

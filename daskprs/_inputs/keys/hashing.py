@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from daskprs._arrow.arrow_pandas import not_in_pandas
+from daskprs._arrow.exact_casts import MISFITS
 from daskprs.errors import LoadError, Option, class_name
 
 if TYPE_CHECKING:
@@ -38,9 +40,12 @@ def keys_of(rows: pd.DataFrame | pa.Table, keys: Sequence[str]) -> pd.DataFrame:
     """Return the keys of rows; in a table a null does not change the type of the others."""
     if isinstance(rows, pd.DataFrame):
         return rows[list(keys)]
-    frame: pd.DataFrame = rows.select(keys).to_pandas(
-        types_mapper=NULLABLE.get, ignore_metadata=True
-    )
+    table = rows.select(keys)
+    try:
+        frame: pd.DataFrame = table.to_pandas(types_mapper=NULLABLE.get, ignore_metadata=True)
+    except MISFITS as error:
+        msg = f": {not_in_pandas(table, error)} Convert it in the input."
+        raise LoadError(Option("partition_keys"), msg) from error
     return frame
 
 

@@ -175,6 +175,21 @@ def test_a_resume_knows_the_output_and_may_write_it_elsewhere(tmp_path: Path) ->
 
 
 @pytest.mark.processes
+def test_periods_are_their_text_in_json(tmp_path: Path) -> None:
+    """Though processes without pandas write the file."""
+    months = pd.PeriodIndex(["2020-01", None], freq="M")
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": [1, 2]}),
+        lambda rows: rows.assign(month=months),
+        output=str(tmp_path / "rows.jsonl"),
+        job_dir=tmp_path / "job",
+    )
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    assert lines == ['{"n":1,"month":"2020-01"}', '{"n":2,"month":null}']
+    assert result.to_pandas()["month"].dtype == "period[M]"
+
+
+@pytest.mark.processes
 def test_a_script_may_lie_beside_its_output(tmp_path: Path) -> None:
     """The output is no source of the script, and what lies around it is."""
     FRAME.to_csv("in.csv", index=False)

@@ -18,7 +18,11 @@ from daskprs._arrow.exact_casts import MISFITS
 from daskprs._arrow.object_times import as_times
 from daskprs._arrow.sizes import size_bytes
 from daskprs._output.rows.blocks import in_arrow, is_small, roomy, with_times
-from daskprs._output.rows.part_formats import check_folders, check_writable
+from daskprs._output.rows.part_formats import (
+    check_folders,
+    check_writable,
+    with_text_of_periods,
+)
 from daskprs._output.rows.result_tables import RESULT
 from daskprs.errors import ReturnTypeError, class_name
 
@@ -100,6 +104,8 @@ class ArrowRows:
             self._write(_column(pd.Series(elements, dtype="object")))
 
     def _write(self, table: pa.Table) -> None:
+        if self._spec.format == "jsonl" and self._spec.schema is None:
+            table = with_text_of_periods(table)
         if self._schema is None or not table.schema.equals(self._schema, check_metadata=False):
             self._end_stream()
             check_writable(table.schema, self._spec.format, self._spec.partition_by)

@@ -403,6 +403,19 @@ def _told(type_: pa.DataType) -> pa.DataType:
     return pa.string() if type_ == pa.time64("ns") else type_
 
 
+def with_text_of_periods(table: pa.Table) -> pa.Table:
+    """Return rows for JSON with the text of periods of pandas.
+
+    They are bare numbers for Arrow, also by their type in a process that has not imported pandas.
+    """
+    for number, field in enumerate(table.schema):
+        if getattr(field.type, "extension_name", "") == "pandas.period":
+            periods = table.column(number).to_pandas()
+            texts = pa.array(map(str, periods), pa.string(), mask=periods.isna().to_numpy())
+            table = table.set_column(number, field.name, texts)
+    return table
+
+
 def _json(row: dict[str, Any]) -> str:
     try:
         return _dumps(row)

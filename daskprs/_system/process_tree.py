@@ -64,12 +64,17 @@ def held_bytes(pid: int, most_bytes: float) -> int:
     """Return the memory of a process and its descendants.
 
     It is the sum of what each has, unless that is more than `most_bytes`. Then pages that they
-    share count once in all, and what other processes share with them counts in parts.
+    share count once in all, and what other processes share with them counts in parts. Of another
+    user's process, the kernel tells the sum only.
     """
     used = tree_usage(pid)
     if used.rss_bytes <= most_bytes or len(used.pids) < 2:  # noqa: PLR2004 - it is alone
         return used.rss_bytes
-    return pss_bytes(used.pids) or used.rss_bytes
+    return sum(pss_bytes((one,)) or _resident_bytes(one) for one in used.pids)
+
+
+def _resident_bytes(pid: int) -> int:
+    return (linux.number_after(b"\nVmRSS:", Path(f"/proc/{pid}/status")) or 0) << 10
 
 
 class MemoryLooks:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs._system import process_tree
+from daskprs._system import linux, process_tree
 from daskprs._system.linux import peak_bytes, reset_peak
 from daskprs._system.process_tree import MemoryLooks, held_bytes, pss_bytes, tree_usage
 
@@ -64,6 +65,20 @@ def test_pss_divides_what_is_shared(parent: int) -> None:
     assert 50 * MB < pss < used.rss_bytes
     assert held_bytes(parent, used.rss_bytes) >= used.rss_bytes
     assert 50 * MB < held_bytes(parent, 0) < used.rss_bytes
+
+
+def test_a_process_whose_shares_the_kernel_does_not_tell_counts_as_a_whole(
+    parent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of another user, beside one of ours."""
+    (hidden,) = tree_usage(parent).pids[1:]
+    tells = linux.number_after
+
+    def number_after(label: bytes, file: Path) -> int | None:
+        return None if file == Path(f"/proc/{hidden}/smaps_rollup") else tells(label, file)
+
+    monkeypatch.setattr(linux, "number_after", number_after)
+    assert held_bytes(parent, 0) > 50 * MB
 
 
 def test_looks_take_a_part_of_the_time_and_a_stop_none_of_it(

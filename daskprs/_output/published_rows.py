@@ -13,7 +13,13 @@ from urllib.parse import unquote
 import pandas as pd
 import pyarrow as pa
 
-from daskprs._arrow.arrow_pandas import frame_of, with_null_types
+from daskprs._arrow.arrow_pandas import (
+    NO_NOTES,
+    column_notes,
+    frame_of,
+    with_notes,
+    with_null_types,
+)
 from daskprs._arrow.exact_casts import cast_exactly
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.journal.history import History
@@ -157,8 +163,15 @@ class PublishedRows:
 
     @cached_property
     def frame_form(self) -> FrameForm:
-        """Makes frames of tables, with types that hold nulls, since any row may have one."""
-        return FrameForm(self.schema.remove_metadata())
+        """Makes frames of tables, with types that hold nulls, since any row may have one.
+
+        Periods and intervals, which lie in the files as numbers and structs, have their own.
+        """
+        own = ("period[", "interval[")
+        notes = [one for one in column_notes(self.schema) if one["numpy_type"].startswith(own)]
+        noted = with_notes(self.schema, NO_NOTES | {"columns": notes})
+        others = {*noted.names} - {one["field_name"] for one in notes}
+        return FrameForm(with_null_types(noted, others))
 
     def frame(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:
         """Return columns of the rows of a part as a frame, with the types of all parts."""

@@ -328,6 +328,24 @@ def test_a_column_that_a_library_cannot_hold_is_named(
         read(result)
 
 
+@pytest.mark.processes
+def test_periods_and_intervals_of_a_data_set_are_those_for_dask_too(tmp_path: Path) -> None:
+    """Beside integers, which may be null in rows that are not read yet."""
+    months = pd.PeriodIndex(["2020-01", None], freq="M")
+    intervals = pd.arrays.IntervalArray.from_breaks([0, 1, 2])
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": [1, 2]}),
+        lambda rows: rows.assign(month=months, interval=intervals),
+        output=str(tmp_path / "rows.parquet"),
+        job_dir=tmp_path / "job",
+    )
+    expected = pd.DataFrame({"n": [1, 2], "month": months, "interval": intervals})
+    pd.testing.assert_frame_equal(result.to_pandas(), expected)
+    lazy, expected = result.to_dask_dataframe(), expected.astype({"n": "Int64"})
+    assert lazy.dtypes.to_dict() == expected.dtypes.to_dict()
+    pd.testing.assert_frame_equal(lazy.compute(scheduler="sync"), expected)
+
+
 def test_a_column_that_no_line_of_text_can_hold_is_named(tmp_path: Path) -> None:
     """Where pandas writes the lines of an Arrow table."""
     with pytest.raises(daskprs.ParallelRunFailed, match=r"column 'odd' is .* return another type"):

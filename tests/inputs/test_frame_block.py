@@ -21,7 +21,7 @@ FRAME = pd.DataFrame(
         "number": NUMBERS,
         "share": np.where(NUMBERS % 7, NUMBERS / 3, np.nan),
         "text": pd.Series([f"text {n}" if n % 5 else None for n in NUMBERS], dtype=TEXT),
-        "kind": pd.Categorical([("a", "b")[n % 2] for n in NUMBERS], ["c", "b", "a"]),
+        "kind": pd.Categorical(NUMBERS % 2, [2, 1, 0]),  # text is objects in pandas 2
         "when": pd.date_range("2026-01-01", periods=COUNT, tz="Europe/Berlin"),
         "maybe": pd.array([n if n % 3 else None for n in NUMBERS], "Int64"),
         "flag": NUMBERS % 2 == 0,

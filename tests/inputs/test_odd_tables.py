@@ -25,6 +25,7 @@ from daskprs._inputs.open_source import open_source
 from daskprs._inputs.source.read_options import ReadOptions
 from daskprs.errors import InputError, LoadError, OptionError
 from tests.support.put_together import together
+from tests.support.versions import of_pandas_3
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -480,15 +481,26 @@ def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:
         open_source(pd.concat([frame, frame], axis=1), ReadOptions(partition_keys=("twice",)))
     with pytest.raises(LoadError, match="a list cannot be a key"):
         open_source(frame, ReadOptions(partition_keys=("twice",))).prepare(tmp_path)
-    interval = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
-    for array in (pa.array([bytes(16)], pa.uuid()), interval):
-        typed = pd.DataFrame({"a": pd.arrays.ArrowExtensionArray(pa.chunked_array([array]))})
-        with pytest.raises(LoadError, match=r"'a', .*cannot be (a key|keys): "):
-            open_source(typed, ReadOptions(partition_keys=("a",))).prepare(tmp_path)
     reading = ReadOptions(partition_keys=("a",), batch_format="pyarrow")
     moment = pa.table({"a": pa.array([1], pa.time64("ns"))})
     with pytest.raises(LoadError, match=r"partition_keys: the column 'a' is time64\[ns\]"):
         open_source(moment, reading).prepare(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [
+        (bytes(16), pa.uuid()),
+        of_pandas_3((1, 2, 3), pa.month_day_nano_interval(), why="it is a key"),
+    ],
+)
+def test_a_type_that_pandas_cannot_group_is_refused_as_a_key(
+    tmp_path: Path, value: Any, type_: pa.DataType
+) -> None:
+    chunks = pa.chunked_array([pa.array([value], type_)])
+    frame = pd.DataFrame({"a": pd.arrays.ArrowExtensionArray(chunks)})
+    with pytest.raises(LoadError, match=r"'a', .*cannot be (a key|keys): "):
+        open_source(frame, ReadOptions(partition_keys=("a",))).prepare(tmp_path)
 
 
 def test_text_that_is_not_utf8_is_a_key(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from daskprs.errors import JobFolderError, JournalError, OptionError, ReturnType
 from tests.support.arrow_of_all_kinds import TYPES, tables
 from tests.support.frames_of_all_kinds import frames
 from tests.support.store_driver import TYPED, driving
-from tests.support.versions import ARROW_TEXT, TEXT
+from tests.support.versions import ARROW, ARROW_TEXT, TEXT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,6 +125,7 @@ def test_every_part_has_the_types_of_all(rows: Any, cut: int, tmp_path_factory: 
     assert sum(map(len, parts)) == len(rows)
 
 
+@pytest.mark.skipif(ARROW < 25, reason="Arrow 24 has no categories that are periods")
 def test_categories_that_are_periods_have_one_type_in_arrow(tmp_path: Path) -> None:
     """Arrow takes dictionaries of them for equal, whatever the type of their indices."""
     days = pd.Categorical(pd.period_range("2020", periods=3, freq="D"))

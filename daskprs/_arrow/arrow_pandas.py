@@ -263,7 +263,8 @@ def frame_of(table: pa.Table) -> pd.DataFrame:
     """
     table = readable(table)
     unnamed = unnamed_types(table.schema)
-    noted = table.cast(_without_notes_of(table.schema, unnamed))
+    # A cast to the schema would refuse slices with lists of nulls.
+    noted = table.replace_schema_metadata(_without_notes_of(table.schema, unnamed).metadata)
     try:
         return _frame(noted, unnamed, integer_object_nulls=True)
     except MISFITS as error:

@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
+from daskprs._arrow.arrow_pandas import frame_of
 from daskprs._folders.job_folder import JobFolder
 from daskprs._output.read_rows import read_rows
 from daskprs._output.rows.own_classes import classes_come_from, name_class_of_program, row_pickle
@@ -86,6 +87,14 @@ def test_a_table_comes_back_as_the_frame_that_pandas_makes_of_it(
         plain = ~np.array(objects)
         assert_frame_equal(back.loc[:, plain], expected.loc[:, plain], check_exact=True)
         assert list(back.columns) == list(expected.columns)
+
+
+def test_a_slice_with_lists_of_nulls_becomes_a_frame() -> None:
+    """Arrow casts no such slice, not even to its own schema."""
+    lists = pa.chunked_array([pa.array([[None, None], []], pa.list_(pa.null()))])
+    assert list(frame_of(pa.table({"a": lists}).slice(0, 1))["a"][0]) == [None, None]
+    both = pa.concat_tables([pa.table({"a": lists[1:]}), pa.table({"a": lists[:1]})])
+    assert [len(one) for one in frame_of(both.slice(1, 1))["a"]] == [2]
 
 
 CELLS: dict[str, list[Any]] = {

@@ -146,7 +146,7 @@ class ToPandas:
         self._objects = objects
         self._labels = labels
         self._unnamed = unnamed_types(empty.schema)
-        self._nested = [place for place, one in enumerate(empty.schema) if is_nested(one.type)]
+        self._has_nested = any(is_nested(one.type) for one in empty.schema)
         noted = empty.cast(_without_notes_of(empty.schema, self._unnamed))
         self._metadata = self._needed(noted)
 
@@ -154,10 +154,13 @@ class ToPandas:
         """Return the rows of a slice, with an index from 0."""
         threads = size_bytes(table) > THREADS_BYTES
         noted = table.replace_schema_metadata(self._metadata)
-        if self._nested:
+        wide = False
+        if self._has_nested:
             noted = readable(noted)
-        # Within lists and structs, pandas makes floats of integers beside nulls, and rounds them.
-        wide = any(_is_wide(chunk) for place in self._nested for chunk in table[place].chunks)
+            # Within lists and structs, pandas makes floats of integers beside nulls, and rounds
+            # them. The table may have some of the columns only.
+            nested = (column for column in table.columns if is_nested(column.type))
+            wide = any(_is_wide(chunk) for column in nested for chunk in column.chunks)
         try:
             frame = _frame(noted, self._unnamed, use_threads=threads, integer_object_nulls=wide)
         except MISFITS as error:

@@ -197,6 +197,17 @@ def test_without_rows_the_columns_are_kept(tmp_path: Path) -> None:
     assert list(result.iter_batches()) == []
 
 
+@pytest.mark.parametrize("names", [["n"], ["lists"], ["lists", "n"]])
+def test_dask_reads_some_columns_where_one_is_of_lists(tmp_path: Path, names: list[str]) -> None:
+    """Integers within the lists stay what they are, though a float would not hold them."""
+    lists = [[2**53 + 1, None], [3]]
+    lazy = result_of(tmp_path, pd.DataFrame({"n": [1, 2], "lists": lists})).to_dask_dataframe()
+    seen = lazy[names].compute(scheduler="sync")
+    assert list(seen.columns) == names
+    if "lists" in names:
+        assert [list(one) for one in seen["lists"]] == lists
+
+
 def test_a_stream_reads_a_mini_batch_when_it_is_asked_for(tmp_path: Path) -> None:
     """Where later rows are damaged, those before are read, and then the error comes."""
     result = result_of(tmp_path, *([number] * 50 for number in range(4)))

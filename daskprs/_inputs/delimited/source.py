@@ -99,7 +99,8 @@ def _delimiter_of(files: Sequence[InputFile]) -> str:
     for file in files:
         examples.setdefault("\t" if plain_suffix_of(file.path) == ".tsv" else ",", file.path)
     if len(examples) > 1:
-        raise InputError(mixed_kinds(examples.values()))
+        common = Option("delimiter")
+        raise InputError(mixed_kinds(examples.values()), " Or give the ", common, " of all.")
     return next(iter(examples))
 
 

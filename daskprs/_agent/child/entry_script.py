@@ -111,7 +111,10 @@ class ScriptFunctions:
         self._prepare: Callable[[], Any] | None = own_init
 
     def prepare(self) -> Any:
-        """Call `init_preprocess`, once, in a process that had `init` and now runs all stages."""
+        """Call `init_preprocess`, once, in a process that had `init` and now runs all stages.
+
+        Return what it returned: the caller awaits a coroutine.
+        """
         prepare, self._prepare = self._prepare, None
         return None if prepare is None else prepare()
 

@@ -151,7 +151,7 @@ class StageWorkers:
             task.close()
 
     def drop_ended(self) -> None:
-        """Close the files of tasks that have ended: nobody takes these; an error, somebody does."""
+        """Close the files of tasks that have ended; keep an error for the next call of `taken`."""
         errors = []
         with suppress(Empty):
             while True:

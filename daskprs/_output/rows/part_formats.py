@@ -406,7 +406,8 @@ def _told(type_: pa.DataType) -> pa.DataType:
 def with_text_of_periods(table: pa.Table) -> pa.Table:
     """Return rows for JSON with the text of periods of pandas.
 
-    They are bare numbers for Arrow, also by their type in a process that has not imported pandas.
+    Arrow stores their numbers. The processes that write JSON do not import pandas, which knows what
+    the numbers mean.
     """
     for number, field in enumerate(table.schema):
         if getattr(field.type, "extension_name", "") == "pandas.period":

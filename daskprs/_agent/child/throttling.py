@@ -106,7 +106,7 @@ def retry_after_s(headers: Any) -> float | None:
         with suppress(ValueError):
             seconds = float(text) * unit
             return max(0.0, seconds) if isfinite(seconds) else None
-        with suppress(Exception):  # it is no date, or the script has a module `email`
+        with suppress(Exception):  # no date; or the script's own module `email` is found
             from email.utils import parsedate_to_datetime  # the package is rarely needed
 
             return max(0.0, parsedate_to_datetime(str(text)).timestamp() - time.time())

@@ -113,7 +113,7 @@ class StageRun(LeaseRun):
             task.close()
         self._at_agent.clear()
         self._workers.drop()
-        self._workers.drop_ended()  # until the next agent is up, nobody takes it
+        self._workers.drop_ended()  # nobody takes these before the next agent is up
 
     def _give_stage(self, task: StageTask) -> None:
         self._at_stage[task.assigned.mini_batch.index] = task

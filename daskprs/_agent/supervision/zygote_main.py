@@ -59,9 +59,9 @@ PURGE_LIMIT_S = 5.0
 TRACKERS_END_WITHIN_S = 2.0
 """Seconds in which a resource tracker of Python or joblib may tidy up after a dead agent."""
 KEPT_BYTES = 64 << 20
-"""Freed memory that an agent keeps for its next mini-batch, as much as glibc comes to by itself at
-most. It came to less where it is told nothing: a process that decodes pictures of 150 kB, 64 at a
-time, got its memory from the kernel anew for each of them, in 6 % of its time."""
+"""Freed memory that an agent keeps for its next mini-batch. glibc raises its own limit to this at
+most, and often to less: a process that decoded pictures of 150 kB, 64 at a time, spent 6 % of its
+time on memory that it got from the kernel anew for each picture."""
 PACKET_BYTES = 1 << 17
 DESCRIPTORS, MASKED = 2, 4
 """Descriptors that come with an order to fork, and as many with masked logs."""

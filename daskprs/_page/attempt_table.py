@@ -34,7 +34,7 @@ READ = {
     "Picked Count": pa.int32(),
     "Node Id": pa.int32(),
     "Process": pa.string(),
-    "Process Start Time": pa.timestamp("ms", "UTC"),
+    "Process Start Time": pa.timestamp("us", "UTC"),
     "Total": pa.int64(),
     "Succeeded": pa.int64(),
     "Elapsed Seconds": pa.float32(),
@@ -204,7 +204,7 @@ def _piece(block: pa.RecordBatch, names: dict[str, int]) -> Attempts:
     return Attempts(
         block.column("Mini-batch Id").to_numpy(),
         _processes(block.column("Node Id"), block.column("Process"), names),
-        started.to_numpy() / 1000,
+        started.to_numpy() / 1e6,
         block.column("Succeeded").to_numpy(),
         block.column("Elapsed Seconds").to_numpy(),
         block.column("Run Method Seconds").to_numpy(),

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 64 << 10
 """Bytes of each log that are held at a time: a job may have thousands of logs."""
-STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[.,](\d{3})\|")
+STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[.,](\d{3}(?:\d{3})?)\|")
+MILLISECONDS_LONG = len("2026-01-01 00:00:00.000")
 OF_MINI_BATCH = re.compile(r"\bmini-batch (\d+)\b")
 ELAPSED = re.compile(r"\|elapsed ([\d.]+)")
 MARKED = re.compile(r"\[(\d+)\] ")
@@ -177,6 +178,7 @@ class TimedLog:
         self._who = who
         self._what = what
         self._time = ""
+        """As exactly as the log has it."""
 
     def new(self, *, is_last: bool) -> Iterator[LogEntry]:
         """Yield the new entries; with `is_last`, also what may still grow."""
@@ -199,7 +201,7 @@ class TimedLog:
     def _entry(self, text: str) -> LogEntry:
         found = OF_MINI_BATCH.search(text.partition("\n")[0])
         number = None if found is None else int(found[1])
-        return LogEntry(self._time, self._who, self._what, text, number)
+        return LogEntry(_shown(self._time), self._who, self._what, text, number)
 
 
 class AttemptLog(TimedLog):
@@ -209,7 +211,7 @@ class AttemptLog(TimedLog):
         text = text.split("|", 2)[-1]  # behind host and process id
         entry = super()._entry(text)
         elapsed = ELAPSED.search(text)
-        ended = entry.time if elapsed is None else _later(entry.time, float(elapsed[1]))
+        ended = entry.time if elapsed is None else _shown(_later(entry.time, float(elapsed[1])))
         is_failed = f"|{Status.RUN_DONE}|" not in text
         return entry._replace(time=ended, text=text.replace("|", ", "), is_failed=is_failed)
 
@@ -229,8 +231,8 @@ class LoggerLog(TimedLog):
         self._spans = spans
 
     def _entry(self, text: str) -> LogEntry:
-        entry = LogEntry(self._time, self._who, self._what, text)
-        span = self._spans.at(self._who, entry.time)
+        entry = LogEntry(_shown(self._time), self._who, self._what, text)
+        span = self._spans.at(self._who, self._time)
         return entry if span is None else _of_attempt(entry, span)
 
 
@@ -271,10 +273,10 @@ class PrintedLog:
             entry = LogEntry("", self._who, self._stream, line.decode(errors="replace").rstrip())
             if first < len(parts) and parts[first][0][0] <= offset:
                 entry = _of_attempt(entry, parts[first][1])
-                self._time = max(self._time, parts[first][1].started)
+                self._time = max(self._time, _shown(parts[first][1].started))
             elif (marked := self._marked(entry.text, spans)) is not None:
                 entry = _of_attempt(entry, marked)
-                self._time = max(self._time, marked.started)
+                self._time = max(self._time, _shown(marked.started))
             elif not is_last and offset >= known:
                 self._time = max(self._time, _now())
             elif not self._time:
@@ -315,11 +317,11 @@ class AttemptSpans:
                 continue
             who, detail = f"{one.node}/{one.process}", one.detail
             started = one.started.replace("T", " ").partition("+")[0]
-            self._begun[who] = min(started, self._begun.get(who, started))
+            self._begun[who] = min(_shown(started), self._begun.get(who, _shown(started)))
             is_failed = one.status != Status.RUN_DONE
             # A job may have a million attempts: those that left nothing are of no use here.
             if is_failed or "stdout" in detail or "stderr" in detail or self._has_logger(one):
-                # The table rounds both to milliseconds: a line of the last one would be left out.
+                # Tables of earlier versions have the start to the millisecond.
                 ended = _later(started, one.elapsed_s + 0.001)
                 parts = _part(detail.get("stdout")), _part(detail.get("stderr"))
                 span = AttemptSpan(started, ended, one.mini_batch, is_failed, *parts)
@@ -362,7 +364,12 @@ def _who(path: Path) -> str:
 
 def _later(time: str, seconds: float) -> str:
     then = datetime.fromisoformat(time) + timedelta(seconds=seconds)
-    return then.isoformat(" ", "milliseconds")
+    return then.isoformat(" ", "microseconds")
+
+
+def _shown(time: str) -> str:
+    """Return a time to the millisecond, which all logs have: ties stay in the order of logs."""
+    return time[:MILLISECONDS_LONG]
 
 
 def _now() -> str:

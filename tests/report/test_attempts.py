@@ -53,7 +53,7 @@ def test_the_columns_are_those_of_the_contract(folder: JobFolder) -> None:
     assert header == CONTRACT
     cells = next(csv.reader([row]))
     assert cells[:-1] == [
-        *("7", "2", "0", "process000", "2027-01-15T08:00:00.250+00:00", "2", "2", "0"),
+        *("7", "2", "0", "process000", "2027-01-15T08:00:00.250000+00:00", "2", "2", "0"),
         *("0.500000", "0.125000", "0.250000", "RUN_DONE", "", ""),
     ]
     assert json.loads(cells[-1]) == {

@@ -260,6 +260,22 @@ def test_lines_that_name_their_mini_batch(tmp_path: Path) -> None:
     assert shown == [(3, "[3] a"), (3, "[3] c")]
 
 
+def test_a_line_just_before_the_next_attempt_is_of_the_one_that_wrote_it(tmp_path: Path) -> None:
+    """The last line before an error, and the next attempt, may be of one millisecond."""
+    folder = JobFolder(tmp_path / "job")
+    log = folder.entry_script_log(0, "process000")
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "2027-01-15 08:00:00,123400|INFO|9|why it fails\n"
+        "2027-01-15 08:00:00,123700|INFO|9|all is well\n"
+    )
+    table(folder, (3, "00.100000", "RUN_EXCEPTION", None), (4, "00.123600", "RUN_DONE", None))
+    shown = list(LogStream(folder, Wanted(failed=True)).new(is_last=True))
+    assert [(one.time, one.mini_batch, one.text) for one in shown] == [
+        ("2027-01-15 08:00:00.123", 3, "INFO|9|why it fails")
+    ]
+
+
 def test_the_logger_of_a_script_writes_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As all other logs, so that their lines can be put in order."""
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -269,7 +285,7 @@ def test_the_logger_of_a_script_writes_utc(tmp_path: Path, monkeypatch: pytest.M
         EntryScript()._log_to(handler, "INFO", str)
         record = logging.LogRecord("entry_script", logging.INFO, "", 1, "told", (), None)
         record.created, record.msecs = 0.0, 0.0
-        assert handler.format(record).startswith("1970-01-01 00:00:00,000|INFO|")
+        assert handler.format(record).startswith("1970-01-01 00:00:00,000000|INFO|")
     finally:
         logging.getLogger("entry_script").handlers.clear()
         handler.close()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from daskprs._output.rows.frame_csv import (
@@ -40,6 +40,7 @@ def csv_of(frame: pd.DataFrame, separator: str = " ", *, header: bool = False) -
 
 @settings(max_examples=5 * settings.default.max_examples)
 @given(frame=frames(), separator=st.sampled_from(" ,;\t|:/_'\\\x01-.1eé"))
+@example(frame=pd.DataFrame({"a": ["x", None]}), separator=" ")
 def test_the_bytes_are_those_of_to_csv(frame: pd.DataFrame, separator: str) -> None:
     """For every type, few rows or many, and separators that numbers hold."""
     assert written(frame, separator) == csv_of(frame, separator)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daskprs._agent.child import coroutines
 from daskprs._agent.child.attempt_run import CallTimeout
 from daskprs._agent.child.call_lines import CallPrints
 from daskprs._agent.child.coroutines import Coroutines
@@ -24,6 +25,7 @@ from daskprs._core.columnar import ColumnBatch
 from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Results, Status
 from tests.agent.test_shared_page import both_sides
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,10 +87,14 @@ def test_what_the_driver_wants_back_is_given_back_at_once(run: CallsRun) -> None
     assert not run.is_wanted
 
 
-def test_results_are_handed_back_soon_where_the_agent_may_have_nothing_to_do(run: CallsRun) -> None:
+def test_results_are_handed_back_soon_where_the_agent_may_have_nothing_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Else they wait for others, and with the agent's own wait no longer than a second."""
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    run = CallsRun(7, work(100, 10), 1.0, 3)
     run.receive(outcomes(100))
-    assert 0.5 < (run.due_in_s() or 0.0) <= 1.0 - OF_CALLS_S
+    assert run.due_in_s() == pytest.approx(1.0 - OF_CALLS_S)
     run.receive(outcomes(*range(101, 108)))
     assert (run.due_in_s() or 0.0) <= 0.1
     run.receive(outcomes(108, 109))
@@ -205,7 +211,7 @@ def test_a_death_suspects_all_calls_under_way(page: tuple[Any, Any], run: CallsR
 
 
 def call(
-    coroutines: Coroutines,
+    loop: Coroutines,
     awaitable: Any,
     position: int,
     timeout_s: float,
@@ -214,78 +220,126 @@ def call(
     """Make a call in the loop, for a thread that waits for it."""
 
     async def attempt() -> Any:
-        coroutines.is_of(position)
-        return await coroutines.call(awaitable, position, timeout_s, canceling)
+        loop.is_of(position)
+        return await loop.call(awaitable, position, timeout_s, canceling)
 
-    return coroutines.result(attempt())
+    return loop.result(attempt())
 
 
-def test_the_time_for_which_another_coroutine_blocks_the_loop_does_not_count() -> None:
-    """The innocent one ends by itself."""
-    coroutines = Coroutines()
-    try:
-        ended: list[str] = []
-        canceled: list[str] = []
+class Clock:
+    """A clock that stands still, but for who blocks a loop.
 
-        async def waits(name: str) -> None:
-            for _ in range(10):
-                await asyncio.sleep(0.01)
-            ended.append(name)
+    On a real one, a machine that stops for a second would be somebody who blocks the loop, too.
+    """
 
-        async def blocks() -> None:
-            time.sleep(1.5)  # noqa: ASYNC251 - it blocks
+    def __init__(self, loop: Coroutines) -> None:
+        self.now_s = 0.0
+        self.blocking: list[int] = []
+        self.places = ""
+        self._loop = loop
+        self._is_seen = threading.Event()
 
-        def innocent() -> None:
-            call(coroutines, waits("innocent"), 1, 1.0, lambda: canceled.append("innocent"))
+    def monotonic(self) -> float:
+        """Return the seconds."""
+        return self.now_s
 
-        threads = [
-            threading.Thread(target=innocent),
-            threading.Thread(target=lambda: call(coroutines, blocks(), 2, 60.0, lambda: None)),
-        ]
-        places = ""
+    def block(self) -> None:
+        """Block the loop for a thousand seconds, until the main thread has seen it."""
+        assert poll_for(lambda: not self._loop._has_turned)  # a turn was asked for before
+        self._is_seen.clear()
+        self.now_s += 1000
+        assert self._is_seen.wait(60)
+
+    def look_while(self, *work: Callable[[], None]) -> None:
+        """Look after the loop until all is done, as the main thread of an agent does."""
+        threads = [threading.Thread(target=one, daemon=True) for one in work]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            places += coroutines.look()
-            time.sleep(0.05)
-        assert ended == ["innocent"]
-        assert not canceled
-        assert "in blocks: time.sleep(1.5)" in places
-        with pytest.raises(CallTimeout, match=r"run\(\) exceeded 0.05 s") as caught:
-            call(coroutines, waits("late"), 3, 0.05, lambda: canceled.append("late"))
-        (told,) = traceback.format_exception_only(caught.value)
-        assert told.startswith("TimeoutError: run()")
-        assert canceled == ["late"]
-    finally:
-        coroutines.close()
+            self.places += self._loop.look()
+            if self._loop.blocking != shared_page.NOTHING:
+                self.blocking.append(self._loop.blocking)
+                self._is_seen.set()
+            time.sleep(0.01)
 
 
-def test_a_task_of_a_call_that_blocks_the_loop_is_known_and_a_callback_is_somebody() -> None:
+@pytest.fixture
+def loop() -> Iterator[Coroutines]:
+    """Yield the loop of an agent, and end it."""
+    made = Coroutines()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clock(loop: Coroutines, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock of the loop."""
+    made = Clock(loop)
+    monkeypatch.setattr(coroutines, "time", made)
+    return made
+
+
+def test_the_time_for_which_another_coroutine_blocks_the_loop_does_not_count(
+    loop: Coroutines, clock: Clock
+) -> None:
+    """The innocent one ends by itself."""
+    canceled: list[str] = []
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def waits() -> None:
+        begun.set()
+        await over.wait()
+        await asyncio.sleep(0.2)  # meanwhile its time is looked at
+
+    async def blocks() -> None:
+        await begun.wait()
+        clock.block()
+        over.set()
+
+    def innocent() -> None:
+        call(loop, waits(), 1, 0.1, lambda: canceled.append("innocent"))
+
+    clock.look_while(innocent, lambda: call(loop, blocks(), 2, 2000, lambda: None))
+    assert not canceled
+    assert {*clock.blocking} == {2}
+    assert "in block: assert self._is_seen.wait(60)" in clock.places
+
+
+def test_a_call_that_takes_too_long_is_told_and_canceled(loop: Coroutines) -> None:
+    """Its error names `run`."""
+    canceled: list[str] = []
+    with pytest.raises(CallTimeout, match=r"run\(\) exceeded 0.05 s") as caught:
+        call(loop, asyncio.sleep(1000), 3, 0.05, lambda: canceled.append("late"))
+    (told,) = traceback.format_exception_only(caught.value)
+    assert told.startswith("TimeoutError: run()")
+    assert canceled == ["late"]
+
+
+def test_a_task_of_a_call_that_blocks_the_loop_is_known_and_a_callback_is_somebody(
+    loop: Coroutines, clock: Clock
+) -> None:
     """What blocks it counts for the call itself."""
-    coroutines = Coroutines()
-    try:
+    over = asyncio.Event()
 
-        async def sleeps() -> None:
-            time.sleep(1.3)  # noqa: ASYNC251 - it blocks
+    def blocks() -> None:
+        clock.block()
+        over.set()
 
-        async def gathers() -> None:
-            await asyncio.gather(sleeps(), asyncio.sleep(0))
-            asyncio.get_running_loop().call_soon(time.sleep, 1.3)
-            await asyncio.sleep(1000)
+    async def sleeps() -> None:
+        clock.block()
 
-        def caller() -> None:
-            with pytest.raises(CallTimeout):
-                call(coroutines, gathers(), 5, 2.0, lambda: None)
+    async def gathers() -> None:
+        asyncio.get_running_loop().call_soon(blocks)
+        await over.wait()
+        await asyncio.gather(sleeps(), asyncio.sleep(0))
+        await asyncio.sleep(1000)
 
-        thread, seen = threading.Thread(target=caller), []
-        thread.start()
-        while thread.is_alive():
-            coroutines.look()
-            seen.append(coroutines.blocking)
-            time.sleep(0.05)
-        assert list(dict.fromkeys(seen)) == [shared_page.NOTHING, 5, shared_page.SOMEBODY]
-    finally:
-        coroutines.close()
+    def caller() -> None:
+        with pytest.raises(CallTimeout):
+            call(loop, gathers(), 5, 0.1, lambda: None)
+
+    clock.look_while(caller)
+    assert list(dict.fromkeys(clock.blocking)) == [shared_page.SOMEBODY, 5]
 
 
 def test_a_line_without_an_end_is_written_before_it_gets_long() -> None:
@@ -299,21 +353,17 @@ def test_a_line_without_an_end_is_written_before_it_gets_long() -> None:
     assert len(stream.getvalue()) == 100 * 100 + 2 * len("[7] \n")
 
 
-def test_the_loop_goes_on_whatever_a_coroutine_raises() -> None:
+def test_the_loop_goes_on_whatever_a_coroutine_raises(loop: Coroutines) -> None:
     """A call that ends its interpreter, or stops the loop, costs no other call."""
-    coroutines = Coroutines()
-    try:
 
-        async def ends() -> None:
-            raise SystemExit(3)
+    async def ends() -> None:
+        raise SystemExit(3)
 
-        async def stops() -> int:
-            asyncio.get_running_loop().stop()
-            await asyncio.sleep(0)
-            return 7
+    async def stops() -> int:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        return 7
 
-        with pytest.raises(SystemExit):
-            coroutines.result(ends())
-        assert coroutines.result(stops()) == 7
-    finally:
-        coroutines.close()
+    with pytest.raises(SystemExit):
+        loop.result(ends())
+    assert loop.result(stops()) == 7

@@ -45,6 +45,9 @@ settings.register_profile(
 settings.register_profile("long", settings.get_profile("suite"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
+# Some tests say what other users may read: what they make is as most users make it.
+os.umask(0o022)
+
 # A job that fails would start a process that writes its report, and outlives the test.
 os.environ["DASK_DASKPRS__REPORT"] = "never"  # for programs of the tests
 dask.config.set({"daskprs.report": "never"})

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def poll_for(condition: Callable[[], object], timeout_s: float = 20.0) -> bool:
+def poll_for(condition: Callable[[], object], timeout_s: float = 60.0) -> bool:
     """Return whether a condition came true within the limit."""
     until = time.monotonic() + timeout_s
     while not condition():

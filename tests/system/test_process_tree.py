@@ -46,7 +46,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         process.stdin.close()
 
 
-def test_descendants_count(parent: int) -> None:
+def test_descendants_count(parent: int, tmp_path: Path) -> None:
     """Memory of the living ones, the processor of the ended ones, too, and the disk."""
     used = tree_usage(parent)
     assert len(used.pids) == 2
@@ -54,7 +54,8 @@ def test_descendants_count(parent: int) -> None:
     assert 60 * MB < used.rss_bytes < 90 * MB
     assert 95 * MB < used.children_peak_bytes < 115 * MB
     assert used.cpu_s > 0.05
-    assert used.written_bytes >= 3 * MB
+    file_system = subprocess.check_output(["stat", "--file-system", "--format=%T", tmp_path])
+    assert used.written_bytes >= 3 * MB or file_system == b"tmpfs\n"
 
 
 def test_pss_divides_what_is_shared(parent: int) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 KILL_TIMEOUT_S = 10.0
 """Seconds to wait for the end of a killed process: milliseconds, unless it waits for a device."""
-DUMP_S, DUMP_POLL_S = 0.5, 0.02
-"""Seconds to wait for stacks, at most, and between looks at the log."""
+DUMP_S, DUMP_POLL_S = 2.0, 0.02
+"""Seconds to wait for stacks, at most, also on a busy machine, and between looks at the log."""
 STACKS_BYTES = 256 << 10
 """Bytes from the end of a stderr log that are searched for stacks."""
 

@@ -7,6 +7,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from daskprs._agent.protocol.messages import Outcomes
 from daskprs._agent.protocol.shared_page import NOTHING
 from daskprs._agent.supervision import stage_run, stage_slot
 from daskprs._agent.supervision.slot import Slot
@@ -17,7 +18,7 @@ from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import Place, SlotState
 from daskprs._core.lease import AgentAssignment, Lease
 from daskprs._core.mini_batch import Assigned, MiniBatch
-from daskprs._core.outcomes import Results
+from daskprs._core.outcomes import Outcome, Results, Status
 from daskprs._core.stages import RING, Stages
 from tests.support.odd_agent import WHY, OddAgent, outcome_by_chance, places_of
 
@@ -169,6 +170,39 @@ def test_a_slot_that_waits_for_its_stages_tells_of_the_one_longest_at_work(
     assert slot.state() == beside[2]._replace(counted=run.counted)
     run = run._replace(phase="running", index=3)
     assert slot.state() == run
+
+
+def test_a_failure_of_run_comes_after_what_had_run_before_it() -> None:
+    """Else a success that came later showed that the failure had left the process whole."""
+    draw = Random(0)  # noqa: S311 - nothing is to be kept secret
+    workers, ended = stand_ins(), []
+    workers.taken = lambda: [ended.pop(0)] if ended else []
+    work = ColumnBatch(Assigned(MiniBatch(one, None, ""), 1) for one in range(2))
+    run = StageRun(1, work, 1.0, Stages(None, "b", None), workers)
+    agent: Any = OddAgent(draw)
+    run.turn(agent.send)
+    good = [outcome_of(index, Status.RUN_DONE) for index in (0, 1)]
+    bad = outcome_of(1, Status.RUN_EXCEPTION)
+    run.receive(Outcomes(1, Results(ColumnBatch([good[0], bad])), ""))
+    assert {*run.left} == {0, 1}
+    assert run.share() == ()
+    (task,) = workers.given
+    ended.append(StageEnded(task, Results(ColumnBatch(good[:1]))))
+    run.turn(agent.send)
+    assert run.finished
+    assert [one.index for made in run.share() for one in made.outcomes] == [0, 1]
+
+
+def stand_ins() -> Any:
+    """Return stage processes that only note what they are given."""
+    given: list[StageTask] = []
+    add = lambda task, **_: given.append(task)  # noqa: E731 - a stand-in
+    return SimpleNamespace(count=2, given=given, give=add, taken=list)
+
+
+def outcome_of(index: int, status: Status) -> Outcome:
+    """Return the outcome of a stage."""
+    return Outcome(index, 1, status, 5, 5, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_what_the_driver_wants_back_is_given_back_at_once() -> None:

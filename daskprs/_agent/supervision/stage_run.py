@@ -46,6 +46,8 @@ class StageRun(LeaseRun):
         """What the stage processes have, by the index of the mini-batch."""
         self._at_agent: dict[int, StageTask] = {}
         """What the agent has."""
+        self._behind: deque[tuple[set[int], Results]] = deque()
+        """What the agent has reported itself, each with the mini-batches whose rows come first."""
         super().__init__(order, work, return_after_s)
 
     def extend(self, work: ColumnBatch[Assigned]) -> None:
@@ -148,6 +150,7 @@ class StageRun(LeaseRun):
         else:
             self._give_agent(task.assigned, task.target, send)
         del self._at_stage[outcome.index]
+        self._report()
         self._quiet_since_s = time.monotonic()
 
     def _take(self, results: Results) -> None:
@@ -167,7 +170,19 @@ class StageRun(LeaseRun):
                 task.target.close()
                 made.append(position)
         if made:
-            super()._take(results.only(made))
+            passed_on = [task for task in self._at_stage.values() if task.stage == POSTPROCESS]
+            before = {task.assigned.mini_batch.index for task in passed_on}
+            self._behind.append((before, results.only(made)))
+            self._report()
+
+    def _report(self) -> None:
+        """Record what the agent has failed in, once all that it had run before is done.
+
+        A success that was recorded later would show that the failure has left the process whole:
+        what fails after it, in a process that is broken, would be charged.
+        """
+        while self._behind and self._behind[0][0].isdisjoint(self._at_stage):
+            super()._take(self._behind.popleft()[1])
 
     # ---- what is left ----
 
@@ -180,7 +195,8 @@ class StageRun(LeaseRun):
     def left(self) -> tuple[int, ...]:
         """Indexes of the mini-batches without a result."""
         waiting = [one.mini_batch.index for one in self._waiting]
-        return (*self._at_agent, *self._at_stage, *waiting)
+        behind = [one for _, made in self._behind for one in made.outcomes.column("index")]
+        return (*behind, *self._at_agent, *self._at_stage, *waiting)
 
     @property
     def _is_short(self) -> bool:

@@ -167,6 +167,8 @@ class LeaseReturned:
     halted: bool = False
     """Whether the agent has stopped after failures in a row; what is left of its work is
     untouched."""
+    is_done: bool = False
+    """Whether it has stopped after a success: it has grown, or has run as much as it may."""
     vacant: bool = False
     """Whether the agent had ended before, and the lease carried no assignment for a new one."""
     death: Death | None = None

@@ -27,7 +27,6 @@ from daskprs._core.isolation import Isolation
 from daskprs._core.lease import AgentNoted, LeaseReturned
 from daskprs._core.leasing import Leasing
 from daskprs._core.ledger_state import LedgerState
-from daskprs._core.outcomes import Status
 from daskprs._core.placement import Placement
 from daskprs._core.plan_entries import plan_entries
 from daskprs._core.renewals import Renewals
@@ -273,9 +272,7 @@ class Ledger:
         if self._gpu_question.answer(returned):
             self._allocator.hide_gpus()
         self._leasing.go_on(returned, flight)
-        # An agent halts after failures, of trials and for want of memory, too, or once it has grown
-        # or has run as much as it may.
-        flight.agent.is_done |= returned.halted and _ends_well(returned)
+        flight.agent.is_done |= returned.is_done
         if returned.vacant:
             slot.agent = None
         is_explained = init_failure is not None or returned.vacant or returned.halted
@@ -374,9 +371,3 @@ class Ledger:
                 state.abort_if(state.tally.lost())
                 state.finish()
         state.interrupt_if_due()
-
-
-def _ends_well(returned: LeaseReturned) -> bool:
-    """Return whether the last attempt of a lease succeeded."""
-    statuses = [one for made in returned.results[-1:] for one in made.outcomes.column("status")]
-    return statuses[-1:] == [Status.RUN_DONE]

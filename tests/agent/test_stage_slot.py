@@ -7,6 +7,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from daskprs._agent.protocol.messages import Outcomes
 from daskprs._agent.protocol.shared_page import NOTHING
 from daskprs._agent.supervision import stage_run, stage_slot
@@ -23,8 +25,6 @@ from daskprs._core.stages import RING, Stages
 from tests.support.odd_agent import WHY, OddAgent, outcome_by_chance, places_of
 
 if TYPE_CHECKING:
-    import pytest
-
     from daskprs._agent.supervision.stage_worker import StageTask
 
 
@@ -184,6 +184,7 @@ def test_a_failure_of_run_comes_after_what_had_run_before_it() -> None:
     good = [outcome_of(index, Status.RUN_DONE) for index in (0, 1)]
     bad = outcome_of(1, Status.RUN_EXCEPTION)
     run.receive(Outcomes(1, Results(ColumnBatch([good[0], bad])), ""))
+    assert not run.is_done
     assert {*run.left} == {0, 1}
     assert run.share() == ()
     (task,) = workers.given
@@ -191,6 +192,16 @@ def test_a_failure_of_run_comes_after_what_had_run_before_it() -> None:
     run.turn(agent.send)
     assert run.finished
     assert [one.index for made in run.share() for one in made.outcomes] == [0, 1]
+
+
+@pytest.mark.parametrize("halted", ["", None])
+def test_a_process_that_has_done_enough_says_so_itself(halted: str | None) -> None:
+    """Whatever becomes of its last mini-batch in `postprocess`, or of others before `run`."""
+    work = ColumnBatch([Assigned(MiniBatch(0, None, ""), 1)])
+    run = StageRun(1, work, 1.0, Stages(None, "b", None), stand_ins())
+    run.turn(OddAgent(Random(0)).send)  # noqa: S311 - nothing is to be kept secret
+    run.receive(Outcomes(1, Results(ColumnBatch([outcome_of(0, Status.RUN_DONE)])), halted))
+    assert run.is_done == (halted is not None)
 
 
 def stand_ins() -> Any:

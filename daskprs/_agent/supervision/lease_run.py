@@ -53,6 +53,8 @@ class LeaseRun:
         self.halted: str | None = None
         """None while the agent works on the order. Else it has dropped the rest: a fatal error, or
         an empty text after failures in a row."""
+        self.is_done = False
+        """Whether it has dropped the rest after a success: the process has done enough."""
         self.recalled = False
         """Whether mini-batches not begun were taken back since the last outcome, or none were left
         to take back."""
@@ -115,6 +117,8 @@ class LeaseRun:
             self._take(results)
             self.recalled = False
         self.halted = message.halted
+        if message.halted is not None:
+            self.is_done = [*results.outcomes.column("status")][-1:] == [Status.RUN_DONE]
         for position in positions:
             del self._left[position]
         while self.received <= self.kept and self.received not in self._left:

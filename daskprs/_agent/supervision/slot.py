@@ -439,6 +439,7 @@ class Slot:
             untouched=untouched,
             recalled=run is not None and run.recalled,
             halted=run is not None and run.halted is not None,
+            is_done=run is not None and run.is_done,
             vacant=vacant,
             death=death,
             agent_events=self._taken_events(),

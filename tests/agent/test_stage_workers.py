@@ -12,13 +12,14 @@ import pytest
 
 from daskprs._agent.supervision import far_stages, stage_worker
 from daskprs._agent.supervision.far_stages import HostedStages, Preprocessed
+from daskprs._agent.supervision.stage_run import StageRun
 from daskprs._agent.supervision.stage_worker import StageFile, StagesNotReady, StageTask
 from daskprs._agent.supervision.stage_workers import StageWorkers
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.lease import AgentExited, InitFailed, Lease, LeaseReturned
 from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Failure, Outcome, Results, Status
-from daskprs._core.stages import POSTPROCESS, PREPROCESS, StageHost
+from daskprs._core.stages import POSTPROCESS, PREPROCESS, StageHost, Stages
 from daskprs.errors import AgentError
 from tests.support.polling import poll_for
 
@@ -143,6 +144,36 @@ def test_what_ended_for_a_lease_that_is_over_is_let_go(monkeypatch: pytest.Monke
     assert not any(file._close.alive for file in files)
     with pytest.raises(OSError, match="no more threads"):
         workers.taken()
+    workers.stop()
+
+
+class Waits(Works):
+    """A slot whose process does it once it may."""
+
+    may = threading.Event()
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Do it late."""
+        if lease.work:
+            self.may.wait()
+        return super().run(lease)
+
+
+def test_what_ends_after_its_lease_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was kept in memory for as long as the next process of `run` was in `init`."""
+    monkeypatch.setattr(stage_worker, "Slot", Waits)
+    workers = workers_of(1)
+    work = ColumnBatch([Assigned(MiniBatch(0, None, ""), 1)])
+    run = StageRun(1, work, 1.0, Stages("a", None, None), workers)
+    run.begin()
+    (task,) = run._at_stage.values()
+    assert task.target is not None
+    assert poll_for(lambda: not workers._tasks)
+    run.close()
+    assert task.target._close.alive
+    Waits.may.set()
+    assert poll_for(lambda: not task.target._close.alive)  # type: ignore[union-attr]
+    assert workers.taken() == []
     workers.stop()
 
 

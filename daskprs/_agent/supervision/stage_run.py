@@ -114,6 +114,8 @@ class StageRun(LeaseRun):
         for task in self._at_agent.values():
             task.close()
         self._at_agent.clear()
+        for task in self._at_stage.values():  # some are at work, while the next agent starts
+            task.is_over = True
         self._workers.drop()
         self._workers.drop_ended()  # nobody takes these before the next agent is up
 

@@ -80,6 +80,8 @@ class StageTask:
     """Whether only processes of this node may run it."""
     printed: Printed | None = None
     """What `run` has printed, if this is the stage behind it."""
+    is_over: bool = False
+    """Whether its lease is over, so that nobody takes what it makes."""
 
     def with_work(self) -> Assigned:
         """Return the mini-batch as a process gets it."""

@@ -274,6 +274,9 @@ class StageWorkers:
             return self._tasks.popleft()
 
     def _tell(self, ended: StageEnded | BaseException) -> None:
+        if isinstance(ended, StageEnded) and ended.task.is_over:
+            ended.task.close()
+            return
         self._ended.put(ended)
         os.eventfd_write(self.wake_fd, 1)
 

@@ -18,7 +18,7 @@ from daskprs._agent.supervision.stage_slot import StageSlot
 from daskprs._agent.supervision.stage_worker import StageEnded, StageFile, StagesNotReady
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.events import Place, SlotState
-from daskprs._core.lease import AgentAssignment, Lease
+from daskprs._core.lease import AgentAssignment, AgentExited, Lease
 from daskprs._core.mini_batch import Assigned, MiniBatch
 from daskprs._core.outcomes import Outcome, Results, Status
 from daskprs._core.stages import RING, Stages
@@ -202,6 +202,17 @@ def test_a_process_that_has_done_enough_says_so_itself(halted: str | None) -> No
     run.turn(OddAgent(Random(0)).send)  # noqa: S311 - nothing is to be kept secret
     run.receive(Outcomes(1, Results(ColumnBatch([outcome_of(0, Status.RUN_DONE)])), halted))
     assert run.is_done == (halted is not None)
+
+
+def test_what_befell_stage_processes_that_are_given_up_is_told() -> None:
+    """With what was counted in them; their start and their end were in no log."""
+    slot = StandIn(Random(0), Stages("a", None, None))  # noqa: S311
+    exited = AgentExited("process000-00", 1, "it ended", expected=False)
+    given_up: Any = SimpleNamespace(stop=lambda: None, taken_events=lambda: (exited,))
+    slot._workers = given_up
+    slot._drop_workers()
+    assert slot._taken_stage_events() == (exited,)
+    assert slot._taken_stage_events() == ()
 
 
 def stand_ins() -> Any:

@@ -43,6 +43,8 @@ class StageSlot(Slot):
         self._stages = stages
         self._ask = ask
         self._workers: StageWorkers | None = None
+        self._of_dropped: tuple[AgentEvent, ...] = ()
+        """Events of stage processes that were given up, and that no lease has returned yet."""
         self._ahead: StageRun | None = None
         """The record of a lease whose stages have begun before its agent is up."""
 
@@ -152,6 +154,7 @@ class StageSlot(Slot):
         workers, self._workers = self._workers, None
         if workers is not None:
             workers.stop()
+            self._of_dropped += workers.taken_events()
 
     # ---- the lease ----
 
@@ -186,4 +189,5 @@ class StageSlot(Slot):
             raise
 
     def _taken_stage_events(self) -> tuple[AgentEvent, ...]:
-        return () if self._workers is None else self._workers.taken_events()
+        before, self._of_dropped = self._of_dropped, ()
+        return before if self._workers is None else (*before, *self._workers.taken_events())

@@ -30,10 +30,9 @@ from tests.simulation.items import (
     HANGS,
     POISONS,
     RAISES,
-    STAGE_DIES,
-    STAGE_RAISES,
 )
 from tests.simulation.promises import demand
+from tests.simulation.stages import INIT_S, Wakes, done_by, read, write
 from tests.simulation.world import EPOCH_S, now
 
 if TYPE_CHECKING:
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
 SEND_EVERY_S = 0.2
 """Seconds that a finished mini-batch may wait for others before it is reported."""
 LOAD_S = 0.001
-STATUS = {GOOD: Status.RUN_DONE, STAGE_DIES: Status.PROCESS_DIED}
-"""How attempts end that do not raise."""
 NO_ANSWER = (Status.THROTTLED, Status.RUN_TIMEOUT)
 """How attempts end whose requests have no answer."""
 HEADER = "index row\n"
@@ -82,6 +79,8 @@ class Script:
         What the items of mini-batches do; None: the mini-batches have one item each.
     server
         The endpoint that it calls; None: it calls none.
+    init_s
+        Seconds that `init` takes in a process of `run`.
 
     """
 
@@ -91,8 +90,10 @@ class Script:
         starts: Callable[[], str],
         items: Items | None = None,
         server: Server | None = None,
+        init_s: float = INIT_S,
     ) -> None:
         self.server = server
+        self.init_s = init_s
         self.act = act
         self.starts = starts
         self._items = items
@@ -140,8 +141,14 @@ class Agent:
         pid: int,
         requests: Callable[[Agent], Requests | None] = lambda _: None,
         node: int = 0,
+        *,
+        is_of_stage: bool = False,
     ) -> None:
         self.gone = False
+        self.function = "run"
+        self.also_wakes: tuple[int, ...] = ()
+        """Signs that end the wait for a message, too."""
+        self._init_s = INIT_S if is_of_stage else script.init_s
         self.pid = pid
         self.spec = SimpleNamespace(
             name=assignment.process,
@@ -229,10 +236,12 @@ class Agent:
         yield 0.02
         self.enter(Phase.INIT)
         how = self.script.starts()
-        if how == "raises":
+        if how == RAISES:
             self.die(41)
             return
-        yield 0.05
+        if how == HANGS:
+            yield None
+        yield self._init_s
         self.enter(Phase.IDLE)
         self._outbox.append("ready")
         yield from self._serve()
@@ -304,24 +313,26 @@ class Agent:
 
     def _run(self, position: int) -> Generator[float | None, None, bool]:
         """Run a mini-batch; return whether the agent has halted."""
-        mini_batch = self._work[position].mini_batch
+        mini_batch, _, _, work = self._work[position]
         begun_s = now().now_s
         self.enter(Phase.LOADING, position)
         self.turn_to(0)
         yield LOAD_S
         script, index = self.script, mini_batch.index
         self._calls += 1
-        look_at(self._job, mini_batch)
+        if work is None or work.source is None:
+            look_at(self._job, mini_batch)
+        else:
+            read(work, index)
         act = script.act(index)
+        act = act._replace(what=done_by(act.what, work, self._job.stages, index))
         is_next = act.ahead and self._loads_ahead and self._next <= self._last
         self._ahead = self._next if is_next else NOTHING
         if script.has_items:
             made = ItemsAttempt(self, self._work[position], position, act, self).made
             outcome, body = yield from in_steps(made, self.spool)
             self._ahead = NOTHING
-            self._report(outcome, body)
-            is_good = outcome.status is Status.RUN_DONE
-            return self._has_halted(position, is_good=is_good, is_neutral=outcome.is_neutral)
+            return self._has_halted_with(outcome, body, position)
         self.enter(Phase.RUNNING, position, 1)
         if self.requests is not None:
             yield from self.requests.begun(self, position, index)
@@ -337,28 +348,32 @@ class Agent:
             yield None
         self._ahead = NOTHING
         outcome, body = self._made_request(self._work[position], begun_s, act.what)
-        self._report(outcome, body)
-        is_good = outcome.status is Status.RUN_DONE
-        return self._has_halted(position, is_good=is_good, is_neutral=outcome.is_neutral)
+        return self._has_halted_with(outcome, body, position)
 
     def _made_request(self, assigned: Assigned, begun_s: float, what: str) -> tuple[Outcome, bytes]:
         """Return the outcome of an attempt that has had its answer, if it calls an endpoint."""
-        mini_batch, attempt, *_ = assigned
+        mini_batch, attempt, _, work = assigned
         refusal = None
         if self.requests is not None:
             refusal = self.requests.ended(mini_batch.index, what)
         if refusal is not None:
             return _refused(mini_batch, attempt, begun_s, refusal), b""
         self.is_poisoned |= what == POISONS
-        return self._outcome(mini_batch, attempt, begun_s, what)
+        target = None if work is None else work.target
+        if work is not None and target is not None and what == GOOD:
+            write(work, mini_batch.index)
+        return self._outcome(mini_batch, attempt, begun_s, what, has_rows=target is None)
 
-    def _has_halted(self, position: int, *, is_good: bool, is_neutral: bool = False) -> bool:
-        """Return whether the agent halts after an attempt, as that of production does."""
+    def _has_halted_with(self, outcome: Outcome, body: bytes, position: int) -> bool:
+        """Report an attempt; return whether the agent halts after it, as that of production."""
+        self._report(outcome, body)
+        is_good, is_neutral = outcome.status is Status.RUN_DONE, outcome.is_neutral
         if not is_neutral:
             self._in_a_row = 0 if is_good else self._in_a_row + 1
         has_failed = self._in_a_row > 0 and not is_neutral
         if not (has_failed and self._in_a_row >= self._most_in_a_row):
             if not self._lifetime.is_over():
+                self._send_in_time(at_once=self._work[position].work is not None)
                 return False
             self._has_done_enough = is_good
         self._send(halted="")
@@ -368,13 +383,21 @@ class Agent:
         return True
 
     def _outcome(
-        self, mini_batch: MiniBatch, attempt: int, begun_s: float, what: str
+        self,
+        mini_batch: MiniBatch,
+        attempt: int,
+        begun_s: float,
+        what: str,
+        *,
+        has_rows: bool,
     ) -> tuple[Outcome, bytes]:
         """Return the outcome of an attempt, and the rows outside of the spool."""
         took_s, body, failure = now().now_s - begun_s, b"", None
         text = typed = header = None
         good = what == GOOD
-        if good and (self.output.is_dataset or self.output.typed):
+        if not has_rows:
+            pass
+        elif good and (self.output.is_dataset or self.output.typed):
             made = formatted(tuple(numbers_of(mini_batch.index)), self.output)
             rows, body = spooled(made, self.spool)
             text, typed, header = rows.text, rows.typed, rows.header
@@ -383,9 +406,9 @@ class Agent:
             sink.write(rows_of(mini_batch.index))
             text, body = sink.finish()
             header = HEADER if self.output.header else None
-        else:
+        if not good:
             failure = Failure("ValueError", f"mini-batch {mini_batch.index} is bad")
-        status = STATUS.get(what, Status.RUN_EXCEPTION)
+        status = Status.RUN_DONE if good else Status.RUN_EXCEPTION
         succeeded = 1 if good else 0
         outcome = Outcome(
             mini_batch.index,
@@ -401,7 +424,6 @@ class Agent:
             typed,
             header=header,
             failure=failure,
-            stage_process="stage000" if what in (STAGE_DIES, STAGE_RAISES) else "",
         )
         return outcome, body
 
@@ -416,7 +438,10 @@ class Agent:
             self._pending_s = now().now_s
         self._pending.append((outcome, body))
         self.enter(Phase.RETURNING, self._position, self._total)
-        if now().now_s - self._pending_s >= SEND_EVERY_S:
+
+    def _send_in_time(self, *, at_once: bool = False) -> None:
+        """Send what waits for too long, or what the next stage waits for."""
+        if at_once or now().now_s - self._pending_s >= SEND_EVERY_S:
             self._send()
 
     def flush(self) -> None:
@@ -524,10 +549,18 @@ class Agent:
         if self.gone:
             return []
         wait_s = max(0.0, min(within_s, self._left_s()))
-        now().wait(lambda: bool(self._outbox) or self._returncode is not None, wait_s)
+        now().wait(self._has_news, wait_s)
         messages = self.drain()
         self.gone = self._returncode is not None
         return messages
+
+    def _has_news(self) -> bool:
+        is_awake = not Wakes.readable.isdisjoint(self.also_wakes)
+        return is_awake or bool(self._outbox) or self._returncode is not None
+
+    def excuse(self) -> None:
+        """Begin the deadline of an idle agent anew."""
+        self._asked_s = now().now_s
 
     def drain(self) -> list[Any]:
         """Return the messages that are there."""
@@ -596,7 +629,8 @@ class Agent:
         """Shut down."""
         self.send(Stop())
         now().wait(lambda: self._returncode is not None, self._limits.shutdown_timeout_s)
-        return AgentExited(self.spec.name, self.end(), "stopped", expected=True)
+        exited = AgentExited(self.spec.name, self.end(), "stopped", expected=True)
+        return exited._replace(counted=self.counted())
 
     def end(self, *, dump: bool = False, grace_s: float = 0.0) -> int:  # noqa: ARG002
         """Kill the process."""

@@ -50,8 +50,8 @@ class Call:
 class CallsAgent(Agent):
     """An agent whose script has several mini-batches at a time."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
         assert self._job.calls is not None
         self._at_once, self.is_async = self._job.calls
         self.grace_s = CANCELS_WITHIN_S if self.is_async else GATHER_S
@@ -150,8 +150,8 @@ class CallsAgent(Agent):
             # As with one call at a time, one whose last attempt has failed gets a trial.
             self._has_done_enough = not has_failed and self._soundness.in_a_row == 0
             self._send(halted="")
-        elif is_last and self._next > self._last:
-            self._send()
+        else:
+            self._send_in_time(at_once=is_last and self._next > self._last)
         self.enter(Phase.IDLE)
         del self._under_way[call.position]
         self._fill()

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from daskprs._agent.protocol.messages import JobSpec, ScriptSpec
+from daskprs._agent.protocol.messages import INLINE, JobSpec, ScriptSpec
 from daskprs._cluster import part_writers
 from daskprs._cluster.cluster_slots import ClusterSlots
 from daskprs._cluster.partition_feed import PartitionFeed
@@ -150,14 +150,18 @@ class Driver:
                 self._reported,
                 store.recovered,
                 stage.is_quiet,
+                stage.script.caused,
                 self._plan(plan, store, job_id),
                 replace(self._limits(stage.folder), columns=store.columns_before),
                 expected=None if scenario.partitions else scenario.count,
                 seed=job_id,
+                stages=scenario.stages,
                 spending=Spending(store.spent_before, store.useful_before),
             )
             listeners: Any = Listener(stage.books, epoch, stage.disk.record)
             job = spec_of(job_id, stage.folder, epoch, scenario, self._reader)
+            if stage.is_calm:
+                job = job._replace(start_method=INLINE)
             try:
                 with ExitStack() as self._writing:
                     ending = self._work(job, ledger, store, listeners)
@@ -270,7 +274,7 @@ class Driver:
         stage = self._stage
         if stage.is_calm:
             return InlineSlots(job, threads=1)
-        client, nodes = self._connected(), SlotAllocator(None, None, 0.0)
+        client, nodes = self._connected(), SlotAllocator(None, None, 0.0, job.stages)
         return ClusterSlots(client, job, nodes, listeners, self._staged)  # type: ignore[arg-type]
 
     def _connected(self) -> Client:
@@ -364,5 +368,6 @@ def spec_of(job_id: str, folder: JobFolder, epoch: int, scenario: Scenario, read
         start_method="fork",
         limits=scenario.limits,
         calls=scenario.calls,
+        stages=scenario.stages,
         rate_limit=None if scenario.endpoint is None else scenario.endpoint.limit,
     )

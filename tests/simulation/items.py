@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from daskprs._core.pieces import FailedItems
 
 GOOD, RAISES, DIES, HANGS, POISONS = "good", "raises", "dies", "hangs", "poisons"
-STAGE_RAISES, STAGE_DIES = "a stage raises", "a stage dies"
-"""In a process of its own, beside that of `run`."""
+OF_STAGES = {f"a stage {what}": what for what in (RAISES, DIES, HANGS, POISONS)}
+"""What a mini-batch does in a process of its own, beside that of `run`."""
 REFUSED = "is refused"
 """The endpoint refuses each request of the mini-batch."""
 NEEDS_MEMORY, SLOW, NAMED = "needs memory", "is slow", "is named"

@@ -20,7 +20,7 @@ from tests.simulation.disk import OPEN_TO, Disk
 from tests.simulation.driver import Driver
 from tests.simulation.endpoints import Endpoint, Server
 from tests.simulation.far import Reading
-from tests.simulation.items import GOOD
+from tests.simulation.items import GOOD, HANGS, RAISES
 from tests.simulation.keys import KeyHelper
 from tests.simulation.left_out import FORMS, LeftOut, output_in, typed_in
 from tests.simulation.partitions import Staging
@@ -42,6 +42,7 @@ from tests.simulation.scenario import (
     PUBLISHING,
     Scenario,
 )
+from tests.simulation.stages import INIT_S
 from tests.simulation.standard import Executor
 from tests.simulation.strikes import Strikes
 from tests.simulation.world import Died, World, installed, now
@@ -92,7 +93,8 @@ class Stage:
             rng = random.Random(f"server of {scenario.seed}")  # noqa: S311
             latency_s = 0.0 if is_calm else scenario.latency_s
             self.server = Server(endpoint, rng, self._has_one_job, latency_s)
-        self.script = Script(self._act, self._starts, scenario.items, self.server)
+        init_s = INIT_S if is_calm else scenario.init_s
+        self.script = Script(self._act, self._starts, scenario.items, self.server, init_s)
         self._starts_made = 0
         self._starts_failed = False
         self.root = root
@@ -136,7 +138,10 @@ class Stage:
         self._starts_made += 1
         fails = not self.is_calm and self._starts_made in self.scenario.init_fails
         self._starts_failed |= fails
-        return "raises" if fails else ""
+        if not fails:
+            return ""
+        # Seeds without stages stay as they were.
+        return HANGS if self.scenario.stages is not None and self._starts_made % 2 else RAISES
 
     # ---- what befalls the disk and the cluster ----
 

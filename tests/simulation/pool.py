@@ -33,14 +33,21 @@ class Pool(AgentPool):
     def prepare(self, threads: int) -> None:
         """Do nothing: there is nothing to fork agents from."""
 
-    def _employ(self, node: int, assignment: AgentAssignment) -> Any:
+    def _employ(self, node: int, assignment: AgentAssignment, *, is_of_stage: bool = False) -> Any:
         Pool.made += 1
         name = f"{node}-{assignment.process}-{Pool.made}"
         spool = self._spool(name)
         make = Agent if self.job.calls is None else CallsAgent
-        worker = now().process
         agent = make(
-            self.job, assignment, spool, worker, self.script, Pool.made, self._requests, node
+            self.job,
+            assignment,
+            spool,
+            now().process,
+            self.script,
+            Pool.made,
+            self._requests,
+            node,
+            is_of_stage=is_of_stage,
         )
         self._agents.append(agent)
         self.of_job.setdefault(self.job.job_id, []).append(agent)

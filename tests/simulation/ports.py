@@ -22,6 +22,7 @@ from tests.simulation.keys import Asyncio, KeyHelper, OnHost
 from tests.simulation.partitions import Staging
 from tests.simulation.parts import Helper, in_folder
 from tests.simulation.pool import Pool
+from tests.simulation.stages import File, Holder, Wakes
 from tests.simulation.standard import replaced
 from tests.simulation.world import now
 
@@ -91,6 +92,7 @@ def simulated() -> Iterator[None]:
     nodes = "daskprs._cluster.remote.nodes"
     exchange, dealer = "daskprs._cluster.key_exchange", "daskprs._cluster.key_worker"
     shuffle = "daskprs._inputs.keys.shuffle"
+    supervision = "daskprs._agent.supervision"
     writers, parts = "daskprs._cluster.part_writers", "daskprs._cluster.part_worker"
     more = {
         (worker, "AgentPool"): Pool,
@@ -125,7 +127,10 @@ def simulated() -> Iterator[None]:
         (nodes, "THIS_PROCESS"): "the driver",
         (nodes, "LOGS_EVERY_S"): LOGS_EVERY_S,
         (nodes, "CARRIED_BYTES"): 0,
-        ("daskprs._agent.supervision.pool", "IN_MESSAGE_BYTES"): 0,
+        (f"{supervision}.pool", "IN_MESSAGE_BYTES"): 0,
+        (f"{supervision}.stage_run", "StageFile"): File,
+        (f"{supervision}.stage_workers", "os"): Wakes(),
+        (f"{supervision}.stage_workers", "Connection"): Holder,
         ("daskprs._cluster.remote.transfer", "PIECE_BYTES"): PIECE_BYTES,
         ("daskprs._system.log_cap", "_BLOCK_BYTES"): 1,
         (parts, "get_worker"): _this_worker,

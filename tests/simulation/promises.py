@@ -14,7 +14,7 @@ from daskprs._core.outcomes import Status
 from daskprs._core.settling import MOST_THROTTLED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from daskprs._core.mini_batch import MiniBatch
     from tests.simulation.disk import Operation
@@ -126,6 +126,7 @@ class CheckedLedger(Ledger):
         reported: set[int],
         recovered: Callable[[MiniBatch], Any],
         is_quiet: Callable[[], bool],
+        caused: Mapping[int, int],
         *given: Any,
         **more: Any,
     ) -> None:
@@ -134,6 +135,9 @@ class CheckedLedger(Ledger):
         self._recovered = recovered
         self._is_quiet = is_quiet
         """Says whether nothing has befallen the cluster, so that no attempt was in vain."""
+        self._caused = caused
+        """How often each mini-batch was at fault."""
+        self._charged = Counter[int]()
         self._counts_again = False
         """Whether so many processes were renewed in vain that all failures count."""
         self._ended = 0
@@ -212,6 +216,10 @@ class CheckedLedger(Ledger):
         demand(not (is_innocent and action.final), f"the innocent {index} is given up")
         is_rule = self._counts_again or not action.charged or self._is_searched(index)
         demand(is_rule or not is_innocent, f"the innocent {index} is charged: {action.outcome}")
+        if action.charged and scenario.items is None and not self._counts_again:
+            self._charged[index] += 1
+            is_right = self._charged[index] <= self._caused.get(index, 0) + self._refused[index]
+            demand(is_right, f"{index} is charged more often than it was at fault")
         if action.final:
             self.given_up.add(index)
             self.failed_items += action.outcome.total

@@ -10,6 +10,7 @@ from daskprs._core.calls import Calls
 from daskprs._core.limits import Limits
 from daskprs._core.mini_batch import MiniBatch
 from daskprs._core.rate_limit import RateLimit
+from daskprs._core.stages import Stages
 from daskprs._output.spec import OutputSpec
 from tests.simulation.endpoints import Endpoint, tokens_of
 from tests.simulation.items import (
@@ -18,15 +19,15 @@ from tests.simulation.items import (
     HANGS,
     NAMED,
     NEEDS_MEMORY,
+    OF_STAGES,
     POISONS,
     RAISES,
     REFUSED,
     SLOW,
-    STAGE_DIES,
-    STAGE_RAISES,
     Items,
 )
 from tests.simulation.keys import Keyed
+from tests.simulation.stages import INIT_S
 
 SPECS = {
     "text": OutputSpec(text=True, typed=False),
@@ -92,7 +93,10 @@ class Scenario:
     """Bytes of rows from which a part of a data set is full."""
     small_bytes: int = 8 << 20
     """Bytes of rows below which the driver writes a part itself."""
-    has_stages: bool = False
+    stages: Stages | None = None
+    """The stages of `run`, where they have processes of their own."""
+    init_s: float = INIT_S
+    """Seconds that `init` takes in a process of `run`."""
     calls: Calls | None = None
     """Calls of `run` at a time of a process, where it makes several."""
     endpoint: Endpoint | None = None
@@ -160,7 +164,8 @@ class Scenario:
             "calls at a time": self.calls,
             "endpoint": self.endpoint,
             "rate limit": self.endpoint is not None and self.endpoint.limit,
-            "stages": self.has_stages and self.bad and self.items is None,
+            "stages": self.stages,
+            "stages, init takes long": self.stages and self.init_s > 1,
             "little memory": items is not None and items.most_rows,
         }
         return [f"job: {name}" for name, there in rare.items() if there]
@@ -273,7 +278,7 @@ HAVE_ENDPOINTS = 0.08
 FORGETS_S = 150.0
 """Seconds without a settled mini-batch after which such a job ends."""
 HAVE_STAGES = 0.05
-"""Share of the other seeds in which stages fail, in processes beside those of `run`."""
+"""Share of the other seeds with stages, in processes beside those of `run`."""
 HAVE_KEYS = 0.04
 """Share of the other seeds whose rows are brought together by key: one costs three others."""
 EXCHANGED_S = 3.0
@@ -435,18 +440,32 @@ def with_calls(scenario: Scenario, rng: random.Random) -> Scenario:
 
 
 def with_stages(scenario: Scenario, rng: random.Random) -> Scenario:
-    """Return a scenario in which stages fail, in place of `run`."""
+    """Return a scenario whose stages have processes of their own, in which they fail, too."""
     if scenario.calls is not None:
         return scenario
-    kinds = [STAGE_RAISES, STAGE_DIES]
-    bad = {index: [rng.choice(kinds), *acts[1:]] for index, acts in scenario.bad.items()}
+    kinds = [*OF_STAGES]
+    bad = {
+        index: [rng.choice(kinds) if rng.random() < 0.5 else acts[0], *acts[1:]]
+        for index, acts in scenario.bad.items()
+    }
     bad |= {index: [rng.choice(kinds)] for index in range(scenario.count) if rng.random() < 0.1}
-    return replace(scenario, bad=bad, has_stages=True)
+    names = rng.choice([("a", "b"), ("a", "b"), ("a", None), (None, "b")])
+    starts = rng.sample(range(1, 12), rng.choice([0, 0, 1, 3]))
+    return replace(
+        scenario,
+        bad=bad,
+        stages=Stages(*names, rng.choice([None, 1, 2, 4])),
+        init_s=rng.choice([INIT_S, 0.5, 3.0]),
+        init_fails=scenario.init_fails | {*starts},
+        limits=replace(
+            scenario.limits, agent_max_mini_batches=rng.choice([None, None, None, 1, 2, 5])
+        ),
+    )
 
 
 def with_endpoint(scenario: Scenario, rng: random.Random) -> Scenario:
     """Return a scenario whose script calls an endpoint, which refuses requests."""
-    if scenario.items is not None or scenario.has_stages:
+    if scenario.items is not None or scenario.stages is not None:
         return scenario
     limit = None
     if rng.random() < 0.7:
@@ -510,7 +529,7 @@ def with_keys(scenario: Scenario, rng: random.Random) -> Scenario:
 
 
 def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
-    """Return a scenario whose mini-batches have several items."""
+    """Return a scenario whose mini-batches have several items, and no stages."""
     count = min(scenario.count, MOST_MINI_BATCHES)
     low, high = rng.choice(SIZES)
     is_known = rng.random() < 0.7
@@ -563,7 +582,8 @@ def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
         kills=rng.random() < 0.5,
         is_dependent=is_dependent,
     )
-    return replace(scenario, count=count, bad={}, limits=limits, items=items, ends_s=ends_s)
+    given = {"count": count, "bad": {}, "limits": limits, "items": items, "ends_s": ends_s}
+    return replace(scenario, **given, stages=None, init_s=INIT_S)
 
 
 def _keep_one_slow(acts: dict[tuple[int, int], tuple[str, ...]]) -> None:

@@ -28,6 +28,7 @@ from daskprs._core.limits import Limits
 from tests.simulation.play import played
 from tests.simulation.ports import simulated
 from tests.simulation.scenario import Scenario, drawn
+from tests.simulation.stages import INIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +49,8 @@ PLAIN: dict[str, Any] = {
     "threads": 1,
     "typed": "",
     "damaged": 0.0,
-    "has_stages": False,
+    "stages": None,
+    "init_s": INIT_S,
     "endpoint": None,
     "keyed": None,
 }

@@ -101,6 +101,11 @@ class Condition(Lock):
         self.acquire()
         return has_come
 
+    def wait_for(self, ready: Callable[[], Any]) -> None:
+        """Wait until something is so, which others notify of."""
+        while not ready():
+            self.wait()
+
 
 class Semaphore:
     """In place of `threading.BoundedSemaphore`."""

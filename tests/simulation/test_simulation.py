@@ -23,6 +23,8 @@ GROUP = 10
 """Seeds that one test plays: test workers share them."""
 SEEDS_WITH_KEYS = (250, 268, 968)
 """Seeds that find faults in the exchange of rows."""
+SEEDS_WITH_STAGES = (509, 1304, 11113)
+"""Seeds that find faults in stages that have processes of their own."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, GROUP))
@@ -35,6 +37,13 @@ def test_no_seed_breaks_a_promise(first: int) -> None:
 def test_no_seed_with_keys_breaks_a_promise(seed: int) -> None:
     """Few of the seeds above have them."""
     assert drawn(seed).keyed is not None
+    assert seeds_played(seed, 1).violations == []
+
+
+@pytest.mark.parametrize("seed", SEEDS_WITH_STAGES)
+def test_no_seed_with_stages_breaks_a_promise(seed: int) -> None:
+    """Few of the seeds above have them."""
+    assert drawn(seed).stages is not None
     assert seeds_played(seed, 1).violations == []
 
 

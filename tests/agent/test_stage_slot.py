@@ -204,6 +204,30 @@ def test_a_process_that_has_done_enough_says_so_itself(halted: str | None) -> No
     assert run.is_done == (halted is not None)
 
 
+def test_nothing_is_preprocessed_for_a_process_that_takes_no_more() -> None:
+    """It was dropped; all the same, one that does not end as it should gets one at a time."""
+    workers, ended = stand_ins(), []
+    workers.taken = lambda: [ended.pop(0)] if ended else []
+    work = ColumnBatch(Assigned(MiniBatch(one, None, ""), 1) for one in range(9))
+    run = StageRun(1, work, 1.0, Stages("a", None, None), workers, most=3)
+    agent: Any = OddAgent(Random(0))  # noqa: S311 - nothing is to be kept secret
+    run.turn(agent.send)
+    assert len(workers.given) == 3
+    failed, *others = workers.given
+    ended.append(StageEnded(failed, Results(ColumnBatch([outcome_of(0, Status.RUN_EXCEPTION)]))))
+    run.turn(agent.send)
+    assert len(workers.given) == 4
+    for task in (*others, workers.given[3]):
+        index = task.assigned.mini_batch.index
+        ended.append(StageEnded(task, Results(ColumnBatch([outcome_of(index, Status.RUN_DONE)]))))
+        run.turn(agent.send)
+    assert len(workers.given) == 4
+    made = [outcome_of(index, Status.RUN_DONE) for index in (1, 2, 3)]
+    run.receive(Outcomes(1, Results(ColumnBatch(made)), None))
+    run.turn(agent.send)
+    assert len(workers.given) == 5
+
+
 def test_what_befell_stage_processes_that_are_given_up_is_told() -> None:
     """With what was counted in them; their start and their end were in no log."""
     slot = StandIn(Random(0), Stages("a", None, None))  # noqa: S311

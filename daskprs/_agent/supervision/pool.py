@@ -102,7 +102,8 @@ class AgentPool:
             calls = self.job.calls
             return Slot(self._employ, None if calls is None else calls.at_once)
         of_stage = partial(self._employ, is_of_stage=True)
-        return StageSlot(self._employ, of_stage, stages, self._ask)
+        most = self.job.limits.agent_max_mini_batches
+        return StageSlot(self._employ, of_stage, stages, self._ask, most)
 
     def prepare(self, threads: int) -> None:
         """Start the zygote before the first lease; that lease reports why this failed."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs._agent.protocol.messages import ExtendLease
 from daskprs._agent.supervision.lease_run import LeaseRun
-from daskprs._agent.supervision.stage_worker import StageFile, StageTask
+from daskprs._agent.supervision.stage_worker import ANY_NUMBER, StageFile, StageTask
 from daskprs._core.columnar import ColumnBatch
 from daskprs._core.outcomes import Status
 from daskprs._core.stages import POSTPROCESS, PREPROCESS, RING, RUN
@@ -38,7 +38,10 @@ class StageRun(LeaseRun):
         return_after_s: float,
         stages: Stages,
         workers: StageWorkers,
+        most: int = ANY_NUMBER,
     ) -> None:
+        self.most = most
+        """How many more mini-batches the agent takes before it ends."""
         self._stages = stages
         self._workers = workers
         self._waiting: deque[Assigned] = deque()
@@ -78,7 +81,11 @@ class StageRun(LeaseRun):
 
     def begin(self, send: Callable[[Any], None] | None = None) -> None:
         """Begin as many mini-batches as there is room for; those of the agent wait for it."""
-        room = self._workers.count + RING - len(self._at_stage) - len(self._at_agent)
+        on_the_way = len(self._at_stage) + len(self._at_agent)
+        before_run = sum(task.stage == PREPROCESS for task in self._at_stage.values())
+        # More would be preprocessed in vain. The agent itself says when it has done enough.
+        takes = max(self.most - before_run, not on_the_way)
+        room = min(self._workers.count + RING - on_the_way, takes)
         while self._waiting and room > 0:
             assigned = self._waiting[0]
             if assigned.pieces is None and self._stages.preprocess is not None:
@@ -132,6 +139,7 @@ class StageRun(LeaseRun):
         target = StageFile() if is_whole and self._stages.postprocess is not None else None
         task = StageTask(assigned, RUN, source, target)
         self._at_agent[assigned.mini_batch.index] = task
+        self.most -= 1
         work = ColumnBatch([task.with_work() if is_whole else assigned])
         super().extend(work)
         send(ExtendLease(self.order, work))

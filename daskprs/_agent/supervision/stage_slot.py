@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from daskprs._agent.supervision.slot import Slot
 from daskprs._agent.supervision.stage_run import StageRun
-from daskprs._agent.supervision.stage_worker import StagesNotReady
+from daskprs._agent.supervision.stage_worker import ANY_NUMBER, StagesNotReady
 from daskprs._agent.supervision.stage_workers import StageWorkers
 from daskprs._agent.supervision.supervisor import EXIT_GRACE_S
 from daskprs._core.lease import AgentReady, InitFailed, LeaseReturned
@@ -28,7 +28,8 @@ class StageSlot(Slot):
     """Runs leases in stages.
 
     `employ_stage` starts a stage process as `employ` starts an agent. `ask` asks workers of other
-    nodes to preprocess a mini-batch; None: there are no others.
+    nodes to preprocess a mini-batch; None: there are no others. The agent ends after `most`
+    mini-batches; None: any number.
     """
 
     def __init__(
@@ -37,11 +38,15 @@ class StageSlot(Slot):
         employ_stage: Callable[[int, AgentAssignment], Supervisor],
         stages: Stages,
         ask: Ask | None,
+        most: int | None = None,
     ) -> None:
         super().__init__(employ)
         self._employ_stage = employ_stage
         self._stages = stages
         self._ask = ask
+        self._most = ANY_NUMBER if most is None else most
+        self._last: StageRun | None = None
+        """The last record of the agent."""
         self._workers: StageWorkers | None = None
         self._of_dropped: tuple[AgentEvent, ...] = ()
         """Events of stage processes that were given up, and that no lease has returned yet."""
@@ -116,7 +121,7 @@ class StageSlot(Slot):
                 assignment.environment,
                 assignment.stage_processes,
             )
-        agent = None
+        agent = self._last = None
         try:
             if self._lease is not None:  # a model takes seconds to load, a decoder none
                 self._ahead = self._run_on(workers, self._lease, self._orders + 1)
@@ -168,7 +173,10 @@ class StageSlot(Slot):
         return self._run_on(self._workers, lease, self._orders)
 
     def _run_on(self, workers: StageWorkers, lease: Lease, order: int) -> StageRun:
-        return StageRun(order, lease.work, lease.return_after_s, self._stages, workers)
+        most = self._most if self._last is None else self._last.most
+        after_s = lease.return_after_s
+        self._last = StageRun(order, lease.work, after_s, self._stages, workers, most)
+        return self._last
 
     def _watch(self, lease: Lease) -> LeaseReturned:
         if self._workers is not None and self._ask is not None:

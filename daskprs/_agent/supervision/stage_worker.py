@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from daskprs._core.outcomes import Outcome, Printed
 
 ANY_NUMBER = 1 << 30
-"""A stage process does not stop after failures in a row: its owner decides what follows."""
+"""As many as there are: a stage process does not stop after failures in a row, say."""
 STARTS_IN_VAIN = 3
 """Processes that may end one after the other before they begin their first mini-batch."""
 KILL_AGAIN_S = 0.05

@@ -328,7 +328,7 @@ class Agent:
         act = act._replace(what=done_by(act.what, work, self._job.stages, index))
         is_next = act.ahead and self._loads_ahead and self._next <= self._last
         self._ahead = self._next if is_next else NOTHING
-        if script.has_items:
+        if script.has_items and (work is None or work.target is None):
             made = ItemsAttempt(self, self._work[position], position, act, self).made
             outcome, body = yield from in_steps(made, self.spool)
             self._ahead = NOTHING

@@ -529,7 +529,7 @@ def with_keys(scenario: Scenario, rng: random.Random) -> Scenario:
 
 
 def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
-    """Return a scenario whose mini-batches have several items, and no stages."""
+    """Return a scenario whose mini-batches have several items."""
     count = min(scenario.count, MOST_MINI_BATCHES)
     low, high = rng.choice(SIZES)
     is_known = rng.random() < 0.7
@@ -582,8 +582,7 @@ def with_items(scenario: Scenario, rng: random.Random) -> Scenario:
         kills=rng.random() < 0.5,
         is_dependent=is_dependent,
     )
-    given = {"count": count, "bad": {}, "limits": limits, "items": items, "ends_s": ends_s}
-    return replace(scenario, **given, stages=None, init_s=INIT_S)
+    return replace(scenario, count=count, bad={}, limits=limits, items=items, ends_s=ends_s)
 
 
 def _keep_one_slow(acts: dict[tuple[int, int], tuple[str, ...]]) -> None:

@@ -26,6 +26,7 @@ from daskprs._core.actions import (
     Ticked,
     Withdraw,
 )
+from daskprs._core.columnar import ColumnBatch
 from daskprs._core.ending import Ending, JobStatus
 from daskprs._core.events import (
     NOWHERE,
@@ -36,6 +37,7 @@ from daskprs._core.events import (
     ProgressReported,
 )
 from daskprs._core.lease import AgentExited, AgentStarted
+from daskprs._core.outcomes import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -86,6 +88,8 @@ class Dispatcher:
         self._end, self._known_end = end, NO_END
         self._ending: Ending | None = None
         self._lease_failures: set[tuple[str, str]] = set()
+        self._failed_at: dict[int, dict[int, Place]] = {}
+        """Where attempts at mini-batches that are not settled have failed, by their numbers."""
         self._has_frozen = False
         self.is_open = False
         """Whether the slots are open, so that the loop hears of an end."""
@@ -189,6 +193,7 @@ class Dispatcher:
             if self._end().by_signal:
                 ended = ended.terminated()
             place = Place(slot.node, ended.process, ended.host, ended.pid)
+            self._note_failures(ended, place)
             for process, counted in ended.counted:
                 self._ledger.spending.take(slot.node, process, counted)
             self._take_counts(slot.node, (*ended.agent_events, *ended.stage_events))
@@ -199,6 +204,18 @@ class Dispatcher:
                 beside = place._replace(process=event.process, pid=pid)
                 self._listeners.tell(AgentChanged(beside, event))
         self._tell_ledger(ended, place)
+
+    def _note_failures(self, returned: LeaseReturned, place: Place) -> None:
+        """Note where attempts have failed: the ledger may tell of them as others return."""
+        groups = [made.outcomes for made in returned.results]
+        if returned.death is not None:
+            groups.append(ColumnBatch(returned.death.suspects))
+        for outcomes in groups:
+            if outcomes.column("status").count(Status.RUN_DONE) == len(outcomes):
+                continue  # nearly always
+            for index, attempt, status in outcomes.columns("index", "attempt", "status"):
+                if status is not Status.RUN_DONE:
+                    self._failed_at.setdefault(index, {})[attempt] = place
 
     def _tell_once(self, worker: str, failure: Failure) -> None:
         """Warn of a failed lease; further failures of this kind on the worker are only logged."""
@@ -236,6 +253,9 @@ class Dispatcher:
             case FailAttempt(mini_batch, outcome, final, charged, lost_node):
                 if lost_node is not None:
                     place = NOWHERE._replace(node=lost_node)
+                else:
+                    there = self._failed_at.get(mini_batch.index, {})
+                    place = there.get(outcome.attempt, place)
                 if outcome.stage_process:
                     if outcome.stage_node is not None:
                         place = NOWHERE._replace(node=outcome.stage_node)
@@ -269,6 +289,8 @@ class Dispatcher:
 
     def _settle(self, mini_batches: Iterable[MiniBatch]) -> None:
         self._settled_s = time.monotonic()
+        for mini_batch in mini_batches if self._failed_at else ():
+            self._failed_at.pop(mini_batch.index, None)
         self._slots.settle(mini_batches)
 
     def _stop_agents(self) -> None:

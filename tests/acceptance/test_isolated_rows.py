@@ -733,3 +733,22 @@ def test_rows_of_a_lost_commit_are_listed_no_more(tmp_path: Path) -> None:
     result = score(tmp_path, data, on_error="raise", **again)
     assert result.failed["mini_batch"].tolist() == [0, 1]
     assert result.failed_rows.empty
+
+
+def test_a_mini_batch_that_waited_in_vain_keeps_the_process_of_its_last_attempt(
+    tmp_path: Path,
+) -> None:
+    """It is given up when another process has returned, whose output is of another mini-batch."""
+
+    def run(rows: pd.DataFrame) -> None:
+        print("row", rows["n"].iloc[0])
+        raise ValueError("no row is right")
+
+    with pytest.raises(daskprs.ParallelRunFailed) as failed:
+        score(tmp_path, table(4, {}), run, "1 row", independent_rows=True, allowed_failed_count=-1)
+    result = failed.value.result
+    assert result is not None
+    assert [result.stdout(number) for number in range(4)] == [f"row {n}\n" for n in range(4)]
+    for attempts in pd.read_parquet(tmp_path / "job" / "failed.parquet")["attempts"]:
+        numbers = [one["attempt"] for one in attempts]
+        assert numbers == [*range(1, len(numbers) + 1)]  # each once

@@ -95,7 +95,13 @@ def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[Plac
 
 def _row(index: int, places: list[Place], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
     records = [_in_utf8(record_at(journals[epoch], offset)) for epoch, offset in places]
-    attempts = [Attempt(*record[3]) for record in records]
+    # A mini-batch that is given up after a search for its bad items has its last attempt twice.
+    attempts = {
+        (epoch, attempt.attempt): attempt
+        for (epoch, _), attempt in zip(
+            places, (Attempt(*record[3]) for record in records), strict=True
+        )
+    }
     item = next(Item(**record[4]) for record in reversed(records) if record[4] is not None)
     first_row, end_row = item.rows or (None, None)
     first_byte, end_byte = item.bytes or (None, None)
@@ -103,7 +109,7 @@ def _row(index: int, places: list[Place], journals: Mapping[int, IO[bytes]]) -> 
         "mini_batch": index,
         "label": item.label,
         "items": item.items,
-        "error": attempts[-1].error,
+        "error": Attempt(*records[-1][3]).error,
         "paths": item.paths,
         "row_group": item.row_group,
         "first_row": first_row,
@@ -117,7 +123,7 @@ def _row(index: int, places: list[Place], journals: Mapping[int, IO[bytes]]) -> 
                 **attempt._asdict(),
                 "started": datetime.fromtimestamp(attempt.started, UTC),
             }
-            for (epoch, _), attempt in zip(places, attempts, strict=True)
+            for (epoch, _), attempt in attempts.items()
         ],
     }
 
